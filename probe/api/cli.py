@@ -11,10 +11,10 @@ from probe._version import __version__
 from probe.api.commands.checking.acc_check import AccCheck, MultiAccCheck
 from probe.api.commands.checking.api_precision_compare import ApiPrecisionCompare
 from probe.api.commands.checking.overflow_check import OverflowCheck
-from probe.api.commands.checking.replay import Replay
+from probe.api.commands.checking.replay import ReplayCommand
 from probe.api.commands.collecting.doctor import Doctor
 from probe.api.commands.collecting.recover import Recover
-from probe.api.commands.collecting.run import Run
+from probe.api.commands.collecting.run import RunCommand
 from probe.api.commands.collecting.show import Show
 from probe.api.commands.comparing.compare import Compare
 from probe.api.commands.comparing.graph_visualize import GraphVisualize, older_form
@@ -24,8 +24,8 @@ from probe.api.commands.question import Command, Question
 from probe.common.errors import MsprobeException
 
 COMMANDS: list[Command] = [
-    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(), ApiPrecisionCompare(),
-    Replay(), MergeResult(), Recover(), Doctor(),
+    RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(),
+    ApiPrecisionCompare(), ReplayCommand(), MergeResult(), Recover(), Doctor(),
 ]  # fmt: skip
 
 _EPILOG = """examples:

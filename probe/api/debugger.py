@@ -59,7 +59,7 @@ class PrecisionDebugger:
     _served_by: str
     _config_path: str | None
     _starts: int = 0
-    """How often collection was started when the ``with`` block was entered."""
+    """The number of times that collection was started when the ``with`` block was entered."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PrecisionDebugger:
         return cls._instance if cls._instance is not None else super().__new__(cls)
@@ -134,7 +134,7 @@ class PrecisionDebugger:
 
     @classmethod
     def exists(cls) -> bool:
-        """Whether this process has a debugger."""
+        """True if this process has a debugger."""
         return cls._instance is not None
 
     @classmethod

@@ -17,9 +17,8 @@ from probe.precheck.work import device_for
 from probe.rerun.emit import emit as write_script
 from probe.rerun.minimise import Minimised
 from probe.rerun.minimise import minimise as make_smaller
-from probe.rerun.replay import Replayed
-from probe.rerun.replay import replay as run_again
 from probe.rerun.report import as_json, lines
+from probe.rerun.rerun_call import Rerun, rerun_call
 from probe.rerun.selecting import select
 
 DEFAULT_SEED = 1234
@@ -29,7 +28,7 @@ DEFAULT_SEED = 1234
 class Replay:
     """A recorded call that was run again; ``print`` of it is the text of ``msprobe replay``."""
 
-    replayed: Replayed
+    replayed: Rerun
     """What was compared: each of its ``results`` has the ``difference`` from the recorded one, and the verdicts."""
     smaller: Optional[Minimised] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The same with smaller inputs, where that was asked for."""
@@ -38,12 +37,12 @@ class Replay:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a result of now, or one of the dump, is wrong."""
+        """True if a result of now, or one of the dump, is wrong."""
         return self.replayed.is_wrong
 
     @property
     def is_suspect(self) -> bool:
-        """Whether a result of now, or one of the dump, has an error above what the operation should reach."""
+        """True if a result of now, or one of the dump, has an error above what the operation should reach."""
         is_judged = not (self.is_wrong or self.replayed.is_random)
         return is_judged and SUSPECT in (self.replayed.now, self.replayed.recorded)
 
@@ -78,7 +77,7 @@ def replay(
         record: ``Functional.silu.0``; with ``.forward`` or ``.backward`` behind it that direction alone.
         device: ``cpu``, ``cuda:0``, ``npu:0``; the accelerator that is there by default, else the CPU.
         emit: Where a script is written that runs the call without this package.
-        minimise: Whether inputs are made smaller while the call still fails; the script then has these.
+        minimise: True if inputs are made smaller while the call still fails; the script then has these.
         seed: What inputs are drawn from, where the dump has statistics alone.
 
     Raises:
@@ -94,7 +93,7 @@ def replay(
     if where == RECORDED:
         allowed = ", ".join(execution.devices())
         raise MsprobeException(f"device is {device!r}; replay runs a call: allowed are {allowed}.")
-    replayed = run_again(execution, opened, selected, where, seed)
+    replayed = rerun_call(execution, opened, selected, where, seed)
     smaller = make_smaller(execution, opened, replayed) if minimise else None
     if emit is None:
         return Replay(replayed, smaller)

@@ -49,7 +49,7 @@ _DEFAULTS_OF_TASK: dict[str, dict[str, Any]] = {"overflow_check": {"step": []}}
 _MOST_SHOWN = 12
 """Processes that are named in a line."""
 _NAMES = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore", "msadapter": "probe.api.mindspore"}
-"""Where the debugger of a backend is."""
+"""The location of the debugger of a backend."""
 
 
 _BEGIN_IN_CHILD = """
@@ -72,7 +72,7 @@ class RunningProgram:
         arguments: `task`, `dump_path`, `level` and `step`, which win over the file; ``None`` of what is not given.
         step_after: What a step ends with, see `TrainingLoop`.
         process: What this process is in a run that another one began; without it, it begins one.
-        follow: Whether to collect from Pythons, too, that the program starts as commands of their own.
+        follow: True to collect from Pythons, too, that the program starts as commands of their own.
 
     Raises:
         MsprobeException: something in the configuration is wrong.
@@ -309,11 +309,11 @@ class RunningProgram:
         return f"msprobe show {shlex.quote(self.config.dump_path)}"
 
     def _why_nothing(self, forwards: int, has_unwatched: bool) -> str:
-        """Why nothing was collected, with the versions that are installed and those that were tested.
+        """The reason why nothing was collected, with the versions that are installed and those that were tested.
 
         Args:
             forwards: How many calls of models were seen.
-            has_unwatched: Whether lines before this one say which processes could not be watched.
+            has_unwatched: True if lines before this one say which processes could not be watched.
         """
         if self._unwatched and not self._loops:
             return " ".join(self._unwatched.values())

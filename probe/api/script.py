@@ -103,7 +103,7 @@ def execute(program: Program, arguments: Sequence[str], process_ends: bool) -> i
     Args:
         program: What to run.
         arguments: Its name and its arguments.
-        process_ends: Whether this process ends with the program, so that pools of threads can be ended too.
+        process_ends: True if this process ends with the program, so that pools of threads can be ended too.
     """
     before = set(threading.enumerate())
     sys.argv = list(arguments)

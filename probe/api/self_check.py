@@ -105,7 +105,7 @@ def _first_failure(folder: str) -> str:
                 # An entry begins with its time.
                 entry = re.split(r"\n\n(?=\d{4}-\d\d-)", stream.read().strip())[0]
             # As in `failure_text`.
-            places = re.findall(r'File "([^"]+)", line (\d+), in (?!__getattr__)', entry)
-            where = f" ({places[-1][0]}, line {places[-1][1]})" if places else ""
+            locations = re.findall(r'File "([^"]+)", line (\d+), in (?!__getattr__)', entry)
+            where = f" ({locations[-1][0]}, line {locations[-1][1]})" if locations else ""
             return entry.splitlines()[-1] + where
     return ""

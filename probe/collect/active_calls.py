@@ -41,7 +41,7 @@ class ActiveCall:
         self.wanted = False
         self.fields: dict[str, Any] = {}
         self.step = step
-        """What stands for the step in which it was called."""
+        """The text that stands for the step in which it was called."""
         self.frame: FrameType | None = None
         """The caller's frame, of a module's forward while it runs."""
         self.api: ApiName | None = None

@@ -37,7 +37,7 @@ class AttachedHooks:
 
     @property
     def are_attached(self) -> bool:
-        """Whether there are hooks that `stop` removes, or has failed to remove."""
+        """True if there are hooks that `stop` removes, or has failed to remove."""
         return bool(self._until_stop)
 
     # --- between start and stop

@@ -22,7 +22,7 @@ class CollectedStep:
 
     Args:
         needs: The sinks of this step with what they need.
-        with_tree: Whether calls without fields are handed on for the call tree.
+        with_tree: True if calls without fields are handed on for the call tree.
         failed: Told of failures of sinks.
     """
 

@@ -398,7 +398,7 @@ class Collector(StepLife):
     # --- shared steps
 
     def _is_seen(self) -> bool:
-        """Whether calls are seen that may write to what is described now."""
+        """True if calls are seen that may write to what is described now."""
         return self.collecting and not self.apis_hidden
 
     @_guarded

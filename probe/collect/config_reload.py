@@ -30,7 +30,7 @@ class ConfigReload:
         self._arguments = arguments
         self.config = self._load()
         self.enabled = self.config.dump_enable is not False
-        """Whether ``dump_enable`` lets anything be collected now; not while the file has an error."""
+        """True if ``dump_enable`` lets anything be collected now; not while the file has an error."""
         self._may_change = path is not None and self.config.dump_enable is not None
         self._read_at = time.monotonic()
 
@@ -50,7 +50,7 @@ class ConfigReload:
             log.warning(f"collection is off until the configuration can be read again: {error}")
 
     def _load(self) -> Config:
-        lines: list[log.Line] = []
+        lines: list[log.LogLine] = []
         try:
             # What loading says is shown after it: only then the level is known from which on lines are shown.
             with log.collected() as lines:

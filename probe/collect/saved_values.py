@@ -29,7 +29,7 @@ class SavedValues:
         self._counts = {}
 
     def allowed(self, variable: Any, name: Any) -> bool:
-        """Whether the value can be saved; if not, that is logged."""
+        """True if the value can be saved; if not, that is logged."""
         if not isinstance(name, str) or not name:
             log.warning(f"save: name is {name!r}; allowed: a text. Nothing is saved.")
             return False
@@ -101,9 +101,9 @@ class SavedValues:
             if isinstance(value, dict):
                 named: dict[str, Any] = {}
                 for key, item in value.items():
-                    place = naming.unused(str(key), named)
-                    named[place] = None
-                    named[place] = visit(item, partial(named.__setitem__, place), f"{path}.{place}")
+                    unique_key = naming.unused(str(key), named)
+                    named[unique_key] = None
+                    named[unique_key] = visit(item, partial(named.__setitem__, unique_key), f"{path}.{unique_key}")
                 return named
             if isinstance(value, (list, tuple)) and not self._is_tensor(value):
                 listed: list[Any] = [None] * len(value)

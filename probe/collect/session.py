@@ -76,11 +76,11 @@ class Session:
         self.steps_are_named = True
         """Whether the user named the steps that are wanted; if not, one that never begins is not missed."""
         self.starts = 0
-        """How often `start` or `save` was called."""
+        """The number of times that `start` or `save` was called."""
         self._filters_checked = False
-        """Whether it was logged already which names of the configuration no call has."""
+        """True if it was logged already which names of the configuration no call has."""
         self._emptiness_checked = False
-        """Whether it was looked at already if the first step has any records."""
+        """True if it was looked at already if the first step has any records."""
         if self.config.level in ("L1", "mix"):
             log.info("Hooks for APIs are ready; they are in place between start and stop only.")
         host = Host(adapter, self.collector.failed, self._known_rank, self._end_for_good, self.collector.numbers)
@@ -92,7 +92,7 @@ class Session:
 
     @property
     def active(self) -> bool:
-        """Whether collection is on, between `start` and `stop`."""
+        """True if collection is on, between `start` and `stop`."""
         return self._active
 
     @property
@@ -101,12 +101,12 @@ class Session:
 
     @property
     def step_wanted(self) -> bool:
-        """Whether the current step is to be collected, as far as its number decides it."""
+        """True if the current step is to be collected, as far as its number decides it."""
         return not self.config.step or self.current_step in self.config.step
 
     @property
     def remaining(self) -> bool:
-        """Whether this step or a later one may still be collected."""
+        """True if this step or a later one may still be collected."""
         return not self._ended and (not self.config.step or self.current_step <= self.config.step[-1])
 
     def guard(self, called: str, action: Callable[..., Any], *args: Any) -> Any:
@@ -262,7 +262,7 @@ class Session:
         return self._rank if self._rank is not None else self._adapter.training.rank()
 
     def _wanted(self, rank_id: int | None) -> bool:
-        """Whether the current step is collected from this process."""
+        """True if the current step is collected from this process."""
         steps = self.config.step
         if steps and self.current_step > steps[-1]:
             self._end_for_good()

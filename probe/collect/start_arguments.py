@@ -40,7 +40,7 @@ def _check_model(adapter: FrameworkAdapter, model: Any, needed_by: str) -> None:
 
 
 def unwanted_rank_text(rank: int | None, wanted: Sequence[int]) -> str:
-    """Why nothing is collected from a process whose rank is not among those `wanted`."""
+    """The reason why nothing is collected from a process whose rank is not among those `wanted`."""
     ranks = numbers_text(wanted)
     if rank is not None:
         return f'rank {rank} is not in "rank", which is {ranks}: nothing is collected here.'

@@ -12,7 +12,7 @@ class StepCounter:
         self.first = 0
         """The number of the first step."""
         self.ended = 0
-        """How many steps are over."""
+        """The number of steps that are over."""
         self.begun: int | None = None
         """The step that has begun and not ended, wanted or not."""
         self._reached: set[int] | None = None
@@ -46,7 +46,7 @@ class StepCounter:
         return [] if self._reached is None else [step for step in wanted if step not in self._reached]
 
     def ran_text(self) -> str:
-        """How many steps the program has made.
+        """The number of steps that the program has made.
 
         Example:
             ``3 steps (0-2)``

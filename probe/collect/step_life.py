@@ -14,7 +14,7 @@ from probe.collect.sinks.sink import Sink, Step
 from probe.common import log
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
-from probe.common.config.selection import Selection
+from probe.common.config.selection import RecordFilter
 from probe.common.config.unmatched import Met, unmatched
 from probe.common.errors import failure_text
 
@@ -34,7 +34,7 @@ class StepLife:
     def __init__(self, config: Config, adapter: FrameworkAdapter, sinks: Iterable[Sink] = ()) -> None:
         self.sinks = SinkGroup(sinks)
         self.collecting = False
-        """Whether calls are handed on now. Backward of calls that were handed on is, until the step ends."""
+        """True if calls are handed on now. Backward of calls that were handed on is, until the step ends."""
         self.apis_hidden = False
         """Set between `module_dump` and `module_dump_end`."""
         self.step: CollectedStep | None = None
@@ -56,7 +56,7 @@ class StepLife:
     def _configure(self, config: Config) -> None:
         self._config = config
         self._with_tree = config.level in ("L0", "mix")
-        self._selection = Selection(config.names, config.scope, config.data_mode, config.level == "mix")
+        self._selection = RecordFilter(config.names, config.scope, config.data_mode, config.level == "mix")
         self._risk_level = config.risk_level or self._hooks.default_risk_level
         self._by_risk = bool(not config.names and not config.scope and self._risk_level != "ALL")
         self._describer.configure(config)

@@ -67,16 +67,16 @@ class TrainingLoop:
         self._make_session = make_session
         self.session: Session | None = None
         self.forwards = 0
-        """How many outermost forwards were seen, with gradients or without."""
+        """The number of outermost forwards that were seen, with gradients or without."""
         self.steps = 0
-        """How many steps have ended."""
+        """The number of steps that have ended."""
         self.failure = ""
-        """Why nothing more is collected."""
+        """The reason why nothing more is collected."""
         self._in_forward = self._in_backward = False
         self._thread = threading.current_thread()
         """The thread that began the step."""
         self.step_open = False
-        """Whether a step has begun and not ended."""
+        """True if a step has begun and not ended."""
         self._end_due = False
         """The step ends when the forward or the backward has ended in which its optimizer was called."""
         self._paused = False
@@ -91,7 +91,7 @@ class TrainingLoop:
         """The modules that were called in training mode."""
         self._turns = OptimizerTurns(training)
         self._backwards = 0
-        """How often gradients were computed."""
+        """The number of times that gradients were computed."""
         self._backwards_before = 0
         """How often before this step."""
         self._handle: Handle | None = None
@@ -180,13 +180,13 @@ class TrainingLoop:
             self._end_if_due()
 
     def _is_of_step(self) -> bool:
-        """Whether what is reported belongs to the step that has begun: another thread may train another model."""
+        """True if what is reported belongs to the step that has begun: another thread may train another model."""
         return self.step_open and threading.current_thread() is self._thread
 
     # --- steps
 
     def _goes_on(self, module: Any, recording: bool) -> bool:
-        """Whether the step is still open in which `module` is called, or another thread calls it."""
+        """True if the step is still open in which `module` is called, or another thread calls it."""
         if not self._is_of_step():
             begins = self._paused or not self._thread.is_alive()
             return not (begins and self._begins_step(module, recording))
@@ -199,7 +199,7 @@ class TrainingLoop:
         return not self._evaluates(module)
 
     def _is_undecided(self) -> bool:
-        """Whether an optimizer has stepped and another one may; the next forward tells whether the step is over."""
+        """True if an optimizer has stepped and another one may; the next forward tells whether the step is over."""
         return self._step_after == AUTO and bool(self._turns.counts)
 
     def _end_if_due(self) -> None:
@@ -296,12 +296,12 @@ class TrainingLoop:
     # --- models
 
     def _begins_step(self, module: Any, recording: bool) -> bool:
-        """Whether this is a call of a model, and not of something without parameters that prepares data."""
+        """True if this is a call of a model, and not of something without parameters that prepares data."""
         trains = self._step_after == FORWARD or (recording and not self._evaluates(module))
         return trains and self._training.has_parameters(module)
 
     def _evaluates(self, module: Any) -> bool:
-        """Whether a module that was trained before is called in evaluation mode, with gradients nobody asks for."""
+        """True if a module that was trained before is called in evaluation mode, with gradients nobody asks for."""
         if getattr(module, "training", True):
             self._trained.add(module)
             return False
@@ -328,7 +328,7 @@ class TrainingLoop:
         return True
 
     def _is_noted(self, module: Any) -> bool:
-        """Whether `module` is part of a model that was noted and is there."""
+        """True if `module` is part of a model that was noted and is there."""
         noted = self._noted.get(module)
         return noted is not None and noted() is not None
 
@@ -358,7 +358,7 @@ class TrainingLoop:
         return self._turns.uneven_text(self.steps) if self._step_after == AUTO else ""
 
     def waiting_text(self) -> str:
-        """Why the step that has begun has not ended."""
+        """The reason why the step that has begun has not ended."""
         waiting = ", ".join(type(each).__name__ for each in self._turns.waiting())
         counts = self._turns.counts
         if not self._backwards:

@@ -19,7 +19,7 @@ except ImportError:
 
 Frame = tuple[str, int, str]
 """The file, line and function of a frame."""
-Place = tuple[CodeType, int]
+CodeLocation = tuple[CodeType, int]
 """The code of a frame and the offset of its instruction."""
 
 OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -66,7 +66,7 @@ def walk_in_python(
 
     Args:
         frame: The innermost one.
-        own: Whether the frames of a code object, by its identity, are left out.
+        own: True if the frames of a code object, by its identity, are left out.
         see: Answers where `own` does not, enters the answer there, and keeps the code object alive.
         outer: The frame with which the walk ends;
         rest: the key of the frames below that.
@@ -127,7 +127,7 @@ class CallStacks:
             number = self._number(found, frame)
         return number
 
-    def places(self, number: int) -> list[Place]:
+    def locations(self, number: int) -> list[CodeLocation]:
         """The frames of a stack, by its number, outermost first."""
         key = array("Q", self._keys[number])
         pairs = zip(key[::2], key[1::2])

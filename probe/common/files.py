@@ -179,7 +179,7 @@ def _write_all(descriptor: int, parts: Sequence[Buffer]) -> None:
 
 
 def folds_names(folder: str) -> bool:
-    """Whether the file system takes names that differ only in case for one; `folder` exists, its name has letters."""
+    """True if the file system takes names that differ only in case for one; `folder` exists, its name has letters."""
     above, name = os.path.split(folder)
     try:
         return os.path.samefile(folder, os.path.join(above, name.swapcase()))
@@ -236,7 +236,7 @@ def lock(stream: BinaryIO) -> bool:
 
 
 def in_use(path: str) -> bool:
-    """Whether a process that runs has locked the regular file `path`."""
+    """True if a process that runs has locked the regular file `path`."""
     try:
         with open_for_reading(path) as stream:
             return not lock(stream)

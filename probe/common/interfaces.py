@@ -51,7 +51,7 @@ class StatisticsMode:
     mode: str = "statistics"
     high_precision: bool = False
     nonfinite: bool = False
-    """Whether tensors that hold NaN or infinities say how many, and which finite values they have; not with ``xor``."""
+    """True if tensors that hold NaN or infinities say how many, and which finite values they have; not with ``xor``."""
 
 
 @dataclass(frozen=True)
@@ -183,4 +183,4 @@ class RandomCall(NamedTuple):
     owner: Any
     name: str
     compiling: Callable[[], bool] = _never
-    """Whether a compiler of the framework reads the caller, which shall see the function alone."""
+    """True if a compiler of the framework reads the caller, which shall see the function alone."""

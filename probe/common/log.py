@@ -31,7 +31,7 @@ _level = INFO
 _given: set[str] = set()
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A line that is not shown yet."""
 
     level: int
@@ -39,7 +39,7 @@ class Line(NamedTuple):
     once: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
 
 
-_collected: ContextVar[tuple[list[Line], set[str]] | None] = ContextVar("_collected", default=None)
+_collected: ContextVar[tuple[list[LogLine], set[str]] | None] = ContextVar("_collected", default=None)
 
 
 def set_rank(rank: int | None) -> None:
@@ -91,9 +91,9 @@ def threshold() -> int:
 
 
 @contextmanager
-def collected() -> Iterator[list[Line]]:
+def collected() -> Iterator[list[LogLine]]:
     """Keep the lines of this thread in a list instead of showing them; `show` shows them later, or elsewhere."""
-    lines: list[Line] = []
+    lines: list[LogLine] = []
     token = _collected.set((lines, set()))
     try:
         yield lines
@@ -101,7 +101,7 @@ def collected() -> Iterator[list[Line]]:
         _collected.reset(token)
 
 
-def show(lines: Iterable[Line]) -> None:
+def show(lines: Iterable[LogLine]) -> None:
     """Show `lines`, which may come from another process, as if they were logged now."""
     for line in lines:
         _write(*line)
@@ -117,7 +117,7 @@ def _write(level: int, text: str, once: str | None = None) -> None:
             return
         given.add(once)
     if collecting is not None:
-        collecting[0].append(Line(level, text, once))
+        collecting[0].append(LogLine(level, text, once))
         return
     rank = "" if _rank is None else f" [rank {_rank}]"
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")

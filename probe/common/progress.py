@@ -10,7 +10,7 @@ ProgressCallback = Callable[[str, int, Optional[int]], None]
 """A callback for what is counted, how many are done, and of how many; ``None`` where that is not known."""
 T = TypeVar("T")
 REFRESHES_PER_SECOND = 5
-"""How often a callback is called."""
+"""The number of times that a callback is called."""
 
 
 def with_progress(items: Iterable[T], watch: ProgressCallback, what: str, total: int) -> Iterator[T]:

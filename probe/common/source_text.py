@@ -30,7 +30,7 @@ class Unwritable(MsprobeException):
 
 @dataclass(frozen=True)
 class Code:
-    """What stands for itself, such as the name of a variable."""
+    """The text that stands for itself, such as the name of a variable."""
 
     text: str
 
@@ -112,7 +112,7 @@ def call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any], before: 
 
 
 def arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
-    """What stands between the brackets of a call, one text for each argument."""
+    """The text that stands between the brackets of a call, one text for each argument."""
     plain = {name: value for name, value in kwargs.items() if _is_name(name)}
     others = {name: value for name, value in kwargs.items() if name not in plain}
     named = [f"{name}={source(value)}" for name, value in plain.items()]
@@ -120,7 +120,7 @@ def arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
 
 
 def _is_name(text: str) -> bool:
-    """Whether a call can give an argument of this name: ``random_`` of PyTorch has one that is called ``from``."""
+    """True if a call can give an argument of this name: ``random_`` of PyTorch has one that is called ``from``."""
     # Python reads other letters as their nearest plain ones.
     return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
 

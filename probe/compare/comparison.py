@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from probe.common.align.calls import Calls
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump
-from probe.compare.divergences import Seen, add_divergence
+from probe.compare.divergences import SeenCalls, add_divergence
 from probe.compare.options import Options
 from probe.compare.result import ComparisonResult, Mode
 from probe.compare.rows.matching import flattened, match, mode_of
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedDumps:
     """Two dumps compared, with what was seen on the way."""
 
     result: ComparisonResult
     calls: Calls
     """The calls of both sides with their items."""
-    seen: Seen
+    seen: SeenCalls
     """The calls side by side, and what was found of each pair."""
 
 
@@ -68,7 +68,7 @@ def compared(
     release: bool = False,
     watch: ProgressCallback | None = None,
     keeps_judged: bool = False,
-) -> Compared:
+) -> ComparedDumps:
     """Compare two dumps as `compare_dumps` does; `keeps_judged` keeps what was found of each pair of calls."""
     target, golden = comparison.target, comparison.golden
     both = flattened(comparison)
@@ -79,17 +79,17 @@ def compared(
     algorithms = measure(comparison, matched.rows, mode, watch)
     # What only the golden side has stands at the end and belongs to no record of the target.
     groups = groupby((row for row in matched.rows if row.target is not None), key=attrgetter("record"))
-    judge(comparison, (list(rows) for _, rows in groups), mode)
+    classify_records(comparison, (list(rows) for _, rows in groups), mode)
     stacks = target.stacks, golden.stacks
     result = ComparisonResult(target.path, golden.path, mode, comparison.debug, matched.rows, *stacks)
     result.data_mapping, result.proposal, result.algorithms = matched.derived, matched.proposal, algorithms
     seen = add_divergence(comparison, both, matched, result, keeps_judged)
     comparison.options.rules.conclude(result)
-    return Compared(result, both, seen)
+    return ComparedDumps(result, both, seen)
 
 
-def judge(comparison: Comparison, records: Iterable[list[Row]], mode: Mode) -> None:
+def classify_records(comparison: Comparison, records: Iterable[list[Row]], mode: Mode) -> None:
     """Give the rows of the target their results; they come record by record."""
     rules, across_frameworks = comparison.options.rules, comparison.across_frameworks
     for rows in records:
-        rules.judge(rows, mode, across_frameworks)
+        rules.classify_rows(rows, mode, across_frameworks)

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, is_module
 from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS
@@ -39,12 +39,12 @@ class Coverage:
 
     @property
     def is_enough(self) -> bool:
-        """Whether so much was compared that silence means something."""
+        """True if so much was compared that silence means something."""
         return self.compared_records >= ENOUGH * self.records
 
     @property
     def is_of_two_models(self) -> bool:
-        """Whether so little corresponds that not even a difference means something.
+        """True if so little corresponds that not even a difference means something.
 
         Optimizers call the same functions for every model, and each ends in a loss; parameters tell.
         """
@@ -53,7 +53,7 @@ class Coverage:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every record was compared."""
+        """True if every record was compared."""
         return self.compared_records == self.records
 
 
@@ -62,7 +62,7 @@ def coverage(
     golden_records: Iterable[str],
     trees: tuple[Tree | None, Tree | None],
     parameters: tuple[int, int],
-    calls: tuple[Iterable[Call], Iterable[Call]] = ((), ()),
+    calls: tuple[Iterable[KeyedCall], Iterable[KeyedCall]] = ((), ()),
 ) -> Coverage:
     """What was compared of two runs.
 
@@ -112,7 +112,7 @@ def _innermost(record: str, matched: set[str], tree: Tree) -> str | None:
     return module if module in matched else None
 
 
-def recomputed(calls: Iterable[Call], matched: Container[str]) -> set[str]:
+def recomputed(calls: Iterable[KeyedCall], matched: Container[str]) -> set[str]:
     """The forward records that have the tensors of an earlier record of the same function or module.
 
     Checkpointing makes them: a forward is run once more for its backward.
@@ -139,7 +139,7 @@ def recomputed(calls: Iterable[Call], matched: Container[str]) -> set[str]:
 
 
 def count_parameters(rows: Iterable[Row]) -> tuple[int, int]:
-    """How many parameters of both sides have a counterpart, and how many there are."""
+    """The number of parameters of both sides that have a counterpart, and how many there are."""
     compared = total = 0
     for row in rows:
         item = row.target or row.golden

@@ -22,7 +22,7 @@ from probe.compare.rows.matching import Matched
 from probe.compare.two_dumps import Comparison
 
 
-class Seen(NamedTuple):
+class SeenCalls(NamedTuple):
     """What was seen on the way to a divergence, or to the end without one."""
 
     aligned: Sequence[AlignedCall] = ()
@@ -33,13 +33,13 @@ class Seen(NamedTuple):
 
 def add_divergence(
     comparison: Comparison, both: Calls, matched: Matched, result: ComparisonResult, keeps_judged: bool = False
-) -> Seen:
+) -> SeenCalls:
     """Say in `result`, which has all rows, where each of the runs ends, and where they diverge."""
     target, golden, options = comparison.target, comparison.golden, comparison.options
     result.levels = target.level, golden.level
     result.truncations = truncations(*both, result.rows, result.levels, (target, golden))
     if comparison.debug:
-        return Seen()
+        return SeenCalls()
     order = [call.record.name for call in both[1]]
     shared = overlap(result.rows, order, (target.tree, golden.tree), result.levels, result.truncations)
     by_hand = dict(options.pairs)
@@ -64,7 +64,7 @@ def add_divergence(
         result.divergence = None
     if result.divergence is not None and comparison.across_frameworks:
         result.divergence = _with_settings(result.divergence, target, golden)
-    return Seen(aligned, judged)
+    return SeenCalls(aligned, judged)
 
 
 def _add_coverage(

@@ -20,7 +20,7 @@ from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
-from probe.compare.comparison import Compared, compared
+from probe.compare.comparison import ComparedDumps, compared
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input, row_difference
 from probe.compare.divergence.differences import NONFINITE_ON_ONE_SIDE, item_name
@@ -76,9 +76,9 @@ class ShownItem(NamedTuple):
     parameter: str
     """The parameter that it is, as its module calls it; empty of any other item."""
     is_input: bool
-    """Whether it goes into the call."""
+    """True if it goes into the call."""
     is_nonfinite: bool
-    """Whether one side has a NaN or an infinity there, and the other has none."""
+    """True if one side has a NaN or an infinity there, and the other has none."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Evidence:
         return self._size(judged.inputs, given), self._size(judged.outputs, returned)
 
     def is_nonfinite(self, judged: JudgedCall) -> bool:
-        """Whether a tensor of the call is finite on one side alone."""
+        """True if a tensor of the call is finite on one side alone."""
         return math.isinf(max(judged.inputs, judged.outputs)) and any(map(self._is_infinite, judged.call.rows))
 
     def shown_item(self, found: Unexplained) -> ShownItem | None:
@@ -139,7 +139,7 @@ class Evidence:
         return max((self.difference(row) for row in rows if _is_tensor_of_both(row)), default=math.nan)
 
     def _is_infinite(self, row: Row) -> bool:
-        """Whether both sides have a tensor, and one alone is finite; one that a side lacks has no value to judge."""
+        """True if both sides have a tensor, and one alone is finite; one that a side lacks has no value to judge."""
         return _is_tensor_of_both(row) and math.isinf(self.difference(row))
 
 
@@ -166,7 +166,7 @@ def evidence_of(
     return _evidence(options, compared(comparison, release=release, watch=watch, keeps_judged=True))
 
 
-def _evidence(options: Options, found: Compared) -> Evidence:
+def _evidence(options: Options, found: ComparedDumps) -> Evidence:
     return Evidence(options, found.result, found.calls, *found.seen)
 
 

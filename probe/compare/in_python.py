@@ -17,7 +17,7 @@ from probe.shards.split import Split
 
 @dataclass(frozen=True, repr=False)
 class Verdict:
-    """What a comparison came to; ``print`` of it is the text of ``msprobe compare``."""
+    """The result of a comparison; ``print`` of it is the text of ``msprobe compare``."""
 
     summaries: list[Summary]
     """One for each pair of ranks and steps, in order."""

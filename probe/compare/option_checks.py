@@ -44,7 +44,7 @@ def _check_files(options: Options) -> None:
 
 
 def _check_api_mapping(pairs: Sequence[DumpPair], options: Options) -> None:
-    """Whether the target can have one, by the first pair that can be read: all are of one run."""
+    """Check that the target can have one, by the first pair that can be read: all are of one run."""
     for pair in pairs if options.api_mapping is not None else ():
         try:
             target = read(pair.target)

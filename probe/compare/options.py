@@ -1,4 +1,4 @@
-"""How two dumps are compared."""
+"""The way in which two dumps are compared."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from probe.common.align.mapping_files import write_names
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.progress import ProgressCallback
 from probe.compare import two_processes
-from probe.compare.comparison import Compared, compare_dumps, compared
+from probe.compare.comparison import ComparedDumps, compare_dumps, compared
 from probe.compare.options import Options
 from probe.compare.output import table_files
 from probe.compare.output.summary import Summary, conclude, summarise
@@ -83,7 +83,7 @@ def summarise_large_pair(task: PairTask, watch: ProgressCallback | None = None) 
         found = two_processes.compare(comparison, path, watch)
         if found is not None:
             result, tally = found
-            _note_place(result, task.pair)
+            _note_pair(result, task.pair)
             return conclude(result, tally, task.options.rules)
     return summarise(compare_and_write(task, target, golden, watch).result, task.options.rules)
 
@@ -103,11 +103,11 @@ def compare_statistics(task: PairTask, watch: ProgressCallback | None = None) ->
     target, golden = _load(task)
     before = task.pair.before
     result = compare_dumps(target, golden, task.options, values=False, release=True, watch=watch, before=before)
-    _note_place(result, task.pair)
+    _note_pair(result, task.pair)
     return result
 
 
-def _note_place(result: ComparisonResult, pair: DumpPair) -> None:
+def _note_pair(result: ComparisonResult, pair: DumpPair) -> None:
     result.label, result.step, result.left_out = pair.label, pair.step, pair.left_out
 
 
@@ -117,11 +117,11 @@ def _load(task: PairTask) -> tuple[Dump, Dump]:
 
 def compare_and_write(
     task: PairTask, target: Dump, golden: Dump, watch: ProgressCallback | None = None, keeps_judged: bool = False
-) -> Compared:
+) -> ComparedDumps:
     """Do what `compare_pair` does with dumps that are loaded; `keeps_judged` as for `compared`."""
     comparison = Comparison(target, golden, task.options, task.pair.before)
     found = compared(comparison, release=True, watch=watch, keeps_judged=keeps_judged)
-    _note_place(found.result, task.pair)
+    _note_pair(found.result, task.pair)
     _write(task, found.result, watch)
     return found
 

@@ -1,4 +1,5 @@
-"""How the calls of two runs were paired: what the search for the first divergence, and the table, are about."""
+"""The way in which the calls of two runs were paired: what the search for the first divergence, and the table, are
+about."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ class Pairing:
     by: str = NAMES
     """``names``; ``kinds`` with ``-fm``; ``mapping`` where one was given; ``layers`` where one was worked out."""
     same_name: int = 0
-    """How many calls were paired with one of the same name."""
+    """The number of calls that were paired with one of the same name."""
     other_name: int = 0
-    """How many calls were paired with one of another name or number."""
+    """The number of calls that were paired with one of another name or number."""
     renamed: dict[str, str] = field(default_factory=dict)
     """These calls of the target, and the golden ones."""
     target_only: list[str] = field(default_factory=list)
@@ -28,12 +29,12 @@ class Pairing:
 
 
 def pairing(pairs: Iterable[tuple[str | None, str | None]], options: MatchOptions, aligned: bool = False) -> Pairing:
-    """How calls were paired.
+    """The way in which calls were paired.
 
     Args:
         pairs: the calls of the target with their counterparts; ``None`` where one side has none.
         options: what the user chose.
-        aligned: whether a mapping of layers was worked out.
+        aligned: true if a mapping of layers was worked out.
     """
     same = 0
     renamed: dict[str, str] = {}

@@ -38,13 +38,13 @@ class Unexplained:
     module: str
     """The record of the innermost module around the call, or of the call if it is one; empty without a call tree."""
     reason: str
-    """How far values diverge, in words; of a call that one side alone made, that."""
+    """The extent to which values diverge, in words; of a call that one side alone made, that."""
     cause: str = ""
     """The difference that made them diverge, where one was found: an argument, a type, the optimizer's step."""
     place: int = 0
-    """How many calls were made before it."""
+    """The number of calls that were made before it."""
     communicates: bool = False
-    """Whether what it returns comes from other ranks, where the cause may be."""
+    """True if what it returns comes from other ranks, where the cause may be."""
     item: str = ""
     """The input or output that shows it; empty where the call itself is missing on one side."""
     found: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
@@ -84,7 +84,7 @@ class Divergence:
     suspects: list[Unexplained]
     """The next calls of which the same holds, in order of execution."""
     is_complete: bool = True
-    """Whether these are all of them. The search ends early where it is asked for the first ones only."""
+    """True if these are all of them. The search ends early where it is asked for the first ones only."""
     merged: Optional[MergedRanks] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The ranks that make the first call, where the ranks of a split model were merged."""
 
@@ -103,9 +103,9 @@ class Truncation:
     record: str
     """Its last record; empty where it has none."""
     more: int
-    """How many records the other side has after the last one that is matched."""
+    """The number of records that the other side has after the last one that is matched."""
     died: bool
-    """Whether it is the journal of a run that died, or a file that is cut short."""
+    """True if it is the journal of a run that died, or a file that is cut short."""
     cut_at: Optional[int] = None  # noqa: UP045
     """The byte at which the file is cut off; ``None`` of a journal."""
 
@@ -127,7 +127,7 @@ class ComparisonResult:
     """The file of the golden side."""
     mode: Mode
     debug: bool
-    """Whether the dumps hold saved values and not calls."""
+    """True if the dumps hold saved values and not calls."""
     rows: list[Row]
     stacks: Stacks | None
     """The call stacks of the target."""
@@ -151,7 +151,7 @@ class ComparisonResult:
     coverage: Coverage = field(default_factory=Coverage)
     """How much was compared; of saved values nothing is said."""
     pairing: Pairing = field(default_factory=Pairing)
-    """How the calls of both sides were paired; of saved values nothing is said."""
+    """The way in which the calls of both sides were paired; of saved values nothing is said."""
     divergence: Divergence | None = None
     """The first call that its inputs do not explain."""
     levels: Levels = (None, None)
@@ -164,5 +164,5 @@ class ComparisonResult:
     """The files that were written."""
 
     def counts(self) -> Counter[str]:
-        """How many rows have each result."""
+        """The number of rows that have each result."""
         return Counter(row.result for row in self.rows)

@@ -36,7 +36,7 @@ class Otherwise(Protocol):
         """
 
     def renumbers_target(self, options: MatchOptions) -> bool:
-        """Whether backward records of the target are numbered anew."""
+        """True if backward records of the target are numbered anew."""
 
     def match(
         self, dumps: tuple[Dump, Dump], calls: Calls, options: MatchOptions
@@ -71,13 +71,13 @@ class RowRules(Protocol):
 
     @property
     def is_by_record(self) -> bool:
-        """Whether the rows of a record are judged without those of others, apart from the first divergence."""
+        """True if the rows of a record are judged without those of others, apart from the first divergence."""
 
     @property
     def otherwise(self) -> Otherwise | None:
         """Matching and measuring, if these are not ours."""
 
-    def judge(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
+    def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
         """Give the rows of one record of the target their results and messages."""
 
     def blame(self, rows: Iterable[Row], first: Unexplained) -> bool:
@@ -100,7 +100,7 @@ class ProbeRows:
     is_by_record = False
     otherwise = None
 
-    def judge(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
+    def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
         """Nothing is said before the search for the first divergence has ended."""
 
     def blame(self, rows: Iterable[Row], first: Unexplained) -> bool:

@@ -80,9 +80,9 @@ def summaries(
     """
     tasks = pair_tasks(_pairs(target, golden, splits), output, options, xlsx, tensor_log, values=not splits)
     if splits:
-        from probe.compare.ranks.merged import MergedTask, summarise_merged
+        from probe.compare.ranks.merged import MergedPairTask, summarise_merged
 
-        of_ranks = [MergedTask.of(task, splits) for task in tasks]
+        of_ranks = [MergedPairTask.of(task, splits) for task in tasks]
         outcomes = run_pairs(where, summarise_merged, of_ranks, watch)
         for of_step in readable(of_ranks, outcomes, target, golden, left_out):
             yield from of_step
@@ -147,7 +147,7 @@ def run_pairs(
 
 
 def _is_alone(tasks: list[PairTask], where: Where) -> bool:
-    """Whether a single large pair has this machine's processors for itself, and a table of text is wanted of it."""
+    """True if a single large pair has this machine's processors for itself, and a table of text is wanted of it."""
     task = tasks[0]
     if len(tasks) > 1 or where.dask is not None or (where.jobs or processors()) < 2:
         return False
@@ -157,7 +157,7 @@ def _is_alone(tasks: list[PairTask], where: Where) -> bool:
 
 
 def _takes_time(tasks: Sequence[PairTask]) -> bool:
-    """Whether the work takes longer than starting processes for it."""
+    """True if the work takes longer than starting processes for it."""
     if tasks[0].options.algorithms:
         return True  # Nobody knows.
     return are_large(path for task in tasks for path in task.paths)

@@ -41,7 +41,7 @@ class Comparison:
 
     @property
     def across_frameworks(self) -> bool:
-        """Whether the dumps are of two frameworks."""
+        """True if the dumps are of two frameworks."""
         return self.target.framework != self.golden.framework
 
     @property
@@ -51,5 +51,5 @@ class Comparison:
 
     @property
     def debug(self) -> bool:
-        """Whether these are saved values and not calls."""
+        """True if these are saved values and not calls."""
         return self.target.level == "debug"

@@ -23,18 +23,18 @@ import msgspec
 
 from probe.common import files
 from probe.common.align.by_name import by_name
-from probe.common.align.calls import Call, keys
+from probe.common.align.calls import KeyedCall, keys
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
-from probe.common.parallel.fork import CannotFork, Fork, Numbers, can_fork, fork
+from probe.common.parallel.fork import CannotFork, Fork, SharedCounter, can_fork, fork
 from probe.common.progress import ProgressCallback
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
-from probe.compare.comparison import judge
+from probe.compare.comparison import classify_records
 from probe.compare.coverage import count_parameters, coverage
-from probe.compare.divergence.aligned_calls import AlignedCall, place_of
+from probe.compare.divergence.aligned_calls import AlignedCall, module_path
 from probe.compare.divergence.call_digest import CallDigest, digest
 from probe.compare.divergence.precision import TypePair, pairs_of_types
 from probe.compare.divergence.search.runs import Runs
@@ -67,7 +67,7 @@ _GoldenOnly = dict[str, list[Row]]
 
 
 def can_be_compared(comparison: Comparison) -> bool:
-    """Whether `compare` is for these dumps, as far as that is known before their items are made."""
+    """True if `compare` is for these dumps, as far as that is known before their items are made."""
     target, golden, options = comparison.target, comparison.golden, comparison.options
     return (
         can_fork()
@@ -136,14 +136,14 @@ class _TwoProcesses:
         self._target, self._golden = comparison.target, comparison.golden
         self._rules = comparison.options.rules
         self._pairs = _side_by_side(self._target.records, self._golden.records)
-        self._check_places()
+        self._check_module_paths()
         self._stacks = self._target.stacks
         self._length = max(_CALLS, -(-len(self._pairs) // _MOST_BLOCKS))
         self._numbers = range(-(-len(self._pairs) // self._length))
         self._process = os.getpid()
 
-    def _check_places(self) -> None:
-        """Whether the calls of functions that have one name are in one module.
+    def _check_module_paths(self) -> None:
+        """Check that the calls of functions that have one name are in one module.
 
         Raises:
             _Unsuited: they are not, and their counterparts are found among all rows only.
@@ -154,7 +154,7 @@ class _TwoProcesses:
         for _, target, golden in self._pairs:
             if FORWARD not in target.name or tree.get(target.name) == golden_tree.get(golden.name):
                 continue  # A backward is where its forward is, also where recomputation has numbered it anew.
-            if place_of(target.name, tree) != place_of(golden.name, golden_tree):
+            if module_path(target.name, tree) != module_path(golden.name, golden_tree):
                 raise _Unsuited
 
     @cached_property
@@ -164,7 +164,7 @@ class _TwoProcesses:
 
     def compare(self, path: str, watch: ProgressCallback | None) -> tuple[ComparisonResult, Tally]:
         with (
-            Numbers(len(self._numbers)) as left,
+            SharedCounter(len(self._numbers)) as left,
             files.nameless(os.path.dirname(path)) as texts,
             fork(partial(self._from_the_end, left, texts)) as other,
         ):
@@ -193,7 +193,7 @@ class _TwoProcesses:
         return result, total
 
     def _write_table(
-        self, path: str, left: Numbers, texts: BinaryIO, other: Fork, watch: ProgressCallback | None
+        self, path: str, left: SharedCounter, texts: BinaryIO, other: Fork, watch: ProgressCallback | None
     ) -> tuple[list[_Block], _GoldenOnly, Tally]:
         done: list[_Block] = []
         with files.replacing(path) as table:
@@ -220,7 +220,7 @@ class _TwoProcesses:
 
     # --- blocks
 
-    def _from_the_end(self, left: Numbers, texts: BinaryIO) -> bytes:
+    def _from_the_end(self, left: SharedCounter, texts: BinaryIO) -> bytes:
         """What the fork does: the blocks, in order, and their texts from the last to the first."""
         done = []
         for number in reversed(self._numbers):
@@ -253,7 +253,7 @@ class _TwoProcesses:
     def _measure_and_judge(self, calls: list[list[Row]], golden_only: Iterable[Row] = ()) -> None:
         for row in chain(chain.from_iterable(calls), golden_only):
             measure_row(self._comparison, row, Mode.STATISTICS)
-        judge(self._comparison, calls, Mode.STATISTICS)
+        classify_records(self._comparison, calls, Mode.STATISTICS)
 
     def _block(self, number: int) -> list[_SameKey]:
         return self._pairs[number * self._length : (number + 1) * self._length]
@@ -265,13 +265,13 @@ class _TwoProcesses:
         # Every item of the target has its row, in their order.
         return [list(islice(rows, len(call.items))) for call in target], list(rows)
 
-    def _calls(self, pairs: list[_SameKey]) -> tuple[list[Call], list[Call]]:
+    def _calls(self, pairs: list[_SameKey]) -> tuple[list[KeyedCall], list[KeyedCall]]:
         target, golden = [], []
         for key, mine, theirs in pairs:
             items = self._target.items(mine)
-            target.append(Call(mine, key, items))
+            target.append(KeyedCall(mine, key, items))
             is_same = mine.name == theirs.name and mine.has_same_text(theirs)
-            golden.append(Call(theirs, key, items if is_same else self._golden.items(theirs)))
+            golden.append(KeyedCall(theirs, key, items if is_same else self._golden.items(theirs)))
         if has_checksum(target) or has_checksum(golden):
             raise _Unsuited
         return target, golden

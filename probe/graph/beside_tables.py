@@ -16,15 +16,15 @@ from probe.graph.diff import diff_from
 from probe.graph.graph import Graph, graph_of
 from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import GraphOptions
+from probe.graph.output.formats import PageWriter, stem_of
+from probe.graph.output.shown import ShownComparison
+from probe.graph.output.stamps import stamped
 from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest
 from probe.graph.rules.probe import PROBE_GRAPH
 from probe.graph.run import title, written
 from probe.graph.tasks.located import located
 from probe.graph.tasks.task import rows_of
-from probe.graph.writers.outputs import PageWriter, stem_of
-from probe.graph.writers.shown import ShownComparison
-from probe.graph.writers.stamps import stamped
 
 
 def summaries_and_page(
@@ -63,14 +63,14 @@ def summaries_and_page(
         left_out=left_out,
     )
     found: list[Summary] = []
-    places, unpaired = located(target, golden)
-    names = {(place.step, place.label): place.name for place in places}
+    locations, unpaired = located(target, golden)
+    names = {(location.step, location.label): location.name for location in locations}
 
     def columns() -> Iterator[ShownComparison]:
         with closing(compared) as outcomes:
             for summary, rows in outcomes:
                 found.append(summary)
-                rows.place = names[summary.step, summary.label]
+                rows.dump_name = names[summary.step, summary.label]
                 yield ShownComparison(rows)
 
     manifest = Manifest(title([target], [golden]), PROBE_GRAPH, unpaired)

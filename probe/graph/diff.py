@@ -57,7 +57,7 @@ class GraphDiff:
     pairs: array[int]
     """The golden run's node of each node of the target; -1 without one."""
     reasons: bytearray
-    """Why they are a pair: indices in `REASONS`."""
+    """The reason why they are a pair: indices in `REASONS`."""
     statuses: bytearray
     """Indices in `STATUSES`."""
     golden_statuses: bytearray
@@ -71,7 +71,7 @@ class GraphDiff:
     cause: dict[int, str]
     """What made a node of the target diverge."""
     golden_why: dict[int, str]
-    """Why a node of the golden run has no partner, or what makes its absence a divergence."""
+    """The reason why a node of the golden run has no partner, or what makes its absence a divergence."""
     golden_cause: dict[int, str]
     """What made the runs diverge at a node of the golden run that has no partner."""
     first: Optional[tuple[int, int]]  # noqa: UP045
@@ -93,11 +93,11 @@ class GraphDiff:
     notes: list[str] = field(default_factory=list)
     """What is to be known of both together, a sentence each."""
     is_without_paths: bool = False
-    """Whether paths were cut, so that none leads to a file."""
+    """True if paths were cut, so that none leads to a file."""
 
 
 def is_tensor_of_one(row: Row) -> bool:
-    """Whether one side alone has a tensor there, and the other one nothing or a plain value."""
+    """True if one side alone has a tensor there, and the other one nothing or a plain value."""
     target, golden = row.target, row.golden
     return (target is not None and target.is_tensor) != (golden is not None and golden.is_tensor)
 
@@ -207,12 +207,12 @@ def _without_values(
 
 
 def _reason(options: Options) -> int:
-    """Why calls of two names are a pair."""
+    """The reason why calls of two names are a pair."""
     return FUZZY if options.fuzzy else MAPPING if options.maps_names else ALIGNED
 
 
 @dataclass
-class _Side:
+class _NodeTexts:
     """What is said of the nodes of one side."""
 
     name: str
@@ -229,8 +229,8 @@ class _Judged:
     def __init__(self, graph: Graph, other: Graph, evidence: Evidence, manual: dict[int, int]) -> None:
         self._across_frameworks = graph.framework != other.framework
         self._graph, self._other = graph, other
-        self._target = _Side(TARGET, graph, bytearray(len(graph)))
-        self._golden = _Side(GOLDEN, other, bytearray(len(other)))
+        self._target = _NodeTexts(TARGET, graph, bytearray(len(graph)))
+        self._golden = _NodeTexts(GOLDEN, other, bytearray(len(other)))
         self._options = evidence.options
         self._errors = evidence.options.rules.levels["error"]
         self._result, self._evidence = evidence.result, evidence
@@ -301,7 +301,7 @@ class _Judged:
         mine, theirs = ({call.record.name for call in side if call.items} for side in self._evidence.calls)
         return paired(self._graph, self._other, calls, (mine, theirs), _reason(self._options), self._manual)
 
-    def _add_alone(self, side: _Side, is_alone: Sequence[bool]) -> None:
+    def _add_alone(self, side: _NodeTexts, is_alone: Sequence[bool]) -> None:
         """Say of the nodes of a side that have no partner why that is."""
         graph, levels = side.graph, self._result.levels
         is_target = side is self._target

@@ -34,7 +34,7 @@ ROOT = "DefaultModel"
 _GROUP = "Apis_Between_Modules"
 _DEEPEST = 400
 _EXAMPLES = 3
-"""How many missing calls are named in notes."""
+"""The number of missing calls that are named in notes."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Graph:
     step: Optional[int] = None  # noqa: UP045
     rank: Optional[int] = None  # noqa: UP045
     has_tree: bool = True
-    """Whether construct.json says what is inside of what, so that calls without values are there, too."""
+    """True if construct.json says what is inside of what, so that calls without values are there, too."""
     ending: str = ""
-    """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
+    """The reason why what ran last is missing, as the end of a sentence; empty where nothing is."""
     notes: list[str] = field(default_factory=list)
     """What is missing or could not be placed, a sentence each."""
 

@@ -19,16 +19,16 @@ from probe.graph.graph import Graph, graph_of
 from probe.graph.manual_pairs import load_pairs
 from probe.graph.micro_steps import AUTO, add_micro_steps
 from probe.graph.options import GraphOptions
+from probe.graph.output.formats import PageWriter
+from probe.graph.output.page import PageData, html, write_page
+from probe.graph.output.shown import ShownComparison
 from probe.graph.page.manifest import Manifest
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
 from probe.graph.rules.probe import PROBE_GRAPH
 from probe.graph.rules.protocol import GraphRules
-from probe.graph.run import Plan, Report, planned, written
-from probe.graph.tasks.task import GraphTask, judged, rows_of
-from probe.graph.writers.outputs import PageWriter
-from probe.graph.writers.page import PageData, html, write_page
-from probe.graph.writers.shown import ShownComparison
+from probe.graph.run import GraphReport, Plan, planned, written
+from probe.graph.tasks.task import GraphTask, diff_of_task, rows_of
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -116,14 +116,14 @@ class GraphView:
         return write_page(self._page[0], text[: -len(".html")], max_megabytes)
 
     @cached_property
-    def _page(self) -> tuple[PageData, Report]:
+    def _page(self) -> tuple[PageData, GraphReport]:
         options = self._plan.tasks[0].options
         manifest = Manifest(self._plan.title, options.rules, list(self.unpaired))
         writer = PageWriter(manifest)
-        places = [task.place for task in self._plan.tasks]
+        locations = [task.location for task in self._plan.tasks]
         prefixes = Prefixes(options.strip_paths)
         diffs = (without_paths(diff, prefixes) for diff in self.diffs)
-        found = (ShownComparison(rows_of(diff, options, at.run_name, at.name)) for diff, at in zip(diffs, places))
+        found = (ShownComparison(rows_of(diff, options, at.run_name, at.name)) for diff, at in zip(diffs, locations))
         result = written(found, [writer], manifest)
         return writer.page(), result
 
@@ -176,7 +176,7 @@ def graph_diff(
     by_hand = () if pairs is None else tuple(load_pairs(os.fspath(pairs)))
     chosen = GraphOptions(options or Options(), by_hand, rules, overflow, str(micro_step), tuple(strip_paths))
     plan = planned(_paths(target), _paths(golden), chosen)
-    return GraphView([judged(task) for task in plan.tasks if isinstance(task, GraphTask)], plan.unpaired, plan)
+    return GraphView([diff_of_task(task) for task in plan.tasks if isinstance(task, GraphTask)], plan.unpaired, plan)
 
 
 def _paths(given: Path | Sequence[Path] | None) -> list[str]:

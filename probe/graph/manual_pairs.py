@@ -28,14 +28,14 @@ class ManualPair:
     target: str
     golden: str
     descendants: bool = False
-    """Whether what is inside of them is paired in its order too."""
+    """True if what is inside of them is paired in its order too."""
     rank: Optional[int] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The rank it is for; ``None`` is all."""
     step: Optional[int] = None  # noqa: UP045
     run: Optional[str] = None  # noqa: UP045
     """Where there are several runs the one it is for, as the page names it; ``None`` is all."""
-    place: str = "--pairs"
-    """Where it stands, for messages."""
+    location: str = "--pairs"
+    """The location, for messages."""
 
 
 def load_pairs(path: str) -> list[ManualPair]:
@@ -54,25 +54,25 @@ def load_pairs(path: str) -> list[ManualPair]:
     return [_pair(f"{path}: entry {number}", entry) for number, entry in enumerate(content)]
 
 
-def _pair(place: str, entry: Any) -> ManualPair:
+def _pair(location: str, entry: Any) -> ManualPair:
     if not isinstance(entry, dict):
-        raise MsprobeException(f"{place} is {show(entry)}; expected keys {', '.join(_KEYS)}.")
+        raise MsprobeException(f"{location} is {show(entry)}; expected keys {', '.join(_KEYS)}.")
     for key in entry:
         if key not in _KEYS:
-            raise MsprobeException(f"{place} has the key {show(key)}; allowed: {', '.join(_KEYS)}.")
+            raise MsprobeException(f"{location} has the key {show(key)}; allowed: {', '.join(_KEYS)}.")
     for key in ("target", "golden"):
         if not isinstance(entry.get(key), str):
-            raise MsprobeException(f"{place}: {key} is {show(entry.get(key))}; it must be the name of a node.")
+            raise MsprobeException(f"{location}: {key} is {show(entry.get(key))}; it must be the name of a node.")
     if not isinstance(entry.get("descendants", False), bool):
-        raise MsprobeException(f"{place}: descendants is {show(entry['descendants'])}; allowed: true, false.")
+        raise MsprobeException(f"{location}: descendants is {show(entry['descendants'])}; allowed: true, false.")
     for key in ("rank", "step"):
         value = entry.get(key)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-            raise MsprobeException(f"{place}: {key} is {show(value)}; it must be a number from 0 on.")
+            raise MsprobeException(f"{location}: {key} is {show(value)}; it must be a number from 0 on.")
     if entry.get("run") is not None and not isinstance(entry["run"], str):
-        raise MsprobeException(f"{place}: run is {show(entry['run'])}; it must be a path as the page names it.")
+        raise MsprobeException(f"{location}: run is {show(entry['run'])}; it must be a path as the page names it.")
     found = {key: entry[key] for key in _KEYS if key in entry}
-    return ManualPair(**found, place=place)
+    return ManualPair(**found, location=location)
 
 
 def without_dumps(pairs: Iterable[ManualPair], shown: Collection[tuple[str, int | None, int | None]]) -> Iterator[str]:
@@ -81,7 +81,7 @@ def without_dumps(pairs: Iterable[ManualPair], shown: Collection[tuple[str, int 
         wanted = pair.run, pair.step, pair.rank
         if not any(all(one in (None, other) for one, other in zip(wanted, dump)) for dump in shown):
             named = (f"{key} {show(one)}" for key, one in zip(("run", "step", "rank"), wanted) if one is not None)
-            yield f"{pair.place} is for {', '.join(named)}, and no such dump is shown: it pairs nothing."
+            yield f"{pair.location} is for {', '.join(named)}, and no such dump is shown: it pairs nothing."
 
 
 def expanded(pairs: Sequence[ManualPair], target: Graph, golden: Graph) -> dict[int, int]:
@@ -97,7 +97,7 @@ def expanded(pairs: Sequence[ManualPair], target: Graph, golden: Graph) -> dict[
         mine, theirs = _node(pair, pair.target, target), _node(pair, pair.golden, golden)
         for node, graph, known in ((mine, target, found), (theirs, golden, taken)):
             if node in known:
-                raise MsprobeException(f"{pair.place}: {graph.names[node]} is in another pair already.")
+                raise MsprobeException(f"{pair.location}: {graph.names[node]} is in another pair already.")
         found[mine] = theirs
         taken.add(theirs)
     # What a pair names itself is not paired by one around it.
@@ -116,7 +116,7 @@ def _node(pair: ManualPair, name: str, graph: Graph) -> int:
     if node is None:
         near = nearest(name, graph.names)
         hint = f"; nearest names: {', '.join(near)}" if near else ""
-        raise MsprobeException(f"{pair.place}: {graph.path} has no node {show(name)}{hint}.")
+        raise MsprobeException(f"{pair.location}: {graph.path} has no node {show(name)}{hint}.")
     return node
 
 

@@ -50,7 +50,7 @@ def add_micro_steps(graph: Graph, wanted: str | int = AUTO) -> int:
 
 
 def _asked_for(wanted: str | int) -> int:
-    """How many micro steps were asked for; 0 where that is to be found out."""
+    """The number of micro steps that were asked for; 0 where that is to be found out."""
     if wanted == AUTO:
         return 0
     if wanted == OFF:
@@ -79,7 +79,7 @@ class _Outermost:
         return [(node, parsed) for node, parsed in found if parsed is not None and parsed.is_module]
 
     def micro_steps(self) -> int:
-        """How often all of them are run, which is 1 where one of them is run once."""
+        """The number of times that all of them are run, which is 1 where one of them is run once."""
         return math.gcd(*map(len, self._calls.values())) or 1
 
     def check(self, count: int) -> None:
@@ -92,7 +92,7 @@ class _Outermost:
             )
 
     def problem(self, count: int) -> str:
-        """Why the parts that `count` micro steps have are not alike; empty where they are."""
+        """The reason why the parts that `count` micro steps have are not alike; empty where they are."""
         steps = self._steps(count)
         backward = [steps[node] for node, parsed in self._modules() if parsed.direction == BACKWARD]
         if backward != sorted(backward):
@@ -121,8 +121,8 @@ class _Outermost:
         """The micro step of each of these calls."""
         step_of: dict[Call, int] = {}
         for base, numbers in self._calls.items():
-            for place, number in enumerate(numbers):
-                step_of[base, number] = place * count // len(numbers)
+            for index, number in enumerate(numbers):
+                step_of[base, number] = index * count // len(numbers)
         backwards: Counter[str] = Counter()
         found = {}
         for node, parsed in self._modules():

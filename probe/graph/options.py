@@ -16,7 +16,7 @@ HTML, JSON, MODEL_EXPLORER = "html", "json", "model-explorer"
 
 @dataclass(frozen=True)
 class GraphOptions:
-    """How dumps are shown.
+    """The way in which dumps are shown.
 
     Args:
         compare: how they are matched and judged.

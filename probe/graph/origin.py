@@ -24,7 +24,7 @@ class Origin:
     parameter: str = ""
     """The parameter that it is, as its module calls it: ``weight``."""
     is_nonfinite: bool = False
-    """Whether one side has a NaN or an infinity there, and the other has none."""
+    """True if one side has a NaN or an infinity there, and the other has none."""
 
 
 def origin_of(found: Unexplained, module: int, evidence: Evidence) -> Origin:

@@ -35,7 +35,7 @@ LEVELS = ("", "saturated", "growth", "medium", "high", "critical")
 _GROWTH = 100
 
 
-class Overflow(NamedTuple):
+class OverflowLevels(NamedTuple):
     """What overflows in one graph."""
 
     levels: bytearray
@@ -44,7 +44,7 @@ class Overflow(NamedTuple):
     """The first node with a value that is not finite, in order of execution; -1 where all are."""
 
 
-def overflow(graph: Graph, dump: Dump) -> Overflow:
+def overflow(graph: Graph, dump: Dump) -> OverflowLevels:
     """What overflows in a dump, of which `graph` is the graph.
 
     Raises:
@@ -54,7 +54,7 @@ def overflow(graph: Graph, dump: Dump) -> Overflow:
     return _overflow(graph, lambda node: dump.items(by_name[graph.names[node]]) if graph.has_record[node] else [])
 
 
-def overflows(diff: GraphDiff) -> tuple[Overflow, Overflow | None]:
+def overflows(diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
     """What overflows in the target and in the golden run; ``None`` where there is no golden run."""
     target = _overflow(diff.target, lambda node: _of_target(diff.items.get(node, ())))
     if diff.golden is None:
@@ -72,7 +72,7 @@ def _of_target(rows: Iterable[Row]) -> Iterator[Item]:
     return (row.target for row in rows if row.target is not None)
 
 
-def _overflow(graph: Graph, items: Callable[[int], Iterable[Item]]) -> Overflow:
+def _overflow(graph: Graph, items: Callable[[int], Iterable[Item]]) -> OverflowLevels:
     levels = bytearray(len(graph))
     calls = FollowedCalls()
     for node in range(len(graph)):
@@ -83,7 +83,7 @@ def _overflow(graph: Graph, items: Callable[[int], Iterable[Item]]) -> Overflow:
     bad = calls.end([name if graph.has_record[node] else "" for node, name in enumerate(graph.names)])
     for record in bad:
         levels[record.place] = _level(record)
-    return Overflow(levels, bad[0].place if bad else -1)
+    return OverflowLevels(levels, bad[0].place if bad else -1)
 
 
 def _level(record: BadRecord) -> int:

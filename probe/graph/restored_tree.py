@@ -45,7 +45,7 @@ class _Module:
         self.site = site
         self.name = name
         self.first: _Site | str = ""
-        """The first place inside of it that was seen."""
+        """The first call site inside of it that was seen."""
         self.last: _Site | str = ""
 
 
@@ -90,20 +90,20 @@ class _Restoring:
         """The module around a call; those that have not been running are begun."""
         function = name.split(".")[1] if "." in name else name
         leaf = f"{stack.line} {function}"
-        places: list[_Site | str] = [*stack.sites[1:], leaf]
+        inner_sites: list[_Site | str] = [*stack.sites[1:], leaf]
         kept = 0
-        for module, site, place in zip(self._running, stack.sites, places):
+        for module, site, inner_site in zip(self._running, stack.sites, inner_sites):
             # A module that begins again at its first line is called again.
-            repeats = place != module.last or (place == leaf and _OF_A_LAYER.search(stack.line) is not None)
-            if module.site != site or (place == module.first and repeats):
+            repeats = inner_site != module.last or (inner_site == leaf and _OF_A_LAYER.search(stack.line) is not None)
+            if module.site != site or (inner_site == module.first and repeats):
                 break
             kept += 1
         del self._running[kept:]
         for site in stack.sites[kept:]:
             self._begin(site)
-        for module, place in zip(self._running, places):
-            module.first = module.first or place
-            module.last = place
+        for module, inner_site in zip(self._running, inner_sites):
+            module.first = module.first or inner_site
+            module.last = inner_site
         return self._running[-1].name if self._running else None
 
     def _begin(self, site: _Site) -> None:

@@ -17,15 +17,15 @@ from probe.common.progress import ProgressCallback
 from probe.compare.evidence import Options, Summary, check, first_of, headline, hints
 from probe.graph.manual_pairs import without_dumps
 from probe.graph.options import HTML, GraphOptions
+from probe.graph.output.formats import MakeWriter, Writer, writers_of
+from probe.graph.output.shown import ShownComparison
+from probe.graph.output.stamps import stamped
 from probe.graph.page.columns import Columns, name_of, names_of
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.prefixes import Prefixes
-from probe.graph.tasks.communication import Communication
-from probe.graph.tasks.located import Place, located
+from probe.graph.tasks.communication import CommunicationPartners
+from probe.graph.tasks.located import GraphLocation, located
 from probe.graph.tasks.task import GraphTask, Task
-from probe.graph.writers.outputs import MakeWriter, Writer, writers_of
-from probe.graph.writers.shown import ShownComparison
-from probe.graph.writers.stamps import stamped
 
 MOST_RUNS = 8
 """How many runs stand beside one."""
@@ -62,12 +62,12 @@ class _FirstNode:
 
 
 @dataclass
-class Report:
+class GraphReport:
     """What was written, and what is to be said at the end."""
 
     files: list[str] = field(default_factory=list)
     nodes: int = 0
-    """How many nodes the targets have."""
+    """The number of nodes that the targets have."""
     first: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The call where the runs diverge first; by rules that give no summary, the first that these find the worst."""
     first_names: tuple[Optional[str], Optional[str]] = (None, None)  # noqa: UP045
@@ -76,7 +76,7 @@ class Report:
     """The same as one line; empty where there is no such call."""
     verdict: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    """Why one side lacks what the other has, or what the only one lacks, where the dumps themselves tell."""
+    """The reason why one side lacks what the other has, or what the only one lacks, where the dumps themselves tell."""
     unpaired: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     """What could not be read, a sentence each."""
@@ -103,22 +103,22 @@ def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOption
         raise MsprobeException(f"{max(len(targets), len(goldens))} runs are given; allowed: at most {MOST_RUNS}.")
     for path in {path for side in (targets, goldens) for path in side if side.count(path) > 1}:
         raise MsprobeException(f"{path} is given several times; give each run once.")
-    places: list[Place] = []
+    locations: list[GraphLocation] = []
     unpaired: list[str] = []
     for target in targets:
         for golden in goldens or ("",):
             name = golden if len(goldens) > 1 else target if len(targets) > 1 else ""
             found, alone = located(target, golden or None, name)
-            places += found
+            locations += found
             unpaired += alone
     if goldens:
-        _check(places, options.compare)
+        _check(locations, options.compare)
     cut = Prefixes(options.strip_paths)
-    names = _names_of_runs([place.run for place in places], cut)
-    places = [replace(place, run_name=names[place.run]) for place in places]
+    names = _names_of_runs([location.run for location in locations], cut)
+    locations = [replace(location, run_name=names[location.run]) for location in locations]
     name = title(list(map(cut.path, targets)), list(map(cut.path, goldens)))
     unpaired = [cut.text(sentence, (*targets, *goldens)) for sentence in dict.fromkeys(unpaired)]
-    return Plan([GraphTask(place, options) for place in places], unpaired, name)
+    return Plan([GraphTask(location, options) for location in locations], unpaired, name)
 
 
 def _remarks(columns: Columns) -> list[str]:
@@ -130,7 +130,7 @@ def _remarks(columns: Columns) -> list[str]:
 
 
 def _names_of_runs(runs: Iterable[str], cut: Prefixes) -> dict[str, str]:
-    """What the page calls each run; those that are the same but for what is cut off are numbered."""
+    """The name on the page of each run; those that are the same but for what is cut off are numbered."""
     found: dict[str, str] = {}
     for run in dict.fromkeys(runs):
         name, number = cut.path(run), 2
@@ -141,12 +141,12 @@ def _names_of_runs(runs: Iterable[str], cut: Prefixes) -> dict[str, str]:
 
 
 def title(targets: Sequence[str], goldens: Sequence[str]) -> str:
-    """What a page is called."""
+    """The name of a page."""
     return " and ".join(targets) + (f" beside {' and '.join(goldens)}" if goldens else "")
 
 
-def _check(places: Sequence[Place], options: Options) -> None:
-    check([DumpPair(place.target, place.golden or "") for place in places], options, True)
+def _check(locations: Sequence[GraphLocation], options: Options) -> None:
+    check([DumpPair(location.target, location.golden or "") for location in locations], options, True)
 
 
 def compared(
@@ -159,7 +159,7 @@ def compared(
     """
     tasks = plan.tasks
     large = are_large(path for task in tasks for path in task.paths)
-    exchanged = Communication(tasks)
+    exchanged = CommunicationPartners(tasks)
     shown: set[tuple[str, int | None, int | None]] = set()
     before = 0
     outcomes = run_where_it_pays(where, make, tasks, watch, large)
@@ -167,13 +167,13 @@ def compared(
         for task, outcome in done:
             if outcome.value is None:
                 cut = Prefixes(task.options.strip_paths)
-                yield cut.text(f"{task.place} is left out: {outcome.error}", task.paths)
+                yield cut.text(f"{task.location} is left out: {outcome.error}", task.paths)
                 continue
             if task.options.progress_log:
-                log.info(f"{task.place}: done")
+                log.info(f"{task.location}: done")
             for each in outcome.value:
                 columns = each.columns
-                shown |= {(run, columns.step, columns.rank) for run in (columns.run, task.place.run)}
+                shown |= {(run, columns.step, columns.rank) for run in (columns.run, task.location.run)}
                 each.columns.details.move_parts(before)
                 yield exchanged.added(each, task)
             before += len(outcome.value)
@@ -199,7 +199,7 @@ def show(
     where: Where | None = None,
     watch: ProgressCallback | None = None,
     others: Mapping[str, MakeWriter] | None = None,
-) -> Report:
+) -> GraphReport:
     """Make the comparisons of `plan` and write them to the folder `output`.
 
     Args:
@@ -225,9 +225,9 @@ def show(
         return written(compared(plan, where, watch), writers, manifest)
 
 
-def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], manifest: Manifest) -> Report:
+def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], manifest: Manifest) -> GraphReport:
     """Give each comparison to all writers; returns what is to be said at the end."""
-    result = Report(unpaired=manifest.unpaired)
+    result = GraphReport(unpaired=manifest.unpaired)
     summaries: dict[int, Summary] = {}
     """By the numbers of the comparisons."""
     without_summary: list[str] = []

@@ -1,4 +1,4 @@
-"""How far a recorded tensor and the same one of now are from each other."""
+"""The extent to which a recorded tensor and the same one of now are from each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Difference:
+class ElementDifference:
     """What differs between two results of one call."""
 
     count: int
@@ -32,11 +32,11 @@ class Difference:
 
     @property
     def is_same(self) -> bool:
-        """Whether both have the same values."""
+        """True if both have the same values."""
         return not self.count and not self.form
 
 
-def difference(recorded: Array, recorded_dtype: str, now: Array, dtype: str) -> Difference:
+def difference(recorded: Array, recorded_dtype: str, now: Array, dtype: str) -> ElementDifference:
     """How `recorded` and `now` differ.
 
     Args:
@@ -46,9 +46,9 @@ def difference(recorded: Array, recorded_dtype: str, now: Array, dtype: str) -> 
         dtype: The plain name of their dtype.
     """
     if recorded.shape != now.shape:
-        return Difference(0, now.size, f"recorded with the shape {list(recorded.shape)}, now {list(now.shape)}")
+        return ElementDifference(0, now.size, f"recorded with the shape {list(recorded.shape)}, now {list(now.shape)}")
     if recorded_dtype != dtype:
-        return Difference(0, now.size, f"recorded as {recorded_dtype}, now {dtype}")
+        return ElementDifference(0, now.size, f"recorded as {recorded_dtype}, now {dtype}")
     differs = np.asarray(recorded != now)
     if now.dtype.kind == "f":
         differs |= np.signbit(recorded) != np.signbit(now)
@@ -56,11 +56,11 @@ def difference(recorded: Array, recorded_dtype: str, now: Array, dtype: str) -> 
         differs &= ~(np.isnan(recorded) & np.isnan(now))
     count = int(np.count_nonzero(differs))
     if not count:
-        return Difference(0, now.size)
+        return ElementDifference(0, now.size)
     distance = _ulps(recorded, now, dtype, differs)
     worst = int(np.argmax(np.where(differs, np.nan_to_num(distance, nan=np.inf), -1.0)))
     furthest = float(distance.flat[worst])
-    return Difference(
+    return ElementDifference(
         count, now.size, "", tuple(map(int, np.unravel_index(worst, now.shape))), recorded.flat[worst].item(),
         now.flat[worst].item(), furthest if rounding_format(dtype) is not None and np.isfinite(furthest) else None,
     )  # fmt: skip

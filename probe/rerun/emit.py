@@ -22,8 +22,8 @@ from probe.common.containers import parts_of
 from probe.common.dump.reading.items import shape_text
 from probe.common.errors import MsprobeException
 from probe.common.source_text import Code, Unwritable, call, docstring, numbers, source, wrapped
-from probe.rerun.replay import Replayed
 from probe.rerun.report import of_verdict
+from probe.rerun.rerun_call import Rerun
 
 Array = NDArray[Any]
 _MOST_INLINE = 16
@@ -31,12 +31,12 @@ _MOST_INLINE = 16
 _TEXT_WIDTH = 110
 
 
-def emit(execution: Execution, replayed: Replayed, path: str, smaller: str = "") -> list[str]:
+def emit(execution: Execution, rerun: Rerun, path: str, smaller: str = "") -> list[str]:
     """Write a script of a call, and its larger tensors into a folder beside it; the paths, the script first.
 
     Args:
         execution: Of the framework.
-        replayed: The call, and what came of it.
+        rerun: The call, and what came of it.
         path: Where the script is written.
         smaller: What its docstring says of inputs that were made smaller.
 
@@ -45,11 +45,11 @@ def emit(execution: Execution, replayed: Replayed, path: str, smaller: str = "")
         FileCheckException: a folder cannot be made.
         OSError: a file cannot be written.
     """
-    script = _Script(execution, replayed, os.path.splitext(os.path.basename(path))[0])
+    script = _Script(execution, rerun, os.path.splitext(os.path.basename(path))[0])
     try:
         text = script.text(smaller)
     except (UnknownValue, Unwritable) as error:
-        raise MsprobeException(f"{replayed.name} cannot be written as a script: {error}.") from None
+        raise MsprobeException(f"{rerun.name} cannot be written as a script: {error}.") from None
     above = os.path.dirname(os.path.abspath(path))
     contents = {os.path.join(above, script.folder, name): content for name, content in script.files.items()}
     files.make_folder(os.path.join(above, script.folder) if contents else above)
@@ -60,15 +60,15 @@ def emit(execution: Execution, replayed: Replayed, path: str, smaller: str = "")
 
 
 class _Script:
-    def __init__(self, execution: Execution, replayed: Replayed, stem: str) -> None:
-        self._execution, self._replayed, self._prepared = execution, replayed, replayed.prepared
+    def __init__(self, execution: Execution, rerun: Rerun, stem: str) -> None:
+        self._execution, self._rerun, self._prepared = execution, rerun, rerun.prepared
         self._words = execution.script
         self._leaves = self._prepared.arguments.leaves
         self.folder = f"{stem}_data"
         self.files: dict[str, bytes] = {}
         """The content of the files in `folder`, by name."""
         self._only_writes = False
-        """Whether the call returns nothing; known when `_results` was called."""
+        """True if the call returns nothing; known when `_results` was called."""
 
     def text(self, smaller: str) -> str:
         """The script, which decides what is in `files`."""
@@ -82,17 +82,17 @@ class _Script:
         differentiated = [
             (f"gradient of x{leaf.number}", leaf.number) for leaf in self._leaves if leaf.is_differentiated
         ]
-        given = [(place, values) for place, values in enumerate(prepared.of_outputs) if values is not None]
+        given = [(index, values) for index, values in enumerate(prepared.of_outputs) if values is not None]
         recorded = self._recorded([name for name, _, _ in results], differentiated)
         inputs = [(values, leaf.dtype) for values, leaf in zip(prepared.leaves, self._leaves)]
-        gradients = [(values, results[place][2]) for place, values in given]
+        gradients = [(values, results[index][2]) for index, values in given]
         definitions = [self._list("INPUTS", "input", inputs)]
         if gradients:
             definitions.append(self._list("OF_OUTPUTS", "of_output", gradients))
         if recorded:
             definitions.append(self._named("RECORDED", "recorded", recorded))
         state = prepared.random_state
-        has_random_state = state is not None and self._execution.restore_draws(state, self._replayed.device)
+        has_random_state = state is not None and self._execution.restore_draws(state, self._rerun.device)
         if state is not None and has_random_state:
             definitions.append(f"RANDOM_STATE = {self._file('random_state', state, 'uint8')}")
         if self.files:
@@ -100,17 +100,17 @@ class _Script:
         return words.script(
             ScriptParts(
                 # Without what a primitive was made with, which the call says.
-                title=docstring(f"{spelled.partition('(')[0]}: {self._replayed.name} of a recorded run, alone."),
+                title=docstring(f"{spelled.partition('(')[0]}: {self._rerun.name} of a recorded run, alone."),
                 found="\n".join(map(docstring, self._found(smaller))),
-                device=self._replayed.device,
+                device=self._rerun.device,
                 definitions="\n".join(definitions),
                 needs_folder=bool(self.files),
                 dtypes=sorted(map(_named_dtype, {dtype for _, dtype in inputs} | {dtype for _, _, dtype in results})),
                 variables=[f"x{leaf.number}" for leaf in self._leaves],
                 call=self._call(spelled),
-                autocast=_named_dtype(self._replayed.autocast) if self._replayed.autocast else "",
+                autocast=_named_dtype(self._rerun.autocast) if self._rerun.autocast else "",
                 results=[(name, expression) for name, expression, _ in results],
-                of_outputs=[results[place][1] for place, _ in given],
+                of_outputs=[results[index][1] for index, _ in given],
                 differentiated=differentiated,
                 has_recorded=bool(recorded),
                 has_random_state=has_random_state,
@@ -119,10 +119,10 @@ class _Script:
 
     def _found(self, smaller: str) -> Iterator[str]:
         """What was seen, in lines."""
-        each = self._replayed.worst
-        name = each.row.name[len(self._replayed.name) + 1 :]
-        verdict, who = each.row.verdict, f"on {self._replayed.device}"
-        if verdict.status != self._replayed.now and each.recorded is not None:
+        each = self._rerun.worst
+        name = each.row.name[len(self._rerun.name) + 1 :]
+        verdict, who = each.row.verdict, f"on {self._rerun.device}"
+        if verdict.status != self._rerun.now and each.recorded is not None:
             verdict, who = each.recorded, "recorded"
         yield from textwrap.wrap(f"{name} when this was written, {who}: {of_verdict(verdict, who)}.", _TEXT_WIDTH)
         if self._prepared.generated:
@@ -150,11 +150,13 @@ class _Script:
         Raises:
             UnknownValue: it returns none.
         """
-        places = list(_places("", "output", self._returned(), self._execution.is_tensor))
-        dtypes = [each.dtype for each in self._replayed.values.outputs if each.dtype is not None]
-        if not places or len(places) != len(dtypes):
-            raise UnknownValue("high precision returns other tensors" if places else "it returns no tensor")
-        return [(f"forward.output.{path or 0}", expression, dtype) for (path, expression), dtype in zip(places, dtypes)]
+        returned = list(_tensors_in("", "output", self._returned(), self._execution.is_tensor))
+        dtypes = [each.dtype for each in self._rerun.values.outputs if each.dtype is not None]
+        if not returned or len(returned) != len(dtypes):
+            raise UnknownValue("high precision returns other tensors" if returned else "it returns no tensor")
+        return [
+            (f"forward.output.{path or 0}", expression, dtype) for (path, expression), dtype in zip(returned, dtypes)
+        ]
 
     def _returned(self) -> Any:
         """What the call returns, in high precision, for its form alone."""
@@ -174,7 +176,7 @@ class _Script:
 
     def _recorded(self, outputs: Sequence[str], gradients: Sequence[tuple[str, int]]) -> dict[str, Output]:
         """What the dump has of the results, by the names that the script has for them."""
-        values = self._replayed.recorded_values
+        values = self._rerun.recorded_values
         if values is None:
             return {}
         tensors = [each for each in values.outputs if each.dtype is not None]
@@ -182,13 +184,13 @@ class _Script:
         return {name: output for name, output in named if isinstance(output.value, np.ndarray) and output.dtype}
 
     def _list(self, name: str, stem: str, tensors: Sequence[tuple[Array, str]]) -> str:
-        lines = [self._tensor(f"{stem}_{place}", *each) for place, each in enumerate(tensors)]
+        lines = [self._tensor(f"{stem}_{index}", *each) for index, each in enumerate(tensors)]
         return "\n".join([f"{name} = [", *lines, "]"])
 
     def _named(self, name: str, stem: str, tensors: Mapping[str, Output]) -> str:
         lines = [
-            self._tensor(f"{stem}_{place}", each.value, each.dtype or "", f"{source(key)}: ")
-            for place, (key, each) in enumerate(tensors.items())
+            self._tensor(f"{stem}_{index}", each.value, each.dtype or "", f"{source(key)}: ")
+            for index, (key, each) in enumerate(tensors.items())
         ]
         return "\n".join([f"{name} = {{", *lines, "}"])
 
@@ -199,7 +201,7 @@ class _Script:
         return f"    {before}{self._file(stem, values, dtype)},  # {dtype} {shape_text(values.shape)}"
 
     def _file(self, stem: str, values: Array, dtype: str) -> str:
-        """How a tensor is read from a file of its own."""
+        """The way in which a tensor is read from a file of its own."""
         name = f"{stem}{self._words.SUFFIX}"
         self.files[name] = self._words.content(values, dtype)
         return self._words.loaded(f"DATA / {source(name)}", dtype)
@@ -216,12 +218,12 @@ def _named_dtype(dtype: str) -> str:
     return dtype
 
 
-def _places(path: str, expression: str, value: Any, is_tensor: Callable[[Any], bool]) -> Iterator[tuple[str, str]]:
-    """The tensors in what a call returned: the place of each in the words of records, and its expression."""
+def _tensors_in(path: str, expression: str, value: Any, is_tensor: Callable[[Any], bool]) -> Iterator[tuple[str, str]]:
+    """The tensors in what a call returned: the path of each in the words of records, and its expression."""
     if is_tensor(value):
         yield path, expression
         return
     for key, each in parts_of(value) or ():
         is_field = isinstance(key, str) and not isinstance(value, Mapping)
         end = f".{key}" if is_field else f"[{source(key)}]"
-        yield from _places(f"{path}.{key}" if path else str(key), f"{expression}{end}", each, is_tensor)
+        yield from _tensors_in(f"{path}.{key}" if path else str(key), f"{expression}{end}", each, is_tensor)

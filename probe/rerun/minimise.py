@@ -22,7 +22,7 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
-from probe.rerun.replay import Replayed, run_prepared
+from probe.rerun.rerun_call import Rerun, run_prepared
 
 Array = NDArray[Any]
 MOST_TRIES = 300
@@ -32,7 +32,7 @@ MOST_TRIES = 300
 class Minimised:
     """A call whose inputs were made smaller."""
 
-    replayed: Replayed
+    replayed: Rerun
     """The small one."""
     before: Sequence[tuple[int, ...]]
     """The shapes of the inputs as they were recorded."""
@@ -56,7 +56,7 @@ class _Cut(NamedTuple):
     """Input and axis."""
     length: int
     is_first: bool
-    """Whether the first half is kept."""
+    """True if the first half is kept."""
 
     @property
     def left(self) -> int:
@@ -67,38 +67,38 @@ class _Cut(NamedTuple):
         return slice(0, self.left) if self.is_first else slice(self.length - self.left, self.length)
 
 
-def minimise(execution: Execution, dump: Dump, replayed: Replayed, tries: int = MOST_TRIES) -> Minimised:
+def minimise(execution: Execution, dump: Dump, rerun: Rerun, tries: int = MOST_TRIES) -> Minimised:
     """Make the inputs of a call that fails now smaller while the same result fails in the same way.
 
     Args:
         execution: Of the framework.
         dump: Where the call is recorded.
-        replayed: The call.
+        rerun: The call.
         tries: How many candidates are tried at most.
 
     Raises:
         MsprobeException: no result of now is wrong.
     """
-    if replayed.now not in FAILURES or replayed.is_random:
-        raise MsprobeException(f"{replayed.name} is not wrong on {replayed.device} now; there is nothing to minimise.")
-    search = _Search(execution, dump.framework, replayed, tries)
+    if rerun.now not in FAILURES or rerun.is_random:
+        raise MsprobeException(f"{rerun.name} is not wrong on {rerun.device} now; there is nothing to minimise.")
+    search = _SmallerSearch(execution, dump.framework, rerun, tries)
     small = search.run()
-    found = run_prepared(execution, dump, small, replayed.device, replayed.direction, with_recorded=False)
-    before, after = ([each.shape for each in prepared.leaves] for prepared in (replayed.prepared, small))
+    found = run_prepared(execution, dump, small, rerun.device, rerun.direction, with_recorded=False)
+    before, after = ([each.shape for each in prepared.leaves] for prepared in (rerun.prepared, small))
     return Minimised(found, before, after, search.tried)
 
 
-class _Search:
-    def __init__(self, execution: Execution, framework: str, replayed: Replayed, tries: int) -> None:
-        self._execution, self._replayed, self._tries = execution, replayed, tries
-        self._target, self._status = replayed.worst.row.name, replayed.worst.row.verdict.status
+class _SmallerSearch:
+    def __init__(self, execution: Execution, framework: str, rerun: Rerun, tries: int) -> None:
+        self._execution, self._rerun, self._tries = execution, rerun, tries
+        self._target, self._status = rerun.worst.row.name, rerun.worst.row.verdict.status
         self._framework = framework
         self._refused: set[tuple[_Cut, bool]] = set()
         self.tried = 0
 
     def run(self) -> Prepared:
         """The smallest call that was found."""
-        current = self._replayed.prepared
+        current = self._rerun.prepared
         while True:
             smaller = self._smaller(current)
             if smaller is None:
@@ -125,9 +125,9 @@ class _Search:
             candidate = self._cut(current, cut, with_numbers)
             if candidate is None:
                 return None
-            results, autocast = run_as_recorded(self._execution, candidate, self._replayed.device)
+            results, autocast = run_as_recorded(self._execution, candidate, self._rerun.device)
             exact = candidate.call.reference
-            rows = judge_results(candidate, results, exact, self._replayed.device, autocast)
+            rows = judge_results(candidate, results, exact, self._rerun.device, autocast)
             status = next((row.verdict.status for row in rows if row.name == self._target), None)
         except Exception:
             # A framework says what it likes to inputs that do not go together.
@@ -143,7 +143,7 @@ class _Search:
             fields = _with_length(case.forward.fields, cut)
             if fields == case.forward.fields:
                 return None
-            case = replace(case, forward=Record(case.forward.name, fields, self._replayed.path))
+            case = replace(case, forward=Record(case.forward.name, fields, self._rerun.path))
         small = replace(
             current, case=case, leaves=leaves, arguments=RecordedArguments(case.forward.name, case.forward.fields)
         )

@@ -1,4 +1,4 @@
-"""What the replay of a call found, as lines of the terminal and as JSON."""
+"""A call that was run again, as lines of the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -8,55 +8,55 @@ from typing import Any
 from probe.calls.verdict.subject import EXACT, FAILURES, KernelVerdict
 from probe.common.dump.reading.items import shape_text
 from probe.common.report.json_values import to_json
-from probe.rerun.difference import Difference
-from probe.rerun.replay import Compared, Replayed
+from probe.rerun.difference import ElementDifference
+from probe.rerun.rerun_call import ComparedResult, Rerun
 
 
-def lines(replayed: Replayed) -> Iterator[str]:
+def lines(rerun: Rerun) -> Iterator[str]:
     """The answer, and three lines for each result."""
-    cast = f" under autocast to {replayed.autocast}" if replayed.autocast else ""
-    yield f"{replayed.name} on {replayed.device}{cast}: {answer(replayed)}"
-    for each in replayed.results:
-        yield from _result(each, replayed)
-    yield from (f"note: {note}." for note in replayed.notes)
+    cast = f" under autocast to {rerun.autocast}" if rerun.autocast else ""
+    yield f"{rerun.name} on {rerun.device}{cast}: {answer(rerun)}"
+    for each in rerun.results:
+        yield from _result(each, rerun)
+    yield from (f"note: {note}." for note in rerun.notes)
 
 
-def answer(replayed: Replayed) -> str:
+def answer(rerun: Rerun) -> str:
     """What the comparisons mean, in a sentence."""
-    if replayed.is_random:
+    if rerun.is_random:
         return "it draws random numbers, of which high precision does not say which ones are right."
-    now, before = replayed.now in FAILURES, replayed.recorded in FAILURES
-    overflow = next((each.overflow for each in replayed.results if each.overflow), "")
+    now, before = rerun.now in FAILURES, rerun.recorded in FAILURES
+    overflow = next((each.overflow for each in rerun.results if each.overflow), "")
     if not now and not before:
-        exact = "as exact as the operation can be" if replayed.recorded else "now as exact as the operation can be"
-        return f"{overflow or exact}{_repeats(replayed)}."
+        exact = "as exact as the operation can be" if rerun.recorded else "now as exact as the operation can be"
+        return f"{overflow or exact}{_repeats(rerun)}."
     if now and before:
-        return f"wrong when it was recorded and now{_repeats(replayed)}: the kernel is wrong{_with(overflow)}."
+        return f"wrong when it was recorded and now{_repeats(rerun)}: the kernel is wrong{_with(overflow)}."
     if before:
-        return f"wrong when it was recorded, and right on {replayed.device} now{_with(overflow)}."
-    if replayed.recorded:
-        return f"right when it was recorded, and wrong on {replayed.device} now{_with(overflow)}."
-    return f"wrong on {replayed.device} now{_with(overflow)}."
+        return f"wrong when it was recorded, and right on {rerun.device} now{_with(overflow)}."
+    if rerun.recorded:
+        return f"right when it was recorded, and wrong on {rerun.device} now{_with(overflow)}."
+    return f"wrong on {rerun.device} now{_with(overflow)}."
 
 
 def _with(overflow: str) -> str:
     return f"; not finite: {overflow}" if overflow else ""
 
 
-def _repeats(replayed: Replayed) -> str:
-    found = [each.difference for each in replayed.results if each.difference is not None]
+def _repeats(rerun: Rerun) -> str:
+    found = [each.difference for each in rerun.results if each.difference is not None]
     if not found:
         return ""
     return ", and reproducible bit for bit" if all(each.is_same for each in found) else ", but not bit for bit the same"
 
 
-def _result(each: Compared, replayed: Replayed) -> Iterator[str]:
+def _result(each: ComparedResult, rerun: Rerun) -> Iterator[str]:
     row = each.row
     of = f", the gradient of {row.of.partition('.forward.')[2]}" if row.of else ""
     yield f"{row.name}{of}: {row.dtype} {shape_text(row.shape)}"
     if each.difference is not None:
         yield f"  recorded and now:   {of_difference(each.difference)}"
-    yield f"  now and exact:      {of_verdict(row.verdict, replayed.device)}"
+    yield f"  now and exact:      {of_verdict(row.verdict, rerun.device)}"
     if each.recorded is not None:
         same = each.difference is not None and each.difference.is_same
         yield f"  recorded and exact: {'the same' if same else of_verdict(each.recorded, 'recorded')}"
@@ -64,14 +64,14 @@ def _result(each: Compared, replayed: Replayed) -> Iterator[str]:
         yield f"  not finite:         {each.overflow}"
 
 
-def of_difference(found: Difference) -> str:
+def of_difference(found: ElementDifference) -> str:
     """How reproducible a result is."""
     if found.form:
         return found.form
     if found.is_same:
         return "the same, bit for bit"
     far = f", at most {found.max_ulp:.4g} ULP" if found.max_ulp is not None else ""
-    at = f"at {_place(found.index)} recorded {found.recorded}, now {found.now}"
+    at = f"at {_index_text(found.index)} recorded {found.recorded}, now {found.now}"
     return f"{found.count} of {found.size} elements differ{far}; {at}"
 
 
@@ -79,7 +79,9 @@ def of_verdict(verdict: KernelVerdict, who: str) -> str:
     """A verdict with its worst element, in a line."""
     parts = [f"{verdict.status}: {verdict.interpretation}"]
     if verdict.worst_index is not None:
-        parts.append(f"at {_place(verdict.worst_index)} {who} {verdict.worst_result}, exact {verdict.worst_reference}")
+        parts.append(
+            f"at {_index_text(verdict.worst_index)} {who} {verdict.worst_result}, exact {verdict.worst_reference}"
+        )
     if verdict.max_ulp is not None and verdict.status != EXACT:
         parts.append(f"at most {verdict.max_ulp:.4g} ULP")
     if verdict.fits:
@@ -89,33 +91,33 @@ def of_verdict(verdict: KernelVerdict, who: str) -> str:
     return "; ".join(parts)
 
 
-def _place(index: tuple[int, ...] | None) -> str:
+def _index_text(index: tuple[int, ...] | None) -> str:
     return shape_text(index or ())
 
 
-def as_json(replayed: Replayed) -> dict[str, Any]:
+def as_json(rerun: Rerun) -> dict[str, Any]:
     """The same for machines; numbers that JSON lacks are ``{"number": "NaN"}``."""
     found = to_json(
         {
             "version": 1,
-            "dump": replayed.path,
-            "name": replayed.name,
-            "direction": replayed.direction,
-            "device": replayed.device,
-            "autocast": replayed.autocast,
-            "inputs": "generated" if replayed.prepared.generated else "recorded",
-            "answer": answer(replayed),
-            "is_wrong": replayed.is_wrong,
-            "is_random": replayed.is_random,
-            "notes": list(replayed.notes),
-            "results": [_as_json(each) for each in replayed.results],
+            "dump": rerun.path,
+            "name": rerun.name,
+            "direction": rerun.direction,
+            "device": rerun.device,
+            "autocast": rerun.autocast,
+            "inputs": "generated" if rerun.prepared.generated else "recorded",
+            "answer": answer(rerun),
+            "is_wrong": rerun.is_wrong,
+            "is_random": rerun.is_random,
+            "notes": list(rerun.notes),
+            "results": [_as_json(each) for each in rerun.results],
         }
     )
     assert isinstance(found, dict)
     return found
 
 
-def _as_json(each: Compared) -> dict[str, Any]:
+def _as_json(each: ComparedResult) -> dict[str, Any]:
     return {
         "name": each.row.name,
         "of": each.row.of,

@@ -11,7 +11,7 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.errors import MsprobeException
 
 
-class Selected(NamedTuple):
+class SelectedCall(NamedTuple):
     """A call, and which part of it was asked for."""
 
     case: Case
@@ -19,7 +19,7 @@ class Selected(NamedTuple):
     """``forward`` or ``backward``; empty for both."""
 
 
-def select(dump: Dump, record: str) -> Selected:
+def select(dump: Dump, record: str) -> SelectedCall:
     """The call whose record, or whose name without a direction, `record` is.
 
     Raises:
@@ -37,7 +37,7 @@ def select(dump: Dump, record: str) -> Selected:
     direction = "" if given is None else given.direction
     if direction == BACKWARD and case.backward is None:
         raise MsprobeException(f"{dump.path} has no backward of {case.name}; give {forward}.")
-    return Selected(case, direction)
+    return SelectedCall(case, direction)
 
 
 def _near(dump: Dump, record: str) -> str:

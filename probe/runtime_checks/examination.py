@@ -37,7 +37,7 @@ _CHANGED = {
 class Said(NamedTuple):
     """What is to be said of one result."""
 
-    place: int
+    output_index: int
     max_rel: float
     verdict: str
     explanation: str
@@ -84,19 +84,19 @@ class Examination:
     def _repeated(self) -> Iterator[Said]:
         again = self._again()
         repeats: list[Sequence[Output]] = []
-        for place, (first, then) in enumerate(zip(self.results, again)):
+        for index, (first, then) in enumerate(zip(self.results, again)):
             count = differing(first.value, then.value)
             if not count:
                 continue
             repeats = repeats or [self._again(), self._again()]
-            others = [differing(then.value, each[place].value) for each in repeats]
+            others = [differing(then.value, each[index].value) for each in repeats]
             size = first.value.size if isinstance(first.value, np.ndarray) else 1
             where = f"{max(count, *others)} of {size} elements have other bits for the same inputs"
             if any(others):
                 text = f"{where}, from one repetition to the next"
             else:
                 text = f"{where}; its repetitions agree with each other, so it depends on memory or on what ran before"
-            yield Said(place, _most_relative(first.value, then.value), NOT_DETERMINISTIC, text)
+            yield Said(index, _most_relative(first.value, then.value), NOT_DETERMINISTIC, text)
 
     # --- other inputs
 
@@ -108,67 +108,67 @@ class Examination:
             return
         before = Exact(call, values, self.of_outputs, self.autocast)
         after = Exact(call, other, self.of_outputs, self.autocast, None if mode == EXCHANGED else before)
-        places = self._judged_places()
+        indexes = self._judged_indexes()
         if mode == EXCHANGED:
             # Of an exchange that changes the result nothing is to be learned.
             exact, other_exact = before.results, after.results
-            places = [place for place in places if _is_invariant(exact[place].value, other_exact[place].value)]
-        moved = self._again(call.tensors(other)) if places else []
-        for place in places:
-            yield from self._moved(place, moved[place], before, after, _CHANGED[mode])
+            indexes = [index for index in indexes if _is_invariant(exact[index].value, other_exact[index].value)]
+        moved = self._again(call.tensors(other)) if indexes else []
+        for index in indexes:
+            yield from self._moved(index, moved[index], before, after, _CHANGED[mode])
 
-    def _moved(self, place: int, moved: Output, before: Exact, after: Exact, words: str) -> Iterator[Said]:
+    def _moved(self, index: int, moved: Output, before: Exact, after: Exact, words: str) -> Iterator[Said]:
         """What is to be said of one result that became `moved` with the other inputs."""
-        result = self.results[place]
+        result = self.results[index]
         max_rel = _most_relative(result.value, moved.value)
-        own = _share(before.results[place].value, after.results[place].value)
-        for verdict, where in ((before.judged(place, result), ""), (after.judged(place, moved), f"{words}: ")):
+        own = _share(before.results[index].value, after.results[index].value)
+        for verdict, where in ((before.verdict_of(index, result), ""), (after.verdict_of(index, moved), f"{words}: ")):
             if verdict.status in FAILURES:
                 effect = _share(result.value, moved.value)
                 effects = f"it moved by {effect:.2g} of its size, the function itself by {own:.2g}"
-                yield Said(place, max_rel, UNSTABLE, f"{where}{verdict.interpretation}; {effects}")
+                yield Said(index, max_rel, UNSTABLE, f"{where}{verdict.interpretation}; {effects}")
                 return
         # A unit in the last place is two roundings.
         per_rounding = own / 2
         text = f"{words} the exact result moves by {per_rounding:.2g} of its size for each rounding of the inputs"
-        yield from self._ill_conditioned(place, max_rel, per_rounding, text)
+        yield from self._ill_conditioned(index, max_rel, per_rounding, text)
 
     # --- the same inputs, another way to compute
 
     def _held_against(self, mode: str) -> Iterator[Said]:
         exact = Exact(self.call, self.call.values(), self.of_outputs, self.autocast)
         others = exact.on_cpu() if mode == TO_CPU else exact.results
-        for place in self._judged_places():
-            result, other = self.results[place], others[place]
+        for index in self._judged_indexes():
+            result, other = self.results[index], others[index]
             if mode == TO_CPU and not differing(result.value, other.value):
                 continue
             max_rel = _most_relative(result.value, other.value)
-            verdict = exact.judged(place, result)
+            verdict = exact.verdict_of(index, result)
             if verdict.status in FAILURES:
-                yield Said(place, max_rel, UNSTABLE, _with_numbers(verdict))
+                yield Said(index, max_rel, UNSTABLE, _with_numbers(verdict))
             else:
-                off = _share(exact.results[place].value, result.value)
+                off = _share(exact.results[index].value, result.value)
                 text = f"the result is off by {off:.2g} of its size, which roundings of these inputs explain"
-                yield from self._ill_conditioned(place, max_rel, off, text)
+                yield from self._ill_conditioned(index, max_rel, off, text)
 
-    def _judged_places(self) -> list[int]:
+    def _judged_indexes(self) -> list[int]:
         """The results that have digits to lose."""
         return [
-            place
-            for place, result in enumerate(self.results)
+            index
+            for index, result in enumerate(self.results)
             if result.dtype is not None and is_float(result.dtype) and result.value is not None and result.value.size
         ]
 
-    def _ill_conditioned(self, place: int, max_rel: float, share: float, text: str) -> Iterator[Said]:
+    def _ill_conditioned(self, index: int, max_rel: float, share: float, text: str) -> Iterator[Said]:
         """What is to be said where one rounding costs a correct result more than half of its digits."""
         # The roundings of the coarsest dtype are the ones that count: an input of bfloat16 came rounded to it.
-        dtypes = [self.autocast or "", self.results[place].dtype or "", *self.call.dtypes]
+        dtypes = [self.autocast or "", self.results[index].dtype or "", *self.call.dtypes]
         forms = [form for form in map(rounding_format, dtypes) if form is not None]
         form = max(forms, key=lambda each: each.unit, default=None)
         if form is None or not share > math.sqrt(form.unit):
             return
         lost = f"{form.name} rounds to {form.unit:.2g}: more than half of its digits are lost, whatever the kernel"
-        yield Said(place, max_rel, ILL_CONDITIONED, f"{text}; {lost}")
+        yield Said(index, max_rel, ILL_CONDITIONED, f"{text}; {lost}")
 
 
 def _with_numbers(verdict: KernelVerdict) -> str:
@@ -212,7 +212,7 @@ def _share(first: Any, then: Any) -> float:
 
 
 def _is_invariant(before: Any, after: Any) -> bool:
-    """Whether the function itself takes no notice of the change: a sum, whatever the order of what is added."""
+    """True if the function itself takes no notice of the change: a sum, whatever the order of what is added."""
     if not isinstance(before, np.ndarray) or not isinstance(after, np.ndarray) or before.shape != after.shape:
         return False
     with np.errstate(all="ignore"):

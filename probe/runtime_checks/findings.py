@@ -24,7 +24,7 @@ NOT_DETERMINISTIC = "not deterministic"
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     """One line, in the order of the columns."""
 
     rank: Optional[int]  # noqa: UP045 (evaluated, on Python 3.9 too)
@@ -56,7 +56,7 @@ class FindingsFile:
             # What an earlier run found must not stand for this one.
             os.unlink(self.path)
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: CheckFinding) -> None:
         """Write a line, at once: the program may end at any time.
 
         Raises:

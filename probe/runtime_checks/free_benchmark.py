@@ -22,14 +22,14 @@ from probe.common.interfaces import ApiName
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has
 from probe.runtime_checks.examination import Examination, Said
-from probe.runtime_checks.findings import Finding, FindingsFile
+from probe.runtime_checks.findings import CheckFinding, FindingsFile
 from probe.runtime_checks.running_call import RunningCall
 
 _MOST_REASONS = 3
 
 
 @dataclass
-class _Waiting:
+class _WaitingBackward:
     """A call whose backward is to be checked."""
 
     call: RunningCall
@@ -128,13 +128,13 @@ class FreeBenchmark:
         self._examine(call, f"{call.name}.forward", shown, examined)
         return None
 
-    def _kept(self, call: RunningCall, output: Any) -> _Waiting | None:
+    def _kept(self, call: RunningCall, output: Any) -> _WaitingBackward | None:
         if not any(leaf.is_differentiated for leaf in call.arguments.leaves):
             return None
         is_tensor, dtype_name = self._execution.is_tensor, self._execution.dtype_name
         tensors = [value for _, value in output_places(output, is_tensor) if is_tensor(value)]
-        outputs = [Output(str(place), None, dtype_name(value)) for place, value in enumerate(tensors)]
-        return _Waiting(call, outputs, [bool(getattr(value, "requires_grad", False)) for value in tensors])
+        outputs = [Output(str(index), None, dtype_name(value)) for index, value in enumerate(tensors)]
+        return _WaitingBackward(call, outputs, [bool(getattr(value, "requires_grad", False)) for value in tensors])
 
     def backward(self, waiting: Any, grad_output: Sequence[Any]) -> None:
         call, execution = waiting.call, self._execution
@@ -147,8 +147,8 @@ class FreeBenchmark:
                 execution.copied(each) if execution.is_tensor(each) else None for each in _aligned(grad_output, waiting)
             ]
             of_outputs = [
-                None if each is None else Output(str(place), execution.values(each), execution.dtype_name(each))
-                for place, each in enumerate(gradients)
+                None if each is None else Output(str(index), execution.values(each), execution.dtype_name(each))
+                for index, each in enumerate(gradients)
             ]
             # What the training got is in the order of the gradient function, which is not that of the arguments.
             given = [None if each is None else execution.copied(each) for each in gradients]
@@ -176,11 +176,11 @@ class FreeBenchmark:
 
     def _note(self, call: RunningCall, name: str, shown: Sequence[tuple[str, str]], said: Said) -> None:
         self._verdicts[said.verdict] += 1
-        index = said.place if len(shown) > 1 else None
+        index = said.output_index if len(shown) > 1 else None
         stage = "backward" if self._backward else "forward"
-        self._file.add(Finding(
-            self._rank, self._mode, stage, self._step, name, said.max_rel, *shown[said.place], index, said.verdict,
-            said.explanation,
+        self._file.add(CheckFinding(
+            self._rank, self._mode, stage, self._step, name, said.max_rel, *shown[said.output_index], index,
+            said.verdict, said.explanation,
         ))  # fmt: skip
         log.warning(f"{name} is {said.verdict}: {said.explanation}.", once=f"free_benchmark {call.base} {said.verdict}")
 
@@ -189,7 +189,7 @@ class FreeBenchmark:
         self._left_out[reason(error)] += 1
 
 
-def _aligned(gradients: Sequence[Any], waiting: _Waiting) -> Sequence[Any]:
+def _aligned(gradients: Sequence[Any], waiting: _WaitingBackward) -> Sequence[Any]:
     """The gradient of each tensor that was returned: there is one for each, or for each that takes one.
 
     Raises:

@@ -85,9 +85,9 @@ class OnlineCheck:
     failures: list[OperatorResult] = field(default_factory=list)
     suspects: list[OperatorResult] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-    """How many calls were not checked, by the reason."""
+    """The number of calls that were not checked, by the reason."""
     counts: Counter[str] = field(default_factory=Counter)
-    """How often each operator was called."""
+    """The number of times that each operator was called."""
     seconds: float = 0.0
     """What checking took."""
 
@@ -163,14 +163,14 @@ class OnlineCheck:
     def _judged(self, call: RunningCall, output: Any) -> Iterator[OperatorResult]:
         outputs = outputs_of(call.execution, output)
         exact = Exact(call, call.values(), (), None)
-        for place, result in enumerate(outputs):
+        for index, result in enumerate(outputs):
             if result.dtype is None or not is_float(result.dtype) or not result.value.size:
                 continue
             # What an operator keeps for its backward beside its result, the sums of softmax say, has a wider dtype than
             # what it was computed in.
-            precision = _lowest(call.dtypes) if place else ""
-            verdict = exact.judged(place, result, precision)
-            yield OperatorResult(call.name, place, result.dtype, result.value.shape, verdict)
+            precision = _lowest(call.dtypes) if index else ""
+            verdict = exact.verdict_of(index, result, precision)
+            yield OperatorResult(call.name, index, result.dtype, result.value.shape, verdict)
 
     def failed(self, about: Any, error: Exception) -> None:
         text = f"online_check: {about}: {type(error).__name__}: {error}; the program goes on."

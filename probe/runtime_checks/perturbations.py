@@ -37,22 +37,22 @@ def one_unit_added(values: Sequence[Array], dtypes: Sequence[str]) -> Perturbed:
     rounding does. Only to the first tensor: what is added to all operands of a difference is not seen in it.
     """
     found: list[Array | None] = [None] * len(values)
-    for place, (array, dtype) in enumerate(zip(values, dtypes)):
-        found[place] = _added(array, dtype)
-        if found[place] is not None:
+    for index, (array, dtype) in enumerate(zip(values, dtypes)):
+        found[index] = _added(array, dtype)
+        if found[index] is not None:
             return _filled(found, values)
     return None
 
 
 def ends_exchanged(values: Sequence[Array], dtypes: Sequence[str]) -> Perturbed:
     """The first and the last element of the first tensor of floating-point numbers are exchanged."""
-    for place, (array, dtype) in enumerate(zip(values, dtypes)):
+    for index, (array, dtype) in enumerate(zip(values, dtypes)):
         if rounding_format(dtype) is None or array.size < 2:
             continue
         exchanged = np.array(array)
         flat = exchanged.reshape(-1)
         flat[0], flat[-1] = array.flat[-1], array.flat[0]
-        return None if flat[0] == flat[-1] else [*values[:place], exchanged, *values[place + 1 :]]
+        return None if flat[0] == flat[-1] else [*values[:index], exchanged, *values[index + 1 :]]
     return None
 
 

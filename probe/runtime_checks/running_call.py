@@ -66,7 +66,7 @@ class RunningCall:
 
     @property
     def on_accelerator(self) -> bool:
-        """Whether a tensor of it is elsewhere than on the CPU."""
+        """True if a tensor of it is elsewhere than on the CPU."""
         return any(leaf.device != "cpu" for leaf in self.arguments.leaves)
 
     def values(self) -> list[Array]:
@@ -128,7 +128,7 @@ class RunningCall:
         return autocast_for(dtypes, results, self.dtypes)
 
     def draws(self, autocast: str | None) -> bool:
-        """Whether it draws random numbers: what it returns depends on where the generators stand."""
+        """True if it draws random numbers: what it returns depends on where the generators stand."""
         found = []
         for seed in (0, 1):
             self.execution.seed_draws(seed)
@@ -177,8 +177,8 @@ class Exact:
             self._on_cpu = self.call.on("cpu", self._autocast)
         return self._part(self._on_cpu)
 
-    def judged(self, place: int, result: Output, precision: str = "") -> KernelVerdict:
-        """What is to be said of result number `place`.
+    def verdict_of(self, index: int, result: Output, precision: str = "") -> KernelVerdict:
+        """What is to be said of result number `index`.
 
         Args:
             precision: The dtype in which it was computed, where that is not its own.
@@ -190,30 +190,30 @@ class Exact:
                 base=running.base,
                 direction="backward" if self._of_outputs else "forward",
                 result=result.value,
-                reference=self.results[place].value,
+                reference=self.results[index].value,
                 dtype=result.dtype or "",
                 inputs=[*self._values, *(each.value for each in given)],
                 input_dtypes=[*running.dtypes, *(each.dtype or "" for each in given)],
-                moved=lambda unit, inside: self._array(self._moving.moved(unit, inside), place),
-                rounded=lambda precision: self._array(self.call.rounded(precision), place),
-                yardstick=lambda: self._yardstick(place),
+                moved=lambda unit, inside: self._array(self._moving.moved(unit, inside), index),
+                rounded=lambda precision: self._array(self.call.rounded(precision), index),
+                yardstick=lambda: self._yardstick(index),
                 settings=running.arguments.settings,
                 precision=precision or self._autocast or "",
             )
         )
 
-    def _yardstick(self, place: int) -> Array | None:
+    def _yardstick(self, index: int) -> Array | None:
         # On the CPU the kernel under test would be its own yardstick.
         if not self._running.on_accelerator:
             return None
         try:
-            value = self.on_cpu()[place].value
+            value = self.on_cpu()[index].value
         except Exception:
             return None  # Kernels of half precision are missing on CPUs; the other tolerances stay.
         return value if isinstance(value, np.ndarray) else None
 
-    def _array(self, results: Results | None, place: int) -> Array | None:
-        value = None if results is None else self._part(results)[place].value
+    def _array(self, results: Results | None, index: int) -> Array | None:
+        value = None if results is None else self._part(results)[index].value
         return value if isinstance(value, np.ndarray) else None
 
     def _part(self, results: Results) -> list[Output]:

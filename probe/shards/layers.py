@@ -12,7 +12,7 @@ from probe.shards.part import Calls
 _NUMBER = re.compile(r"\d+\Z")
 
 
-class _Layer(NamedTuple):
+class _ListedLayer(NamedTuple):
     """Where a module is in a list of layers."""
 
     of_list: str
@@ -35,8 +35,8 @@ class Layers:
         self._vpp = vpp
         self._offsets = self._layer_offsets()
 
-    def place(self, stage: int, parsed: ParsedName) -> int:
-        """How many chunks of layers the data went through before it comes to a module."""
+    def chunk_index(self, stage: int, parsed: ParsedName) -> int:
+        """The number of chunks of layers that the data went through before it comes to a module."""
         chunk = int(parsed.base.split(".")[1]) if self._vpp > 1 and _has_chunk(parsed.base) else 0
         return chunk * len(self._stages) + stage
 
@@ -49,48 +49,48 @@ class Layers:
         layer = self._layer(parsed.base)
         if layer is None:
             return record_name(parsed._replace(base=".".join([*first, *parts[len(first) :]])))
-        number = layer.number + self._offsets[layer.of_list, self.place(stage, parsed)]
+        number = layer.number + self._offsets[layer.of_list, self.chunk_index(stage, parsed)]
         inside = [*filter(None, [layer.of_list]), str(number), layer.rest]
         return record_name(parsed._replace(base=".".join([*first, *inside])))
 
     def _layer_offsets(self) -> dict[tuple[str, int], int]:
-        """How many layers of a list come before those of each place in the pipeline, by list and place."""
+        """The number of layers of a list that come before those of each chunk in the pipeline, by list and chunk."""
         offsets: dict[tuple[str, int], int] = {}
-        for of_list, of_places in self._layers_of_lists().items():
-            everything = [number for layers in of_places.values() for number in layers]
+        for of_list, by_chunk in self._layers_of_lists().items():
+            everything = [number for layers in by_chunk.values() for number in layers]
             # Stages that number their layers as the whole model does have no number in common.
-            counts_on = len(of_places) > 1 and len(set(everything)) < len(everything)
+            counts_on = len(by_chunk) > 1 and len(set(everything)) < len(everything)
             before = 0
-            for place, layers in sorted(of_places.items()):
-                offsets[of_list, place] = before if counts_on else 0
+            for chunk_index, layers in sorted(by_chunk.items()):
+                offsets[of_list, chunk_index] = before if counts_on else 0
                 before += max(layers) + 1
         return offsets
 
     def _layers_of_lists(self) -> dict[str, dict[int, set[int]]]:
-        """The numbers of the layers at each place in the pipeline, by list."""
+        """The numbers of the layers in each chunk of the pipeline, by list."""
         found: dict[str, dict[int, set[int]]] = {}
         for stage, calls in enumerate(self._stages):
             for name in (*calls.tree, *calls.records):
                 parsed = parse(name) if is_module(name) else None
                 layer = None if parsed is None else self._layer(parsed.base)
                 if parsed is not None and layer is not None:
-                    of_places = found.setdefault(layer.of_list, {})
-                    of_places.setdefault(self.place(stage, parsed), set()).add(layer.number)
+                    by_chunk = found.setdefault(layer.of_list, {})
+                    by_chunk.setdefault(self.chunk_index(stage, parsed), set()).add(layer.number)
         return found
 
-    def _layer(self, base: str) -> _Layer | None:
+    def _layer(self, base: str) -> _ListedLayer | None:
         """The layer that a module is or is in; the list of chunks is none."""
         parts = base.split(".")
         first = 2 if self._is_list(base) else 1
         for position in range(first, len(parts) - 1):
             if _NUMBER.match(parts[position]):
-                return _Layer(
+                return _ListedLayer(
                     ".".join(parts[first:position]), int(parts[position]), ".".join(parts[position + 1 :])
                 )  # fmt: skip
         return None
 
     def _is_list(self, base: str) -> bool:
-        """Whether the model was given as a list, so that a number comes first."""
+        """True if the model was given as a list, so that a number comes first."""
         # Of a model that is nothing but a sequence of layers that number is the one of a layer.
         return _has_chunk(base) and (self._vpp > 1 or (base.split(".")[1] == "0" and base.count(".") > 2))
 

@@ -43,9 +43,9 @@ class Merged:
     origins: dict[str, list[tuple[int, str]]]
     """Of each record and call the ranks that have it, and its name there."""
     items: dict[str, MergedItem]
-    """How items were made, by their names; items that all ranks have alike are not in it."""
+    """The way in which items were made, by their names; items that all ranks have alike are not in it."""
     sentences: dict[str, list[str]] = field(default_factory=dict)
-    """How each record was made of those of several ranks."""
+    """The way in which each record was made of those of several ranks."""
     notes: list[str] = field(default_factory=list)
     """What could not be merged, a sentence each."""
 

@@ -23,7 +23,7 @@ class PartOfItem:
 
 @dataclass(frozen=True)
 class MergedItem:
-    """How the values of an item were made of those of several ranks."""
+    """The way in which the values of an item were made of those of several ranks."""
 
     how: str
     """``split``: each rank has a piece of the tensor; ``sum``: each rank has a summand of it."""
@@ -44,7 +44,7 @@ class Calls:
     origins: dict[str, list[tuple[int, str]]]
     """Of each record and call the ranks that have it, and its name there."""
     items: dict[str, MergedItem] = field(default_factory=dict)
-    """How items were merged, by their names; what all ranks have alike is not in it."""
+    """The way in which items were merged, by their names; what all ranks have alike is not in it."""
     notes: list[str] = field(default_factory=list)
     sentences: dict[str, list[str]] = field(default_factory=dict)
     """What else is to be said of a call."""

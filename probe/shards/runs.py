@@ -12,7 +12,7 @@ from probe.common.dump.reading.runs import find_dumps, warn_of_left_out
 from probe.common.errors import FileCheckException, MsprobeException
 
 
-class Steps(NamedTuple):
+class StepFolders(NamedTuple):
     """The folders of one step, whose ranks are merged."""
 
     target: str
@@ -33,7 +33,7 @@ def check_folders(paths: Sequence[str]) -> None:
             raise FileCheckException(f"{path} is no folder; give that of a step with its ranks, or of all steps.")
 
 
-def common_steps(target: str, golden: str | None) -> tuple[list[Steps], list[str]]:
+def common_steps(target: str, golden: str | None) -> tuple[list[StepFolders], list[str]]:
     """The steps of two runs that are merged, or those of one, and a sentence for each that is left alone.
 
     Raises:
@@ -41,12 +41,12 @@ def common_steps(target: str, golden: str | None) -> tuple[list[Steps], list[str
             several.
     """
     if golden is None:
-        return [Steps(step, None, name) for name, step in _steps(target).items()], []
+        return [StepFolders(step, None, name) for name, step in _steps(target).items()], []
     steps, others = beside_one_step((target, golden), (_steps(target), _steps(golden)))
     if len(steps) == len(others) == 1:
         # One step of each, whatever its number.
         others = dict(zip(steps, others.values()))
-    found = [Steps(step, others[name], name) for name, step in steps.items() if name in others]
+    found = [StepFolders(step, others[name], name) for name, step in steps.items() if name in others]
     if not found:
         raise MsprobeException(f"{target} and {golden} have no step in common.")
     alone = [

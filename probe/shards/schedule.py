@@ -1,4 +1,4 @@
-"""When one process would make the calls of all stages of a pipeline.
+"""The time at which one process would make the calls of all stages of a pipeline.
 
 One process makes the forward pass of a micro batch through all stages, then its backward pass through all stages, then
 the next micro batch.
@@ -27,14 +27,14 @@ class _Pass(NamedTuple):
     kind: int
     """`_FORWARD_PASS`, `_BACKWARD_PASS` or `_BEHIND` both."""
     way: int
-    """How far the data is on its way through the chunks: the place in the pipeline, and less than 0 on the way back."""
+    """How far the data is on its way through the chunks: the index of the chunk, and less than 0 on the way back."""
 
     def is_backward_of(self, batch: float) -> bool:
         return (self.batch, self.kind) == (batch, _BACKWARD_PASS)
 
 
 class Moment(NamedTuple):
-    """When one process would make a call; moments are in order."""
+    """The time at which one process would make a call; moments are in order."""
 
     batch: float
     kind: int
@@ -45,8 +45,8 @@ class Moment(NamedTuple):
     """Among the calls of its stage that are inside of no other."""
 
     @property
-    def place(self) -> int:
-        """The place in the pipeline."""
+    def chunk_index(self) -> int:
+        """The index of the chunk in the pipeline."""
         return abs(self.way)
 
 
@@ -72,7 +72,7 @@ class Schedule:
         self._top += [name for name in calls.records if name not in tree]
         parsed = [each for each in map(parse, self._top) if each is not None and each.is_module]
         self._counts = Counter(each.base for each in parsed if each.direction == FORWARD)
-        """How often each module at the top is called."""
+        """The number of times that each module at the top is called."""
         self._batches = min(self._counts.values(), default=1)
 
     def moments(self) -> dict[str, Moment]:
@@ -96,10 +96,10 @@ class Schedule:
         if parsed is None or parsed.direction not in (FORWARD, BACKWARD):
             return None
         count = max(self._counts.get(parsed.base, self._batches), 1)
-        place, batch = self._layers.place(self._stage, parsed), parsed.number * self._batches // count
+        chunk_index, batch = self._layers.chunk_index(self._stage, parsed), parsed.number * self._batches // count
         if parsed.direction == BACKWARD:
-            return _Pass(batch, _BACKWARD_PASS, -place)
-        return _Pass(batch, _FORWARD_PASS, place)
+            return _Pass(batch, _BACKWARD_PASS, -chunk_index)
+        return _Pass(batch, _FORWARD_PASS, chunk_index)
 
     def _outermost(self, name: str) -> str:
         """The outermost call around the forward call that belongs to a backward one."""
@@ -139,7 +139,7 @@ class Schedule:
         return before if is_of_forward_pass or self._does(name, "send") else after
 
     def _does(self, name: str, what: str) -> bool:
-        """Whether a call sends or receives, alone or in a batch."""
+        """True if a call sends or receives, alone or in a batch."""
         if "batch" not in name:
             return what in function_name(name)
         record = self._calls.records.get(name, {})

@@ -66,7 +66,7 @@ class SplitDimensions:
             self._inputs.setdefault(self.record, []).append(name)
 
     def must_be_split(self, name: str, shapes: Sequence[Shape]) -> bool:
-        """Whether what all ranks have alike, one constant value, is pieces for all that: the bias of a split weight."""
+        """True if what all ranks have alike, one constant value, is pieces for all that: the bias of a split weight."""
         known = self._known(name, shapes[0])
         if known is not None:
             return known[1] is not None
@@ -77,7 +77,7 @@ class SplitDimensions:
         return weight is not None and weight[1] == 0 and weight[0][:1] == shapes[0]
 
     def are_summands(self, name: str, shapes: Sequence[Shape]) -> bool:
-        """Whether it is the gradient of what every rank has whole, of which each has computed a part."""
+        """True if it is the gradient of what every rank has whole, of which each has computed a part."""
         known = self._known(name, shapes[0])
         parsed = parse(self.record)
         is_gradient = parsed is not None and (
@@ -104,7 +104,7 @@ class SplitDimensions:
 
         Args:
             values: what tells the tensors of all ranks from others.
-            are_pieces: whether it is that, and not what ranks exchange, which may be summands, nor numbers of words
+            are_pieces: true if it is that, and not what ranks exchange, which may be summands, nor numbers of words
                 or masks.
         """
         dimension = self._dimension(name, shapes, values) if are_pieces else None

@@ -1,4 +1,4 @@
-"""How a model is split over ranks, and which of these ranks hold parts of the same thing.
+"""The way in which a model is split over ranks, and which of these ranks hold parts of the same thing.
 
 A rank is a number whose digits are the indices of its parallel groups, the dimension that stands first in `order`
 varying fastest: with ``tp-cp-ep-dp-pp``, tp = 2 and pp = 2, ranks 0 and 1 share the layers of the first stage, and
@@ -59,7 +59,7 @@ class Split:
 
     @property
     def dp(self) -> int:
-        """How many copies of the model the run has."""
+        """The number of copies of the model that the run has."""
         return self.rank_size // (self.tp * self.pp)
 
     def rank(self, tp: int, dp: int, pp: int) -> int:

@@ -27,7 +27,7 @@ _STATES = {"input": ("input_args", "input", "input_kwargs"), "output": ("output"
 class _Part(NamedTuple):
     """A call as one stage made it."""
 
-    place: int
+    chunk_index: int
     """In the pipeline."""
     stage: int
     name: str
@@ -43,15 +43,15 @@ class _ApiCall(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Call:
+class _MergedCall:
     """A call of the merged model."""
 
     name: str
     parts: list[_Part]
     """Several of a module that several stages call."""
-    children: list[_Call] = field(default_factory=list)
+    children: list[_MergedCall] = field(default_factory=list)
     moment: Moment = UNKNOWN
-    """When one process would make it, of a call that is inside of no other."""
+    """The time at which one process would make it, of a call that is inside of no other."""
     is_in_tree: bool = True
 
 
@@ -80,29 +80,29 @@ class _Pipeline:
         self._number_apis(top)
         return self._calls(top)
 
-    def _forest(self) -> list[_Call]:
+    def _forest(self) -> list[_MergedCall]:
         """The calls that are inside of no other, each with those inside of it, in the order of one process."""
-        modules: dict[str, _Call] = {}
-        top: list[_Call] = []
+        modules: dict[str, _MergedCall] = {}
+        top: list[_MergedCall] = []
         for stage in range(len(self._stages)):
             self._add_stage(stage, modules, top)
         self._leave_copies(modules)
         for call in modules.values():
             # The backward pass goes through the stages from the last to the first.
             sign = -1 if direction_of(call.name) == BACKWARD else 1
-            call.children.sort(key=lambda child, sign=sign: sign * child.parts[0].place)  # type: ignore[misc]
+            call.children.sort(key=lambda child, sign=sign: sign * child.parts[0].chunk_index)  # type: ignore[misc]
         return sorted(top, key=lambda call: call.moment)
 
-    def _add_stage(self, stage: int, modules: dict[str, _Call], top: list[_Call]) -> None:
+    def _add_stage(self, stage: int, modules: dict[str, _MergedCall], top: list[_MergedCall]) -> None:
         """Add the calls of a stage to `modules`, by their merged names, and to `top` those inside of no other."""
         calls = self._stages[stage]
         moments = Schedule(calls, stage, self._layers).moments()
-        made: dict[str, _Call] = {}
+        made: dict[str, _MergedCall] = {}
         for name in (*calls.tree, *(name for name in calls.records if name not in calls.tree)):
             if is_gradients(name):
                 continue
             moment = moments.get(name)
-            part = _Part(self._place_of(stage, name) if moment is None else moment.place, stage, name)
+            part = _Part(self._chunk_index(stage, name) if moment is None else moment.chunk_index, stage, name)
             parsed = parse(name) if is_module(name) else None
             merged_name = name if parsed is None else self._layers.merged_name(stage, parsed)
             call = modules.get(merged_name) if parsed is not None else None
@@ -112,7 +112,7 @@ class _Pipeline:
                 if moment is not None and call in top:
                     call.moment = min(call.moment, moment)
                 continue
-            call = made[name] = _Call(merged_name, [part], is_in_tree=name in calls.tree)
+            call = made[name] = _MergedCall(merged_name, [part], is_in_tree=name in calls.tree)
             if parsed is not None:
                 modules[merged_name] = call
             around = made.get(calls.tree.get(name) or "")
@@ -122,16 +122,16 @@ class _Pipeline:
             else:
                 around.children.append(call)
 
-    def _place_of(self, stage: int, name: str) -> int:
-        """The place in the pipeline of a call, by the module around it."""
+    def _chunk_index(self, stage: int, name: str) -> int:
+        """The index of the chunk of layers that a call is in, by the module around it."""
         tree, seen = self._stages[stage].tree, 0
         around: str | None = name
         while around is not None and not is_module(around) and seen < len(tree):
             around, seen = tree.get(around), seen + 1
         parsed = parse(around) if around is not None else None
-        return stage if parsed is None else self._layers.place(stage, parsed)
+        return stage if parsed is None else self._layers.chunk_index(stage, parsed)
 
-    def _leave_copies(self, modules: dict[str, _Call]) -> None:
+    def _leave_copies(self, modules: dict[str, _MergedCall]) -> None:
         """Keep the calls of one stage of a module that every stage has for itself, such as a table of positions."""
         for call in modules.values():
             call.parts.sort()
@@ -146,7 +146,7 @@ class _Pipeline:
             which = numbers(self._ranks[kept.stage])
             self._notes.append(f"{call.name} is called by several stages: it is shown as on rank {which}.")
 
-    def _number_apis(self, top: Iterable[_Call]) -> None:
+    def _number_apis(self, top: Iterable[_MergedCall]) -> None:
         """Number the calls of APIs in the order of the merged calls; a backward call has the number of its forward."""
         apis = [(call, parsed) for call in _walk(top) if not is_module(call.name) and (parsed := parse(call.name))]
         # A forward call that is recorded gives the number, wherever its backward is.
@@ -160,7 +160,7 @@ class _Pipeline:
                 next_number[parsed.base] += 1
             call.name = record_name(parsed._replace(number=given[key]))
 
-    def _calls(self, top: Sequence[_Call]) -> Calls:
+    def _calls(self, top: Sequence[_MergedCall]) -> Calls:
         merged = Calls({}, {}, {}, {}, notes=self._notes)
         around: dict[int, str] = {}
         for call in _walk(top):
@@ -176,9 +176,9 @@ class _Pipeline:
                     self._add_record(merged, of_gradients)
         return merged
 
-    def _gradients(self) -> dict[tuple[int, str], list[_Call]]:
+    def _gradients(self) -> dict[tuple[int, str], list[_MergedCall]]:
         """The records of gradients, which are no calls, by the stage and the record that they stand behind."""
-        found: dict[tuple[int, str], list[_Call]] = {}
+        found: dict[tuple[int, str], list[_MergedCall]] = {}
         for stage, calls in enumerate(self._stages):
             before = ""
             for name in calls.records:
@@ -187,10 +187,10 @@ class _Pipeline:
                     continue
                 parsed = parse(name)
                 merged_name = name if parsed is None else self._layers.merged_name(stage, parsed)
-                found.setdefault((stage, before), []).append(_Call(merged_name, [_Part(0, stage, name)]))
+                found.setdefault((stage, before), []).append(_MergedCall(merged_name, [_Part(0, stage, name)]))
         return found
 
-    def _add_record(self, merged: Calls, call: _Call) -> None:
+    def _add_record(self, merged: Calls, call: _MergedCall) -> None:
         parts = call.parts
         for _, stage, name in parts:
             calls = self._stages[stage]
@@ -223,18 +223,18 @@ class _Pipeline:
         return fields
 
 
-def _is_beside(call: _Call, part: _Part) -> bool:
-    """Whether a stage made a call in the same place as another one."""
-    return any((other.place, other.stage) == (part.place, part.stage) for other in call.parts)
+def _is_beside(call: _MergedCall, part: _Part) -> bool:
+    """True if a stage made a call in the same chunk as another one."""
+    return any((other.chunk_index, other.stage) == (part.chunk_index, part.stage) for other in call.parts)
 
 
-def _inside(call: _Call) -> Iterable[_Call]:
+def _inside(call: _MergedCall) -> Iterable[_MergedCall]:
     walked = _walk([call])
     next(iter(walked))
     return walked
 
 
-def _walk(top: Iterable[_Call]) -> Iterable[_Call]:
+def _walk(top: Iterable[_MergedCall]) -> Iterable[_MergedCall]:
     """Every call before those inside of it."""
     ahead = list(reversed(list(top)))
     while ahead:
@@ -243,7 +243,7 @@ def _walk(top: Iterable[_Call]) -> Iterable[_Call]:
         ahead += reversed(call.children)
 
 
-def _ended(top: Iterable[_Call]) -> Iterable[_Call]:
+def _ended(top: Iterable[_MergedCall]) -> Iterable[_MergedCall]:
     """Every call behind those inside of it."""
     ahead = [(call, False) for call in reversed(list(top))]
     while ahead:

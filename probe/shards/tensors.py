@@ -140,7 +140,7 @@ class _TensorParallel:
         return self._value(name, pieces)
 
     def _value(self, name: str, pieces: Sequence[Any]) -> Any:
-        """What stands under `name` on each rank, as one."""
+        """The text that stands under `name` on each rank, as one."""
         first = pieces[0]
         if isinstance(first, dict) and all(isinstance(piece, dict) for piece in pieces):
             if isinstance(first.get("dtype"), str) and isinstance(first.get("type"), str):
@@ -226,7 +226,7 @@ def _shapes(pieces: Pieces) -> list[Shape]:
 
 
 def _fingerprint(pieces: Pieces) -> tuple[Any, ...]:
-    """What tells the tensors of all ranks from others."""
+    """The mark that tells the tensors of all ranks from others."""
     return tuple((tuple(piece.get("shape") or ()), *(str(piece.get(key)) for key in _STATISTICS)) for piece in pieces)
 
 

@@ -12,7 +12,7 @@ import pytest
 import synthetic_page
 from waiting import until
 
-from probe.graph.writers.page import PageData, write_page
+from probe.graph.output.page import PageData, write_page
 
 ROWS = 400
 TARGET_ONLY, GOLDEN_ONLY = range(40), range(60, 80)

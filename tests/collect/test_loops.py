@@ -52,8 +52,8 @@ def lines() -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
 
     def note(name: str) -> None:
-        places = stacks.places(stacks.current())
-        inside = [place for place in places if place[0].co_filename == "program.py"]
+        locations = stacks.locations(stacks.current())
+        inside = [place for place in locations if place[0].co_filename == "program.py"]
         found[name] = [int(loop.text.rpartition(":")[2]) for loop in loops.around(inside)]
 
     class Opened:
@@ -74,7 +74,7 @@ def test_the_same_loop_in_two_calls_of_a_function_is_two_loops() -> None:
 
     def train() -> None:
         for _ in range(2):
-            found.append(loops.around(stacks.places(stacks.current()))[-1])
+            found.append(loops.around(stacks.locations(stacks.current()))[-1])
 
     calls: list[Callable[[], None]] = [train, train]
     calls[0]()

@@ -18,7 +18,7 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.user_metrics import Algorithm
-from probe.compare.rows.tensor_rows import Values
+from probe.compare.rows.tensor_rows import TensorValues
 
 
 def written(folder: Path, arrays: list[Any], apart: float = 0.0) -> Dump:
@@ -40,7 +40,7 @@ ARRAYS = [np.full((1 << (number % 19) or 2,), number + 1, np.float32) for number
 
 
 def test_every_row_has_its_own_metrics_in_order(tmp_path: Path) -> None:
-    values = Values(written(tmp_path / "a", ARRAYS, 0.5), written(tmp_path / "b", ARRAYS))
+    values = TensorValues(written(tmp_path / "a", ARRAYS, 0.5), written(tmp_path / "b", ARRAYS))
     rows = rows_of(values.target, values.golden)
     done = list(values.measured(rows))
     assert done == rows and all(mine is other for mine, other in zip(done, rows))
@@ -49,7 +49,7 @@ def test_every_row_has_its_own_metrics_in_order(tmp_path: Path) -> None:
 
 
 def test_an_error_ends_the_work_as_without_threads(tmp_path: Path) -> None:
-    values = Values(written(tmp_path / "a", ARRAYS[:40]), written(tmp_path / "b", ARRAYS[:40]))
+    values = TensorValues(written(tmp_path / "a", ARRAYS[:40]), written(tmp_path / "b", ARRAYS[:40]))
     rows = rows_of(values.target, values.golden)
     rows[5].target.data_name = "../5.npy"  # type: ignore[union-attr]
     with pytest.raises(DumpFormatError, match="is not a file name"):
@@ -64,7 +64,9 @@ def test_the_users_metrics_run_in_one_thread(tmp_path: Path) -> None:
         return 0
 
     algorithms = [Algorithm("here", "Mine", compare)]
-    values = Values(written(tmp_path / "a", ARRAYS[:9]), written(tmp_path / "b", ARRAYS[:9]), algorithms=algorithms)
+    values = TensorValues(
+        written(tmp_path / "a", ARRAYS[:9]), written(tmp_path / "b", ARRAYS[:9]), algorithms=algorithms
+    )
     list(values.measured(rows_of(values.target, values.golden)))
     assert seen == {threading.get_ident()}
 
@@ -91,6 +93,6 @@ def test_tensors_without_elements_have_no_file_and_nothing_to_say(tmp_path: Path
 
     for shape, notes in (([0], 0), ([4, 0, 2], 0), ([2], 2)):
         name = "x".join(map(str, shape))
-        values = Values(dump(tmp_path / f"a{name}", shape), dump(tmp_path / f"b{name}", shape))
+        values = TensorValues(dump(tmp_path / f"a{name}", shape), dump(tmp_path / f"b{name}", shape))
         (row,) = values.measured(rows_of(values.target, values.golden))
         assert len(row.notes) == notes and row.judged

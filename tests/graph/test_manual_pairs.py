@@ -36,7 +36,7 @@ def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:
         first, second = load_pairs(_file(tmp_path, text))
         assert (first.target, first.golden, first.descendants, first.rank) == ("A", "B", True, None)
         assert (second.target, second.golden, second.descendants, second.rank, second.step) == ("C", "D", False, 1, 0)
-        assert second.place.endswith("pairs.yaml: entry 1")
+        assert second.location.endswith("pairs.yaml: entry 1")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from probe.graph.overflow_levels import (
     MEDIUM,
     NONE,
     SATURATED,
-    Overflow,
+    OverflowLevels,
     overflow,
     overflows,
 )
@@ -36,7 +36,7 @@ def tensor(largest: float = 1.0, smallest: float = -1.0, norm: float = 2.0, dtyp
     return made_dumps.tensor(largest, smallest, mean, norm, (2, 3), dtype)
 
 
-def levels_of(folder: Path, calls: dict[str, dict[str, Any]]) -> Overflow:
+def levels_of(folder: Path, calls: dict[str, dict[str, Any]]) -> OverflowLevels:
     dump = written(folder, calls, dict.fromkeys(calls), level="L1")
     return overflow(graph_of(dump), dump)
 

@@ -17,7 +17,7 @@ from written_pages import WrittenPage
 from probe.api.questions.rules import graph_writers
 from probe.compare.options import Options
 from probe.graph.options import HTML, JSON, MODEL_EXPLORER, GraphOptions
-from probe.graph.run import Report, planned, show
+from probe.graph.run import GraphReport, planned, show
 
 NAMES = ["Functional.linear.0.forward", "Functional.relu.0.forward", "Functional.tanh.0.forward"]
 
@@ -37,7 +37,7 @@ def _run(folder: Path, secret: Path, norm: float, kind: str, names: list[str]) -
     return folder
 
 
-def _everything(found: Report) -> str:
+def _everything(found: GraphReport) -> str:
     """All that the files hold, unpacked."""
     texts = []
     for path in map(Path, found.files):
@@ -101,4 +101,4 @@ def test_runs_of_one_name_stay_apart(tmp_path: Path) -> None:
     runs = [str(_run(tmp_path / place / "run", tmp_path, 1.0, "mine", NAMES)) for place in ("one", "two", "golden")]
     options = GraphOptions(Options(), strip_paths=("auto",))
     plan = planned(runs[:2], runs[2:], options)
-    assert {task.place.run_name for task in plan.tasks} == {"run", "run (2)"}
+    assert {task.location.run_name for task in plan.tasks} == {"run", "run (2)"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from probe.calls.verdict.subject import ERROR, KernelVerdict
 from probe.runtime_checks import findings, online_check
-from probe.runtime_checks.findings import UNSTABLE, Finding, FindingsFile
+from probe.runtime_checks.findings import UNSTABLE, CheckFinding, FindingsFile
 from probe.runtime_checks.online_check import OnlineCheck, OperatorResult
 
 FORMULA = '=HYPERLINK("x")'
@@ -22,7 +22,7 @@ def test_a_name_that_is_a_formula_is_text_in_the_table_of_free_benchmark(tmp_pat
     table = FindingsFile(str(tmp_path / "step0" / "rank0" / "free"))
     for rank in (None, 3):
         table.add(
-            Finding(rank, "improve_precision", "forward", 0, FORMULA, -0.5, "float32", "[2]", 1, UNSTABLE, "+1+1")
+            CheckFinding(rank, "improve_precision", "forward", 0, FORMULA, -0.5, "float32", "[2]", 1, UNSTABLE, "+1+1")
         )
     header, first, second = rows(Path(table.path))
     assert tuple(header) == findings.HEADER

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from probe.msprobe_rules.tables.layout import read
-from probe.msprobe_rules.tables.results import HEADINGS, ResultRow
+from probe.msprobe_rules.output.layout import read
+from probe.msprobe_rules.output.results import HEADINGS, ResultRow
 
 
 def read_results(path: str) -> list[ResultRow]:

@@ -15,8 +15,8 @@ from probe.common.errors import MsprobeException
 
 if TYPE_CHECKING:
     from probe.compare.rules import RowRules
+    from probe.graph.output.formats import MakeWriter
     from probe.graph.rules.protocol import GraphRules
-    from probe.graph.writers.outputs import MakeWriter
     from probe.msprobe_rules.precheck.two_devices import TwoDevices
     from probe.overflow.report_files import WriteAnomalies
     from probe.precheck.rules import CaseRules
@@ -29,7 +29,7 @@ _WING = "probe.msprobe_rules"
 
 
 def are_msprobes_there() -> bool:
-    """Whether the rules of msProbe are a part of this installation."""
+    """True if the rules of msProbe are a part of this installation."""
     found = find_spec(_WING)
     # A folder that holds caches alone is found, too.
     return found is not None and found.origin is not None

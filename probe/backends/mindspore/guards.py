@@ -28,7 +28,7 @@ _thread = _Thread()
 
 
 def is_unobserved() -> bool:
-    """Whether what runs now on this thread is the tool's own."""
+    """True if what runs now on this thread is the tool's own."""
     return _thread.unobserved
 
 

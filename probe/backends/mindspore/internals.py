@@ -35,11 +35,11 @@ wait_pipeline: Callable[[Any], None] = getattr(TensorPy, "wait_pipeline", _nothi
 DtypeKind: type = _find("_c_expression.typing.Type", type(None), "dtypes among arguments are not described")
 """The class of MindSpore's dtypes."""
 HAS_NODES = hasattr(TensorPy, "_grad_node") and hasattr(TensorPy, "_output_index")
-"""Whether tensors give their node of the gradient graph, as from 2.7.2 on; before, identity functions are put in."""
+"""True if tensors give their node of the gradient graph, as from 2.7.2 on; before, identity functions are put in."""
 requires_gradient: Callable[[Any], bool] = (
     operator.attrgetter("_requires_grad") if HAS_NODES else getattr(TensorPy, "_has_auto_grad", bool)
 )
-"""Whether a tensor takes a gradient; before 2.7.2 an input of the differentiated function does not know."""
+"""True if a tensor takes a gradient; before 2.7.2 an input of the differentiated function does not know."""
 
 Function: Any = _find("_Function", object, "backwards have no records")
 """The base class of functions with a gradient of their own."""
@@ -72,7 +72,7 @@ _context: Any = _find("context._context", None, "seed_all does not switch determ
 
 
 def has_communication() -> bool:
-    """Whether the program has set up communication between processes."""
+    """True if the program has set up communication between processes."""
     return bool(_Communication.INITED)
 
 

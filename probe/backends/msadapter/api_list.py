@@ -1,4 +1,4 @@
-"""Which functions are recorded when torch is MindSpore underneath: those of torch's list that exist there."""
+"""The functions that are recorded when torch is MindSpore underneath: those of torch's list that exist there."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _LEFT_OUT = frozenset(("distributed", "npu"))
 
 
 def function(base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
-    """What ``Prefix.api`` calls now; ``None`` for a name that mindtorch does not have."""
+    """The function that ``Prefix.api`` calls now; ``None`` for a name that mindtorch does not have."""
     return functions.held_at(_places(), base)
 
 
@@ -39,7 +39,7 @@ def _asked(owner: Any) -> Any:
 
 
 def plain_value(entry: Mapping[str, Any], device: str) -> Any:
-    """What an entry of torch's or MindSpore's own that is no tensor stands for; a device becomes `device`.
+    """The value that an entry of torch's or MindSpore's own that is no tensor stands for; a device becomes `device`.
 
     Raises:
         UnknownValue: it cannot be made from what the dump says.

@@ -33,7 +33,7 @@ def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:
 
 
 def plain(entry: Mapping[str, Any]) -> str:
-    """What `functions.plain_value` makes of an entry; a dtype goes through ``kind``.
+    """The result of `functions.plain_value` for an entry; a dtype goes through ``kind``.
 
     Raises:
         UnknownValue: it cannot be made from what the dump says.

@@ -11,7 +11,7 @@ from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.shared.patching import Handles
 from probe.backends.shared.randomness import repeat_draws
 from probe.backends.shared.randomness.no_dropout import return_input
-from probe.backends.shared.randomness.repeat_draws import Source
+from probe.backends.shared.randomness.repeat_draws import DrawSource
 from probe.common.interfaces import Handle
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import names_with
@@ -52,11 +52,11 @@ def fix_random_calls() -> Handle:
 
     A second call takes the states of that moment. A call with a ``generator`` of its own is not touched.
     """
-    return repeat_draws.fix_calls(lambda: [Source(random_calls(), get_states, set_states)])
+    return repeat_draws.fix_calls(lambda: [DrawSource(random_calls(), get_states, set_states)])
 
 
 def get_states() -> tuple[Any, Any]:
-    """Where the generators of MindSpore and of its torch stand."""
+    """The state of the generators of MindSpore and of its torch."""
     return mindspore_randomness.get_states(), torch_module().get_rng_state()
 
 

@@ -1,4 +1,5 @@
-"""How a program trains: torch's modules and optimizers, MindSpore's gradients. The group `Training` of MSAdapter."""
+"""The way in which a program trains: torch's modules and optimizers, MindSpore's gradients. The group `Training` of
+MSAdapter."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def inside(module: Any) -> list[Any]:
 
 
 def has_parameters(module: Any) -> bool:
-    """Whether `module` or a module inside of it has a parameter."""
+    """True if `module` or a module inside of it has a parameter."""
     return next(iter(module.parameters()), None) is not None
 
 

@@ -27,7 +27,7 @@ class Evaluated(Protocol):
 
     @property
     def are_gradients_recorded(self) -> bool:
-        """Whether a record of the call has the gradients of its inputs, and not of what it makes of them first."""
+        """True if a record of the call has the gradients of its inputs, and not of what it makes of them first."""
 
     def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
         """The gradients of the differentiated inputs, ``None`` for one on which nothing depends.
@@ -46,12 +46,12 @@ class Execution(Protocol):
     """
 
     script: ScriptWords
-    """How a script spells the call."""
+    """The way in which a script spells the call."""
     differentiates_anywhere: bool
-    """Whether `evaluate` may be asked for gradients while the program records some of its own."""
+    """True if `evaluate` may be asked for gradients while the program records some of its own."""
 
     def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
-        """What ``Prefix.api`` calls now; ``None`` for a name that this framework does not have.
+        """The function that ``Prefix.api`` calls now; ``None`` for a name that this framework does not have.
 
         It is looked up anew each time, in the lists of what can be captured. A primitive of MindSpore is made anew.
 
@@ -66,7 +66,7 @@ class Execution(Protocol):
         """What computes in float64 on the CPU what `function` has no kernel for there; ``None`` where it has one."""
 
     def is_tensor(self, value: Any) -> bool:
-        """Whether `value` is a tensor of this framework."""
+        """True if `value` is a tensor of this framework."""
 
     def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:
         """A new tensor of that shape, rounded to `dtype`, which shares no memory with `values`.
@@ -82,7 +82,7 @@ class Execution(Protocol):
         """The plain name of its dtype."""
 
     def device_name(self, tensor: Any) -> str:
-        """Where it is, in the words of `devices`."""
+        """The device, in the words of `devices`."""
 
     def copied(self, tensor: Any) -> Any:
         """A tensor of its own with the values, the dtype, the device and, as far as that can be, the memory layout.
@@ -131,7 +131,7 @@ class Execution(Protocol):
         """Let random calls of this process draw the same numbers again, on every device."""
 
     def random_states(self) -> Any:
-        """Where the framework's generators stand."""
+        """The state of the generators of the framework."""
 
     def set_random_states(self, states: Any) -> None:
         """Bring them back to where `random_states` found them."""

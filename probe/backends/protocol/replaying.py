@@ -12,7 +12,7 @@ from probe.common.interfaces import Handle
 
 
 class ReplayError(Exception):
-    """Why a step cannot be run again, in words for the log."""
+    """The reason why a step cannot be run again, in words for the log."""
 
 
 class KeptStep(Protocol):
@@ -63,10 +63,10 @@ class Replaying(Protocol):
         numbers: Callable[[], Mapping[str, int]],
         failed: Callable[[str, BaseException], None],
     ) -> StepKeeper:
-        """What keeps steps.
+        """The object that keeps steps.
 
         Args:
-            with_parameters: Whether parameters and buffers are kept too.
+            with_parameters: True if parameters and buffers are kept too.
             numbers: Asked when a call begins; `KeptStep.run_again` gives the answer back.
             failed: Called with a text and the error when something fails.
         """

@@ -23,7 +23,7 @@ class ScriptParts(NamedTuple):
     """``INPUTS``, a list; ``OF_OUTPUTS``, the gradients of some outputs; ``RECORDED``, results by name; and
     ``RANDOM_STATE``, what `Execution.restore_draws` takes on `device`. Those that there are."""
     needs_folder: bool
-    """Whether they name files by ``pathlib``."""
+    """True if they name files by ``pathlib``."""
     dtypes: Sequence[str]
     """Those of the inputs, plain names."""
     variables: Sequence[str]
@@ -43,7 +43,7 @@ class ScriptParts(NamedTuple):
 
 
 class ScriptWords(Protocol):
-    """How a script that imports nothing but the framework spells a recorded call."""
+    """The way in which a script that imports nothing but the framework spells a recorded call."""
 
     SUFFIX: str
     """Of the files of tensors."""
@@ -57,7 +57,7 @@ class ScriptWords(Protocol):
         """
 
     def plain(self, entry: Mapping[str, Any]) -> str:
-        """What `Execution.plain_value` makes of an entry; the device is ``device``, a dtype goes through ``kind``.
+        """The result of `Execution.plain_value` for an entry; the device is ``device``, a dtype goes through ``kind``.
 
         Raises:
             UnknownValue: it cannot be made from what the dump says.

@@ -17,7 +17,7 @@ class Tensors(Protocol):
     """The containers whose items are a call's outputs; any other container is one output."""
 
     def is_tensor(self, value: Any) -> bool:
-        """Whether `value` is a tensor of this framework."""
+        """True if `value` is a tensor of this framework."""
 
     def describe_tensor(self, tensor: Any, summary: StatisticsMode) -> Entry:
         """The dump.json entry of `tensor`. Statistics may be filled in later, by `resolve`."""

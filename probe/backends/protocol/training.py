@@ -1,4 +1,5 @@
-"""How a program trains: group `Training` of an adapter, with the steps, optimizers, gradient scalers and ranks."""
+"""The way in which a program trains: group `Training` of an adapter, with the steps, optimizers, gradient scalers and
+ranks."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class ScaledUpdate(NamedTuple):
 
 
 class Training(Protocol):
-    """How a program trains, seen from outside of its script."""
+    """The way in which a program trains, seen from outside of its script."""
 
     def attach_training(self, listener: TrainingListener) -> Handle:
         """Report to `listener` until the handle is removed."""
@@ -65,7 +66,7 @@ class Training(Protocol):
         """The modules inside of `module`, itself not among them."""
 
     def has_parameters(self, module: Any) -> bool:
-        """Whether `module` or a module inside of it has a parameter."""
+        """True if `module` or a module inside of it has a parameter."""
 
     def trainable(self, module: Any) -> frozenset[int]:
         """The identities of the parameters of `module` that get gradients now."""

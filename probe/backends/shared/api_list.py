@@ -14,12 +14,12 @@ from typing import Any
 
 import yaml
 
-from probe.common.collectives.functions import IN_PLACE, Function
+from probe.common.collectives.functions import IN_PLACE, CollectiveFunction
 from probe.common.interfaces import ApiName
 
 _RISK_LEVELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "risk_levels.yaml")
 
-_NOBODY = Function("")
+_NOBODY = CollectiveFunction("")
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class AsyncWorkHandles:
         self._attributes = Attributes()
 
     def hold(self, call: Any, returned: Any, result: Any) -> bool:
-        """Whether `returned` is an async work handle, or several; if so the record waits for them."""
+        """True if `returned` is an async work handle, or several; if so the record waits for them."""
         several = returned if isinstance(returned, (list, tuple)) else [returned]
         handles = [handle for handle in several if isinstance(handle, self._types)]
         if not handles:

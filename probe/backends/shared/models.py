@@ -27,7 +27,7 @@ def by_prefix(models: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ModuleShape:
-    """How the modules of a framework are looked into.
+    """The way in which the modules of a framework are looked into.
 
     Args:
         root: The first part of their names.
@@ -42,7 +42,7 @@ class ModuleShape:
     layers: str
 
     def is_one_layer(self, model: Any) -> bool:
-        """Whether nothing but a record of the model itself shows its call and its parameters.
+        """True if nothing but a record of the model itself shows its call and its parameters.
 
         It has no modules inside it but those that compute its parameters. Or it is a layer of the framework that has
         parameters and modules inside for its own use, as attention has its output projection.
@@ -126,7 +126,7 @@ class NamedModules:
 
 
 def _lasts(given: _Given, models: dict[str, Any]) -> bool:
-    """Whether the name does not depend on where the module is now."""
+    """True if the name does not depend on where the module is now."""
     return given.prefix not in models or not given.path
 
 

@@ -14,7 +14,7 @@ COUNT, LARGEST, SMALLEST = "Nonfinite", "Finite Max", "Finite Min"
 
 
 def shows(entry: Entry) -> bool:
-    """Whether the statistics of floating-point numbers in host memory show that something is not finite.
+    """True if the statistics of floating-point numbers in host memory show that something is not finite.
 
     There a NaN among the elements makes Max and Min NaN. On a device it need not.
     """

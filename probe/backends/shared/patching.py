@@ -184,7 +184,7 @@ class Attributes:
 
     @property
     def in_place(self) -> bool:
-        """Whether anything has not been put back."""
+        """True if anything has not been put back."""
         return bool(self._replaced)
 
     def remove(self) -> None:
@@ -207,7 +207,7 @@ class _Replaced:
         self._value = value
 
     def is_covered(self) -> bool:
-        """Whether somebody else has replaced it again."""
+        """True if somebody else has replaced it again."""
         now = vars(self._owner).get(self._name, _ABSENT)
         return now is not self._value and now is not self._before
 
@@ -232,7 +232,7 @@ class Handles:
 
 
 def in_the_place_of(owner: Any, attribute: str, wrap: Callable[[Callable[..., Any]], Any]) -> Any:
-    """What `wrap` makes of a function that `owner` holds, for the same place: it is bound as the function was.
+    """The result of `wrap` for a function that `owner` holds, for the same place: it is bound as the function was.
 
     A class may hold any callable: one that knows nothing of instances is called without them, and one that is a
     descriptor of its own kind makes what is called.

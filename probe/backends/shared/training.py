@@ -111,7 +111,7 @@ class OptimizerSteps:
         self._watched: weakref.WeakKeyDictionary[Any, Handle] = weakref.WeakKeyDictionary()
         self._stepping: Any = None
         self.count = 0
-        """How many steps have ended."""
+        """The number of steps that have ended."""
         self._handle: Handle = module.register_optimizer_step_pre_hook(self._before)
 
     def _before(self, optimizer: Any, *_: Any) -> None:

@@ -62,7 +62,7 @@ def passed_over(function: _Function) -> _Function:
 
 
 def compiling() -> bool:
-    """Whether torch.compile is at work: reading the caller, which takes this for true and leaves out what follows, or
+    """True if torch.compile is at work: reading the caller, which takes this for true and leaves out what follows, or
     running operations on fake tensors to find out their shapes.
     """
     if _is_compiling():
@@ -178,7 +178,7 @@ def alone(gradients: bool = False, autocast: str | None = None) -> Iterator[None
     Not even modes, function transforms, inference mode, hooks on saved tensors, or `unobserved`.
 
     Args:
-        gradients: Whether gradients are recorded.
+        gradients: True if gradients are recorded.
         autocast: The kind of device whose autocast, where it is on, is left on.
     """
     with _rare_surroundings():
@@ -195,7 +195,7 @@ _nothing_rare = contextlib.nullcontext()
 
 
 def _rare_surroundings() -> contextlib.AbstractContextManager[Any]:
-    """What takes away those of the surroundings that are seldom there."""
+    """The function that takes away those of the surroundings that are seldom there."""
     tracing = _get_tracing_state()
     inference, hooks = torch.is_inference_mode_enabled(), _saved_tensor_hooks(False) is not None
     transformed = _transforms() is not None

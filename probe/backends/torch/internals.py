@@ -53,7 +53,7 @@ count_function_modes: Callable[[], int] = _find("_C._len_torch_function_stack", 
 HAS_FUNCTION_MODES = (
     pop_function_mode is not _nothing and push_function_mode is not _nothing and count_function_modes is not _zero
 )
-"""Whether the tool can put its function mode below those of the program."""
+"""True if the tool can put its function mode below those of the program."""
 _is_enabled: Callable[[], bool] = _find("_C._is_torch_function_enabled", _no)
 _is_mode_enabled: Callable[[], bool] = _find("_C._is_torch_function_mode_enabled", lambda: True)
 _MODE = TorchFunctionMode()
@@ -71,7 +71,7 @@ def _function_modes_disabled() -> bool:
 
 
 function_modes_disabled: Callable[[], bool] = _find("_C._is_torch_function_all_disabled", _function_modes_disabled)
-"""Whether no function mode is called now, as in a ``with`` block of `without_function_modes`."""
+"""True if no function mode is called now, as in a ``with`` block of `without_function_modes`."""
 without_function_modes: Any = _find("_C.DisableTorchFunction", _no_guard, _OBSERVED)
 default_device_mode: Any = _find("_GLOBAL_DEVICE_CONTEXT", SimpleNamespace())
 """Has the mode of ``torch.set_default_device`` as `device_context`."""
@@ -160,10 +160,10 @@ def without_transforms() -> Iterator[None]:
 # --- tensors
 
 is_transformed: Callable[[torch.Tensor], bool] = _find("_C._functorch.is_functorch_wrapped_tensor", _no)
-"""Whether a function transform has put a wrapper around a tensor."""
+"""True if a function transform has put a wrapper around a tensor."""
 is_batched: Callable[[torch.Tensor], bool] = _find("_C._functorch.is_batchedtensor", _no)
 is_batch_of_gradients: Callable[[torch.Tensor], bool] = _find("_C._functorch.is_legacy_batchedtensor", _no)
-"""Whether a tensor is several gradients at once, as of ``torch.autograd.grad(..., is_grads_batched=True)``."""
+"""True if a tensor is several gradients at once, as of ``torch.autograd.grad(..., is_grads_batched=True)``."""
 VariableFunctions: Any = _find("_VF", SimpleNamespace(), "recurrent functions have no records")
 """What torch.nn calls torch's built-in functions by."""
 
@@ -201,7 +201,7 @@ _set_versions: Any = _find("_C._autograd._unsafe_set_version_counter", None, _OR
 
 
 def _takes_sequences() -> bool:
-    """Whether the counters of several tensors are set at once, as from 2.7 on."""
+    """True if the counters of several tensors are set at once, as from 2.7 on."""
     tensor = torch.empty(0)
     try:
         _set_versions((tensor,), (0,))

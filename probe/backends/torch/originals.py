@@ -42,7 +42,7 @@ _OF_TENSORS = {
 
 
 def is_of_torch(function: FunctionType | Any) -> bool:
-    """Whether a function is torch's own, and not one that takes its name, as ``functools.wraps`` makes them."""
+    """True if a function is torch's own, and not one that takes its name, as ``functools.wraps`` makes them."""
     if not isinstance(function, FunctionType):
         return type(function) in BUILT_IN
     return str(function.__globals__.get("__name__")).partition(".")[0] == "torch"
@@ -77,7 +77,7 @@ def looked_up_as(found: Any) -> Any | None:
     return _of_tensors(found) or _in_a_module(found) or _made_anew(found)
 
 
-class _Known(NamedTuple):
+class _FoundOriginal(NamedTuple):
     """What was found once, and need not be looked for again while it is where it was."""
 
     owner: Any
@@ -91,7 +91,7 @@ class _Known(NamedTuple):
         return vars(self.owner).get(self.name) is self.held
 
 
-_known: dict[tuple[int, str], _Known] = {}
+_known: dict[tuple[int, str], _FoundOriginal] = {}
 
 
 def forget() -> None:
@@ -110,7 +110,7 @@ def _know(owner: Any, name: str, found: Any, original: Any) -> Any:
     """Note where `found` was, and forget what is no longer where it was; returns `original`."""
     for identity in [identity for identity, known in _known.items() if not known.holds()]:
         del _known[identity]
-    _known[_identity(found)] = _Known(owner, name, vars(owner).get(name), found, original)
+    _known[_identity(found)] = _FoundOriginal(owner, name, vars(owner).get(name), found, original)
     return original
 
 

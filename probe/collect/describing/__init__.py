@@ -1,1 +1,1 @@
-"""How values become the fields of records."""
+"""The way in which values become the fields of records."""

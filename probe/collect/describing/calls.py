@@ -45,7 +45,7 @@ class CallDescriber:
 
         Args:
             step: The step that begins. Asked at each call for the sinks that save, which may become fewer.
-            knows_results: Whether every call is seen that may write to a result without that being counted.
+            knows_results: True if every call is seen that may write to a result without that being counted.
         """
         self._step = step
         self.once, describe, direct = None, self._describe_tensor, self._direct
@@ -120,11 +120,11 @@ class CallDescriber:
         save = self._step.saver_of(call) if self._step.saving else None
         call.fields[field] = self._values.sequence(gradients, save and f"{call.name}.{field}", save)
 
-    def gradient(self, call: ActiveCall, value: Any, place: str) -> Any:
-        """The entry of one gradient; `place` follows the name of the call: ``input.0`` or ``weight``."""
+    def gradient(self, call: ActiveCall, value: Any, path: str) -> Any:
+        """The entry of one gradient; `path` follows the name of the call: ``input.0`` or ``weight``."""
         self._of = call
         save = self._step.saver_of(call) if self._step.saving else None
-        return self._values.single(value, save and f"{call.name}.{place}", save)
+        return self._values.single(value, save and f"{call.name}.{path}", save)
 
     def saved(self, call: ActiveCall, value: Any, path: str) -> Entry:
         """The entry of a value that the program saves itself."""

@@ -20,7 +20,7 @@ _MOST_KNOWN = 100_000
 """Tensors that are known again; most of so many are gone already."""
 
 
-class _Known(NamedTuple):
+class _DescribedTensor(NamedTuple):
     """A tensor that was described in this step."""
 
     tensor: weakref.ref[Any]
@@ -62,7 +62,7 @@ class DescribedOnce:
     Args:
         direct: See `Tensors.direct_describer`.
         suspects: Gets the entries that are not finite.
-        remembers: Whether any tensor is known again.
+        remembers: True if any tensor is known again.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class DescribedOnce:
         self._summary = summary
         self._suspects = suspects
         self._remembers = remembers
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _DescribedTensor] = {}
         self._expected: dict[int, Any] = {}
         """The marks of results that are about to be described."""
         self._in_background: set[ActiveCall] = set()
@@ -160,11 +160,11 @@ class DescribedOnce:
     def _note(self, tensor: Any, mark: Any, entry: Entry) -> None:
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known[id(tensor)] = _Known(weakref.ref(tensor), mark, entry)
+        self._known[id(tensor)] = _DescribedTensor(weakref.ref(tensor), mark, entry)
 
 
 def _hands_out_memory(call: ActiveCall) -> bool:
-    """Whether a result of this call may be a buffer, or be filled by what is not seen."""
+    """True if a result of this call may be a buffer, or be filled by what is not seen."""
     assert call.api is not None
     name = call.api.api
     if call.api.returns_arguments or writes_in_place(name):
@@ -174,7 +174,7 @@ def _hands_out_memory(call: ActiveCall) -> bool:
 
 
 def is_finite(entry: Entry) -> bool:
-    """Whether no statistic of a tensor says that a NaN or an infinity is in it; true where there are none."""
+    """True if no statistic of a tensor says that a NaN or an infinity is in it; true where there are none."""
     largest, smallest, mean = entry.get("Max"), entry.get("Min"), entry.get("Mean")
     if largest is None or smallest is None:
         return True

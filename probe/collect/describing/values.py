@@ -1,4 +1,4 @@
-"""How a Python, numpy or framework value is written into dump.json.
+"""The way in which a Python, numpy or framework value is written into dump.json.
 
 Walks arguments and outputs once; what is nested deeper than `MAX_DEPTH`, and containers beyond `MAX_CONTAINERS` of one
 argument or result, are ``null``. The adapter knows what is a tensor and what else belongs to the framework.

@@ -33,7 +33,7 @@ def configured_sinks(config: Config, host: Host, make_checker: MakeChecker) -> l
 
 
 def why_it_stays(config: Config, new: Config) -> str:
-    """Why `new` cannot take the place of `config` while the program runs; empty if it can.
+    """The reason why `new` cannot take the place of `config` while the program runs; empty if it can.
 
     The ranks of a watched training answer each other at steps on which they agreed when they began.
     """

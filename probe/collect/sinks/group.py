@@ -108,7 +108,7 @@ class SinkGroup:
         return self._has_failed or all(sink.has_records() for sink in self._opened)
 
     def has_tensors(self) -> bool:
-        """Whether each sink has saved tensors in this step, where it should."""
+        """True if each sink has saved tensors in this step, where it should."""
         return all(sink.has_tensors() for sink in self._opened)
 
     def end_step(self) -> None:
@@ -138,7 +138,7 @@ class SinkGroup:
 
     @property
     def is_selective(self) -> bool:
-        """Whether no sink writes every step."""
+        """True if no sink writes every step."""
         return all(sink.is_selective for sink in self._sinks)
 
     @property

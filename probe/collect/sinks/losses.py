@@ -15,7 +15,7 @@ class Losses:
         self.of_step: dict[int, str] = {}
         """By step, what is missing of it and why."""
         self.are_recoverable = False
-        """Whether a step's files can be made from its journal."""
+        """True if a step's files can be made from its journal."""
         self._told: dict[int, str] = {}
 
     def add(self, step: int, missing: str, error: BaseException) -> None:

@@ -100,7 +100,7 @@ class Sink:
     steps: Sequence[int] = ()
     """The steps of which the sink has written something."""
     is_selective = False
-    """Whether only some of the collected steps are written, those that have something to report."""
+    """True if only some of the collected steps are written, those that have something to report."""
 
     def needs(self) -> Needs:
         """What the sink needs of the next step; asked when a step begins."""
@@ -132,11 +132,11 @@ class Sink:
         """Bring what was received so far into files: at ``stop``, and before a step ends."""
 
     def has_records(self) -> bool:
-        """Whether this step has any; true as well where the sink has a reason to have none."""
+        """True if this step has any; true as well where the sink has a reason to have none."""
         return True
 
     def has_tensors(self) -> bool:
-        """Whether tensors of this step were saved, where they are wanted."""
+        """True if tensors of this step were saved, where they are wanted."""
         return True
 
     def discard(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CodeType
 
-from probe.common.callstack import Place
+from probe.common.callstack import CodeLocation
 
 _ENDS = frozenset(("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"))
 """Instructions that no other one follows, beside jumps."""
@@ -31,7 +31,7 @@ class Loop:
         callers: The calls that the function runs in, outermost first: the identity of the code and the offset in it.
         code: The identity of the code.
         header: The offset of the instruction with which an iteration begins.
-        text: Its place, such as ``train.py:12``.
+        text: Its file and line, such as ``train.py:12``.
     """
 
     callers: tuple[tuple[int, int], ...]
@@ -54,23 +54,23 @@ class Loops:
         # By identity, with the code, so that no other one gets the same identity.
         self._of_code: dict[int, tuple[CodeType, list[int], list[_LoopOfCode]]] = {}
 
-    def around(self, places: Iterable[Place]) -> tuple[Loop, ...]:
+    def around(self, locations: Iterable[CodeLocation]) -> tuple[Loop, ...]:
         """The loops around a call, outermost first.
 
         Args:
-            places: The frames of the call, outermost first.
+            locations: The frames of the call, outermost first.
         """
         found: list[Loop] = []
         callers: list[tuple[int, int]] = []
-        for code, place in places:
+        for code, call_offset in locations:
             _, offsets, loops = self._loops_of(code)
-            # Behind an instruction there may be its caches, of which the place can be one.
-            offset = offsets[max(0, bisect.bisect_right(offsets, place) - 1)]
+            # Behind an instruction there may be its caches, of which the offset can be one.
+            offset = offsets[max(0, bisect.bisect_right(offsets, call_offset) - 1)]
             name = os.path.basename(code.co_filename)
             for loop in loops:
                 if offset in loop.offsets:
                     found.append(Loop(tuple(callers), id(code), loop.header, f"{name}:{loop.line}"))
-            callers.append((id(code), place))
+            callers.append((id(code), call_offset))
         return tuple(found)
 
     def _loops_of(self, code: CodeType) -> tuple[CodeType, list[int], list[_LoopOfCode]]:

@@ -52,7 +52,7 @@ class OptimizerTurns:
         self._owned: weakref.WeakKeyDictionary[Any, frozenset[int]] | None = None
         """The parameters of each optimizer; ``None`` until optimizers were looked for."""
         self._may_exist = True
-        """Whether there may be an optimizer that nobody has looked for."""
+        """True if there may be an optimizer that nobody has looked for."""
         self._empty: weakref.WeakSet[Any] = weakref.WeakSet()
         """Optimizers that had no parameters when they were looked for."""
         self._partners: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
@@ -82,7 +82,7 @@ class OptimizerTurns:
     # --- which optimizers there are
 
     def exist(self) -> bool:
-        """Whether there is an optimizer with parameters.
+        """True if there is an optimizer with parameters.
 
         To look for them costs 200 ms for a million objects, so it is done once, and again when one was made.
         """
@@ -160,12 +160,12 @@ class OptimizerTurns:
         return True
 
     def is_of_step(self, optimizer: Any) -> bool:
-        """Whether an optimizer has parameters of a module that was called in this step."""
+        """True if an optimizer has parameters of a module that was called in this step."""
         owned = self._training.parameters(optimizer)
         return any(owned & self._training.trainable(module) for module in list(self._calls))
 
     def is_too_long(self, optimizer: Any) -> bool:
-        """Whether `optimizer` has stepped so often in this step that the others are not waited for any more."""
+        """True if `optimizer` has stepped so often in this step that the others are not waited for any more."""
         return self.counts.get(optimizer, 0) >= _PATIENCE and bool(self.waiting())
 
     def give_up(self) -> None:
@@ -206,11 +206,11 @@ class OptimizerTurns:
         return [each for each in waiting if any(each in partners for partners in known)]
 
     def seem_over(self) -> bool:
-        """Whether no other optimizer is likely to step in this step."""
+        """True if no other optimizer is likely to step in this step."""
         return not self._turn_has_begun and not self.expected()
 
     def goes_on(self, module: Any) -> bool:
-        """Whether the forward of `module` that begins belongs to the step in which an optimizer has stepped.
+        """True if the forward of `module` that begins belongs to the step in which an optimizer has stepped.
 
         - It does not if it is called from outside of the loop in which this step and the one before have ended.
         - The same call (the same line, called from the same lines) again means that the loop has come around. It has
@@ -232,7 +232,7 @@ class OptimizerTurns:
         return self._turn_has_begun or bool(self.expected())
 
     def _turn_is_to_come(self, optimizer: Any) -> bool:
-        """Whether a module of this optimizer, and of none that has stepped, was called and got no gradient yet."""
+        """True if a module of this optimizer, and of none that has stepped, was called and got no gradient yet."""
         if optimizer in self._with_gradient:
             return False
         stepped = self._stepped()

@@ -34,7 +34,7 @@ class StepLoops:
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
         """The optimizers that stepped in this step."""
         self._returned = False
-        """Whether one of them has stepped in an earlier step."""
+        """True if one of them has stepped in an earlier step."""
         self._stepped_before: weakref.WeakSet[Any] = weakref.WeakSet()
         """The optimizers that stepped in the step before."""
         self.uneven = ""
@@ -53,7 +53,7 @@ class StepLoops:
         self._of_optimizer[optimizer] = self._training
 
     def are_left(self, stack: int) -> bool:
-        """Whether this call is outside of the innermost loop in which this step and the one before were updated."""
+        """True if this call is outside of the innermost loop in which this step and the one before were updated."""
         shared = _common(self._training, self._before)
         return bool(shared) and self._is_same_thread(stack) and shared[-1] not in self._around(stack)
 
@@ -67,12 +67,12 @@ class StepLoops:
     def _around(self, stack: int) -> tuple[Loop, ...]:
         found = self._known.get(stack)
         if found is None:
-            found = self._known[stack] = self._loops.around(self._stacks.places(stack))
+            found = self._known[stack] = self._loops.around(self._stacks.locations(stack))
         return found
 
     def _is_same_thread(self, stack: int) -> bool:
-        """Whether a call and the update have the outermost function in common; else nothing is known of their loops."""
-        return self._stacks.places(stack)[0][0] is self._stacks.places(self._update)[0][0]
+        """True if a call and the update have the outermost function in common; else nothing is known of their loops."""
+        return self._stacks.locations(stack)[0][0] is self._stacks.locations(self._update)[0][0]
 
     def _uneven_text(self) -> str:
         """Two optimizers that step in different loops, and in this step and the one before not in the same way."""
@@ -86,7 +86,7 @@ class StepLoops:
         return ""
 
     def _is_uneven(self, one: Any, other: Any) -> bool:
-        """Whether two optimizers are in one step without a common loop, or the loop that both are in has come around.
+        """True if two optimizers are in one step without a common loop, or the loop that both are in has come around.
 
         It has come around if an optimizer steps again, and another one stepped only in this step or the one before.
         """

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from probe.common.align.calls import Call, Calls
+from probe.common.align.calls import Calls, KeyedCall
 from probe.common.align.name_mapping import NameMapping
 from probe.common.align.row import Row
 from probe.common.dump.reading.records import Item
 
 
-def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None = None) -> Iterator[Row]:
+def by_name(target: list[KeyedCall], golden: list[KeyedCall], mapping: NameMapping | None = None) -> Iterator[Row]:
     """Every item of the target in its order, then every item that only the golden side has in its order.
 
     The rows say what belongs together and nothing else.
@@ -58,10 +58,10 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
 _NOTHING: dict[str, tuple[Item, str]] = {}
 
 
-def _whole(target: list[Call], golden: list[Call]) -> dict[str, Call]:
+def _whole(target: list[KeyedCall], golden: list[KeyedCall]) -> dict[str, KeyedCall]:
     """The calls of the golden side that have the items of the target's call, one for one, by their key."""
     there = {call.key: call for call in golden}
-    found: dict[str, Call] = {}
+    found: dict[str, KeyedCall] = {}
     for call in target:
         other = there.get(call.key)
         if other is not None and (call.items is other.items or _suffixes(call) == _suffixes(other)):
@@ -69,13 +69,13 @@ def _whole(target: list[Call], golden: list[Call]) -> dict[str, Call]:
     return found
 
 
-def _suffixes(call: Call) -> list[str]:
-    """What follows the record in the names of its items."""
+def _suffixes(call: KeyedCall) -> list[str]:
+    """The part that follows the record in the names of its items."""
     start = len(call.record.name)
     return [item.name[start:] for item in call.items]
 
 
-def _own_names(golden: list[Call]) -> dict[str, tuple[Item, str]]:
+def _own_names(golden: list[KeyedCall]) -> dict[str, tuple[Item, str]]:
     return {item.name: (item, call.record.name) for call in golden for item in call.items}
 
 
@@ -102,7 +102,7 @@ def with_pairs(rows: Iterable[Row], calls: Calls, pairs: RecordPairs, across_fra
         rows: those of the calls that `without` leaves.
         calls: all calls.
         pairs: the pairs.
-        across_frameworks: whether parameters have the names of two frameworks.
+        across_frameworks: true if parameters have the names of two frameworks.
     """
     target, golden = calls
     mapping = NameMapping(parameters=across_frameworks)
@@ -116,7 +116,9 @@ def with_pairs(rows: Iterable[Row], calls: Calls, pairs: RecordPairs, across_fra
         if call.record.name in in_pairs:
             other = there[in_pairs[call.record.name]]
             key = call.record.name
-            for row in by_name([Call(call.record, key, call.items)], [Call(other.record, key, other.items)], mapping):
+            for row in by_name(
+                [KeyedCall(call.record, key, call.items)], [KeyedCall(other.record, key, other.items)], mapping
+            ):
                 (alone if row.target is None else of_target).setdefault(row.record, []).append(row)
     found = [row for call in target for row in of_target.get(call.record.name, ())]
     return found + [row for call in golden for row in alone.get(call.record.name, ())]

@@ -14,7 +14,7 @@ from probe.common.dump.reading.sources import Tree
 _LONGEST = 4000
 """Looking for the best alignment takes time with the square of this. What is longer is cut where keys correspond for
 certain; of a stretch that stays longer, calls of the same name are paired, and those that the golden side has alone are
-left out, since they have no place."""
+left out, since they have no index."""
 _COMPARISONS = 20_000_000
 """How many pairs of equal calls are looked at for the best alignment, all stretches together. After that the next equal
 call is taken."""
@@ -61,7 +61,7 @@ def align(
 
 
 def pairs_in_order(target: Sequence[Key], golden: Sequence[Key], leave_long: bool = True) -> list[tuple[int, int]]:
-    """The places of equal keys that correspond, both ascending.
+    """The indexes of equal keys that correspond, both ascending.
 
     Args:
         target, golden: what says of each call what it is, and neither how many there were before nor where.
@@ -74,9 +74,9 @@ def pairs_in_order(target: Sequence[Key], golden: Sequence[Key], leave_long: boo
     end = 0
     while end < shortest - start and target[-1 - end] == golden[-1 - end]:
         end += 1
-    found = [(place, place) for place in range(start)]
+    found = [(index, index) for index in range(start)]
     found += _between(target, golden, (start, len(target) - end, start, len(golden) - end), leave_long)
-    found += ((len(target) - place, len(golden) - place) for place in range(end, 0, -1))
+    found += ((len(target) - index, len(golden) - index) for index in range(end, 0, -1))
     return found
 
 
@@ -108,10 +108,10 @@ class _Matching:
 
     def __init__(self, left: int) -> None:
         self.left = left
-        """How many comparisons it may still make."""
+        """The number of comparisons that it may still make."""
 
     def of(self, mine: Sequence[Key], theirs: Sequence[Key]) -> list[tuple[int, int]]:
-        """The places of equal keys that correspond, both ascending."""
+        """The indexes of equal keys that correspond, both ascending."""
         matcher = SequenceMatcher(None, mine, theirs, autojunk=False)
         number = Counter(theirs)
         found: list[tuple[int, int]] = []
@@ -131,46 +131,46 @@ class _Matching:
         return sorted(found)
 
 
-class _Waiting:
+class _Unmatched:
     """The records of one side that were read and have no match yet."""
 
     def __init__(self) -> None:
         self._first = 0
-        self._places: dict[Hashable, deque[int]] = {}
+        self._indexes: dict[Hashable, deque[int]] = {}
 
-    def add(self, key: Hashable, place: int) -> None:
-        self._places.setdefault(key, deque()).append(place)
+    def add(self, key: Hashable, index: int) -> None:
+        self._indexes.setdefault(key, deque()).append(index)
 
     def oldest(self, key: Hashable) -> int | None:
-        places = self._places.get(key)
-        while places and places[0] < self._first:
-            places.popleft()
-        return places[0] if places else None
+        indexes = self._indexes.get(key)
+        while indexes and indexes[0] < self._first:
+            indexes.popleft()
+        return indexes[0] if indexes else None
 
-    def leave_up_to(self, place: int) -> None:
-        self._first = place + 1
+    def leave_up_to(self, index: int) -> None:
+        self._first = index + 1
 
 
 def match_in_order(target: Sequence[Hashable], golden: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """The places of keys that correspond, each the next of its kind, both ascending.
+    """The indexes of keys that correspond, each the next of its kind, both ascending.
 
     Both are walked side by side. A key is looked for among those of the other side that are still waiting, the oldest
     first; once two correspond, what waited before them on either side does not any more.
     """
-    waiting_target, waiting_golden = _Waiting(), _Waiting()
+    waiting_target, waiting_golden = _Unmatched(), _Unmatched()
     found = []
-    for place in range(max(len(target), len(golden))):
-        target_kind = target[place] if place < len(target) else None
-        golden_kind = golden[place] if place < len(golden) else None
+    for index in range(max(len(target), len(golden))):
+        target_kind = target[index] if index < len(target) else None
+        golden_kind = golden[index] if index < len(golden) else None
         if target_kind is not None:
-            waiting_target.add(target_kind, place)
+            waiting_target.add(target_kind, index)
         if golden_kind is not None:
-            waiting_golden.add(golden_kind, place)
+            waiting_golden.add(golden_kind, index)
         pair = None
         if target_kind is not None and (older := waiting_golden.oldest(target_kind)) is not None:
-            pair = place, older
+            pair = index, older
         elif golden_kind is not None and (older := waiting_target.oldest(golden_kind)) is not None:
-            pair = older, place
+            pair = older, index
         if pair is not None:
             found.append(pair)
             waiting_target.leave_up_to(pair[0])

@@ -10,7 +10,7 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import Item, Record
 
 
-class Call(NamedTuple):
+class KeyedCall(NamedTuple):
     """A record with its items and the name it is matched by."""
 
     record: Record
@@ -18,11 +18,11 @@ class Call(NamedTuple):
     items: list[Item]
 
 
-Calls = tuple[list[Call], list[Call]]
+Calls = tuple[list[KeyedCall], list[KeyedCall]]
 """The calls of target and golden side."""
 
 
-def calls(dump: Dump, renumber: bool = True, other: Iterable[Call] = ()) -> list[Call]:
+def calls(dump: Dump, renumber: bool = True, other: Iterable[KeyedCall] = ()) -> list[KeyedCall]:
     """The records of `dump`, flattened, with their keys.
 
     A record that stands in the same words and under the same name among `other` shares its items: they are made once.
@@ -32,7 +32,7 @@ def calls(dump: Dump, renumber: bool = True, other: Iterable[Call] = ()) -> list
     for record, key in zip(dump, keys(dump) if renumber else [record.name for record in dump]):
         twin = made.get(record.name)
         is_same = twin is not None and record.has_same_text(twin.record)
-        found.append(Call(record, key, twin.items if twin is not None and is_same else dump.items(record)))
+        found.append(KeyedCall(record, key, twin.items if twin is not None and is_same else dump.items(record)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Which files of two paths are compared with each other: two files, two ranks of a step, or steps of two runs.
+"""The files of two paths that are compared with each other: two files, two ranks of a step, or steps of two runs.
 
 A run of MindSpore that is partly a graph has steps in two folders, ``graph`` and ``pynative``; each is compared with
 its own.
@@ -20,7 +20,7 @@ from probe.common.dump.layout import (
     RECORD_FILES,
     is_of_rank,
     is_without_rank,
-    place_of_process,
+    process_order,
 )
 from probe.common.dump.reading.runs import DumpLocation, FoundDumps, find_dumps, warn_of_left_out
 from probe.common.errors import FileCheckException
@@ -184,8 +184,8 @@ def _steps(found: FoundDumps) -> dict[str, list[DumpLocation]]:
     for each in found.empty:
         of_step = steps[found.name_of_step(each)]
         # Among the other ranks by its number; processes without a rank stay behind them.
-        place = place_of_process(each.name)
-        of_step.insert(sum(place_of_process(other.name) < place for other in of_step), each)
+        order = process_order(each.name)
+        of_step.insert(sum(process_order(other.name) < order for other in of_step), each)
     return steps
 
 
@@ -271,7 +271,7 @@ def _warn_of_alone(folder: str, alone: list[str]) -> None:
 
 
 def _are_numbered(ranks: list[str]) -> bool:
-    """Whether these are folders of ranks; a process that knew no rank has one without a number."""
+    """True if these are folders of ranks; a process that knew no rank has one without a number."""
     return bool(ranks) and all(is_of_rank(name) and name[-1].isdigit() for name in ranks)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from probe.common.align.call_order import match_in_order, pairs_in_order
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.row import Row
 from probe.common.dump.naming import parse
 from probe.common.dump.reading.sources import Tree
@@ -24,8 +24,8 @@ def kind(record: str) -> str:
     return record if parsed is None else f"{parsed.base} {parsed.direction}"
 
 
-def _places(side: list[Call], tree: Tree | None) -> list[str]:
-    """Where each call is made: the path of the module around it, or what else the tree has there."""
+def _module_paths(side: list[KeyedCall], tree: Tree | None) -> list[str]:
+    """The path of the module around each call, or what else the tree has there."""
     around = (tree or {}).get
     found = []
     for call in side:
@@ -36,40 +36,40 @@ def _places(side: list[Call], tree: Tree | None) -> list[str]:
     return found
 
 
-def _kinds_in_places(
-    target: list[Call], golden: list[Call], trees: Trees, marks: Marks
+def _kinds_in_modules(
+    target: list[KeyedCall], golden: list[KeyedCall], trees: Trees, marks: Marks
 ) -> tuple[list[Hashable], list[Hashable]]:
     """The kinds of calls, with the module around each where both sides have it, and their marks.
 
     A call in a module that both sides have is in none that only one of them has.
     """
-    places = _places(target, trees[0]), _places(golden, trees[1])
-    shared = set(places[0]) & set(places[1])
+    paths = _module_paths(target, trees[0]), _module_paths(golden, trees[1])
+    shared = set(paths[0]) & set(paths[1])
     mine, theirs = (
         [
-            (kind(call.key), place if place in shared else "", known.get(call.record.name))
-            for call, place in zip(side, of_side)
+            (kind(call.key), path if path in shared else "", known.get(call.record.name))
+            for call, path in zip(side, of_side)
         ]
-        for side, of_side, known in zip((target, golden), places, marks)
+        for side, of_side, known in zip((target, golden), paths, marks)
     )
     return list(mine), list(theirs)
 
 
 def _kinds_around(
-    target: list[Call], golden: list[Call], trees: Trees, marks: Marks
+    target: list[KeyedCall], golden: list[KeyedCall], trees: Trees, marks: Marks
 ) -> tuple[list[Hashable], list[Hashable]]:
     """The same for calls that have no match yet: of modules without their class, the modules around both sides have.
 
     One side may have put a module around another, or in its place.
     """
-    places = _places(target, trees[0]), _places(golden, trees[1])
-    shared = set(places[0]) & set(places[1])
+    paths = _module_paths(target, trees[0]), _module_paths(golden, trees[1])
+    shared = set(paths[0]) & set(paths[1])
     mine, theirs = (
         [
-            (_without_class(call.key), _innermost(place, shared), known.get(call.record.name))
-            for call, place in zip(side, of_side)
+            (_without_class(call.key), _innermost(path, shared), known.get(call.record.name))
+            for call, path in zip(side, of_side)
         ]
-        for side, of_side, known in zip((target, golden), places, marks)
+        for side, of_side, known in zip((target, golden), paths, marks)
     )
     return list(mine), list(theirs)
 
@@ -81,16 +81,16 @@ def _without_class(record: str) -> str:
     return f"{parsed.base.rpartition('.')[0]} {parsed.direction}"
 
 
-def _innermost(place: str, shared: Container[str]) -> str:
-    while place and place not in shared:
-        place = place.rpartition(".")[0]
-    return place
+def _innermost(path: str, shared: Container[str]) -> str:
+    while path and path not in shared:
+        path = path.rpartition(".")[0]
+    return path
 
 
 def _between(
     pairs: Sequence[tuple[int, int]], target: Sequence[Hashable], golden: Sequence[Hashable]
 ) -> dict[int, int]:
-    """`pairs`, which are ascending, and between them the places of equal keys that correspond in order."""
+    """`pairs`, which are ascending, and between them the indexes of equal keys that correspond in order."""
     found = dict(pairs)
     start = other_start = 0
     for i, j in [*pairs, (len(target), len(golden))]:
@@ -102,8 +102,8 @@ def _between(
 
 
 def by_kind(
-    target: list[Call],
-    golden: list[Call],
+    target: list[KeyedCall],
+    golden: list[KeyedCall],
     trees: Trees = (None, None),
     marks: Marks = ({}, {}),
     next_of_kind: bool = False,
@@ -118,15 +118,15 @@ def by_kind(
         marks: what else has to be the same in calls that are matched, by their records.
         next_of_kind: match a call with the next one of its kind, wherever that is, and not as many as can be.
     """
-    kinds = _kinds_in_places(target, golden, trees, marks)
+    kinds = _kinds_in_modules(target, golden, trees, marks)
     if next_of_kind:
         matched = dict(match_in_order(*kinds))
     else:
         matched = _between(pairs_in_order(*kinds, leave_long=False), *_kinds_around(target, golden, trees, marks))
     used: set[int] = set()
-    for place, call in enumerate(target):
+    for index, call in enumerate(target):
         name = call.record.name
-        other = golden[matched[place]] if place in matched else None
+        other = golden[matched[index]] if index in matched else None
         if other is None:
             for item in call.items:
                 yield Row(name, item, None)

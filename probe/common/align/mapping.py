@@ -1,4 +1,5 @@
-"""How names of the target read on the golden side: as the options say, or where they say nothing as the dumps do."""
+"""The way in which names of the target read on the golden side: as the options say, or where they say nothing as the
+dumps do."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from probe.common.align import mapping_checks
-from probe.common.align.calls import Call, Calls
-from probe.common.align.layers.module_paths import Side, side_of
+from probe.common.align.calls import Calls, KeyedCall
+from probe.common.align.layers.module_paths import ScopedRecords, side_of
 from probe.common.align.layers.rules import load_rules, map_items
 from probe.common.align.mapping_files import ApiEntry, api_names, load_api_entries, load_names
 from probe.common.align.name_mapping import NameMapping, entries_in_use
@@ -34,13 +35,13 @@ class Correspondence:
 
     mapping: NameMapping
     derived: dict[str, str] | None = None
-    """What a layer mapping came to, item by item."""
+    """The result of a layer mapping, item by item."""
     proposal: Proposal | None = None
     """The layer mapping that was made because none was given and names differ."""
 
 
 def correspondence(dumps: Dumps, calls: Calls, options: MatchOptions) -> Correspondence:
-    """How names of the target read on the golden side.
+    """The way in which names of the target read on the golden side.
 
     Raises:
         MsprobeException: the options do not fit the dumps, or one of their files holds something else.
@@ -110,7 +111,7 @@ def item_mapping(calls: Calls, options: MatchOptions) -> dict[str, str]:
 
 
 def check_api_mapping(target: Dump) -> None:
-    """Whether APIs of `target` can be mapped.
+    """Check that APIs of `target` can be mapped.
 
     Raises:
         MsprobeException: they cannot.
@@ -122,11 +123,13 @@ def check_api_mapping(target: Dump) -> None:
         )
 
 
-def derived_items(dumps: Dumps, calls: Calls, options: MatchOptions, by_place: bool = False) -> dict[str, str] | None:
+def derived_items(
+    dumps: Dumps, calls: Calls, options: MatchOptions, by_position: bool = False
+) -> dict[str, str] | None:
     """The names of items that a layer mapping (``-lm``) comes to; ``None`` without the option.
 
     Args:
-        by_place: That of `map_items`.
+        by_position: That of `map_items`.
     """
     if options.layer_mapping is None:
         return None
@@ -135,11 +138,11 @@ def derived_items(dumps: Dumps, calls: Calls, options: MatchOptions, by_place: b
         raise MsprobeException("a layer mapping (-lm) needs construct.json beside both dumps; one of them has none.")
     sides = _scopes(dumps, calls)
     mapping_checks.warn_of_layers(options.layer_mapping, rules, sides[0])
-    return map_items(*calls, sides, rules, by_place=by_place)
+    return map_items(*calls, sides, rules, by_position=by_position)
 
 
 def _aligns_layers(dumps: Dumps, calls: Calls, options: MatchOptions) -> bool:
-    """Whether no option is given for names that are bound to differ, or do."""
+    """True if no option is given for names that are bound to differ, or do."""
     if options.maps_names or dumps[0].level == "debug":
         return False
     return _across_frameworks(dumps) or few_modules_match(*([call.key for call in side] for side in calls))
@@ -149,7 +152,7 @@ def _across_frameworks(dumps: Dumps) -> bool:
     return dumps[0].framework != dumps[1].framework
 
 
-def _scopes(dumps: Dumps, calls: Calls) -> tuple[Side, Side]:
+def _scopes(dumps: Dumps, calls: Calls) -> tuple[ScopedRecords, ScopedRecords]:
     (target, golden), trees = dumps, (dumps[0].tree, dumps[1].tree)
     if None in trees:
         trees = None, None
@@ -157,10 +160,10 @@ def _scopes(dumps: Dumps, calls: Calls) -> tuple[Side, Side]:
 
 
 def few_modules_match(target: Iterable[str], golden: Iterable[str]) -> bool:
-    """Whether both sides' keys have modules, and too few of one have the name and class of one of the other."""
+    """True if both sides' keys have modules, and too few of one have the name and class of one of the other."""
     mine, theirs = (set(filter(is_module, keys)) for keys in (target, golden))
     return bool(mine and theirs) and len(mine & theirs) < _ENOUGH * min(len(mine), len(theirs))
 
 
-def _bases(side: Iterable[Call]) -> set[str]:
+def _bases(side: Iterable[KeyedCall]) -> set[str]:
     return {parsed.base for call in side if (parsed := call.record.parsed) is not None}

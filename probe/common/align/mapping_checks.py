@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from probe.common import log
-from probe.common.align.calls import Call, Calls
-from probe.common.align.layers.module_paths import Path, Side
+from probe.common.align.calls import Calls, KeyedCall
+from probe.common.align.layers.module_paths import Path, ScopedRecords
 from probe.common.align.layers.rules import TOP, UNMATCHED, Rules
 from probe.common.align.mapping_files import ApiEntry
 from probe.common.dump.naming import is_module
@@ -32,22 +32,22 @@ def warn_of_apis(path: str, entries: Collection[ApiEntry], in_use: Collection[st
         _warn(path, names, len(names), "a pair of APIs that the two sides have")
 
 
-def warn_of_cells(path: str, names: Collection[str], target: list[Call]) -> None:
+def warn_of_cells(path: str, names: Collection[str], target: list[KeyedCall]) -> None:
     """Warn of a cell mapping without a name that is part of a module's name."""
     records = (call.record.parsed for call in target if is_module(call.key))
     modules = "\n".join({parsed.base.partition(".")[2] for parsed in records if parsed is not None})
     _warn_if_none(path, list(names), lambda name: name in modules, "part of the name of a module of the target")
 
 
-def warn_of_layers(path: str, rules: Rules, target: Side) -> None:
+def warn_of_layers(path: str, rules: Rules, target: ScopedRecords) -> None:
     """Warn of a layer mapping without a path that a layer of its class has below it."""
     paths = [*target.classes, *(scope for scope, _, _ in target.scopes.values())]
-    places = {place[:end] for place in paths for end in range(1, len(place) + 1)}
+    prefixes = {path[:end] for path in paths for end in range(1, len(path) + 1)}
     layers: dict[str, list[Path]] = {TOP: [()]}
     for layer, class_name in target.classes.items():
         layers.setdefault(class_name, []).append(layer)
     found = {
-        f"{class_name}: {'.'.join(below)}": any(layer + below in places for layer in layers.get(class_name, ()))
+        f"{class_name}: {'.'.join(below)}": any(layer + below in prefixes for layer in layers.get(class_name, ()))
         for class_name, names in rules.items()
         for below in names
     }

@@ -45,7 +45,7 @@ class NameMapping:
 
     @property
     def keeps_names(self) -> bool:
-        """Whether nothing is rewritten."""
+        """True if nothing is rewritten."""
         return self.apis is None and self.cells is None and self.items is None and not (self.entries or self.parameters)
 
     def record(self, key: str) -> str:
@@ -64,7 +64,7 @@ class NameMapping:
         return mapped + key[len(base) :]
 
     def suffix(self, record: str, item: Item) -> str | None:
-        """What follows the key of the record in the key of `item`; ``None`` leaves the item out."""
+        """The part that follows the key of the record in the key of `item`; ``None`` leaves the item out."""
         suffix = item.name[len(record) :]
         if self.entries:
             parsed = parse(record)
@@ -96,7 +96,7 @@ def map_cell(key: str, names: dict[str, str], golden_root: str = "Module") -> st
     root, _, rest = key.partition(".")
     if root not in MODULE_ROOTS:
         return key
-    ends = [place for place in (rest.rfind(part) for part in _DIRECTIONS) if place >= 0]
+    ends = [index for index in (rest.rfind(part) for part in _DIRECTIONS) if index >= 0]
     if not ends:
         return f"{golden_root}.{rest}"
     path, tail = rest[: max(ends)], rest[max(ends) :]

@@ -29,7 +29,7 @@ class Operation(NamedTuple):
     """Shared with operations that give the same values whenever the shapes agree."""
     primitive: bool
     order: tuple[int, ...] = ()
-    """Which of its tensors stands in each place of PyTorch's function, where the order is another."""
+    """Which of its tensors stands at each index of PyTorch's function, where the order is another."""
 
 
 @cache
@@ -53,24 +53,24 @@ def _computed(name: str, is_primitive: bool) -> Operation:
     return Operation(canonical(name), known.akin or known.name, is_primitive)
 
 
-class Arguments(NamedTuple):
-    """How the settings of an operation are called."""
+class OperationArguments(NamedTuple):
+    """The way in which the settings of an operation are called."""
 
-    places: Mapping[int, str]
+    names_by_index: Mapping[int, str]
     """The names of positional arguments."""
     defaults: Mapping[str, Any]
     defaults_of_primitive: Mapping[str, Any]
     numbers: bool
-    """Whether a plain number in any place means the same in both frameworks."""
+    """True if a plain number at any index means the same in both frameworks."""
 
 
 @cache
-def arguments_of(name: str, framework: str) -> Arguments:
-    """How the settings are called of the operation that `operation` calls `name`."""
+def arguments_of(name: str, framework: str) -> OperationArguments:
+    """The way in which the settings are called of the operation that `operation` calls `name`."""
     known = function(name)
     names = (known.in_mindspore if of_dump(framework).has_own_names else ()) or known.arguments
-    places = {place: own for place, own in enumerate(names) if own != "_"}
-    return Arguments(places, known.defaults, known.of_primitive, known.has(Trait.SAME_NUMBERS))
+    names_by_index = {index: own for index, own in enumerate(names) if own != "_"}
+    return OperationArguments(names_by_index, known.defaults, known.of_primitive, known.has(Trait.SAME_NUMBERS))
 
 
 def setting(name: str) -> str:
@@ -99,7 +99,7 @@ def layer_kind(class_name: str) -> str | None:
 
 @cache
 def is_container(class_name: str) -> bool:
-    """Whether layers of this class are made to hold others."""
+    """True if layers of this class are made to hold others."""
     return layer_kind(class_name) in _layers()[1]
 
 

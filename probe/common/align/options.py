@@ -1,4 +1,4 @@
-"""How two dumps are matched, as far as the user chooses it."""
+"""The way in which two dumps are matched, as far as the user chooses it."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class MatchOptions:
 
     @property
     def maps_names(self) -> bool:
-        """Whether the user said anything about which names correspond."""
+        """True if the user said anything about which names correspond."""
         return self.maps_items or not (self.api_mapping is None and self.cell_mapping is None)
 
     @property
     def maps_items(self) -> bool:
-        """Whether items are matched by their whole names."""
+        """True if items are matched by their whole names."""
         return not (self.data_mapping is None and self.layer_mapping is None)

@@ -42,17 +42,17 @@ def equally_many(target: Iterable[tuple[int, Hashable]], golden: Iterable[tuple[
     mine, theirs = _positions(target), _positions(golden)
     return [
         pair
-        for key, places in mine.items()
-        if len(places) == len(theirs.get(key, ()))
-        for pair in zip(places, theirs[key])
+        for key, indexes in mine.items()
+        if len(indexes) == len(theirs.get(key, ()))
+        for pair in zip(indexes, theirs[key])
     ]
 
 
 def _positions(elements: Iterable[tuple[int, Hashable]]) -> dict[Hashable, list[int]]:
     found: dict[Hashable, list[int]] = {}
-    for place, element in elements:
+    for index, element in elements:
         if element is not None:
-            found.setdefault(element, []).append(place)
+            found.setdefault(element, []).append(index)
     return found
 
 
@@ -65,9 +65,9 @@ def _anchors(
     other_end: int,
 ) -> Pairs:
     """Elements that occur equally often, of those with the smallest number."""
-    mine = _positions((place, target[place]) for place in range(start, end))
-    theirs = _positions((place, golden[place]) for place in range(other_start, other_end))
-    common = [key for key, places in mine.items() if len(places) == len(theirs.get(key, ()))]
+    mine = _positions((index, target[index]) for index in range(start, end))
+    theirs = _positions((index, golden[index]) for index in range(other_start, other_end))
+    common = [key for key, indexes in mine.items() if len(indexes) == len(theirs.get(key, ()))]
     rarest = min((len(mine[key]) for key in common), default=0)
     return sorted(pair for key in common if len(mine[key]) == rarest for pair in zip(mine[key], theirs[key]))
 

@@ -1,8 +1,8 @@
-"""Which processes of two runs belong together where they have no ranks: by what they ran, then by their order.
+"""The processes of two runs that belong together where they have no ranks: by what they ran, then by their order.
 
 The number of a process differs in every run, and which worker of a pool gets which work may differ as well. So two
 processes belong together if they have recorded the same calls; of several such, those whose first values agree; and
-of several such again, those that were started at the same place in the order.
+of several such again, those that were started at the same index of the order.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class PoolTasks:
 
     @property
     def has_pool(self) -> bool:
-        """Whether a run has several processes, which can take tasks in another order."""
+        """True if a run has several processes, which can take tasks in another order."""
         return any(len(set(map(os.path.basename, paths))) > 1 for paths in (self._target, self._golden))
 
     def differ(self, target: str, golden: str) -> bool:
-        """Whether two paired processes have computed different tasks at a step, given their folders of this step.
+        """True if two paired processes have computed different tasks at a step, given their folders of this step.
 
         They have if the first values differ, and those of one are found in another process of the other run, but not
         in the one that it is paired with: a process that diverges computes values that no process of the other run has.
@@ -88,7 +88,7 @@ class PoolTasks:
         return self._are_elsewhere(one, golden, self._golden) or self._are_elsewhere(other, target, self._target)
 
     def _are_elsewhere(self, values: tuple[str, ...], path: str, paths: Sequence[str]) -> bool:
-        """Whether a process has `values` at any step, and that of `path` at none."""
+        """True if a process has `values` at any step, and that of `path` at none."""
         has_them = {os.path.basename(each) for each in paths if self._values(each) == values}
         return bool(has_them) and os.path.basename(path) not in has_them
 

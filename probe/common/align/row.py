@@ -32,6 +32,6 @@ class Row(msgspec.Struct, gc=False):
     messages: tuple[str, ...] = ()
     requires_grad_consistent: bool = True
     relative_difference: Optional[float] = None  # noqa: UP045
-    """How much the two tensors differ, relative to the larger one; ``None`` until that is asked for."""
+    """The amount by which the two tensors differ, relative to the larger one; ``None`` until that is asked for."""
     judged: bool = True
-    """Whether the values in the files could be held against each other; if not, their statistics alone were."""
+    """True if the values in the files could be held against each other; if not, their statistics alone were."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Union
 
-from probe.common.collectives.functions import BATCH, IN_PLACE, PRIMITIVES, RETURNING, Function, guessed
+from probe.common.collectives.functions import BATCH, IN_PLACE, PRIMITIVES, RETURNING, CollectiveFunction, guessed
 from probe.common.dump.naming import BACKWARD, FORWARD, function_name
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item, Record
 
@@ -49,13 +49,13 @@ class CollectiveCall:
         return function_name(self.record)
 
     @cached_property
-    def function(self) -> Function:
+    def function(self) -> CollectiveFunction:
         """What the called function does."""
         if self.record.startswith(_PRIMITIVE):
             return PRIMITIVES[self.api]
         table = RETURNING if is_returning(self) else IN_PLACE
         name = self.api
-        return table.get(name) or IN_PLACE.get(name) or RETURNING.get(name) or guessed(name) or Function(name)
+        return table.get(name) or IN_PLACE.get(name) or RETURNING.get(name) or guessed(name) or CollectiveFunction(name)
 
     @cached_property
     def group(self) -> Group | None:
@@ -106,7 +106,7 @@ def without_statistics(call: CollectiveCall) -> CollectiveCall:
 
 
 def is_communication(record: str) -> bool:
-    """Whether the record is a call by which ranks exchange data."""
+    """True if the record is a call by which ranks exchange data."""
     if record.startswith(_PRIMITIVE):
         return function_name(record) in PRIMITIVES
     if not record.startswith(_PREFIXES):
@@ -116,7 +116,7 @@ def is_communication(record: str) -> bool:
 
 
 def is_backward(record: str) -> bool:
-    """Whether the record holds the gradients of a call."""
+    """True if the record holds the gradients of a call."""
     return record.endswith(f".{BACKWARD}")
 
 
@@ -126,7 +126,7 @@ def forward_of(record: str) -> str:
 
 
 def is_returning(call: CollectiveCall) -> bool:
-    """Whether the function is one of comm_func, whose records begin like those of torch, and returns its result.
+    """True if the function is one of comm_func, whose records begin like those of torch, and returns its result.
 
     MSAdapter has torch's functions with MindSpore's tensors. Where both take the same arguments this says no: the
     result is the first output of either.

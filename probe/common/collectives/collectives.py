@@ -58,7 +58,7 @@ class Exchange:
     @property
     def partners(self) -> tuple[CollectiveCall, ...]:
         """The calls of other ranks that belong to it, in the order of ranks."""
-        at = next((place for place, call in enumerate(self.members) if call is self.call), len(self.members))
+        at = next((index for index, call in enumerate(self.members) if call is self.call), len(self.members))
         return (*self.members[:at], *self.members[at + 1 :])
 
     @property
@@ -110,7 +110,7 @@ def exchanges(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -
             links.setdefault(key, []).append(end)
     taken = _taken_from_anyone(links)
     for link in links.values():
-        link.sort(key=_place)
+        link.sort(key=_by_rank)
     members = {key: tuple(end.call for end in link) for key, link in links.items()}
     return [_exchange(end, members[taken.get(key, key)], key in taken) for end, key in ends]
 
@@ -149,7 +149,7 @@ def _exchange(end: _End, members: tuple[CollectiveCall, ...], is_from_anyone: bo
     return Exchange(end.call, end.what, ranks, members, sources, end.flow)
 
 
-def _place(end: _End) -> tuple[int, int]:
+def _by_rank(end: _End) -> tuple[int, int]:
     return end.call.rank, end.call.index
 
 
@@ -259,14 +259,14 @@ def _point_to_point(
 ) -> _End:
     what = SEND if is_send else RECV
     # Messages of two groups never meet, even where they have the same tag.
-    place = group if isinstance(group, str) else ranks.members(group)
+    channel = group if isinstance(group, str) else ranks.members(group)
     if peer is None:
-        key: tuple[object, ...] = (what, call.rank, "anyone", tag, place)
-        return _End(call, what, key, (call.rank,), (), flow, None if is_send else _ANYONE, tag, place)
+        key: tuple[object, ...] = (what, call.rank, "anyone", tag, channel)
+        return _End(call, what, key, (call.rank,), (), flow, None if is_send else _ANYONE, tag, channel)
     source, destination = (call.rank, peer) if is_send else (peer, call.rank)
-    key = ("point to point", source, destination, tag, place)
+    key = ("point to point", source, destination, tag, channel)
     sources = () if is_send else (peer,)
-    return _End(call, what, key, tuple(sorted({call.rank, peer})), sources, flow, peer, tag, place)
+    return _End(call, what, key, tuple(sorted({call.rank, peer})), sources, flow, peer, tag, channel)
 
 
 def _ends_of_backward(call: CollectiveCall, forward: CollectiveCall | None, ranks: _Ranks) -> list[_End]:
@@ -309,10 +309,10 @@ def _root(call: CollectiveCall, members: tuple[int, ...] | None) -> int | None:
     return default if default is None or not function.is_root_in_group else _in_group(default, members)
 
 
-def _in_group(place: int, members: tuple[int, ...] | None) -> int | None:
+def _in_group(index: int, members: tuple[int, ...] | None) -> int | None:
     if members is None:
-        return place
-    return members[place] if place < len(members) else None
+        return index
+    return members[index] if index < len(members) else None
 
 
 def _guessed_root(call: CollectiveCall) -> int | None:

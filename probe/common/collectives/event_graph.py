@@ -34,7 +34,7 @@ class Event(NamedTuple):
     exchanges: Sequence[Exchange]
     """What the call exchanges."""
     is_forced: bool = False
-    """Whether it should wait for a call that waits for it: the dumps contradict each other."""
+    """True if it should wait for a call that waits for it: the dumps contradict each other."""
 
 
 def in_order(calls: Sequence[Sequence[TimedCall]], ranks: Sequence[int]) -> Iterator[Event]:
@@ -88,7 +88,7 @@ class _Link:
     sources: set[int] = field(default_factory=set)
     """The ranks of whose inputs its results are made."""
     not_begun: int = 0
-    """How many of their calls have not begun."""
+    """The number of their calls that have not begun."""
     waiting: list[int] = field(default_factory=list)
     """The queues that wait for these."""
 

@@ -40,7 +40,7 @@ class Flow:
 
 
 def is_among(name: str, begins: Iterable[str]) -> bool:
-    """Whether the item `name` is, or is in, one of those that `begins` stands for.
+    """True if the item `name` is, or is in, one of those that `begins` stands for.
 
     Example:
         >>> is_among("Distributed.all_gather.0.forward.input.0.1", ["Distributed.all_gather.0.forward.input.0"])
@@ -53,7 +53,7 @@ def flow_of(call: CollectiveCall, is_root: bool | None) -> Flow:
     """The flow of a call that is no batch of sends and receives.
 
     Args:
-        is_root: whether its rank is the one that gives or gets; ``None`` where the call does not say which is.
+        is_root: true if its rank is the one that gives or gets; ``None`` where the call does not say which is.
     """
     function = call.function
     everything, all_results = (f"{call.record}.{INPUT}",), (f"{call.record}.{OUTPUT}",)
@@ -61,9 +61,9 @@ def flow_of(call: CollectiveCall, is_root: bool | None) -> Flow:
         return Flow(everything, (), all_results)
     if not function.is_known:
         return Flow(everything, (), () if function.kind == SEND else all_results)
-    gives = _places(call, function.gives, False)
-    receives = _places(call, function.fills, False)
-    results = _places(call, function.results, True)
+    gives = _items(call, function.gives, False)
+    receives = _items(call, function.fills, False)
+    results = _items(call, function.results, True)
     if not function.results and function.kind not in (SEND, BARRIER):
         results = all_results
     if function.kind in FROM_ONE and is_root is False:
@@ -77,13 +77,13 @@ def flow_of_operation(call: CollectiveCall, name: str, is_send: bool) -> Flow:
     """The flow of the send or receive `name`, an input, in a batch."""
     if is_send:
         return Flow((name,))
-    inputs, _, place = name.rpartition(f".{INPUT}.")
+    inputs, _, argument_path = name.rpartition(f".{INPUT}.")
     # Where the arguments are repeated they stand in a list.
-    result = place.rpartition(".")[2] if is_returning(call) else place
+    result = argument_path.rpartition(".")[2] if is_returning(call) else argument_path
     return Flow((), (name,), (f"{inputs}.{OUTPUT}.{result}",))
 
 
-def _places(call: CollectiveCall, arguments: Iterable[str], are_outputs: bool) -> tuple[str, ...]:
-    place_of = output_of if are_outputs else input_of
-    places = (place_of(call, name) for name in arguments)
-    return tuple(place for place in places if place is not None)
+def _items(call: CollectiveCall, arguments: Iterable[str], are_outputs: bool) -> tuple[str, ...]:
+    item_of = output_of if are_outputs else input_of
+    items = (item_of(call, name) for name in arguments)
+    return tuple(item for item in items if item is not None)

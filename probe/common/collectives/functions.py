@@ -22,7 +22,7 @@ TO_ONE = (REDUCE, GATHER)
 
 
 @dataclass(frozen=True)
-class Function:
+class CollectiveFunction:
     """What a communication function does with its arguments."""
 
     kind: str
@@ -38,7 +38,7 @@ class Function:
     """The argument or attribute that names the one rank which gives or gets, or the peer."""
     default_root: int | None = None
     is_root_in_group: bool = False
-    """Whether the root is a place in the group, and not a rank of the run."""
+    """True if the root is an index in the group, and not a rank of the run."""
     is_known: bool = True
 
     @cached_property
@@ -50,17 +50,19 @@ class Function:
 def _function(
     kind: str, arguments: str = "", gives: str = "", fills: str = "", results: str = "", root: str = "",
     default_root: int | None = None, is_root_in_group: bool = False,
-) -> Function:  # fmt: skip
+) -> CollectiveFunction:  # fmt: skip
     filled = tuple(fills.split())
-    return Function(
+    return CollectiveFunction(
         kind, tuple(arguments.split()), tuple(gives.split()), filled, tuple(results.split()) or filled, root,
         default_root, is_root_in_group,
     )  # fmt: skip
 
 
-def _returning(kind: str, arguments: str, gives: str, **more: str | int) -> Function:
+def _returning(kind: str, arguments: str, gives: str, **more: str | int) -> CollectiveFunction:
     root = str(more.get("root", ""))
-    return Function(kind, tuple(arguments.split()), tuple(gives.split()), root=root, default_root=0 if root else None)
+    return CollectiveFunction(
+        kind, tuple(arguments.split()), tuple(gives.split()), root=root, default_root=0 if root else None
+    )
 
 
 _SEND = _function(SEND, "tensor dst group tag group_dst", gives="tensor", root="dst", default_root=0)
@@ -121,7 +123,9 @@ IN_PLACE = {
 """Of torch.distributed and mindspore.mint.distributed."""
 
 _RETURNING_SEND = _returning(SEND, "tensor dst group tag", "tensor", root="dst")
-_RETURNING_RECV = Function(RECV, ("tensor", "src", "group", "tag"), fills=("tensor",), root="src", default_root=0)
+_RETURNING_RECV = CollectiveFunction(
+    RECV, ("tensor", "src", "group", "tag"), fills=("tensor",), root="src", default_root=0
+)
 
 RETURNING = {
     "send": _RETURNING_SEND,
@@ -150,11 +154,11 @@ RETURNING = {
 """Of mindspore.communication.comm_func."""
 
 
-def _primitive(kind: str, root: str = "", default_root: int | None = None) -> Function:
+def _primitive(kind: str, root: str = "", default_root: int | None = None) -> CollectiveFunction:
     gives = () if kind in (RECV, BARRIER) else ("x",)
     fills = ("x",) if kind == RECV else ()
     # HCCL counts the ranks of a group, from 0 on.
-    return Function(kind, ("x",), gives, fills, root=root, default_root=default_root, is_root_in_group=True)
+    return CollectiveFunction(kind, ("x",), gives, fills, root=root, default_root=default_root, is_root_in_group=True)
 
 
 PRIMITIVES = {
@@ -185,10 +189,10 @@ _WORDS = (
 )  # fmt: skip
 
 
-def guessed(name: str) -> Function | None:
+def guessed(name: str) -> CollectiveFunction | None:
     """What a function that is in no table does, by its name; ``None`` for one that does not communicate."""
     kind = next((word for word in _WORDS if word in name), None)
     if kind is None:
         return None
     # Nobody knows which argument is the peer, and not even whether a batch of sends and receives is meant.
-    return Function(kind, is_known=False)
+    return CollectiveFunction(kind, is_known=False)

@@ -128,7 +128,7 @@ def parse_new_folder(value: object, location: Location) -> str:
 
 
 def _in_the_way(path: str) -> str:
-    """Why there can be no folder `path`; empty where nothing speaks against it now."""
+    """The reason why there can be no folder `path`; empty where nothing speaks against it now."""
     if os.path.islink(path):
         return ", a symbolic link; give the folder it points to"
     part = path

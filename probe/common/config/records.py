@@ -83,7 +83,7 @@ def check_scope(scope: tuple[str, ...], level: str, location: Location) -> None:
 
 
 def _comes_after(first: str, last: str) -> bool:
-    """Whether `first` cannot be before `last`, as far as two names tell: forward calls of one thing are numbered.
+    """True if `first` cannot be before `last`, as far as two names tell: forward calls of one thing are numbered.
 
     Of backwards nothing is known: they run in any order, and before later forward calls where gradients accumulate.
     """

@@ -1,4 +1,4 @@
-"""Which records are wanted: ``list``, ``scope``, ``risk_level`` and ``data_mode``.
+"""The records that are wanted: ``list``, ``scope``, ``risk_level`` and ``data_mode``.
 
 A call is asked about twice, when it begins and when it ends, because a range can open or close in between: a module
 that straddles the border of a scope is kept with its inputs only or its outputs only.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from probe.common.dump.naming import BACKWARD, FORWARD
 
 
-class Selection:
+class RecordFilter:
     """The filters of one run.
 
     Args:
@@ -29,7 +29,7 @@ class Selection:
         self._open = not scope
         self._held: set[str] = set()
         self.first_met = self.last_met = False
-        """Whether the records that open and close the range were met in this step, the last one after the first."""
+        """True if the records that open and close the range were met in this step, the last one after the first."""
         self.everything = not names and not scope
         """No filter by name: neither `begin` nor `end` need be called."""
         directions = data_mode & {FORWARD, BACKWARD} or {FORWARD, BACKWARD}
@@ -64,11 +64,11 @@ class Selection:
         return wanted
 
     def now(self, name: str) -> bool:
-        """Whether a record that has no duration, such as a parameter's gradient, is wanted."""
+        """True if a record that has no duration, such as a parameter's gradient, is wanted."""
         return self._open and self._listed(name, False)
 
     def possible(self, name: str) -> bool:
-        """Whether a record of this name could be wanted at some time, as far as ``list`` decides it."""
+        """True if a record of this name could be wanted at some time, as far as ``list`` decides it."""
         return not self._names or self._keep_inside or self._matches(name)
 
     def _listed(self, name: str, holds: bool) -> bool:
@@ -85,7 +85,7 @@ class Selection:
 
 
 def wanted_by_risk(level: str, risk_class: str) -> bool:
-    """Whether an API of `risk_class` is collected at risk level `level`."""
+    """True if an API of `risk_class` is collected at risk level `level`."""
     if level == "ALL":
         return True
     return risk_class == "core" if level == "CORE" else risk_class != "low"

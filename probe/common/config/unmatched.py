@@ -21,15 +21,16 @@ class Met(NamedTuple):
     """What a step had, which is over."""
 
     calls: Mapping[str, int]
-    """How often each API and module was called, by its name without number and direction, wanted or not."""
+    """The number of times that each API and module was called, by its name without number and direction, wanted or
+    not."""
     first_of_scope: bool
-    """Whether the first name of ``scope`` was met."""
+    """True if the first name of ``scope`` was met."""
     last_of_scope: bool
-    """Whether its last name was met after that."""
+    """True if its last name was met after that."""
     records: bool
-    """Whether anything was recorded."""
+    """True if anything was recorded."""
     tensors: bool
-    """Whether a tensor was saved."""
+    """True if a tensor was saved."""
 
 
 def unmatched(config: Config, met: Met) -> list[str]:
@@ -88,7 +89,7 @@ def _of_texts(texts: Sequence[str], key: str, calls: Mapping[str, int]) -> list[
 
 
 def _occurs(text: str, base: str, count: int) -> bool:
-    """Whether `text` is in the name of a record that `count` calls of `base` may have."""
+    """True if `text` is in the name of a record that `count` calls of `base` may have."""
     if text in base:
         return True
     if not any(map(str.isdigit, text)):

@@ -65,5 +65,5 @@ def _closed(open_brackets: bytearray) -> bytes:
 
 
 def _calls(content: bytes) -> int:
-    """How many names of calls a text has as keys."""
+    """The number of names of calls that a text has as keys."""
     return sum(parse(found[1].decode(errors="replace")) is not None for found in _KEY.finditer(content))

@@ -33,9 +33,9 @@ class Framework(NamedTuple):
     module_root: str = "Module"
     """The word that the names of modules begin with."""
     has_own_names: bool = False
-    """Whether functions and their arguments have names that the tables of names translate to those of PyTorch."""
+    """True if functions and their arguments have names that the tables of names translate to those of PyTorch."""
     in_msprobe_mindspore: bool = False
-    """Whether msProbe handles it in its part for MindSpore: the rules and columns of a pre-check, and API mappings."""
+    """True if msProbe handles it in its part for MindSpore: the rules and columns of a pre-check, and API mappings."""
     msprobe_tensor: str = "torch.Tensor"
     """The type of a tensor in a graph that is written for msProbe's viewer."""
 
@@ -90,7 +90,7 @@ def all_tested_text() -> str:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a package of this name would be imported; it is not imported to find out."""
+    """True if a package of this name would be imported; it is not imported to find out."""
     try:
         found = importlib.util.find_spec(module)
     except (ImportError, ValueError):

@@ -180,7 +180,7 @@ def _encodable(value: Any) -> Any:
 
 
 def is_journal(path: str) -> bool:
-    """Whether the file `path` begins like one."""
+    """True if the file `path` begins like one."""
     try:
         with files.open_for_reading(path) as stream:
             return stream.read(len(MAGIC)) == MAGIC
@@ -253,7 +253,7 @@ class JournalReader:
             offset += head_size + length
 
     def _holds_something_from(self, offset: int) -> bool:
-        """Whether anything but zeros follows, which a writer that died in a frame before has not written."""
+        """True if anything but zeros follows, which a writer that died in a frame before has not written."""
         self._stream.seek(offset)
         return any(chunk.strip(b"\0") for chunk in iter(lambda: self._stream.read(1 << 17), b""))
 

@@ -85,8 +85,8 @@ def _unreadable(path: str, content: bytes, error: Exception) -> DumpFormatError:
     if isinstance(error, msgspec.ValidationError):
         return DumpFormatError(f"{path}: not a file of a dump: {error}.")
     if isinstance(error, json.JSONDecodeError):
-        place = len(error.doc[: error.pos].encode())
-        return DumpFormatError(f"{path}: damaged at byte {place} of {size}: {error.msg}.")
+        offset = len(error.doc[: error.pos].encode())
+        return DumpFormatError(f"{path}: damaged at byte {offset} of {size}: {error.msg}.")
     if isinstance(error, UnicodeDecodeError):
         return DumpFormatError(f"{path}: damaged: a text that is not UTF-8 ({error.reason}).")
     found = _PLACE.search(str(error))

@@ -18,7 +18,7 @@ quote = json.encoder.encode_basestring_ascii
 
 _on_one_line = json.JSONEncoder(separators=(",", ":")).encode
 _MARKS = (("-Infinity", r'"\u0000-"'), ("Infinity", r'"\u0000+"'), ("NaN", r'"\u0000N"'))
-"""What stands for a number that JSON lacks. Inside a text the quotes end it early, which is no JSON."""
+"""The text that stands for a number that JSON lacks. Inside a text the quotes end it early, which is no JSON."""
 _ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 
 

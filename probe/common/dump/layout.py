@@ -53,22 +53,22 @@ def process_folder(rank: int | None) -> str:
 
 
 def is_without_rank(name: str) -> bool:
-    """Whether a process folder is that of a process without a rank."""
+    """True if a process folder is that of a process without a rank."""
     return _PROCESS.match(name) is not None
 
 
 def is_of_rank(name: str) -> bool:
-    """Whether a process folder is that of a rank."""
+    """True if a process folder is that of a rank."""
     return _RANK.match(name) is not None
 
 
-def place_of_process(name: str) -> tuple[bool, int]:
+def process_order(name: str) -> tuple[bool, int]:
     """What orders the folders of processes: ranks first, and each kind by its numbers."""
     return is_without_rank(name), int("".join(filter(str.isdigit, name)) or -1)
 
 
 def is_of_layout(name: str) -> bool:
-    """Whether a file or a folder has the name of a part of a dump: ``step0``, ``rank3``, ``dump.json``."""
+    """True if a file or a folder has the name of a part of a dump: ``step0``, ``rank3``, ``dump.json``."""
     if name in (*JSON_FILES, JOURNAL_FILE, ERROR_LOG, PROCESS_FILE, TENSOR_FOLDER, *MODES):
         return True
     return any(pattern.match(name) for pattern in (_STEP, _RANK, _PROCESS))
@@ -128,10 +128,10 @@ def folder_of(path: str) -> str:
 
 
 def holds_records(folder: str) -> bool:
-    """Whether `folder` is that of a process: a file of records is in it, or a journal."""
+    """True if `folder` is that of a process: a file of records is in it, or a journal."""
     return any(os.path.isfile(os.path.join(folder, name)) for name in (*RECORD_FILES, JOURNAL_FILE))
 
 
 def has_real_data(path: str) -> bool:
-    """Whether a dump, given its folder or a file in it, has tensors."""
+    """True if a dump, given its folder or a file in it, has tensors."""
     return os.path.isdir(os.path.join(folder_of(path), TENSOR_FOLDER))

@@ -11,12 +11,12 @@ Levels = tuple[Optional[str], Optional[str]]
 
 
 def differ(levels: Levels) -> bool:
-    """Whether one side records what the other does not."""
+    """True if one side records what the other does not."""
     return None not in levels and levels[0] != levels[1]
 
 
 def both_record(record: str, levels: Levels) -> bool:
-    """Whether a record of this name can be there on both sides."""
+    """True if a record of this name can be there on both sides."""
     if not differ(levels):
         return True
     return "L1" not in levels if is_module(record) else "L0" not in levels

@@ -129,17 +129,17 @@ def unused(name: str, used: Collection[str]) -> str:
 
 
 def is_module(name: str) -> bool:
-    """Whether a record name is that of a module."""
+    """True if a record name is that of a module."""
     return name.startswith(_IN_MODULES)
 
 
 def is_gradients(name: str) -> bool:
-    """Whether a record, or a field of one, has this name because it holds gradients of parameters."""
+    """True if a record, or a field of one, has this name because it holds gradients of parameters."""
     return PARAMETERS_GRAD in name and _GRADIENTS.search(name) is not None
 
 
 def is_debug(name: str) -> bool:
-    """Whether a record of this name is a value that was saved by hand."""
+    """True if a record of this name is a value that was saved by hand."""
     return name.endswith(_DEBUG)
 
 

@@ -1,4 +1,4 @@
-"""Which processes are one run: what ``msprobe run`` began, and what these processes started.
+"""The processes that are one run: what ``msprobe run`` began, and what these processes started.
 
 Each folder of a process gets a small file ``process.json``. A folder without it is of an older release, or of a script
 that makes its own debugger: nobody can say then to which run it belongs.
@@ -45,16 +45,16 @@ class RunProcess:
     program: str = ""
 
     def is_below(self, other: RunProcess) -> bool:
-        """Whether `other` started it, or started a process that did."""
+        """True if `other` started it, or started a process that did."""
         return self.run == other.run and self.order != other.order and self.order[: len(other.order)] == other.order
 
 
 _SECOND = 1_000_000
 _present: Optional[RunProcess] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
 _began = 0.0
-"""When this process became what it is, in seconds."""
+"""The time at which this process became what it is, in seconds."""
 _started = 0
-"""How many processes this one has started."""
+"""The number of processes that this one has started."""
 _last = 0
 """The last part of the order of the one that was started last."""
 
@@ -97,7 +97,7 @@ def adopt(process: RunProcess) -> RunProcess:
 
 
 def started() -> int:
-    """How many processes this one has forked or spawned since its run began."""
+    """The number of processes that this one has forked or spawned since its run began."""
     return _started
 
 

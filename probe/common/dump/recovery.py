@@ -30,7 +30,7 @@ class Recovered:
     torn_at: int | None
     """The byte at which the records end that can be read, if something follows that cannot."""
     problem: str | None = None
-    """Why the files could not be made, if so."""
+    """The reason why the files could not be made, if so."""
     unwritten: int = 0
     """Tensors that were still to be written (``async_dump``): their entries name no file."""
     lost: int = 0
@@ -149,5 +149,5 @@ def _without_journal(directory: str) -> list[tuple[str, str]]:
 
 
 def _holds(directory: str, *wanted: str) -> bool:
-    """Whether a file of one of these names is there or below."""
+    """True if a file of one of these names is there or below."""
     return any(name in names for _, _, names in os.walk(directory) for name in wanted)

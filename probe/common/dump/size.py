@@ -15,7 +15,7 @@ _FEW_TENSORS = 4_000
 
 
 def are_large(paths: Iterable[str]) -> bool:
-    """Whether dumps, given their folders or files in them, are so large that starting processes for them pays."""
+    """True if dumps, given their folders or files in them, are so large that starting processes for them pays."""
     text = tensors = values = 0
     for folder in map(folder_of, paths):
         text += sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())

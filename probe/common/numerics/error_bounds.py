@@ -58,7 +58,7 @@ def extent(shape: Shape | None) -> Extent:
 
 
 def are_empty(target: Item, golden: Item) -> bool:
-    """Whether these are tensors of one shape without elements."""
+    """True if these are tensors of one shape without elements."""
     return target.shape == golden.shape and extent(target.shape).elements == 0 and target.is_tensor and golden.is_tensor
 
 
@@ -68,12 +68,12 @@ def coarsest(items: Iterable[Item]) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number, which a flag is not."""
+    """True if it is a number, which a flag is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether it is a number that a float can hold, which an integer need not be."""
+    """True if it is a number that a float can hold, which an integer need not be."""
     return is_number(value) and abs(value) <= sys.float_info.max
 
 
@@ -81,7 +81,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def is_same(target: Item, golden: Item) -> bool:
-    """Whether the dumps say the same of two items' values, NaN included."""
+    """True if the dumps say the same of two items' values, NaN included."""
     if target is golden or (
         target.norm == golden.norm and target.max == golden.max and target.min == golden.min
         and target.mean == golden.mean and target.md5 == golden.md5
@@ -95,12 +95,12 @@ def is_same(target: Item, golden: Item) -> bool:
 
 
 def is_finite(item: Item) -> bool:
-    """Whether no statistic of a tensor is NaN or infinite."""
+    """True if no statistic of a tensor is NaN or infinite."""
     return all(not is_number(value) or _is_finite(value) for value in (item.max, item.min, item.mean, item.norm))
 
 
 def relative_difference(target: Item, golden: Item, exact: float | None = None) -> float:
-    """How much `target` and `golden` differ, relative to the larger one.
+    """The amount by which `target` and `golden` differ, relative to the larger one.
 
     Args:
         target, golden: two tensors of one shape, or two plain values.
@@ -137,7 +137,7 @@ def relative_difference(target: Item, golden: Item, exact: float | None = None) 
 
 
 def _are_four_finite_numbers(target: Item, golden: Item) -> bool:
-    """Whether both have four finite numbers and a type that rounds, as nearly all tensors that differ have."""
+    """True if both have four finite numbers and a type that rounds, as nearly all tensors that differ have."""
     values = (target.max, target.min, target.mean, target.norm, golden.max, golden.min, golden.mean, golden.norm)
     if set(map(type, values)) != _FLOAT or target.value is not None:
         return False
@@ -233,7 +233,7 @@ def _is_known(fill: float, rest: float) -> bool:
 
 
 def _is_fill(item: Item, fill: float, rest: float) -> bool:
-    """Whether a mask is filled with `fill`, which is a known or a repeated number; `rest` may be added to it."""
+    """True if a mask is filled with `fill`, which is a known or a repeated number; `rest` may be added to it."""
     if _is_known(fill, rest):
         return True
     if not (_is_finite(fill) and _is_finite(item.mean) and _is_finite(item.norm)):
@@ -340,7 +340,7 @@ class Terms:
 
 @cache
 def _kind(api: str) -> tuple[bool, bool, bool]:
-    """Whether a function keeps relative errors, makes them of absolute ones, may add up many terms that cancel."""
+    """Flags: a function keeps relative errors, makes them of absolute ones, may add up many terms that cancel."""
     known = function(api)
     adds = known.has(Trait.ADDS) or api == GRADIENT
     return known.has(Trait.RELATIVE), known.has(Trait.EXPONENTIAL), adds

@@ -58,17 +58,17 @@ class Format:
     part: str = ""
     """The format of the real and of the imaginary part of a complex number."""
     packed: int = 1
-    """How many numbers one element of a tensor holds."""
+    """The number of numbers that one element of a tensor holds."""
     tapers: tuple[tuple[int, int], ...] = ()
     """Numbers far from 1 have fewer digits: absolute values of exponents, and the digits from there on."""
     subnormal_exponent: int | None = None
     """The smallest number above zero is two to this power, where that does not follow from the digits."""
     ties_away: bool = False
-    """Whether a number half-way between two is rounded away from zero, and not to the even one."""
+    """True if a number half-way between two is rounded away from zero, and not to the even one."""
 
     @property
     def rounds(self) -> bool:
-        """Whether its numbers have a rounding error."""
+        """True if its numbers have a rounding error."""
         return self.digits > 0
 
     @property
@@ -103,7 +103,7 @@ class Format:
 
     @property
     def may_flush(self) -> bool:
-        """Whether devices give zero for its subnormal numbers.
+        """True if devices give zero for its subnormal numbers.
 
         They lie below 1e-37 for formats with the exponents of float32, and many kernels set them to zero there. Those
         of float16 begin at 6e-5, where gradients are: a kernel that drops them loses what the user has.
@@ -277,27 +277,27 @@ def nearest(value: float, to: Format) -> float:
 
 
 def is_float(dtype: str) -> bool:
-    """Whether the numbers of a dtype are real and rounded."""
+    """True if the numbers of a dtype are real and rounded."""
     return _is(dtype, Kind.FLOAT)
 
 
 def is_complex(dtype: str) -> bool:
-    """Whether the numbers of a dtype are complex."""
+    """True if the numbers of a dtype are complex."""
     return _is(dtype, Kind.COMPLEX)
 
 
 def is_integer(dtype: str) -> bool:
-    """Whether a dtype holds whole numbers, of any width."""
+    """True if a dtype holds whole numbers, of any width."""
     return _is(dtype, Kind.INTEGER)
 
 
 def rounds(dtype: str) -> bool:
-    """Whether the numbers of a dtype are rounded, real or complex: they can be moved a little, and differentiated."""
+    """True if the numbers of a dtype are rounded, real or complex: they can be moved a little, and differentiated."""
     return rounding_format(dtype) is not None
 
 
 def is_half(dtype: str) -> bool:
-    """Whether it is a floating-point dtype of 16 bits, to which autocast casts."""
+    """True if it is a floating-point dtype of 16 bits, to which autocast casts."""
     found = format_of(dtype)
     return found is not None and found.kind is Kind.FLOAT and found.bits == 16
 

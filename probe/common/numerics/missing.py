@@ -1,4 +1,4 @@
-"""What stands in the place of the metrics of real data where two tensors have none."""
+"""The text that stands in the place of the metrics of real data where two tensors have none."""
 
 UNSUPPORTED = ("unsupported",) * 6
 """There is no data."""

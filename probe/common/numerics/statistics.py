@@ -1,4 +1,4 @@
-"""How much two statistics differ, as a difference and as a percentage of the golden one."""
+"""The amount by which two statistics differ, as a difference and as a percentage of the golden one."""
 
 from __future__ import annotations
 

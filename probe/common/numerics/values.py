@@ -1,4 +1,4 @@
-"""How much the values of two tensors differ.
+"""The amount by which the values of two tensors differ.
 
 Sums are taken in float64. Relative errors are taken in the wider of the two types and at least in float32, as msProbe
 does, because their threshold counts near it.
@@ -36,7 +36,7 @@ class Measured(NamedTuple):
     metrics: tuple[Cell, ...]
     note: str = ""
     special_values_differ: bool = False
-    """Whether NaN or infinities are where the other tensor has none."""
+    """True if NaN or infinities are where the other tensor has none."""
 
 
 def compare_values(target: Array, golden: Array, signed: bool = True) -> Measured:
@@ -44,7 +44,7 @@ def compare_values(target: Array, golden: Array, signed: bool = True) -> Measure
 
     Args:
         target, golden: The values.
-        signed: Whether infinities of two signs differ.
+        signed: True if infinities of two signs differ.
     """
     target, golden = np.squeeze(target), np.squeeze(golden)
     if target.size == 0:
@@ -54,14 +54,14 @@ def compare_values(target: Array, golden: Array, signed: bool = True) -> Measure
     if target.ndim == 0:
         _, _, *errors, _, _ = _add_up(*_floating(target, golden)).metrics()
         metrics = ("unsupported", "unsupported", *errors, "unsupported", "unsupported")
-        if _same_places(*_floating(target, golden), signed):
+        if _same_positions(*_floating(target, golden), signed):
             return Measured(metrics)
         return Measured(metrics, SPECIAL_VALUES_DIFFER, True)
     target, golden = target.reshape(-1), golden.reshape(-1)
     totals = _add_up(target, golden)
     if not totals.is_finite and not (_all_finite(target) and _all_finite(golden)):
         target, golden = _floating(target, golden)
-        if not _same_places(target, golden, signed):
+        if not _same_positions(target, golden, signed):
             return Measured(NOT_AVAILABLE, SPECIAL_VALUES_DIFFER, True)
         totals = _add_up(*_without_special(target, golden))
     return Measured(totals.metrics())
@@ -90,7 +90,7 @@ def _all_finite(values: Array) -> bool:
     return all(np.isfinite(block).all() for block in blocks)
 
 
-def _same_places(target: Array, golden: Array, signed: bool) -> bool:
+def _same_positions(target: Array, golden: Array, signed: bool) -> bool:
     if not np.array_equal(np.isnan(target), np.isnan(golden)):
         return False
     if not signed:
@@ -162,8 +162,8 @@ class _Totals:
         relative = _relative(target, golden)
         worst = relative.max()
         self._largest_relative = _larger(self._largest_relative, worst)
-        for place, limit in enumerate(_LIMITS):
-            self._below[place] += size if worst < limit else int(np.count_nonzero(relative < limit))
+        for index, limit in enumerate(_LIMITS):
+            self._below[index] += size if worst < limit else int(np.count_nonzero(relative < limit))
 
     @property
     def is_finite(self) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _PATIENCE_S = 10
-"""How long a scheduler may take to answer, and then its first worker to appear."""
+"""The time that a scheduler may take to answer, and then its first worker to appear."""
 
 
 def on_cluster(

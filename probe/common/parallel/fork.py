@@ -15,7 +15,7 @@ class CannotFork(Exception):
 
 
 def can_fork() -> bool:
-    """Whether nothing speaks against it: a fork takes over the locks of other threads in whatever state they are."""
+    """True if nothing speaks against it: a fork takes over the locks of other threads in whatever state they are."""
     try:
         # Elsewhere it is not known how many threads there are.
         return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
@@ -23,7 +23,7 @@ def can_fork() -> bool:
         return False
 
 
-class Numbers:
+class SharedCounter:
     """Counts up to `total` for several processes together.
 
     Raises:
@@ -50,7 +50,7 @@ class Numbers:
         number = os.read(self._pipe, 4)
         return int.from_bytes(number, "little") if number else None
 
-    def __enter__(self) -> Numbers:
+    def __enter__(self) -> SharedCounter:
         return self
 
     def __exit__(self, *_: object) -> None:

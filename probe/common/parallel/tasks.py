@@ -35,8 +35,9 @@ class Outcome(Generic[Result]):
 
     value: Optional[Result] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     error: Optional[Exception] = None  # noqa: UP045
-    """Why there is no value: a mistake of the user's, a file that cannot be written, or a process that died."""
-    logged: list[log.Line] = field(default_factory=list)
+    """The reason why there is no value: a mistake of the user's, a file that cannot be written, or a process that
+    died."""
+    logged: list[log.LogLine] = field(default_factory=list)
     """Log lines of another process, in their order; here they were shown at once."""
 
 
@@ -58,7 +59,7 @@ class Where:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """The number of processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 

@@ -26,7 +26,7 @@ from typing import Any
 from probe.common.parallel.tasks import FEWER, Done, Outcome, Outcomes, ProcessDied, Result, Task, attempt_elsewhere
 
 _PATIENCE_S = 5.0
-"""How long a process may take to remove what it has half written, before it is killed."""
+"""The time that a process may take to remove what it has half written, before it is killed."""
 
 
 def in_processes(

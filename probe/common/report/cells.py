@@ -21,12 +21,12 @@ class Cells:
     show: Show = tuple
     """What the table shows for those of one row; equal ones show the same."""
     numbers: bool = False
-    """Whether most are finite numbers, for which `show` gives themselves, or their text and `unit`."""
+    """True if most are finite numbers, for which `show` gives themselves, or their text and `unit`."""
     unit: str = ""
     distinct: bool = False
-    """Whether the cells of each row differ from those of any other, and `show` changes nothing."""
+    """True if the cells of each row differ from those of any other, and `show` changes nothing."""
     times: int = 1
-    """How many times these cells follow each other in a row."""
+    """The number of times that these cells follow each other in a row."""
 
 
 def harmless(cell: str) -> str:

@@ -12,12 +12,12 @@ from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, parse, recor
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.compare.divergence.call_digest import CallDigest
-from probe.compare.divergence.marks import Side, marks
+from probe.compare.divergence.marks import MarkedRecords, marks
 
 _NOT_MOVED = Renumbered()
 
 Trees = tuple[Optional[Tree], Optional[Tree]]
-_InPlaces = dict[str, list[str]]
+_ByModulePath = dict[str, list[str]]
 
 
 class AlignedCall:
@@ -64,7 +64,7 @@ def aligned_calls(
         rows: the rows of a comparison.
         golden_order: the records of the golden side in their order.
         trees: the call trees of target and golden side.
-        same_names: whether both sides use the same names for the same things. Then a call without a match was not made
+        same_names: true if both sides use the same names for the same things. Then a call without a match was not made
             on the other side, and the numbers of those after it may have shifted, so that calls are paired by their
             order.
         by_hand: records that are a pair whatever their order is.
@@ -118,36 +118,36 @@ def _in_their_modules(calls: list[AlignedCall], trees: Trees, by_hand: Mapping[s
 
 def _partners(pairs: Sequence[tuple[str, str]], trees: Trees) -> dict[str, str]:
     """The golden record in the same module of each record of a function that has one elsewhere by its name."""
-    places = tuple({pair[side]: place_of(pair[side], trees[side]) for pair in pairs} for side in (0, 1))
-    shared = set(places[0].values()) & set(places[1].values())
+    paths = tuple({pair[side]: module_path(pair[side], trees[side]) for pair in pairs} for side in (0, 1))
+    shared = set(paths[0].values()) & set(paths[1].values())
     moved: set[str] = set()
-    names: dict[str, tuple[_InPlaces, _InPlaces]] = {}
+    names: dict[str, tuple[_ByModulePath, _ByModulePath]] = {}
     for pair in pairs:
         parsed = parse(pair[0])
         if parsed is None or parsed.is_module:
             continue
         kind = f"{parsed.base} {parsed.direction}"
         sides = names.setdefault(kind, ({}, {}))
-        where = [places[side][pair[side]] for side in (0, 1)]
+        where = [paths[side][pair[side]] for side in (0, 1)]
         for side in (0, 1):
             sides[side].setdefault(where[side], []).append(pair[side])
         if where[0] != where[1] and shared.issuperset(where):
             moved.add(kind)
     found: dict[str, str] = {}
     for mine, theirs in (names[kind] for kind in moved):
-        if {place: len(of_place) for place, of_place in mine.items()} == {
-            place: len(of_place) for place, of_place in theirs.items()
+        if {path: len(of_path) for path, of_path in mine.items()} == {
+            path: len(of_path) for path, of_path in theirs.items()
         }:
-            for place, of_place in mine.items():
+            for path, of_path in mine.items():
                 # By their numbers, since backward calls come in the opposite order.
-                found.update(zip(sorted(of_place, key=_number), sorted(theirs[place], key=_number)))
+                found.update(zip(sorted(of_path, key=_number), sorted(theirs[path], key=_number)))
     return found
 
 
-def place_of(record: str, tree: Tree | None) -> str:
+def module_path(record: str, tree: Tree | None) -> str:
     """The path of the module around a call, or what else is around it.
 
-    A backward that ran inside of nothing has the place of its forward: that of a first layer is not seen to begin.
+    A backward that ran inside of nothing has the path of its forward: that of a first layer is not seen to begin.
     """
     around = (tree or {}).get
     parsed = parse(record)
@@ -188,7 +188,7 @@ def _in_order(
     left = [call.record for call in calls if call.record and call.record not in fixed]
     golden_left = [name for name in golden_order if name not in taken] if taken else golden_order
     mine = {call.record: [row.target for row in call.rows if row.target is not None] for call in calls if call.record}
-    sides = Side(left, mine, trees[0], moved), Side(golden_left, items, trees[1])
+    sides = MarkedRecords(left, mine, trees[0], moved), MarkedRecords(golden_left, items, trees[1])
     aligned = align(left, golden_left, trees, marks(*sides), moved.record)
     found = []
     for record, golden_record in _with_fixed(aligned, fixed, [call.record for call in calls if call.record]):
@@ -209,10 +209,10 @@ def _with_fixed(aligned: Iterable[Aligned], fixed: Mapping[str, str], order: Seq
     if not fixed:
         yield from aligned
         return
-    place = {name: number for number, name in enumerate(order)}
-    waiting = sorted(fixed, key=place.__getitem__, reverse=True)
+    position = {name: number for number, name in enumerate(order)}
+    waiting = sorted(fixed, key=position.__getitem__, reverse=True)
     for record, golden_record in aligned:
-        while record is not None and waiting and place[waiting[-1]] < place[record]:
+        while record is not None and waiting and position[waiting[-1]] < position[record]:
             yield waiting[-1], fixed[waiting.pop()]
         yield record, golden_record
     yield from ((record, fixed[record]) for record in reversed(waiting))

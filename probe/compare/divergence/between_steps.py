@@ -36,7 +36,7 @@ _NEAR_ZERO = 30.0
 _FEW_STEPS, _FEW_ELEMENTS = 4.0, 4.0
 """How many steps may have turned the updates of how many elements, where these are rounding alone."""
 _FEWEST_TO_RANK = 6
-"""How many parameters it takes to say what their updates depend on."""
+"""The number of parameters that it takes to say what their updates depend on."""
 _SAME_UPDATE = 0.02
 """By how much two such updates may differ."""
 
@@ -52,7 +52,7 @@ class _Movement:
     resolution: float
     """By how much rounding alone can have moved it."""
     of_element: bool
-    """Whether it is the update of an element, and not the mean of all."""
+    """True if it is the update of an element, and not the mean of all."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _Update:
     gradient_difference: Optional[float]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """Relative difference of the gradients; ``None`` where neither side recorded one."""
     was_equal: bool = True
-    """Whether the parameter was the same on both sides before."""
+    """True if the parameter was the same on both sides before."""
     before: tuple[float, ...] = ()
     """By how much its largest and smallest elements differed before."""
     elements: int = 1
@@ -76,12 +76,12 @@ class _Update:
 
     @property
     def is_clear(self) -> bool:
-        """Whether equal optimizers would have made equal updates, and large enough ones to be seen."""
+        """True if equal optimizers would have made equal updates, and large enough ones to be seen."""
         gradients = self.gradient_difference
         return bool(self.movements) and self.was_equal and gradients is not None and gradients <= _SAME_GRADIENT
 
     def is_scaled_by(self, factor: float) -> bool:
-        """Whether all that moved on the golden side moved `factor` times as far on the target's."""
+        """True if all that moved on the golden side moved `factor` times as far on the target's."""
         gradients = self.gradient_difference or 0.0
         same = min(_SAME_UPDATE, 1e-3 + _NEAR_ZERO * gradients)
         # An update that is normalised, as Adam's, turns rounding of a few gradients near zero into whole updates. The
@@ -103,7 +103,7 @@ class BetweenSteps:
     Args:
         before: the paths of these dumps, of target and golden side.
         parameters: the parameters of this step.
-        across_frameworks: whether the runs are of two frameworks, which round gradients otherwise where
+        across_frameworks: true if the runs are of two frameworks, which round gradients otherwise where
             their statistics are the same, too.
     """
 
@@ -166,7 +166,7 @@ class BetweenSteps:
         return f"updates differ in {len(clear) - same} of {len(clear)} parameters"
 
     def explains(self, parameter: Parameter) -> bool:
-        """Whether a parameter may differ though optimizers did the same, because its gradient was rounded otherwise.
+        """True if a parameter may differ though optimizers did the same, because its gradient was rounded otherwise.
 
         An update that is normalised, as Adam's, turns rounding of a gradient near zero into a whole update.
         """
@@ -187,7 +187,7 @@ class BetweenSteps:
         return all(abs(now - then) <= allowed for now, then in zip(differences, before))
 
     def _had_few_turned(self, parameter: Parameter) -> bool:
-        """Whether a parameter differed before this step already, by no more than a few elements with other updates.
+        """True if a parameter differed before this step already, by no more than a few elements with other updates.
 
         Where it differed by more the step before has said so, and what was explained there is here.
         """
@@ -218,12 +218,12 @@ class BetweenSteps:
 
     @cached_property
     def usually_hidden(self) -> float:
-        """What half of the parameters may differ by, which values then differ by before any call shows it."""
+        """The difference that half of the parameters may have, which values then differ by before any call shows it."""
         return median([self.hidden(each) for each in self._parameters] or [0.0]) if self._across_frameworks else 0.0
 
     @cached_property
     def _is_linear(self) -> bool:
-        """Whether updates are gradients times one number, as those of SGD are."""
+        """True if updates are gradients times one number, as those of SGD are."""
         rates = [
             each.golden / update.mean_gradient
             for update in self._updates.values()
@@ -242,7 +242,7 @@ class BetweenSteps:
         return "golden run" if movements and not any(each.golden for each in movements) else ""
 
     def gradients_were_kept(self, calls: Iterable[AlignedCall]) -> bool:
-        """Whether the gradients of the target are the golden ones and those of the step before as well."""
+        """True if the gradients of the target are the golden ones and those of the step before as well."""
         if self._dumps is None:
             return False
         before, found = self._dumps[0], []
@@ -358,7 +358,7 @@ def _resolution(item: Item, value: float) -> float:
 
 
 def _depends_on_gradient(updates: Sequence[_Update]) -> bool:
-    """Whether one side's updates are smaller throughout, and the more so the smaller the gradient is."""
+    """True if one side's updates are smaller throughout, and the more so the smaller the gradient is."""
     found = []
     for update in updates:
         ratios = [abs(each.target / each.golden) for each in update.movements if each.of_element and each.golden]
@@ -390,7 +390,7 @@ def _share_of_parameter(updates: Sequence[_Update]) -> float | None:
 
 
 def _is_sum(target: Item, golden: Item, before: Item) -> list[bool]:
-    """Whether Mean, which is linear, is the sum of the other two; nothing where it would not show."""
+    """True if Mean, which is linear, is the sum of the other two; nothing where it would not show."""
     if not all(type(item.mean) is float and math.isfinite(item.mean) for item in (target, golden, before)):
         return []
     size = abs(golden.mean) + abs(before.mean)

@@ -22,9 +22,9 @@ class CallDigest(msgspec.Struct, gc=False, array_like=True):
     types: tuple[Optional[str], ...]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The types of its items that have a match; where the sides have two, the one that rounds less."""
     differs: bool = False
-    """Whether the dumps say anything else of an item."""
+    """True if the dumps say anything else of an item."""
     comparable: bool = True
-    """Whether all items that differ are tensors of the same type and shape on both sides; if not, see the rows."""
+    """True if all items that differ are tensors of the same type and shape on both sides; if not, see the rows."""
     difference: float = 0.0
     """The largest relative difference of an item."""
     output_difference: float = 0.0
@@ -36,7 +36,7 @@ class CallDigest(msgspec.Struct, gc=False, array_like=True):
     balances: tuple[float, ...] = ()
     """The `balance` of each of these outputs on the golden side."""
     gradient_on_one_side: bool = False
-    """Whether an item takes a gradient on one side only."""
+    """True if an item takes a gradient on one side only."""
 
 
 def digest(rows: Iterable[Row], mode: Mode) -> CallDigest:
@@ -93,7 +93,7 @@ def _shared(types: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def gradient_on_one_side(target: Item, golden: Item) -> bool:
-    """Whether a tensor takes a gradient on one side only, as far as both dumps say so."""
+    """True if a tensor takes a gradient on one side only, as far as both dumps say so."""
     return target.requires_grad is not golden.requires_grad and None not in (
         target.requires_grad, golden.requires_grad
     )  # fmt: skip
@@ -124,7 +124,7 @@ def fingerprint(target: Item, golden: Item) -> int:
 
 
 def is_input(row: Row) -> bool:
-    """Whether the item goes into the call."""
+    """True if the item goes into the call."""
     item = row.target or row.golden
     return item is not None and (item.state == INPUT or item.state == PARAMETERS)
 

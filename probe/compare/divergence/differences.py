@@ -21,7 +21,7 @@ class Differences:
     """Says what differs in an item.
 
     Args:
-        same_names: whether both sides use the same names for the same things.
+        same_names: true if both sides use the same names for the same things.
         precision: which types differ by design.
         error: how far the runs differed so far.
     """
@@ -56,7 +56,7 @@ class Differences:
         return ""
 
     def _are_integers_of_frameworks(self, types: TypePair) -> bool:
-        """Whether two types differ in width alone, as labels do: MindSpore takes int32 where torch wants int64."""
+        """True if two types differ in width alone, as labels do: MindSpore takes int32 where torch wants int64."""
         return not self._same_names and all(map(is_integer, types))
 
     def in_argument(self, row: Row) -> str:
@@ -77,7 +77,7 @@ class Differences:
         return f"{short_name(row)} is {value} and in the golden run {golden_value}"
 
     def in_gradient(self, row: Row) -> str:
-        """Whether a tensor takes a gradient on one side only, within one framework."""
+        """The sentence on a tensor that takes a gradient on one side only, within one framework."""
         target, golden = row.target, row.golden
         if not self._same_names or target is None or golden is None or not gradient_on_one_side(target, golden):
             return ""
@@ -86,13 +86,13 @@ class Differences:
 
 
 def is_absent_on_one_side(row: Row) -> bool:
-    """Whether one side has no value here: a gradient that was not asked for, a bias that is ``None``."""
+    """True if one side has no value here: a gradient that was not asked for, a bias that is ``None``."""
     target, golden = row.target, row.golden
     return target is not None and golden is not None and (target.dtype is None) != (golden.dtype is None)
 
 
 def is_running_statistic(row: Row) -> bool:
-    """Whether the item is a running mean or variance, which this call updates for later ones."""
+    """True if the item is a running mean or variance, which this call updates for later ones."""
     sides = ((row.golden_record, row.golden), (row.record, row.target))
     return any(
         record is not None and item is not None and item.name[len(record) + 1 :] in kept_items(function_name(record))

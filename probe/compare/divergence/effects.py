@@ -21,7 +21,7 @@ from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.propagated_error import PropagatedError
 
 Key = tuple[Any, ...]
-Places = dict[Key, list[int]]
+Indexes = dict[Key, list[int]]
 TARGET, GOLDEN = 0, 1
 
 _CARRIED_ON = 2.0
@@ -43,26 +43,26 @@ class Effects:
         self._error = error
 
     @cached_property
-    def _place_of(self) -> Mapping[int, int]:
-        return {id(call): place for place, call in enumerate(self._calls)}
+    def _index_of(self) -> Mapping[int, int]:
+        return {id(call): index for index, call in enumerate(self._calls)}
 
     @cached_property
     def _by_record(self) -> Mapping[str | None, AlignedCall]:
         return {call.record: call for call in self._calls}
 
     @cached_property
-    def _takers(self) -> tuple[Places, Places]:
-        """The places of the calls that take a tensor, by its statistics: views and permutations have the same."""
-        found: tuple[Places, Places] = {}, {}
-        for place, call in enumerate(self._calls):
+    def _takers(self) -> tuple[Indexes, Indexes]:
+        """The indexes of the calls that take a tensor, by its statistics: views and permutations have the same."""
+        found: tuple[Indexes, Indexes] = {}, {}
+        for index, call in enumerate(self._calls):
             for row in call.rows:
                 for takers, item in zip(found, (row.target, row.golden)):
                     if item is not None and item.is_tensor and is_input(row):
-                        takers.setdefault(key_of(item), []).append(place)
+                        takers.setdefault(key_of(item), []).append(index)
         return found
 
     def reach_values(self, call: AlignedCall, item: str) -> bool:
-        """Whether what differs in `call` makes a difference to anything that is computed from it.
+        """True if what differs in `call` makes a difference to anything that is computed from it.
 
         Args:
             call: the call.
@@ -78,12 +78,12 @@ class Effects:
         tensors = [(row.target, is_input(row)) for row in call.rows if row.target is not None and row.target.is_tensor]
         returned = self._returned_otherwise(call, TARGET)
         items = returned or [each for each, _ in tensors if each.name == item]
-        place = self._place_of.get(id(call), 0)
-        found = self._takers_agree(items, place, TARGET)
+        index = self._index_of.get(id(call), 0)
+        found = self._takers_agree(items, index, TARGET)
         if found is not False and returned:
             # What the golden side hands on as it is may be made into something else first by the target, or be taken
             # by more calls than there.
-            of_golden = self._takers_agree(self._returned_otherwise(call, GOLDEN), place, GOLDEN)
+            of_golden = self._takers_agree(self._returned_otherwise(call, GOLDEN), index, GOLDEN)
             found = found if of_golden is None else of_golden
         if found is not None:
             return not found
@@ -92,7 +92,7 @@ class Effects:
         return (bool(self._tree) and not around) or any(unit_roundoff(each.dtype) for each in items)
 
     def is_inside_of_one_batch(self, call: AlignedCall) -> bool:
-        """Whether a module around `call` takes and returns as many rows on both sides.
+        """True if a module around `call` takes and returns as many rows on both sides.
 
         Whatever parts of its input the call was made on, they are put together again.
         """
@@ -116,8 +116,8 @@ class Effects:
         items = ((row.target, row.golden)[side] for row in differing or rows)
         return [item for item in items if item is not None and item.is_tensor]
 
-    def _takers_agree(self, items: list[Item], place: int, side: int) -> bool | None:
-        """Whether the first judgeable calls that take one of `items`, or what is made of them, return the same.
+    def _takers_agree(self, items: list[Item], index: int, side: int) -> bool | None:
+        """True if the first judgeable calls that take one of `items`, or what is made of them, return the same.
 
         A call may take a tensor for its type or shape alone, so that one which agrees does not speak for calls of
         another kind. It does for those of its own: where the same call agrees in one layer, the next one differs for
@@ -134,7 +134,7 @@ class Effects:
             seen.add(key)
             agreed: set[str] = set()
             for taker in self._takers[side].get(key, ()):
-                if taker <= place:
+                if taker <= index:
                     continue
                 call = self._calls[taker]
                 agrees = self._agrees(call)
@@ -149,7 +149,7 @@ class Effects:
         return None
 
     def _agrees(self, call: AlignedCall) -> bool | None:
-        """Whether the floating-point outputs of a call agree; ``None`` where none can be compared."""
+        """True if the floating-point outputs of a call agree; ``None`` where none can be compared."""
         found = None
         for row in call.rows if call.record and call.golden_record else ():
             target, golden = row.target, row.golden
@@ -166,7 +166,7 @@ class Effects:
 
 
 def _has_same_shapes(call: AlignedCall) -> bool:
-    """Whether a call takes and returns tensors, and each has the shape that it has on the other side."""
+    """True if a call takes and returns tensors, and each has the shape that it has on the other side."""
     shapes: dict[bool, list[bool]] = {True: [], False: []}
     for row in call.rows:
         target, golden = row.target, row.golden

@@ -8,7 +8,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.result import Unexplained
 
 SAME, EXPLAINED, STRUCTURE, UNEXPLAINED = range(4)
-"""What a judgement comes to: nothing differs; what differs is explained; an argument, a type or a shape differs, or a
+"""The result of a judgement: nothing differs; what differs is explained; an argument, a type or a shape differs, or a
 value by more than is explained, without effect; a value differs by more than is explained, with effect."""
 
 

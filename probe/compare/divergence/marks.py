@@ -1,4 +1,4 @@
-"""What tells calls outside of modules from each other where one run makes more of them than the other.
+"""The mark that tells calls outside of modules from each other where one run makes more of them than the other.
 
 An optimizer calls the same functions for every parameter. A parameter more shifts all calls after it, and nothing in
 their names tells. What they are given does: the parameter that it is, or at least the shapes of its tensors.
@@ -24,7 +24,7 @@ Marks = Mapping[str, Hashable]
 
 
 @dataclass(frozen=True)
-class Side:
+class MarkedRecords:
     """The records of one run in order, their items, and the tree of its calls."""
 
     order: Sequence[str]
@@ -87,14 +87,14 @@ class Side:
         return tuple(None if _is_evidence(each) else each.max for each in given)
 
 
-def marks(target: Side, golden: Side) -> tuple[Marks, Marks]:
+def marks(target: MarkedRecords, golden: MarkedRecords) -> tuple[Marks, Marks]:
     """Marks of both sides for the calls outside of modules of which one side makes more.
 
     What marks them has to be as often on that side as on the other at least, whichever it is: otherwise nobody knows
     whether it is other calls or the same with something else.
     """
     found: tuple[dict[str, Hashable], dict[str, Hashable]] = {}, {}
-    ways: tuple[Callable[[Side, str], Hashable], ...] = (_parameter, Side.shapes)
+    ways: tuple[Callable[[MarkedRecords, str], Hashable], ...] = (_parameter, MarkedRecords.shapes)
     for key in target.outside.keys() & golden.outside.keys():
         sides = target.outside[key], golden.outside[key]
         if len(sides[0]) == len(sides[1]):
@@ -108,7 +108,7 @@ def marks(target: Side, golden: Side) -> tuple[Marks, Marks]:
     return found
 
 
-def _parameter(side: Side, record: str) -> Hashable:
+def _parameter(side: MarkedRecords, record: str) -> Hashable:
     return side.parameters.get(record) or (side.shapes(record), side.constants(record))
 
 
@@ -118,7 +118,7 @@ def _is_part(mine: Sequence[Hashable], theirs: Sequence[Hashable]) -> bool:
 
 
 def _is_evidence(item: Item) -> bool:
-    """Whether a tensor has values of its own; many are all zeros or all ones."""
+    """True if a tensor has values of its own; many are all zeros or all ones."""
     return item.is_tensor and (item.md5 is not None if item.max is None else item.max != item.min)
 
 

@@ -13,9 +13,9 @@ from probe.common.dump.naming import parse
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.formats import FORMATS, nearest
-from probe.compare.divergence.aligned_calls import AlignedCall, place_of
+from probe.compare.divergence.aligned_calls import AlignedCall, module_path
 from probe.compare.divergence.call_digest import is_input
-from probe.compare.divergence.effects import GOLDEN, TARGET, Key, Places, key_of, returned_by
+from probe.compare.divergence.effects import GOLDEN, TARGET, Indexes, Key, key_of, returned_by
 
 _SIDES = "target", "golden run"
 
@@ -33,19 +33,19 @@ class Origins:
         self._trees = trees
 
     @cached_property
-    def _givers(self) -> tuple[Places, Places]:
-        """The places of the calls that return a tensor, by its statistics."""
-        found: tuple[Places, Places] = {}, {}
-        for place, call in enumerate(self._calls):
+    def _givers(self) -> tuple[Indexes, Indexes]:
+        """The indexes of the calls that return a tensor, by its statistics."""
+        found: tuple[Indexes, Indexes] = {}, {}
+        for index, call in enumerate(self._calls):
             for side, givers in enumerate(found):
                 for item in returned_by(call, side):
-                    givers.setdefault(key_of(item), []).append(place)
+                    givers.setdefault(key_of(item), []).append(index)
         return found
 
     @cached_property
     def _ends(self) -> tuple[list[float], list[float]]:
-        """When each call ends on its own side, by its place."""
-        target = [float(place) for place in range(len(self._calls))]
+        """The time at which each call ends on its own side, by its index."""
+        target = [float(index) for index in range(len(self._calls))]
         known = _ends_in(self._trees[GOLDEN])
         golden, last = [], -1.0
         for call in self._calls:
@@ -59,11 +59,11 @@ class Origins:
         row = _row_of(call, item)
         if row is None or row.target is None or row.golden is None or not is_input(row) or not row.target.is_tensor:
             return ""
-        place = self._place_of(call)
+        index = self._index_of(call)
         items = row.target, row.golden
-        given = [self._last_giver(items[side], place, side) for side in (TARGET, GOLDEN)]
+        given = [self._last_giver(items[side], index, side) for side in (TARGET, GOLDEN)]
         for side in (GOLDEN, TARGET):
-            if text := self._in_another_order(given[side], place, side):
+            if text := self._in_another_order(given[side], index, side):
                 return text
         if (given[TARGET] is None) == (given[GOLDEN] is None):
             return ""
@@ -78,9 +78,9 @@ class Origins:
             return ""
         short = _type_of_cast(items[other], items[plain])
         if not short:
-            for taker in self._takers_on_the_way(giver, place, other):
+            for taker in self._takers_on_the_way(giver, index, other):
                 # A call that is recorded may have changed it, so that nobody can say that none has.
-                return self._in_another_order(taker, place, other)
+                return self._in_another_order(taker, index, other)
         did = f"rounds what {name} returned to {short}" if short else f"changes what {name} returned"
         return f"the {_SIDES[other]} {did} before it comes here, by code that is not recorded"
 
@@ -94,81 +94,81 @@ class Origins:
             return None
         for side, other in ((TARGET, GOLDEN), (GOLDEN, TARGET)):
             # A layer ends after the calls inside of it.
-            for place in reversed(self._givers[side].get(keys[side], ())):
-                giver = self._calls[place]
+            for index in reversed(self._givers[side].get(keys[side], ())):
+                giver = self._calls[index]
                 if _record(giver, other) is None and keys[other] in map(key_of, _given(giver, side)):
                     return giver
         return None
 
     def elsewhere(self, missing: AlignedCall, call: AlignedCall) -> str:
-        """Whether `missing`, which one side makes before `call`, is made after it by the other one, in words.
+        """The sentence on `missing` if one side makes it before `call` and the other one after it.
 
         Neither has a counterpart, as no order of both sides has them all beside each other.
         """
         side = TARGET if missing.golden_record is None else GOLDEN
-        key, place = self._kind_in_place(missing, side), self._place_of(call)
+        key, index = self._kind_in_module(missing, side), self._index_of(call)
         alone = tuple([] if key is None else self._alone[each].get(key, []) for each in (side, 1 - side))
         if len(alone[0]) != len(alone[1]):
             return ""
-        late = next((each for each in alone[1] if each > place), None)
+        late = next((each for each in alone[1] if each > index), None)
         if late is None or self._calls.index(missing) not in alone[0]:
             return ""
         name, other_name = _record(missing, side), _record(self._calls[late], 1 - side)
         return _in_another_order(side, name or "", other_name or "")
 
     @cached_property
-    def _alone(self) -> tuple[Places, Places]:
-        """The places of the calls that only one side makes, by kind and module, of each side."""
-        found: tuple[Places, Places] = {}, {}
-        for place, call in enumerate(self._calls):
+    def _alone(self) -> tuple[Indexes, Indexes]:
+        """The indexes of the calls that only one side makes, by kind and module, of each side."""
+        found: tuple[Indexes, Indexes] = {}, {}
+        for index, call in enumerate(self._calls):
             for side in (TARGET, GOLDEN):
-                key = self._kind_in_place(call, side) if _record(call, 1 - side) is None else None
+                key = self._kind_in_module(call, side) if _record(call, 1 - side) is None else None
                 if key is not None:
-                    found[side].setdefault(key, []).append(place)
+                    found[side].setdefault(key, []).append(index)
         return found
 
-    def _kind_in_place(self, call: AlignedCall, side: int) -> Key | None:
+    def _kind_in_module(self, call: AlignedCall, side: int) -> Key | None:
         record = _record(call, side)
         parsed = parse(record or "")
         if record is None or parsed is None:
             return None
-        return parsed.base, parsed.direction, place_of(record, self._trees[side])
+        return parsed.base, parsed.direction, module_path(record, self._trees[side])
 
-    def _place_of(self, call: AlignedCall) -> int:
-        return next((place for place, each in enumerate(self._calls) if each.record == call.record), 0)
+    def _index_of(self, call: AlignedCall) -> int:
+        return next((index for index, each in enumerate(self._calls) if each.record == call.record), 0)
 
-    def _last_giver(self, item: Item, place: int, side: int) -> int | None:
-        """The place of the last call that returns this before the one at `place`, in the order of this side."""
+    def _last_giver(self, item: Item, index: int, side: int) -> int | None:
+        """The index of the last call that returns this before the one at `index`, in the order of this side."""
         if item.max == item.min:
             return None
         ends = self._ends[side]
-        places = self._givers[side].get(key_of(item), ())
-        before = [each for each in places if ends[each] < ends[place] and not self._is_inside(each, place, side)]
+        indexes = self._givers[side].get(key_of(item), ())
+        before = [each for each in indexes if ends[each] < ends[index] and not self._is_inside(each, index, side)]
         return max(before, key=ends.__getitem__, default=None)
 
-    def _in_another_order(self, giver: int | None, place: int, side: int) -> str:
-        """In words, that a call which ends before the one at `place` on this side ends after it on the other one."""
+    def _in_another_order(self, giver: int | None, index: int, side: int) -> str:
+        """In words, that a call which ends before the one at `index` on this side ends after it on the other one."""
         other = 1 - side
         if giver is None or not self._trees[GOLDEN]:
             return ""
         name, other_name = (_record(self._calls[giver], each) for each in (side, other))
         ends = self._ends[other]
-        if name is None or other_name is None or ends[giver] <= ends[place] or self._is_inside(place, giver, other):
+        if name is None or other_name is None or ends[giver] <= ends[index] or self._is_inside(index, giver, other):
             return ""
         return _in_another_order(side, name, other_name)
 
-    def _takers_on_the_way(self, giver: int, place: int, side: int) -> list[int]:
-        """The calls that take on this side alone what `giver` returned, before the call at `place` ends."""
+    def _takers_on_the_way(self, giver: int, index: int, side: int) -> list[int]:
+        """The calls that take on this side alone what `giver` returned, before the call at `index` ends."""
         returned = {key_of(item) for item in returned_by(self._calls[giver], side) if item.max != item.min}
         found = []
         for taker, call in enumerate(self._calls):
-            if taker == place or not self._is_between(taker, giver, place, side):
+            if taker == index or not self._is_between(taker, giver, index, side):
                 continue
-            if self._is_inside(taker, place, side) or not returned.intersection(map(key_of, _given(call, side))):
+            if self._is_inside(taker, index, side) or not returned.intersection(map(key_of, _given(call, side))):
                 continue
             is_shared = call.record is not None and call.golden_record is not None
             other = 1 - side
-            if not is_shared or not self._is_between(taker, giver, place, other):
+            if not is_shared or not self._is_between(taker, giver, index, other):
                 found.append(taker)
         return found
 
@@ -177,7 +177,7 @@ class Origins:
         return _record(self._calls[each], side) is not None and ends[first] < ends[each] < ends[last]
 
     def _is_inside(self, each: int, around: int, side: int) -> bool:
-        """Whether the call at `each` is made by the one at `around`."""
+        """True if the call at `each` is made by the one at `around`."""
         tree, wanted = self._trees[side], _record(self._calls[around], side)
         seen: set[str] = set()
         found = _record(self._calls[each], side)
@@ -196,7 +196,7 @@ def _in_another_order(side: int, name: str, other_name: str) -> str:
 
 
 def _ends_in(tree: Tree) -> dict[str, float]:
-    """When each call ends, of a tree that has them in the order of their beginnings."""
+    """The time at which each call ends, of a tree that has them in the order of their beginnings."""
     found: dict[str, float] = {}
     running: list[str] = []
     for record, around in tree.items():

@@ -21,7 +21,7 @@ _FEWEST = 16
 
 
 def pairs_of_types(rows: Iterable[Row]) -> Counter[TypePair]:
-    """How many of the rows have which types."""
+    """The number of rows with each pair of types."""
     found: Counter[TypePair] = Counter()
     both = ((row.target, row.golden) for row in rows)
     as_written = Counter(
@@ -63,11 +63,11 @@ class Precision:
         return max(map(unit_roundoff, chain.from_iterable(self.design)), default=0.0)
 
     def is_by_design(self, target: str | None, golden: str | None) -> bool:
-        """Whether these two types differ by design."""
+        """True if these two types differ by design."""
         return (plain_name(target or ""), plain_name(golden or "")) in self.design
 
     def is_loss(self, target: str | None, golden: str | None) -> bool:
-        """Whether these are two floating-point types that differ in this place: values of the finer are expected."""
+        """True if these are two floating-point types that differ in this place: values of the finer are expected."""
         if target == golden or not (unit_roundoff(target) and unit_roundoff(golden)):
             return False
         return unit_roundoff(target) != unit_roundoff(golden) and not self.is_by_design(target, golden)

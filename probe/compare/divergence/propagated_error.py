@@ -28,7 +28,7 @@ class PropagatedError:
         mode: what the runs were compared by.
         tree: the call tree of the target.
         precision: which types differ by design.
-        across_frameworks: whether the runs are of two frameworks, which fill masks with
+        across_frameworks: true if the runs are of two frameworks, which fill masks with
             other numbers.
     """
 
@@ -39,11 +39,11 @@ class PropagatedError:
         self._tree = tree
         self._largest = 0.0
         self.hidden = 0.0
-        """What values may differ by though no statistic shows it."""
+        """The difference that values may have though no statistic shows it."""
         self.reshaped = False
-        """Whether the number of results of a call depended on values that differed, as that of ``nonzero`` does."""
+        """True if the number of results of a call depended on values that differed, as that of ``nonzero`` does."""
         self.broken = False
-        """Whether an output had NaN or an integer on one side that it had not on the other."""
+        """True if an output had NaN or an integer on one side that it had not on the other."""
         self._types: set[str | None] = set()
         self._coarsest = 0.0
         """The unit roundoff of the coarsest type so far. Once anything differs, a short type turns the least difference
@@ -143,14 +143,14 @@ class PropagatedError:
         return max(SAFETY * self.largest, rounding(extent(golden.shape).longest, roundoff))
 
     def was_output(self, target: Item, golden: Item) -> bool:
-        """Whether an output of an earlier call was the same on both sides, where it was judged.
+        """True if an output of an earlier call was the same on both sides, where it was judged.
 
         It may differ by much: what cancellation left of two near numbers.
         """
         return fingerprint(target, golden) in self._outputs
 
     def is_multiple_of_output(self, target: Item, golden: Item) -> bool:
-        """Whether an input is, on both sides, an earlier output times the same number.
+        """True if an input is, on both sides, an earlier output times the same number.
 
         A function that returns nothing may have scaled it, as gradients are clipped.
         """
@@ -170,7 +170,7 @@ class PropagatedError:
 
 
 def _may_be_masked(row: Row) -> bool:
-    """Whether an item may have a mask in it: neither a gradient nor a parameter, nor what a layer returns."""
+    """True if an item may have a mask in it: neither a gradient nor a parameter, nor what a layer returns."""
     if FORWARD not in row.record or row.golden is None or row.golden.state == PARAMETERS:
         return False
     return is_input(row) or not is_module(row.record)

@@ -46,13 +46,13 @@ def with_settings(found: list[Unexplained], target: Dump, golden: Dump) -> list[
     if all(each.cause for each in found):
         return found
     try:
-        sides = _Side(target), _Side(golden)
+        sides = _SettingsSide(target), _SettingsSide(golden)
         return [each if each.cause else replace(each, cause=_cause(each, sides)) for each in found]
     except MsprobeException:
         return found  # A dump that is gone, or damaged, was reported where it was read first.
 
 
-class _Side:
+class _SettingsSide:
     """A dump, and what is asked of it for each finding."""
 
     def __init__(self, dump: Dump) -> None:
@@ -93,7 +93,7 @@ class _Side:
 
     @cached_property
     def says_attributes(self) -> bool:
-        """Whether attributes of primitives would be in it, so that a primitive without has those it has by default.
+        """True if attributes of primitives would be in it, so that a primitive without has those it has by default.
 
         Dumps that say of inputs whether they take gradients do, those of msProbe say neither.
         """
@@ -107,7 +107,7 @@ def _is_of_this_tool(fields: Mapping[str, Any]) -> bool:
     return "attributes" in fields or any(isinstance(each, Mapping) and "requires_grad" in each for each in entries)
 
 
-_Sides = tuple[_Side, _Side]
+_Sides = tuple[_SettingsSide, _SettingsSide]
 
 
 def _cause(found: Unexplained, sides: _Sides) -> str:
@@ -181,7 +181,7 @@ def _only(number: Counter[str], kinds: frozenset[str]) -> Counter[str]:
     return Counter({kind: count for kind, count in number.items() if kind in kinds})
 
 
-def _called_inside(module: str, side: _Side) -> tuple[Counter[str], dict[str, str]]:
+def _called_inside(module: str, side: _SettingsSide) -> tuple[Counter[str], dict[str, str]]:
     """How often a module calls which kind of function itself, and the functions by these kinds."""
     number: Counter[str] = Counter()
     functions: dict[str, str] = {}
@@ -207,12 +207,12 @@ def _called(name: str) -> str:
     return name if parsed is None else parsed.base
 
 
-def _meaning(name: str, side: _Side) -> Optional[Operation]:  # noqa: UP045
+def _meaning(name: str, side: _SettingsSide) -> Optional[Operation]:  # noqa: UP045
     parsed = parse(name)
     return None if parsed is None or parsed.is_module else operation(parsed.base, side.framework)
 
 
-def _settings(name: str, side: _Side) -> Optional[tuple[Operation, Settings]]:  # noqa: UP045
+def _settings(name: str, side: _SettingsSide) -> Optional[tuple[Operation, Settings]]:  # noqa: UP045
     meaning = _meaning(name, side)
     fields = side.fields(name)
     if meaning is None or not isinstance(fields, dict):
@@ -223,8 +223,8 @@ def _settings(name: str, side: _Side) -> Optional[tuple[Operation, Settings]]:  
     else:
         found = dict(known.defaults)
     given = fields.get("input_args")
-    for place, entry in enumerate(given if isinstance(given, list) else []):
-        own = known.places.get(place) or (f"input.{place}" if known.numbers else "")
+    for index, entry in enumerate(given if isinstance(given, list) else []):
+        own = known.names_by_index.get(index) or (f"input.{index}" if known.numbers else "")
         _add(found, own, _plain(entry))
     kwargs, attributes = fields.get("input_kwargs"), fields.get("attributes")
     for own, entry in kwargs.items() if isinstance(kwargs, dict) else ():
@@ -272,17 +272,17 @@ def _neutral(found: Settings) -> None:
 def _work_out_padding(found: Settings, fields: Mapping[str, Any]) -> None:
     """Say "same" as a number; as nothing where the dump does not tell, and as it is where both ends get unlike ones."""
     given = fields.get("input_args")
-    image, weight = (_sizes(given, place) for place in (0, 1))
-    # Only a convolution has a weight in the second place.
+    image, weight = (_sizes(given, index) for index in (0, 1))
+    # Only a convolution has a weight as its second argument.
     kernel = _for_each(found["kernel_size"], len(image)) if "kernel_size" in found else weight
     stride, dilation = _for_each(found.get("stride"), len(kernel)), _for_each(found.get("dilation", 1), len(kernel))
     padding: list[int] = []
-    for place, (size, step, apart) in enumerate(zip(kernel, stride, dilation)):
+    for index, (size, step, apart) in enumerate(zip(kernel, stride, dilation)):
         missing = apart * (size - 1)
         if step > 1 and len(image) != len(kernel):
             break
         if step > 1:
-            missing = max((-(-image[place] // step) - 1) * step + missing + 1 - image[place], 0)
+            missing = max((-(-image[index] // step) - 1) * step + missing + 1 - image[index], 0)
         if missing % 2:
             return
         padding.append(missing // 2)
@@ -291,9 +291,9 @@ def _work_out_padding(found: Settings, fields: Mapping[str, Any]) -> None:
         found["padding"] = padding[0] if len(set(padding)) == 1 else padding
 
 
-def _sizes(given: Any, place: int) -> list[int]:
+def _sizes(given: Any, index: int) -> list[int]:
     """The sizes of an image or a kernel, without those of channels."""
-    entry = given[place] if isinstance(given, list) and place < len(given) else None
+    entry = given[index] if isinstance(given, list) and index < len(given) else None
     shape = entry.get("shape") if isinstance(entry, Mapping) else None
     return [size for size in shape[2:] if type(size) is int] if isinstance(shape, list) else []
 
@@ -333,7 +333,7 @@ def _of_parameters(names: tuple[str, str], sides: _Sides) -> str:
     return ""
 
 
-def _parameters(name: str, side: _Side) -> Optional[list[str]]:  # noqa: UP045
+def _parameters(name: str, side: _SettingsSide) -> Optional[list[str]]:  # noqa: UP045
     fields = side.fields(name)
     parameters = fields.get("parameters") if isinstance(fields, dict) else None
     if not isinstance(parameters, dict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.row import Row
 from probe.common.dump.levels import Levels, both_record
 from probe.common.dump.reading.dump import Dump
@@ -12,7 +12,11 @@ from probe.compare.result import GOLDEN, TARGET, Truncation
 
 
 def truncations(
-    target: Sequence[Call], golden: Sequence[Call], rows: Sequence[Row], levels: Levels, sides: tuple[Dump, Dump]
+    target: Sequence[KeyedCall],
+    golden: Sequence[KeyedCall],
+    rows: Sequence[Row],
+    levels: Levels,
+    sides: tuple[Dump, Dump],
 ) -> list[Truncation]:
     """The sides that end early: those that died, and one that lacks the last records of the other and nothing else.
 
@@ -45,7 +49,7 @@ def truncations(
 
 
 def _after_the_last(names: Sequence[str], matched: Mapping[str, str]) -> Sequence[str]:
-    """What follows the last of `names` that is among `matched`; nothing where none is."""
+    """The part that follows the last of `names` that is among `matched`; nothing where none is."""
     for index in range(len(names) - 1, -1, -1):
         if names[index] in matched:
             return names[index + 1 :]

@@ -1,4 +1,4 @@
-"""What a comparison comes to, in a few lines: where two runs diverge, counts, the first findings, what has no match."""
+"""The result of a comparison, in a few lines: where two runs diverge, counts, the first findings, what has no match."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Unjudged:
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerMapping:
     """A layer mapping that was proposed."""
 
     matched: int
     """Layers of the target with a counterpart."""
     renamed: int
-    """How many of these layers have another name on the golden side."""
+    """The number of these layers that have another name on the golden side."""
     rules: int
     names: list[str]
     """The first of the rules, in words."""
@@ -81,19 +81,19 @@ class Summary:
     rows: int
     counts: dict[str, int]
     differs: bool
-    """Whether anything is not the same, however little."""
+    """True if anything is not the same, however little."""
     divergence: Optional[Divergence]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The first call that differs by more than its inputs explain."""
     suspects: list[Suspect]
     suspect_records: int
-    """How many records have a finding; `suspects` are the first of them."""
+    """The number of records that have a finding; `suspects` are the first of them."""
     target_only: int
     """Items of the target without a match."""
     golden_only: int
     tables: list[str]
     target_unmatched: Unmatched
     golden_unmatched: Unmatched
-    layers: Optional[Layers] = None  # noqa: UP045
+    layers: Optional[LayerMapping] = None  # noqa: UP045
     levels: Levels = (None, None)
     """What target and golden side record."""
     truncations: list[Truncation] = field(default_factory=list)
@@ -101,11 +101,11 @@ class Summary:
     unjudged: Unjudged = field(default_factory=Unjudged)
     """What was to be compared by its values and could not be."""
     saved_values: bool = False
-    """Whether these are saved values (debug.json), of which nobody knows which comes from which."""
+    """True if these are saved values (debug.json), of which nobody knows which comes from which."""
     coverage: Coverage = field(default_factory=Coverage)
     """How much was compared."""
     pairing: Pairing = field(default_factory=Pairing)
-    """How the calls of both sides were paired."""
+    """The way in which the calls of both sides were paired."""
     with_effect: list[Difference] = field(default_factory=list)
     """What differs in calls that diverge."""
     without_effect: list[Difference] = field(default_factory=list)
@@ -117,12 +117,12 @@ class Summary:
 
     @property
     def has_matches(self) -> bool:
-        """Whether anything of one side was matched with anything of the other."""
+        """True if anything of one side was matched with anything of the other."""
         return self.rows > self.target_only + self.golden_only
 
     @property
     def is_too_little_in_common(self) -> bool:
-        """Whether nothing diverges because too little was compared."""
+        """True if nothing diverges because too little was compared."""
         return self.divergence is None and self.has_matches and not self.coverage.is_enough
 
     @property
@@ -146,7 +146,7 @@ class Tally:
 
     rows: int = 0
     counts: dict[str, int] = field(default_factory=dict)
-    """How many rows have each result, from the best to the worst."""
+    """The number of rows that have each result, from the best to the worst."""
     differs: bool = False
     suspects: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
     """The golden record and the message of each finding, by result, the worst first, and record."""
@@ -268,12 +268,12 @@ def conclude(result: ComparisonResult, found: Tally, rules: RowRules = PROBE_ROW
     )
 
 
-def _layers(result: ComparisonResult) -> Layers | None:
+def _layers(result: ComparisonResult) -> LayerMapping | None:
     proposal = result.proposal
     if proposal is None:
         return None
     names = proposal.names
-    return Layers(
+    return LayerMapping(
         proposal.layers,
         proposal.renamed,
         len(names),
@@ -307,7 +307,7 @@ def _differs(row: Row, mode: Mode) -> bool:
 
 
 def fails(summaries: Iterable[Summary], level: str) -> bool:
-    """Whether the runs differ by as much as `level`: ``divergence``, ``error``, ``warning``, or ``never``.
+    """True if the runs differ by as much as `level`: ``divergence``, ``error``, ``warning``, or ``never``.
 
     Of runs that have nothing in common, and of what could not be judged, that cannot be told; see `is_uncompared` and
     `is_unjudged`.

@@ -153,7 +153,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
 
 
 def hints(summary: Summary | ComparisonResult) -> list[str]:
-    """Why one side lacks what the other has, where the dumps themselves tell."""
+    """The reason why one side lacks what the other has, where the dumps themselves tell."""
     return [text for text in (levels.in_words(summary.levels), *map(str, summary.truncations)) if text]
 
 

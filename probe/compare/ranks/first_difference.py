@@ -162,10 +162,10 @@ def rank_as_json(rank: Rank) -> dict[str, Any]:
         if stacks is not None:
             item[tables.STACK] = stacks.get(row.record, "N/A") if record.rows[0] is row else "N/A"
         item.update({"state": row.target.state if row.target else "", "api_origin_name": row.record})
-        for place, what in enumerate(("op", "peer")):
+        for index, what in enumerate(("op", "peer")):
             for side, found_item in (("NPU", row.target), ("Bench", row.golden)):
                 peer = found_item.peer if found_item is not None else None
-                item[f"{side} P2POp {what}"] = "None" if peer is None else str(peer[place])
+                item[f"{side} P2POp {what}"] = "None" if peer is None else str(peer[index])
         whole = found.setdefault(row.record, {"is_same": not record.differs, "op_items": []})
         whole["op_items"].append(item)
     return found

@@ -17,19 +17,19 @@ from probe.compare.pair import PairTask, compare_and_write
 from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Mode, Unexplained
 from probe.shards.merge import Merged, merged
 from probe.shards.part import PartOfItem
-from probe.shards.runs import Steps, check_folders, common_steps, dumps_of, rank_folders
+from probe.shards.runs import StepFolders, check_folders, common_steps, dumps_of, rank_folders
 from probe.shards.split import Split
 
 
 @dataclass(frozen=True)
-class MergedTask(PairTask):
+class MergedPairTask(PairTask):
     """All ranks of one step of two runs; the paths of its pair are the folders of the step."""
 
     splits: tuple[Split, ...] = ()
-    """How the target is split, and the golden run."""
+    """The way in which the target is split, and the golden run."""
 
     @classmethod
-    def of(cls, task: PairTask, splits: Sequence[Split]) -> MergedTask:
+    def of(cls, task: PairTask, splits: Sequence[Split]) -> MergedPairTask:
         """The task with the ranks merged."""
         return cls(**{field.name: getattr(task, field.name) for field in fields(task)}, splits=tuple(splits))
 
@@ -52,11 +52,11 @@ def merged_pairs(target: str, golden: str) -> list[DumpPair]:
     return [_pair(each, golden) for each in steps]
 
 
-def _pair(steps: Steps, golden: str) -> DumpPair:
+def _pair(steps: StepFolders, golden: str) -> DumpPair:
     return DumpPair(steps.target, steps.golden or golden, step=steps.name)
 
 
-def summarise_merged(task: MergedTask, watch: ProgressCallback | None = None) -> list[Summary]:
+def summarise_merged(task: MergedPairTask, watch: ProgressCallback | None = None) -> list[Summary]:
     """Merge the ranks of a step, and compare each copy of the model; tables are written as for any other pair."""
     if watch is not None:
         watch("merging", 0, None)
@@ -66,7 +66,7 @@ def summarise_merged(task: MergedTask, watch: ProgressCallback | None = None) ->
     return [_summary(task, copy, other, watch) for copy, other in zip(target, golden)]
 
 
-def _summary(task: MergedTask, copy: Merged, other: Merged, watch: ProgressCallback | None) -> Summary:
+def _summary(task: MergedPairTask, copy: Merged, other: Merged, watch: ProgressCallback | None) -> Summary:
     label = f"copy{copy.dump.rank}" if task.splits[0].dp > 1 else ""
     of_copy = replace(task, pair=replace(task.pair, label=label))
     result = compare_and_write(of_copy, copy.dump, other.dump, watch).result
@@ -110,14 +110,14 @@ def differing_ranks(row: Row, found: Unexplained, copy: Merged, other: Merged) -
 
 
 def _differs(mine: PartOfItem, theirs: PartOfItem, allowed: float) -> bool:
-    """Whether statistics of two parts differ by more than is allowed, relative to the larger."""
+    """True if statistics of two parts differ by more than is allowed, relative to the larger."""
     pairs = ((mine.max, theirs.max), (mine.min, theirs.min), (mine.norm, theirs.norm))
     numbers = [(one, another) for one, another in pairs if _are_numbers(one, another)]
     return any(abs(one - another) > allowed * max(abs(one), abs(another)) for one, another in numbers)
 
 
 def _is_beyond(part: PartOfItem, whole: Item, allowed: float) -> bool:
-    """Whether a part has a value or a norm that is larger than those of the whole."""
+    """True if a part has a value or a norm that is larger than those of the whole."""
     if not _are_numbers(part.max, part.min, part.norm, whole.max, whole.min, whole.norm):
         return False
     more = allowed * max(abs(whole.max), abs(whole.min))

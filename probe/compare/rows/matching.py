@@ -1,4 +1,4 @@
-"""Which items of two dumps belong together."""
+"""The items of two dumps that belong together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from probe.common.align.by_name import by_name, with_pairs, without
 from probe.common.align.call_order import align
-from probe.common.align.calls import Call, Calls, calls
+from probe.common.align.calls import Calls, KeyedCall, calls
 from probe.common.align.fuzzy import by_kind
 from probe.common.align.layers.siblings import Renumbered, renumbered
 from probe.common.align.mapping import correspondence
@@ -16,7 +16,7 @@ from probe.common.align.row import Row
 from probe.common.dump.reading.sources import Tree
 from probe.common.errors import MsprobeException
 from probe.compare.divergence.aligned_calls import Trees
-from probe.compare.divergence.marks import Marks, Side, marks
+from probe.compare.divergence.marks import MarkedRecords, Marks, marks
 from probe.compare.result import Mode
 from probe.compare.two_dumps import Comparison
 
@@ -30,7 +30,7 @@ class Matched:
 
     rows: list[Row]
     same_names: bool
-    """Whether both sides use the same names for the same things."""
+    """True if both sides use the same names for the same things."""
     derived: dict[str, str] | None = None
     """The data mapping that a layer mapping became, item by item."""
     proposal: Proposal | None = None
@@ -75,8 +75,8 @@ def mode_of(comparison: Comparison, both: Calls, values: bool) -> Mode:
     return Mode.CHECKSUM if with_checksums[0] else Mode.STATISTICS
 
 
-def has_checksum(side: Iterable[Call]) -> bool:
-    """Whether an item of these calls has one: then dumps are compared by their checksums."""
+def has_checksum(side: Iterable[KeyedCall]) -> bool:
+    """True if an item of these calls has one: then dumps are compared by their checksums."""
     return any(item.md5 is not None for call in side for item in call.items)
 
 
@@ -92,7 +92,7 @@ def match(comparison: Comparison, both: Calls) -> Matched:
     if moved:
         rest = _with_numbers_of_golden(comparison, rest, moved)
     if options.fuzzy:
-        rows = list(by_kind(*rest, *_places_and_marks(comparison, rest, moved)))
+        rows = list(by_kind(*rest, *_trees_and_marks(comparison, rest, moved)))
     else:
         names = correspondence((comparison.target, comparison.golden), rest, options)
         derived, proposal = names.derived, names.proposal
@@ -116,7 +116,7 @@ def _moved_layers(comparison: Comparison, both: Calls) -> Renumbered:
 
 
 def _with_numbers_of_golden(comparison: Comparison, both: Calls, moved: Renumbered) -> Calls:
-    """The calls of both sides, those of the target with the keys of what they correspond to by place and order."""
+    """The calls of both sides, those of the target with the keys of what they correspond to by module and order."""
     target, golden = both
     if comparison.options.fuzzy:
         return [call._replace(key=moved.record(call.key)) for call in target], golden
@@ -129,7 +129,7 @@ def _with_numbers_of_golden(comparison: Comparison, both: Calls, moved: Renumber
     return [call._replace(key=keys.get(call.record.name, f"+{call.key}")) for call in target], golden
 
 
-def _places_and_marks(comparison: Comparison, both: Calls, moved: Renumbered) -> tuple[Trees, tuple[Marks, Marks]]:
+def _trees_and_marks(comparison: Comparison, both: Calls, moved: Renumbered) -> tuple[Trees, tuple[Marks, Marks]]:
     """The call trees, and what tells calls outside of modules from each other."""
     tree: Tree | None = comparison.target.tree
     golden_tree = comparison.golden.tree
@@ -139,9 +139,9 @@ def _places_and_marks(comparison: Comparison, both: Calls, moved: Renumbered) ->
     return (tree, golden_tree), marks(target, golden)
 
 
-def _sides(both: Calls, trees: Trees, moved: Renumbered) -> tuple[Side, Side]:
+def _sides(both: Calls, trees: Trees, moved: Renumbered) -> tuple[MarkedRecords, MarkedRecords]:
     target, golden = (
-        Side([call.record.name for call in side], {call.record.name: call.items for call in side}, tree)
+        MarkedRecords([call.record.name for call in side], {call.record.name: call.items for call in side}, tree)
         for side, tree in zip(both, trees)
     )
     return replace(target, moved=moved), golden

@@ -33,13 +33,15 @@ def measure(
         return ()
     # With numpy, which takes longer to import than most statistics take to compare.
     from probe.common.numerics import user_metrics
-    from probe.compare.rows.tensor_rows import Values
+    from probe.compare.rows.tensor_rows import TensorValues
     from probe.compare.rows.tensor_transforms import load_post_processing
 
     options = comparison.options
     transforms = None if options.post_processing is None else load_post_processing(options.post_processing)
     algorithms = tuple(user_metrics.load(options.algorithms, tables.RESERVED))
-    ready = Values(comparison.target, comparison.golden, comparison.otherwise, algorithms, transforms).measured(rows)
+    ready = TensorValues(comparison.target, comparison.golden, comparison.otherwise, algorithms, transforms).measured(
+        rows
+    )
     for row in ready if watch is None else with_progress(ready, watch, "items", len(rows)):
         measure_row(comparison, row, mode, len(algorithms))
     return tuple(algorithm.column for algorithm in algorithms)

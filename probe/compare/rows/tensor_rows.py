@@ -33,7 +33,7 @@ _MOST_THREADS = 8
 
 
 @dataclass(frozen=True)
-class Values:
+class TensorValues:
     """The real data of two dumps.
 
     Args:

@@ -60,15 +60,15 @@ class Blocks:
         self._calls: dict[tuple[Any, ...], tuple[int, int]] = {}
         """Comparison and row of each call that communicates."""
         self.count = 0
-        """How many comparisons there are."""
+        """The number of comparisons."""
 
     def add(self, columns: Columns) -> None:
         """Take the next comparison."""
         number, self.count = self.count, self.count + 1
-        texts = self._texts.places(columns.texts)
-        frames = self._stacks.frames.places(columns.frames)
+        texts = self._texts.indexes(columns.texts)
+        frames = self._stacks.frames.indexes(columns.frames)
         stacks = np.array(
-            [self._stacks.place(tuple(frames[list(stack)].tolist())) for stack in columns.stacks], dtype=np.int64
+            [self._stacks.index(tuple(frames[list(stack)].tolist())) for stack in columns.stacks], dtype=np.int64
         )
         self._put(f"c{number}", _rows(columns, texts, stacks))
         for part, details in enumerate(_details(columns, texts)):
@@ -78,7 +78,7 @@ class Blocks:
                 self._put(f"c{number}d{part}", details)
         for row in columns.details.partners:
             name = columns.texts[int(columns.name[row])]
-            self._calls[_place(columns), columns.rank, name] = number, row
+            self._calls[_location(columns), columns.rank, name] = number, row
         for part, tensors in enumerate(_tensors(columns, texts)):
             self._put(f"c{number}t{part}", tensors)
 
@@ -98,22 +98,22 @@ class Blocks:
         """A detail with the rows of the calls that it names; of those that are on the page."""
         if not detail or "partners" not in detail:
             return detail
-        place, named = detail["partners"]
-        calls = ((self._calls.get((place, rank, name)), text) for rank, name, text in named)
+        location, named = detail["partners"]
+        calls = ((self._calls.get((location, rank, name)), text) for rank, name, text in named)
         return {**detail, "partners": [(*call, text) for call, text in calls if call is not None]}
 
     def _put(self, name: str, content: Any) -> None:
         self._blocks[name] = self._threads.submit(packed, content)
 
 
-def _place(columns: Columns) -> tuple[Any, ...]:
+def _location(columns: Columns) -> tuple[Any, ...]:
     """What the comparisons share whose ranks exchange data."""
-    return "" if columns.details.is_of_part else columns.run, columns.step, columns.place
+    return "" if columns.details.is_of_part else columns.run, columns.step, columns.dump_name
 
 
-def _moved(places: Integers, to: Integers) -> Integers:
-    """Places in one table as those in another; -1 stays."""
-    return np.where(places >= 0, to[places], -1) if len(to) else places
+def _moved(indexes: Integers, to: Integers) -> Integers:
+    """Indexes in one table as those in another; -1 stays."""
+    return np.where(indexes >= 0, to[indexes], -1) if len(to) else indexes
 
 
 def _rows(columns: Columns, texts: Integers, stacks: Integers) -> dict[str, Any]:
@@ -141,21 +141,21 @@ def _rows(columns: Columns, texts: Integers, stacks: Integers) -> dict[str, Any]
 
 
 def _types(columns: Columns, texts: Integers) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:
-    """Which dtypes and shapes each row has: the place of its list, and the lists, each once.
+    """Which dtypes and shapes each row has: the index of its list, and the lists, each once.
 
     With them a search by shape or dtype needs no details.
     """
     items, tensors = columns.items, columns.tensors
     kinds = list(zip(_moved(tensors.dtypes, texts).tolist(), _moved(tensors.shapes, texts).tolist()))
     targets, goldens = items.targets.tolist(), items.goldens.tolist()
-    places: dict[tuple[tuple[int, int], ...], int] = {}
+    indexes: dict[tuple[tuple[int, int], ...], int] = {}
     found = []
     begin = 0
     for end in items.ends.tolist():
-        here = dict.fromkeys(kinds[place] for place in (*targets[begin:end], *goldens[begin:end]) if place >= 0)
-        found.append(places.setdefault(tuple(here), len(places)))
+        here = dict.fromkeys(kinds[index] for index in (*targets[begin:end], *goldens[begin:end]) if index >= 0)
+        found.append(indexes.setdefault(tuple(here), len(indexes)))
         begin = end
-    return found, list(places)
+    return found, list(indexes)
 
 
 def _details(columns: Columns, texts: Integers) -> Iterator[list[Any]]:
@@ -165,10 +165,10 @@ def _details(columns: Columns, texts: Integers) -> Iterator[list[Any]]:
     differences = rounded(items.differences)
     metrics: list[Any] = [0] * len(names)
     notes = [""] * len(names)
-    for place, each in items.metrics.items():
-        metrics[place] = each
-    for place, note in items.notes.items():
-        notes[place] = note
+    for index, each in items.metrics.items():
+        metrics[index] = each
+    for index, note in items.notes.items():
+        notes[index] = note
     lists = (items.targets.tolist(), items.goldens.tolist(), differences, metrics, list(items.statuses), notes)
     cells = list(zip(names, *lists))
     ends = items.ends.tolist()
@@ -193,7 +193,7 @@ def _said(columns: Columns, row: int) -> dict[str, Any]:
     )  # fmt: skip
     found = {key: entries[row] for key, entries in keys if row in entries}
     # Rows of other comparisons are known when all are there.
-    return {**found, "partners": (_place(columns), said.partners[row])} if row in said.partners else found
+    return {**found, "partners": (_location(columns), said.partners[row])} if row in said.partners else found
 
 
 def _tensors(columns: Columns, texts: Integers) -> Iterator[dict[str, Any]]:

@@ -16,10 +16,10 @@ from probe.common.dump.reading.items import PARAMETERS_GRAD
 from probe.compare.evidence import Mode, Summary
 from probe.graph.diff import GraphDiff, is_tensor_of_one
 from probe.graph.graph import Graph
-from probe.graph.overflow_levels import Overflow
+from probe.graph.overflow_levels import OverflowLevels
 from probe.graph.page.order import merged_order, parent_offsets
 from probe.graph.page.stacks import StackTable
-from probe.graph.page.tensors import Tensors, tensors_of
+from probe.graph.page.tensors import TensorColumns, tensors_of
 from probe.graph.page.texts import Texts
 
 Integers = NDArray[np.int64]
@@ -31,9 +31,9 @@ class ColumnRules(Protocol):
 
     @property
     def finds_overflows(self) -> bool:
-        """Whether numbers that are too large are looked for wherever a value is not finite."""
+        """True if numbers that are too large are looked for wherever a value is not finite."""
 
-    def overflows(self, diff: GraphDiff) -> tuple[Overflow, Overflow | None]:
+    def overflows(self, diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
         """What overflows in the target and in the golden run; ``None`` where there is no golden run."""
 
     def item_statuses(self, diff: GraphDiff, rows: Sequence[Row]) -> bytes:
@@ -48,7 +48,7 @@ class Items:
     """Where the items of each row end."""
     names: Integers
     targets: Integers
-    """Where the tensor is; -1 without one."""
+    """The index of the tensor; -1 without one."""
     goldens: Integers
     differences: Floats
     """NaN where there is none."""
@@ -69,7 +69,7 @@ class Details:
     partners: dict[int, list[tuple[int, str, str]]] = field(default_factory=dict)
     """Rank and name of each call that belongs to this one, and what is exchanged."""
     is_of_part: bool = False
-    """Whether these are calls of ranks that were merged, which have names of their own and are one run."""
+    """True if these are calls of ranks that were merged, which have names of their own and are one run."""
 
     def move_parts(self, by: int) -> None:
         """Count comparisons from another one on: parts name those that were made together."""
@@ -78,7 +78,7 @@ class Details:
 
 
 @dataclass
-class Side:
+class PageSide:
     """What the page says of one dump."""
 
     path: str
@@ -87,15 +87,15 @@ class Side:
     level: Optional[str]  # noqa: UP045
     nodes: int
     ending: str
-    """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
+    """The reason why what ran last is missing, as the end of a sentence; empty where nothing is."""
 
 
 @dataclass
 class Columns:
     """A comparison, row by row; texts, frames and stacks are indices in its own tables."""
 
-    target: Side
-    golden: Optional[Side]  # noqa: UP045
+    target: PageSide
+    golden: Optional[PageSide]  # noqa: UP045
     step: Optional[int]  # noqa: UP045
     rank: Optional[int]  # noqa: UP045
     mode: str
@@ -119,7 +119,7 @@ class Columns:
     golden_stack: Integers
     has: Integers
     items: Items
-    tensors: Tensors
+    tensors: TensorColumns
     details: Details
     first: int
     """The row of the first divergence; -1 without one."""
@@ -131,9 +131,9 @@ class Columns:
     origin: Optional[dict[str, Any]] = None  # noqa: UP045
     """Where the first divergence comes from, as the manifest says it."""
     run: str = ""
-    """What tells the comparison from those of other runs."""
-    place: str = ""
-    """What tells it from others of the same run, step and rank: ``proc123``, ``graph``."""
+    """The mark that tells the comparison from those of other runs."""
+    dump_name: str = ""
+    """The mark that tells it from others of the same run, step and rank: ``proc123``, ``graph``."""
 
     def __len__(self) -> int:
         return len(self.name)
@@ -141,8 +141,8 @@ class Columns:
 
 def name_of(columns: Columns, row: int) -> str:
     """The name of a row: that of the target's node, or of the golden run's where it alone has it."""
-    place = columns.name[row] if columns.name[row] >= 0 else columns.golden_name[row]
-    return columns.texts[int(place)]
+    index = columns.name[row] if columns.name[row] >= 0 else columns.golden_name[row]
+    return columns.texts[int(index)]
 
 
 def names_of(columns: Columns, row: int) -> tuple[str | None, str | None]:
@@ -189,8 +189,8 @@ class _Collector:
     def columns(self) -> Columns:
         diff = self._diff
         target, golden = diff.target, diff.golden
-        names = self._of_target(self._texts.places(target.names), -1)
-        golden_names = self._of_golden(self._texts.places(golden.names) if golden is not None else (), -1)
+        names = self._of_target(self._texts.indexes(target.names), -1)
+        golden_names = self._of_golden(self._texts.indexes(golden.names) if golden is not None else (), -1)
         stack = self._of_target(self._stacks.add(target.names, diff.stacks), -1)
         golden_stack = stack
         if golden is not None:
@@ -269,10 +269,10 @@ class _Collector:
         items, golden_items = self._diff.items, self._diff.golden_items
         return [items.get(node, ()) if node >= 0 else golden_items.get(other, ()) for node, other in self._nodes]
 
-    def _items(self, rows: Sequence[Sequence[Row]]) -> tuple[Items, Tensors]:
+    def _items(self, rows: Sequence[Sequence[Row]]) -> tuple[Items, TensorColumns]:
         flat = list(chain.from_iterable(rows))
-        names = self._texts.places([_item_name(row) for row in flat])
-        tensors, places = tensors_of([row.target for row in flat] + [row.golden for row in flat], self._texts)
+        names = self._texts.indexes([_item_name(row) for row in flat])
+        tensors, indexes = tensors_of([row.target for row in flat] + [row.golden for row in flat], self._texts)
         # What one side lacks differs by no size.
         differences = [
             None if row.relative_difference == math.inf and is_tensor_of_one(row) else row.relative_difference
@@ -281,16 +281,16 @@ class _Collector:
         found = Items(
             np.cumsum(np.array([len(each) for each in rows], dtype=np.int64)),
             names,
-            places[: len(flat)],
-            places[len(flat) :],
+            indexes[: len(flat)],
+            indexes[len(flat) :],
             np.array([np.nan if each is None else each for each in differences], dtype=np.float64),
             self._statuses(flat),
         )
-        for place, row in enumerate(flat):
+        for index, row in enumerate(flat):
             if row.messages:
-                found.notes[place] = "\n".join(row.messages)
+                found.notes[index] = "\n".join(row.messages)
         if self._diff.mode == Mode.TENSOR.value and self._diff.golden is not None:
-            found.metrics = {place: list(row.metrics) for place, row in enumerate(flat) if row.metrics}
+            found.metrics = {index: list(row.metrics) for index, row in enumerate(flat) if row.metrics}
         return found, tensors
 
     def _statuses(self, rows: Sequence[Row]) -> bytes:
@@ -313,8 +313,8 @@ def _by_row(said: Mapping[int, str], rows: Mapping[int, int]) -> dict[int, str]:
     return {rows[node]: text for node, text in said.items()}
 
 
-def _side(graph: Graph) -> Side:
-    return Side(graph.path, graph.framework, graph.task, graph.level, len(graph), graph.ending)
+def _side(graph: Graph) -> PageSide:
+    return PageSide(graph.path, graph.framework, graph.task, graph.level, len(graph), graph.ending)
 
 
 def _item_name(row: Row) -> str:

@@ -60,7 +60,7 @@ def comparison_as_json(columns: Columns, rules: GraphRules) -> dict[str, Any]:
         "run": columns.run,
         "step": columns.step,
         "rank": columns.rank,
-        "place": columns.place,
+        "place": columns.dump_name,
         "mode": columns.mode,
         "verdict": verdict(columns, rules),
         "first": first if first >= 0 else None,
@@ -94,8 +94,8 @@ def verdict(columns: Columns, rules: GraphRules) -> list[str]:
     if said:
         return said
     if columns.golden is None:
-        place = columns.nonfinite
-        finite = "no NaN and no infinity" if place < 0 else f"first NaN or infinity: {name_of(columns, place)}"
+        row = columns.nonfinite
+        finite = "no NaN and no infinity" if row < 0 else f"first NaN or infinity: {name_of(columns, row)}"
         return [finite if columns.mode != STRUCTURE_MODE else f"{columns.target.nodes} calls, without values"]
     alone = int(np.count_nonzero((columns.name < 0) | (columns.golden_name < 0)))
     if not alone:

@@ -16,13 +16,13 @@ _LARGEST_INTEGER = 2**53
 
 
 @dataclass
-class Numbers:
+class NumberColumn:
     """A column of numbers, most of them floats."""
 
     values: Floats
     """NaN stands for a NaN, and for what `others` has."""
     others: dict[int, Any] = field(default_factory=dict)
-    """What is no float, by its place: ``None``, an integer, a text."""
+    """Values that are no float, by index: ``None``, an integer, a text."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -43,14 +43,14 @@ class Numbers:
         values = self.values
         found: list[Any] = values.tolist()
         whole = np.flatnonzero((values == np.rint(values)) & (np.abs(values) < _SAFE_INTEGER))
-        for place in whole.tolist():
+        for index in whole.tolist():
             # Zero keeps its sign.
-            number = found[place]
-            found[place] = int(number) if number or not np.signbit(values[place]) else number
-        for place in np.flatnonzero(~np.isfinite(values)).tolist():
-            found[place] = not_finite(found[place])
-        for place, other in self.others.items():
-            found[place] = other
+            number = found[index]
+            found[index] = int(number) if number or not np.signbit(values[index]) else number
+        for index in np.flatnonzero(~np.isfinite(values)).tolist():
+            found[index] = not_finite(found[index])
+        for index, other in self.others.items():
+            found[index] = other
         return found
 
 
@@ -59,16 +59,16 @@ def not_finite(number: float) -> str:
     return "nan" if number != number else "inf" if number > 0 else "-inf"
 
 
-def numbers(column: Sequence[Any], narrow: NDArray[np.bool_] | slice = slice(None)) -> Numbers:
+def numbers(column: Sequence[Any], narrow: NDArray[np.bool_] | slice = slice(None)) -> NumberColumn:
     """A column of statistics; those that are `narrow` are rounded to the digits that tell float32 apart."""
     kinds = set(map(type, column))
     others: dict[int, Any] = {}
     if kinds - {float}:
-        others = {place: _plain(value) for place, value in enumerate(column) if type(value) is not float}
+        others = {index: _plain(value) for index, value in enumerate(column) if type(value) is not float}
         column = [value if type(value) is float else np.nan for value in column]
     values = np.array(column, dtype=np.float64)
     values[narrow] = shortest(values[narrow])
-    return Numbers(values, others)
+    return NumberColumn(values, others)
 
 
 def _plain(value: Any) -> Any:
@@ -109,8 +109,8 @@ def significant(values: Floats, digits: int) -> Floats:
     powers = np.power(10.0, np.abs(np.where(exact, shifts, 0)).astype(np.float64))
     scaled = np.rint(np.where(shifts >= 0, values * powers, values / powers))
     found = np.where(shifts >= 0, scaled / powers, scaled * powers)
-    for place in np.flatnonzero(~exact).tolist():
-        found[place] = float(f"{values[place]:.{digits - 1}e}")
+    for index in np.flatnonzero(~exact).tolist():
+        found[index] = float(f"{values[index]:.{digits - 1}e}")
     return np.asarray(found, dtype=np.float64)
 
 
@@ -120,8 +120,8 @@ def rounded(values: Floats, digits: int = 3) -> list[Any]:
     normal = np.isfinite(values) & (values != 0)
     found[normal] = significant(values[normal], digits)
     as_json: list[Any] = found.tolist()
-    for place in np.flatnonzero(found == 0).tolist():
-        as_json[place] = 0
-    for place in np.flatnonzero(~np.isfinite(values)).tolist():
-        as_json[place] = None if as_json[place] != as_json[place] else not_finite(as_json[place])
+    for index in np.flatnonzero(found == 0).tolist():
+        as_json[index] = 0
+    for index in np.flatnonzero(~np.isfinite(values)).tolist():
+        as_json[index] = None if as_json[index] != as_json[index] else not_finite(as_json[index])
     return as_json

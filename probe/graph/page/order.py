@@ -34,25 +34,25 @@ def merged_order(target: Graph, golden: Graph | None, pairs: Sequence[int]) -> t
     alone = np.flatnonzero(partners < 0)
     if not len(alone):
         return rows, golden_rows
-    places = _places(target, golden, partners.tolist(), alone.tolist())
-    before = np.array([places[node][0] for node in sorted(places, key=places.__getitem__)], dtype=np.int64)
-    inserted = np.array(sorted(places, key=places.__getitem__), dtype=np.int64)
+    sort_keys = _sort_keys(target, golden, partners.tolist(), alone.tolist())
+    before = np.array([sort_keys[node][0] for node in sorted(sort_keys, key=sort_keys.__getitem__)], dtype=np.int64)
+    inserted = np.array(sorted(sort_keys, key=sort_keys.__getitem__), dtype=np.int64)
     return np.insert(rows, before, -1), np.insert(golden_rows, before, inserted)
 
 
-def _places(
+def _sort_keys(
     target: Graph, golden: Graph, partners: Sequence[int], alone: Sequence[int]
 ) -> dict[int, tuple[int, int, int, int]]:
     """Before which node of the target each node of the golden run alone stands, and in which order there.
 
     A node and what is inside of it, of the golden run alone too, stand together.
     """
-    places: dict[int, tuple[int, int, int, int]] = {}
+    sort_keys: dict[int, tuple[int, int, int, int]] = {}
     predecessors: dict[int, dict[int, int]] = {}
     for node in reversed(alone):
         parent = golden.parents[node]
-        if parent in places:
-            places[node] = (*places[parent][:3], node)
+        if parent in sort_keys:
+            sort_keys[node] = (*sort_keys[parent][:3], node)
             continue
         around = partners[parent]
         if parent not in predecessors:
@@ -60,10 +60,10 @@ def _places(
         behind = predecessors[parent][node]
         if behind >= 0:
             # What comes behind a node comes before what is first inside of the next one.
-            places[node] = behind + 1, -1, node, node
+            sort_keys[node] = behind + 1, -1, node, node
         else:
-            places[node] = target.firsts[around], target.depths[around], node, node
-    return places
+            sort_keys[node] = target.firsts[around], target.depths[around], node, node
+    return sort_keys
 
 
 def _predecessors(target: Graph, golden: Graph, partners: Sequence[int], parent: int) -> dict[int, int]:
@@ -80,7 +80,7 @@ def _predecessors(target: Graph, golden: Graph, partners: Sequence[int], parent:
 
 
 def parent_offsets(target: Graph, golden: Graph | None, targets: Integers, goldens: Integers) -> Integers:
-    """How many rows further down the parent of each row is; 0 of the root."""
+    """The number of rows from the parent down to each row; 0 of the root."""
     rows = np.arange(len(targets), dtype=np.int64)
     has_target = targets >= 0
     row_of_target = rows[has_target]

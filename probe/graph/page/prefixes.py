@@ -23,7 +23,7 @@ class Prefixes:
 
     Args:
         prefixes: beginnings of paths; `AUTOMATIC` for the folders of packages, the deepest one that all other files
-            are in, and the place of the dumps; `WITHOUT` leaves the stacks out besides.
+            are in, and the location of the dumps; `WITHOUT` leaves the stacks out besides.
     """
 
     def __init__(self, prefixes: Sequence[str] = ()) -> None:
@@ -35,7 +35,7 @@ class Prefixes:
         self._in_texts = [re.compile(_BEGINNING + re.escape(prefix) + r"[/\\]*") for prefix in self._given]
 
     def __bool__(self) -> bool:
-        """Whether anything is cut off."""
+        """True if anything is cut off."""
         return self.automatic or bool(self._given)
 
     def path(self, path: str) -> str:
@@ -44,7 +44,7 @@ class Prefixes:
         if found != path or not self.automatic:
             return found or os.path.basename(path.rstrip("/\\"))
         is_elsewhere = os.path.isabs(path) or path.split(os.sep, 1)[0] == os.pardir
-        return _without_place(os.path.abspath(path)) if is_elsewhere else path
+        return _without_parents(os.path.abspath(path)) if is_elsewhere else path
 
     def text(self, text: str, known: Iterable[str] = ()) -> str:
         """A sentence in which each path is without what is cut off.
@@ -80,7 +80,7 @@ class Prefixes:
         return path[len(found) :].lstrip("/\\") if found else path
 
 
-def _without_place(path: str) -> str:
+def _without_parents(path: str) -> str:
     """An absolute path as it is seen from here; one that is elsewhere from the folder on that names the run."""
     below = os.path.relpath(path)
     if below.split(os.sep, 1)[0] != os.pardir:

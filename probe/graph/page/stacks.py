@@ -15,24 +15,24 @@ class StackTable:
 
     def __init__(self) -> None:
         self.frames = Texts()
-        self._places: dict[tuple[int, ...], int] = {}
+        self._indexes: dict[tuple[int, ...], int] = {}
 
     @property
     def stacks(self) -> list[tuple[int, ...]]:
-        return list(self._places)
+        return list(self._indexes)
 
-    def place(self, stack: tuple[int, ...]) -> int:
-        """Where a stack is, given where its lines are."""
-        return self._places.setdefault(stack, len(self._places))
+    def index(self, stack: tuple[int, ...]) -> int:
+        """The index of a stack, given the indexes of its lines."""
+        return self._indexes.setdefault(stack, len(self._indexes))
 
     def add(self, names: Sequence[str], stacks: Mapping[str, list[str]] | None) -> NDArray[np.int64]:
-        """Where the stack of each of `names` is; -1 without one."""
+        """The index of the stack of each of `names`; -1 without one."""
         if not stacks:
             return np.full(len(names), -1, dtype=np.int64)
         # Calls from the same place share one list.
         different = {id(stack): stack for stack in stacks.values()}
-        place = self.frames.place
-        places = {key: self.place(tuple(map(place, stack))) if stack else -1 for key, stack in different.items()}
+        index = self.frames.index
+        indexes = {key: self.index(tuple(map(index, stack))) if stack else -1 for key, stack in different.items()}
         nothing: list[str] = []
-        places[id(nothing)] = -1
-        return np.array([places[id(stacks.get(name, nothing))] for name in names], dtype=np.int64)
+        indexes[id(nothing)] = -1
+        return np.array([indexes[id(stacks.get(name, nothing))] for name in names], dtype=np.int64)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from probe.common.dump.reading.items import Item, shape_text
 from probe.common.numerics.formats import Kind, format_of
-from probe.graph.page.numbers import Numbers, numbers
+from probe.graph.page.numbers import NumberColumn, numbers
 from probe.graph.page.texts import Texts
 
 Integers = NDArray[np.int64]
@@ -23,13 +23,13 @@ _UNKNOWN = -1
 
 
 @dataclass
-class Tensors:
+class TensorColumns:
     """Columns with an entry for each tensor or value; texts are indices."""
 
     dtypes: Integers
     shapes: Integers
     requires_grad: list[int]
-    statistics: tuple[Numbers, Numbers, Numbers, Numbers]
+    statistics: tuple[NumberColumn, NumberColumn, NumberColumn, NumberColumn]
     """Maximum, minimum, mean, norm."""
     checksums: list[Any]
     values: list[Any]
@@ -45,7 +45,7 @@ class Tensors:
         return high.is_nan | high.is_infinite | low.is_nan | low.is_infinite
 
 
-def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[Tensors, Integers]:
+def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[TensorColumns, Integers]:
     """What `items` say, each thing once, and where each item's is; -1 where there is no item."""
     said = [None if item is None else _fields(item) for item in items]
     try:
@@ -55,10 +55,10 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[Tensors, Int
         said = [None if fields is None else (*fields[:-1], _text(fields[-1])) for fields in said]
         found = dict.fromkeys(said)
     found.pop(None, None)
-    places = {fields: place for place, fields in enumerate(found)}
-    places_or_none: dict[tuple[Any, ...] | None, int] = {**places, None: -1}
-    places_of = np.array(list(map(places_or_none.__getitem__, said)), dtype=np.int64)
-    columns: list[Any] = list(zip(*places)) or [()] * len(_FIELDS)
+    indexes = {fields: index for index, fields in enumerate(found)}
+    indexes_or_none: dict[tuple[Any, ...] | None, int] = {**indexes, None: -1}
+    index_of = np.array(list(map(indexes_or_none.__getitem__, said)), dtype=np.int64)
+    columns: list[Any] = list(zip(*indexes)) or [()] * len(_FIELDS)
     dtypes, shapes, grad, *statistics, checksums, values = columns
     is_plain = [value is not None for value in values]
     if any(is_plain):
@@ -68,15 +68,15 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[Tensors, Int
     narrow = np.array([_is_narrow(dtype) for dtype in dtypes], dtype=bool)
     high, low, mean, norm = (numbers(column, narrow) for column in statistics)
     return (
-        Tensors(
-            texts.places(["" if dtype is None else str(dtype) for dtype in dtypes]),
-            texts.places(["" if shape is None else shape_text(shape) for shape in shapes]),
+        TensorColumns(
+            texts.indexes(["" if dtype is None else str(dtype) for dtype in dtypes]),
+            texts.indexes(["" if shape is None else shape_text(shape) for shape in shapes]),
             [_UNKNOWN if each is None else int(bool(each)) for each in grad],
             (high, low, mean, norm),
             list(checksums),
             [_text(value) for value in values],
         ),
-        places_of,
+        index_of,
     )
 
 

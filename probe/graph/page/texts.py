@@ -1,4 +1,4 @@
-"""Texts that are written once, and the places where they are."""
+"""Texts that are written once, and the index of each."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ class Texts:
     """A list of texts, each once, in the order of their first use."""
 
     def __init__(self) -> None:
-        self._places: dict[str, int] = {}
+        self._indexes: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._indexes)
 
-    def place(self, text: str) -> int:
-        """Where `text` is; it is added if it is new."""
-        return self._places.setdefault(text, len(self._places))
+    def index(self, text: str) -> int:
+        """The index of `text`; it is added if it is new."""
+        return self._indexes.setdefault(text, len(self._indexes))
 
-    def places(self, texts: Iterable[str]) -> NDArray[np.int64]:
-        """Where each of `texts` is."""
-        known = self._places
+    def indexes(self, texts: Iterable[str]) -> NDArray[np.int64]:
+        """The index of each of `texts`."""
+        known = self._indexes
         return np.array([known.setdefault(text, len(known)) for text in texts], dtype=np.int64)
 
     @property
     def texts(self) -> list[str]:
         """All of them."""
-        return list(self._places)
+        return list(self._indexes)
 
 
 def as_json(value: Any) -> bytes:

@@ -10,7 +10,7 @@ from probe.common.progress import ProgressCallback
 from probe.compare.evidence import Options, headline, marked_items, result_of
 from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.manual_pairs import ManualPair
-from probe.graph.overflow_levels import Overflow, overflows
+from probe.graph.overflow_levels import OverflowLevels, overflows
 from probe.graph.page.columns import Columns
 from probe.graph.rules.protocol import Status
 from probe.graph.status import STATUSES
@@ -51,7 +51,7 @@ class ProbeGraph:
         """Judge two dumps as ``compare`` does."""
         return diff_of(target, golden, options, before, pairs=pairs, release=release, watch=watch)
 
-    def overflows(self, diff: GraphDiff) -> tuple[Overflow, Overflow | None]:
+    def overflows(self, diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
         """What overflows in both; an infinity that was meant does not."""
         return overflows(diff)
 

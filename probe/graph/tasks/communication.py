@@ -1,4 +1,4 @@
-"""Which calls of the ranks on a page exchange data."""
+"""The calls of the ranks on a page that exchange data."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from probe.common.collectives.collectives import is_communication
 from probe.common.dump.layout import folder_of
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
+from probe.graph.output.shown import ShownComparison
 from probe.graph.page.columns import Columns
 from probe.graph.tasks.task import GraphTask, Task
-from probe.graph.writers.shown import ShownComparison
 
 if TYPE_CHECKING:
     from probe.shards.partners import Partners
 
 
-class Communication:
+class CommunicationPartners:
     """The partners of the communication calls of each step of which several ranks are on the page.
 
     They are looked for when the first comparison of a step that communicates is there: other processes go on with the
@@ -31,7 +31,7 @@ class Communication:
         """The dumps of each step, by its folder."""
         for task in tasks:
             if isinstance(task, GraphTask):
-                self._paths.setdefault(_step(task), {})[task.place.target] = None
+                self._paths.setdefault(_step(task), {})[task.location.target] = None
         self._partners: dict[str, Partners] = {}
 
     def added(self, shown: ShownComparison, task: Task) -> ShownComparison:
@@ -58,15 +58,15 @@ class Communication:
 
 def add_partners(found: Partners, rank: int, columns: Columns) -> None:
     """Say of the rows of a rank which calls of other ranks belong to them, and which calls lack one."""
-    for row, place in enumerate(columns.name.tolist()):
-        of_call = found.of_calls.get((rank, columns.texts[place])) if place >= 0 else None
+    for row, index in enumerate(columns.name.tolist()):
+        of_call = found.of_calls.get((rank, columns.texts[index])) if index >= 0 else None
         if of_call:
             columns.details.partners[row] = [(each.rank, each.name, each.text) for each in of_call]
     columns.notes += found.unpaired_of([rank])
 
 
 def _step(task: Task) -> str:
-    return os.path.dirname(os.path.abspath(folder_of(task.place.target)))
+    return os.path.dirname(os.path.abspath(folder_of(task.location.target)))
 
 
 def _dumps(paths: Iterable[str]) -> dict[int, Dump]:

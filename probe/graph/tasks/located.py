@@ -1,4 +1,4 @@
-"""Which dumps are shown beside each other, and which have nothing beside them."""
+"""The dumps that are shown beside each other, and which have nothing beside them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from probe.common.dump.reading.runs import DumpLocation, FoundDumps, dumps_in, f
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the dumps of one comparison are; each is a file or the folder of a process."""
+class GraphLocation:
+    """The location of the dumps of one comparison; each is a file or the folder of a process."""
 
     target: str
     golden: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
@@ -25,17 +25,17 @@ class Place:
     run: str = ""
     """The path of the run where there are several."""
     step: str = ""
-    """What tells it from the other pairs of both runs, as ``compare`` names it."""
+    """The mark that tells it from the other pairs of both runs, as ``compare`` names it."""
     label: str = ""
     """``rank0`` or ``proc123``, as ``compare`` names it."""
     name: str = ""
     """What tells it from others of its run, step and rank: ``proc123``; the golden run's rank where the target has one
     process; ``graph`` and ``pynative`` of MindSpore."""
     run_name: str = ""
-    """What the page calls the run, which no other one is called."""
+    """The name on the page of the run, which no other one is called."""
 
-    def absolute(self) -> Place:
-        """The same place for a process that runs in another folder."""
+    def absolute(self) -> GraphLocation:
+        """The same location for a process that runs in another folder."""
         golden = None if self.golden is None else os.path.abspath(self.golden)
         before = self.before and (os.path.abspath(self.before[0]), os.path.abspath(self.before[1]))
         return replace(self, target=os.path.abspath(self.target), golden=golden, before=before)
@@ -44,7 +44,7 @@ class Place:
         return self.target if self.golden is None else f"{self.target} and {self.golden}"
 
 
-def located(target: str, golden: str | None, run: str = "") -> tuple[list[Place], list[str]]:
+def located(target: str, golden: str | None, run: str = "") -> tuple[list[GraphLocation], list[str]]:
     """The comparisons of two paths, or the dumps of one, and a sentence for each dump that is left alone.
 
     Args:
@@ -55,32 +55,32 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[Place]
         FileCheckException: there is nothing, or nothing that belongs together.
     """
     if golden is None:
-        return _with_names([Place(each.path, run=run) for each in dumps_in(target)]), []
+        return _with_names([GraphLocation(each.path, run=run) for each in dumps_in(target)]), []
     sides = find_dumps(target), find_dumps(golden)
     warn_of_left_out(*sides)
     with log.collected() as lines:
         pairs = pairs_of(*sides)
     # What it warns of is said below, of every dump.
     log.show(line for line in lines if line.level < log.WARNING)
-    places = [Place(pair.target, pair.golden, pair.before, run, pair.step, pair.label) for pair in pairs]
+    locations = [GraphLocation(pair.target, pair.golden, pair.before, run, pair.step, pair.label) for pair in pairs]
     alone = [*_alone(sides[0], (pair.target for pair in pairs), "golden run", golden)]
     alone += _alone(sides[1], (pair.golden for pair in pairs), "target", target)
-    return _with_names(places), alone
+    return _with_names(locations), alone
 
 
-def _with_names(places: Sequence[Place]) -> list[Place]:
+def _with_names(locations: Sequence[GraphLocation]) -> list[GraphLocation]:
     """The comparisons of one run, each with what tells it from others of its step and rank."""
-    known = [DumpLocation.of(place.target) for place in places]
+    known = [DumpLocation.of(graph_location.target) for graph_location in locations]
     count = Counter((each.step, each.rank) for each in known)
     return [
-        replace(place, name=_name(place, each)) if count[each.step, each.rank] > 1 else place
-        for place, each in zip(places, known)
+        replace(graph_location, name=_name(graph_location, each)) if count[each.step, each.rank] > 1 else graph_location
+        for graph_location, each in zip(locations, known)
     ]
 
 
-def _name(place: Place, location: DumpLocation) -> str:
+def _name(graph_location: GraphLocation, location: DumpLocation) -> str:
     """``graph proc123`` of ``run/graph/step0/proc123``."""
-    name = place.label or location.name
+    name = graph_location.label or location.name
     return " ".join(filter(None, (location.mode, name if name != f"rank{location.rank}" else "")))
 
 

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.progress import ProgressCallback
+from probe.graph.output.shown import ShownComparison
 from probe.graph.page.columns import Columns
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
 from probe.graph.tasks.communication import add_partners
-from probe.graph.tasks.task import Task, judged_dumps, rows_of
-from probe.graph.writers.shown import ShownComparison
+from probe.graph.tasks.task import Task, diff_of_dumps, rows_of
 from probe.shards.merge import Merged, merged
 from probe.shards.partners import partners
 from probe.shards.runs import dumps_of, rank_folders
@@ -22,32 +22,32 @@ from probe.shards.split import Split
 
 
 @dataclass(frozen=True)
-class MergedTask(Task):
-    """All ranks of one step of one run, or of two, whose folders are its place."""
+class MergedGraphTask(Task):
+    """All ranks of one step of one run, or of two, whose folders are its location."""
 
     splits: tuple[Split, ...] = ()
-    """How the target is split, and the golden run."""
+    """The way in which the target is split, and the golden run."""
 
     @property
     def paths(self) -> list[str]:
-        steps = [path for path in (self.place.target, self.place.golden) if path is not None]
+        steps = [path for path in (self.location.target, self.location.golden) if path is not None]
         return [path for step in steps for path in rank_folders(step).values()]
 
     def compare(self, watch: ProgressCallback | None = None) -> list[ShownComparison]:
         """Every copy of the model, and behind them the ranks of the target that it was made of, each alone."""
         if watch is not None:
             watch("merging", 0, None)
-        dumps = dumps_of(self.place.target)
-        copies = merged(dumps, self.splits[0], self.place.target)
+        dumps = dumps_of(self.location.target)
+        copies = merged(dumps, self.splits[0], self.location.target)
         others: list[Merged | None] = [None] * len(copies)
-        if self.place.golden is not None:
-            others = [*merged(dumps_of(self.place.golden), self.splits[1], self.place.golden)]
+        if self.location.golden is not None:
+            others = [*merged(dumps_of(self.location.golden), self.splits[1], self.location.golden)]
         found = [self._copy(copy, other) for copy, other in zip(copies, others)]
-        ranks = {rank: len(found) + place for place, rank in enumerate(sorted(dumps))}
+        ranks = {rank: len(found) + index for index, rank in enumerate(sorted(dumps))}
         rows: dict[int, dict[str, int]] = {}
         exchanged = partners(dumps)
         for rank in sorted(dumps):
-            of_rank = without_paths(judged_dumps(dumps[rank], None, self.options), Prefixes(self.options.strip_paths))
+            of_rank = without_paths(diff_of_dumps(dumps[rank], None, self.options), Prefixes(self.options.strip_paths))
             columns = rows_of(of_rank, self.options, f"rank {rank}")
             rows[rank] = _rows(columns, columns.name)
             columns.details.is_of_part = True
@@ -60,11 +60,11 @@ class MergedTask(Task):
 
     def _copy(self, copy: Merged, other: Merged | None) -> ShownComparison:
         prefixes = Prefixes(self.options.strip_paths)
-        diff = judged_dumps(copy.dump, None if other is None else other.dump, self.options)
+        diff = diff_of_dumps(copy.dump, None if other is None else other.dump, self.options)
         diff.notes += [*copy.notes, *(other.notes if other is not None else ())]
         if diff.summary is not None:
             label = f"copy{copy.dump.rank}" if self.splits[0].dp > 1 else ""
-            diff.summary = replace(diff.summary, step=self.place.step, label=label)
+            diff.summary = replace(diff.summary, step=self.location.step, label=label)
         diff = without_paths(diff, prefixes)
         columns = rows_of(diff, self.options)
         said = columns.details.merged

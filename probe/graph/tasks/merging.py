@@ -10,8 +10,8 @@ from probe.common.errors import MsprobeException
 from probe.graph.options import GraphOptions
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.run import Plan, title
-from probe.graph.tasks.located import Place
-from probe.graph.tasks.merged import MergedTask
+from probe.graph.tasks.located import GraphLocation
+from probe.graph.tasks.merged import MergedGraphTask
 from probe.shards.merge import folder_of, merged, write
 from probe.shards.runs import check_folders, common_steps, dumps_of
 from probe.shards.split import Split
@@ -34,11 +34,11 @@ def planned_merging(
         raise MsprobeException("--rank_size merges the ranks of one run or two; give -tp once, and -gp at most once.")
     check_folders((*targets, *goldens))
     steps, unpaired = common_steps(targets[0], goldens[0] if goldens else None)
-    places = [Place(each.target, each.golden, step=each.name) for each in steps]
+    locations = [GraphLocation(each.target, each.golden, step=each.name) for each in steps]
     cut = Prefixes(options.strip_paths)
     name = title(list(map(cut.path, targets)), list(map(cut.path, goldens)))
     unpaired = [cut.text(sentence, (*targets, *goldens)) for sentence in unpaired]
-    return Plan([MergedTask(place, options, splits=tuple(splits)) for place in places], unpaired, name)
+    return Plan([MergedGraphTask(location, options, splits=tuple(splits)) for location in locations], unpaired, name)
 
 
 def write_merged(targets: Sequence[str], goldens: Sequence[str], splits: Sequence[Split], output: str) -> list[str]:

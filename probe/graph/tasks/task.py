@@ -13,22 +13,22 @@ from probe.compare.evidence import Mode, print_metrics
 from probe.graph.diff import GraphDiff
 from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import GraphOptions
+from probe.graph.output.shown import ShownComparison
 from probe.graph.page.columns import Columns, columns_of
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
-from probe.graph.tasks.located import Place
-from probe.graph.writers.shown import ShownComparison
+from probe.graph.tasks.located import GraphLocation
 
 
 @dataclass(frozen=True)
 class Task(ABC):
     """Some comparisons that are to be made; it can be sent to another process."""
 
-    place: Place
-    """Where the dumps are."""
+    location: GraphLocation
+    """The location of the dumps."""
     options: GraphOptions
     keeps_diff: bool = False
-    """Whether the comparisons themselves are wanted, and not only their rows."""
+    """True if the comparisons themselves are wanted, and not only their rows."""
 
     @property
     @abstractmethod
@@ -42,7 +42,7 @@ class Task(ABC):
     def absolute(self) -> Self:
         """The same task for a process that runs in another folder."""
         options = replace(self.options, compare=self.options.compare.absolute())
-        return replace(self, place=self.place.absolute(), options=options)
+        return replace(self, location=self.location.absolute(), options=options)
 
 
 @dataclass(frozen=True)
@@ -51,34 +51,34 @@ class GraphTask(Task):
 
     @property
     def paths(self) -> list[str]:
-        return [path for path in (self.place.target, self.place.golden) if path is not None]
+        return [path for path in (self.location.target, self.location.golden) if path is not None]
 
     def compare(self, watch: ProgressCallback | None = None) -> list[ShownComparison]:
-        diff = judged(self, watch)
+        diff = diff_of_task(self, watch)
         if self.options.tensor_log and diff.mode == Mode.TENSOR.value:
             print_metrics(row for rows in diff.items.values() for row in rows)
         diff = without_paths(diff, Prefixes(self.options.strip_paths))
-        columns = rows_of(diff, self.options, self.place.run_name, self.place.name)
+        columns = rows_of(diff, self.options, self.location.run_name, self.location.name)
         return [ShownComparison(columns, diff if self.keeps_diff else None)]
 
 
-def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
+def diff_of_task(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
     """Read the dumps of a comparison and judge them."""
-    place = task.place
+    location = task.location
     if watch is not None:
         watch("reading", 0, None)
-    target, golden = read(place.target), None if place.golden is None else read(place.golden)
-    names = (None, place.run, place.run_name)
+    target, golden = read(location.target), None if location.golden is None else read(location.golden)
+    names = (None, location.run, location.run_name)
     options = replace(task.options, pairs=tuple(pair for pair in task.options.pairs if pair.run in names))
-    diff = judged_dumps(target, golden, options, place.before, release=not task.keeps_diff, watch=watch)
+    diff = diff_of_dumps(target, golden, options, location.before, release=not task.keeps_diff, watch=watch)
     if diff.summary is not None:
         # Of several pairs that of the earliest step is told first.
-        label = " ".join(part for part in (place.run, place.label) if part)
-        diff.summary = replace(diff.summary, step=place.step, label=label)
+        label = " ".join(part for part in (location.run, location.label) if part)
+        diff.summary = replace(diff.summary, step=location.step, label=label)
     return diff
 
 
-def judged_dumps(
+def diff_of_dumps(
     target: Dump,
     golden: Dump | None,
     options: GraphOptions,
@@ -88,21 +88,21 @@ def judged_dumps(
     watch: ProgressCallback | None = None,
 ) -> GraphDiff:
     """Judge dumps as the options say; with `release` nobody looks at their records afterwards."""
-    judge = options.rules.diff
-    diff = judge(target, golden, options.compare, before, pairs=options.pairs, release=release, watch=watch)
+    diff_of = options.rules.diff
+    diff = diff_of(target, golden, options.compare, before, pairs=options.pairs, release=release, watch=watch)
     for graph in filter(None, (diff.target, diff.golden)):
         add_micro_steps(graph, options.micro_step)
     return diff
 
 
-def rows_of(diff: GraphDiff, options: GraphOptions, run: str = "", place: str = "") -> Columns:
+def rows_of(diff: GraphDiff, options: GraphOptions, run: str = "", dump_name: str = "") -> Columns:
     """The rows of a comparison, of which paths have been cut where that is wanted.
 
     Args:
         run: what tells it from those of other runs.
-        place: what tells it from those of the same run, step and rank.
+        dump_name: what tells it from those of the same run, step and rank.
     """
     columns = columns_of(diff, options.rules, options.overflow)
     columns.run = run
-    columns.place = place
+    columns.dump_name = dump_name
     return columns

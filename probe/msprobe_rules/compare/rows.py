@@ -60,7 +60,7 @@ class DocumentedRows:
     is_by_record = True
     otherwise: Otherwise | None = None
 
-    def judge(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
+    def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
         """Give the rows of one record their results and messages."""
         if mode is Mode.STATISTICS and _is_unremarkable(rows):
             for row in rows:
@@ -101,7 +101,7 @@ class RowRule:
 
     Args:
         mode: What the dumps are compared by.
-        across_frameworks: Whether they are of two frameworks.
+        across_frameworks: True if they are of two frameworks.
     """
 
     mode: Mode
@@ -152,7 +152,7 @@ class RowRule:
             of_outputs[0].append(warning)
 
     def is_output(self, row: Row) -> bool:
-        """Whether the target's item is an output."""
+        """True if the target's item is an output."""
         assert row.target is not None
         return row.target.state == OUTPUT
 
@@ -167,7 +167,7 @@ class RowRule:
             messages.append(NONFINITE_OTHERWISE)
 
     def are_nonfinite_otherwise(self, target: Item, golden: Item) -> bool:
-        """Whether both sides have values that are not finite, and other ones."""
+        """True if both sides have values that are not finite, and other ones."""
         pairs = (target.max, golden.max), (target.min, golden.min)
         return any(_is_nonfinite(mine) and str(mine) != str(theirs) for mine, theirs in pairs)
 
@@ -191,7 +191,7 @@ class RowRule:
             messages.append(SHAPE)
 
     def records_gradients(self, target: Item, golden: Item) -> bool:
-        """Whether both dumps say something of gradients that can be compared."""
+        """True if both dumps say something of gradients that can be compared."""
         # Of what is no parameter MindSpore says whether it is part of a recorded gradient: integers are, and inputs
         # of a network of which nobody asked for a gradient.
         if self.across_frameworks and target.state != PARAMETERS:
@@ -199,7 +199,7 @@ class RowRule:
         return None not in (target.requires_grad, golden.requires_grad)
 
     def scalars_differ(self, target: Item, golden: Item) -> bool:
-        """Whether two plain values differ."""
+        """True if two plain values differ."""
         if str(target.max) == str(golden.max):
             return False
         if is_device(target.value) and is_device(golden.value):
@@ -208,7 +208,7 @@ class RowRule:
         return not (same_type and plain_name(target.value) == plain_name(golden.value))
 
     def dtypes_differ(self, target: Item, golden: Item) -> bool:
-        """Whether two dtypes of other names are two dtypes."""
+        """True if two dtypes of other names are two dtypes."""
         if is_fused(golden):
             return False
         if not self.across_frameworks or target.dtype is None or golden.dtype is None:
@@ -225,12 +225,12 @@ class RowRule:
 
 
 def is_fused(golden: Item) -> bool:
-    """Whether an item is of a fused projection, whose dtype may be another one than that of its parts."""
+    """True if an item is of a fused projection, whose dtype may be another one than that of its parts."""
     return any(part in golden.name for part in _FUSED)
 
 
 def _is_unremarkable(rows: list[Row]) -> bool:
-    """Whether statistics leave no rule anything to find, which is so for most records and is seen in half the time.
+    """True if statistics leave no rule anything to find, which is so for most records and is seen in half the time.
 
     This asks for more than the rules do; everything else is left to them.
     """

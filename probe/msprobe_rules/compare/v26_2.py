@@ -131,7 +131,7 @@ def _mapping(
     """How names of the target read on the golden side, and the data mapping that a layer mapping became."""
     apis, entries = api_mapping(dumps[0], calls, options, _NO_ENTRY)
     cells = cell_mapping(calls, options)
-    derived = derived_items(dumps, calls, options, by_place=True)
+    derived = derived_items(dumps, calls, options, by_position=True)
     items = item_mapping(calls, options) if options.data_mapping is not None else derived
     return NameMapping(apis, entries, cells, items=items), derived
 
@@ -153,7 +153,7 @@ _CLASSES = ("complex", "float", "bool", "int")
 
 @cache
 def may_match(target: str | None, golden: str | None, across_frameworks: bool) -> bool:
-    """Whether msProbe compares values of these types at all."""
+    """True if msProbe compares values of these types at all."""
     if target == golden:
         return True
     if target is None or golden is None:
@@ -173,7 +173,7 @@ class RowsOf26(DocumentedRows):
 
     otherwise = Matching()
 
-    def judge(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
+    def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
         """Give the rows of one record their results and messages; remarks of measuring are lost (D3a)."""
         for row, messages in zip(rows, RowRuleOf26(mode, across_frameworks).messages(rows)):
             row.result = worst(messages)

@@ -22,8 +22,8 @@ from probe.common.errors import FileCheckException, MsprobeException
 from probe.compare.result import Mode
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
+from probe.graph.output.stamps import in_words
 from probe.graph.overflow_levels import LEVELS, MEDIUM
-from probe.graph.writers.stamps import in_words
 from probe.msprobe_rules.graph.database_items import ItemTexts, json_text
 
 TARGET, GOLDEN = "NPU", "Bench"
@@ -124,7 +124,7 @@ class Section:
     """The overflow level of each node of the target, an index in `LEVELS`; ``None`` if that was not asked for."""
     golden_levels: Optional[Sequence[int]] = None  # noqa: UP045
     merged: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    """How nodes of the target were made of those of several ranks, a sentence each."""
+    """The way in which nodes of the target were made of those of several ranks, a sentence each."""
     partners: Mapping[int, Any] = field(default_factory=dict)
     """What nodes of the target communicate with, as JSON has it."""
 
@@ -185,9 +185,9 @@ def _write(name: str, sections: Sequence[Section], precision: Sequence[float | N
             connection.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
         for section in sections:
             for side in _sides(section, precision):
-                connection.executemany(f"INSERT INTO tb_nodes VALUES ({_places(_NODES)})", side.nodes())
-                connection.executemany(f"INSERT INTO tb_stack VALUES ({_places(_STACKS)})", side.stack_rows())
-        connection.execute(f"INSERT INTO tb_config VALUES ({_places(_CONFIG)})", _config(sections))
+                connection.executemany(f"INSERT INTO tb_nodes VALUES ({_placeholders(_NODES)})", side.nodes())
+                connection.executemany(f"INSERT INTO tb_stack VALUES ({_placeholders(_STACKS)})", side.stack_rows())
+        connection.execute(f"INSERT INTO tb_config VALUES ({_placeholders(_CONFIG)})", _config(sections))
         for number, columns_of_index in enumerate(_INDEXES, 1):
             connection.execute(f"CREATE INDEX index{number} ON tb_nodes ({columns_of_index})")
         connection.execute("COMMIT")
@@ -195,7 +195,7 @@ def _write(name: str, sections: Sequence[Section], precision: Sequence[float | N
         connection.close()
 
 
-def _places(columns: Sequence[str]) -> str:
+def _placeholders(columns: Sequence[str]) -> str:
     return ", ".join("?" * len(columns))
 
 
@@ -227,13 +227,13 @@ def _colours() -> dict[str, Any]:
     return found
 
 
-def _sides(section: Section, precision: Sequence[float | None]) -> Iterator[_Side]:
+def _sides(section: Section, precision: Sequence[float | None]) -> Iterator[_SectionSide]:
     yield _Target(section, precision)
     if section.diff.golden is not None:
         yield _Golden(section, section.diff.golden)
 
 
-class _Side:
+class _SectionSide:
     """The rows of one side of a section."""
 
     def __init__(
@@ -313,7 +313,7 @@ class _Side:
             yield number, json_text(stack)
 
 
-class _Target(_Side):
+class _Target(_SectionSide):
     def __init__(self, section: Section, precision: Sequence[float | None]) -> None:
         diff = section.diff
         super().__init__(section, TARGET, diff.target, diff.stacks, section.levels)
@@ -333,7 +333,7 @@ class _Target(_Side):
         return None if self._diff.golden is None else self._precision[self._diff.statuses[node]]
 
 
-class _Golden(_Side):
+class _Golden(_SectionSide):
     def __init__(self, section: Section, graph: Graph) -> None:
         diff = section.diff
         super().__init__(section, GOLDEN, graph, diff.golden_stacks, section.golden_levels)

@@ -10,8 +10,8 @@ import numpy as np
 
 from probe.graph.diff import GraphDiff
 from probe.graph.options import GraphOptions
+from probe.graph.output.shown import ShownComparison
 from probe.graph.page.columns import Columns
-from probe.graph.writers.shown import ShownComparison
 from probe.msprobe_rules.graph.database import Section, database_name, write_database
 
 
@@ -29,7 +29,7 @@ class DatabaseWriter:
         assert diff is not None
         step, rank = diff.target.step or 0, diff.target.rank
         # Two dumps of one rank, as MindSpore has them, are in two files.
-        sections = self._sections.setdefault((shown.columns.run, "" if rank is None else shown.columns.place), [])
+        sections = self._sections.setdefault((shown.columns.run, "" if rank is None else shown.columns.dump_name), [])
         levels, golden_levels = _levels(shown.columns, diff, self._options.overflow)
         if rank is None:
             # Processes without a rank get the numbers behind those of the ranks.

@@ -21,7 +21,7 @@ from probe.compare.rows.measuring import measure
 from probe.compare.two_dumps import Comparison
 from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.graph import GROUP, graph_of
-from probe.graph.overflow_levels import NONE, Overflow
+from probe.graph.overflow_levels import NONE, OverflowLevels
 from probe.graph.status import ALONE, EXACT, FUZZY, STRUCTURE_MODE
 from probe.msprobe_rules.compare.v26_2 import V26_2_ROWS
 from probe.msprobe_rules.graph.judged_rows import NORM, as_judged
@@ -55,7 +55,7 @@ def msprobe_diff(target: Dump, golden: Dump | None = None, fuzzy: bool = False) 
     return _ByMsprobe(target, golden, fuzzy).diff()
 
 
-def msprobe_overflows(diff: GraphDiff) -> tuple[Overflow, Overflow | None]:
+def msprobe_overflows(diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
     """msProbe's levels of the target and of the golden run; ``None`` where there is no golden run."""
     levels = bytearray(len(diff.target))
     golden = None if diff.golden is None else bytearray(len(diff.golden))
@@ -75,8 +75,8 @@ def _golden_level(name: str, rows: Iterable[Row]) -> int:
     return msprobe_level(name, (row.golden for row in rows if row.golden is not None))
 
 
-def _with_first(levels: bytearray) -> Overflow:
-    return Overflow(levels, next((node for node, level in enumerate(levels) if level != NONE), -1))
+def _with_first(levels: bytearray) -> OverflowLevels:
+    return OverflowLevels(levels, next((node for node, level in enumerate(levels) if level != NONE), -1))
 
 
 class _ByMsprobe:
@@ -156,7 +156,7 @@ class _ByMsprobe:
                 continue
             judged, twins = as_judged(of_node, self._mode)
             if twins:
-                V26_2_ROWS.judge(twins, self._mode, self._comparison.across_frameworks)
+                V26_2_ROWS.classify_rows(twins, self._mode, self._comparison.across_frameworks)
             for row, twin in zip(judged, twins):
                 row.result, row.messages = twin.result, twin.messages
             # By their checksums, msProbe shows what it leaves out of these calls as an error.

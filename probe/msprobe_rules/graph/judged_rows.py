@@ -37,7 +37,7 @@ def as_judged(rows: Sequence[Row], mode: Mode) -> tuple[list[Row], list[Row]]:
 
 
 def _is_judged(row: Row, is_collective: bool) -> bool:
-    """Whether both sides have a value there, or the golden run has nothing at all, or the target what is not finite."""
+    """True if both sides have a value there, or the golden run has nothing at all, or the target what is not finite."""
     if row.target is None or row.target.dtype is None or (is_collective and row.target.state != OUTPUT):
         return False
     return not _is_null(row.golden) or row.target.has_nan or row.target.has_inf

@@ -43,10 +43,10 @@ def msprobe_level(node: str, items: Iterable[Item]) -> int:
 
 
 def _is_looked_at(item: Item, start: int) -> bool:
-    """Whether nothing but lists is around a value, which the places in its name tell."""
+    """True if nothing but lists is around a value, which the places in its name tell."""
     name = item.name
-    _, _, place = name[start:].partition(f".{item.state}.")
-    first, _, inside = place.partition(".")
+    _, _, path = name[start:].partition(f".{item.state}.")
+    first, _, inside = path.partition(".")
     if inside and not inside.replace(".", "").isdecimal():
         return False
     # The keyword arguments themselves are a dictionary.

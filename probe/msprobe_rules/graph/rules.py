@@ -15,7 +15,7 @@ from probe.common.progress import ProgressCallback
 from probe.compare.options import Options
 from probe.graph.diff import GraphDiff
 from probe.graph.manual_pairs import ManualPair
-from probe.graph.overflow_levels import Overflow
+from probe.graph.overflow_levels import OverflowLevels
 from probe.graph.page.columns import Columns, name_of
 from probe.graph.rules.protocol import Status
 from probe.msprobe_rules.graph.diff import msprobe_diff, msprobe_overflows
@@ -64,7 +64,7 @@ class MsprobeGraph:
         """Judge two dumps; neither the step before nor pairs made by hand count."""
         return msprobe_diff(target, golden, options.fuzzy)
 
-    def overflows(self, diff: GraphDiff) -> tuple[Overflow, Overflow | None]:
+    def overflows(self, diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
         """The levels of msProbe."""
         return msprobe_overflows(diff)
 
@@ -76,12 +76,12 @@ class MsprobeGraph:
         """The first error and the first warning, or the one that there is: no divergence is named."""
         if columns.golden is None:
             return columns.first, columns.suspects
-        places = (np.flatnonzero(columns.status == status) for status in (ERROR, WARNING))
-        found = [int(place[0]) for place in places if len(place)]
+        rows = (np.flatnonzero(columns.status == status) for status in (ERROR, WARNING))
+        found = [int(of_status[0]) for of_status in rows if len(of_status)]
         return (found[0], found[1:]) if found else (-1, [])
 
     def verdict(self, columns: Columns) -> list[str]:
-        """How many nodes have which status."""
+        """The number of nodes with each status."""
         counts = np.bincount(columns.status, minlength=len(_SHOWN)).tolist()
         numbers = ", ".join(f"{counts[status]} {_SHOWN[status].name}" for status in (ERROR, WARNING, PASS, UNMATCHED))
         found = [f"by the rules of msProbe: {numbers}"]

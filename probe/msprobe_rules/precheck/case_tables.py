@@ -9,12 +9,12 @@ from typing import Any
 from probe.common import files
 from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import BACKWARD, FORWARD
+from probe.msprobe_rules.output.comparisons import write
+from probe.msprobe_rules.output.details import ERROR, SKIP, DetailsRow, case_and_direction, read_details
+from probe.msprobe_rules.output.form import Form, table_paths
+from probe.msprobe_rules.output.layout import LAYOUTS
+from probe.msprobe_rules.output.results import ResultRow
 from probe.msprobe_rules.precheck.methods import Method
-from probe.msprobe_rules.tables.comparisons import write
-from probe.msprobe_rules.tables.details import ERROR, SKIP, DetailsRow, case_and_direction, read_details
-from probe.msprobe_rules.tables.form import Form, table_paths
-from probe.msprobe_rules.tables.layout import LAYOUTS
-from probe.msprobe_rules.tables.results import ResultRow
 from probe.precheck.result import CaseResult
 from probe.precheck.rules import AgainstDevice, WrittenTables
 

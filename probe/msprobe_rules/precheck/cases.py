@@ -12,10 +12,10 @@ from probe.calls.judged_results import JudgedResult
 from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import BACKWARD
 from probe.common.dump.reading.items import OUTPUT
+from probe.msprobe_rules.output.details import SKIP, DetailsRow
 from probe.msprobe_rules.precheck.case_tables import DropInTables
 from probe.msprobe_rules.precheck.methods import Method
 from probe.msprobe_rules.precheck.outputs import Tensor
-from probe.msprobe_rules.tables.details import SKIP, DetailsRow
 from probe.precheck.evaluated import Evaluated
 
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.numerics.formats import rounding_format
+from probe.msprobe_rules.output.layout import Number
 from probe.msprobe_rules.precheck.constants import PRECISIONS, Constants
-from probe.msprobe_rules.tables.layout import Number
 
 Array = NDArray[Any]
 Metrics = dict[str, Number]
@@ -89,7 +89,7 @@ class Block:
 
     @cached_property
     def is_normal(self) -> bool:
-        """Whether all of it is."""
+        """True if all of it is."""
         assert self._constants is not None
         return self.is_finite and bool(self.magnitude.min() > self._constants.small)
 
@@ -301,7 +301,7 @@ class Binary:
     """`binary_error_rate`: the share of elements that are not equal.
 
     Args:
-        equal_nan: Whether NaN on both sides is equal.
+        equal_nan: True if NaN on both sides is equal.
     """
 
     def __init__(self, equal_nan: bool = False) -> None:
@@ -350,7 +350,7 @@ def measure(
 
 
 def is_zero(largest: float) -> bool:
-    """Whether a tensor with that largest magnitude counts as zero in the cosine."""
+    """True if a tensor with that largest magnitude counts as zero in the cosine."""
     return largest <= _ZERO
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True)
-class Precision:
+class FormatConstants:
     """The format of a floating dtype.
 
     Attributes:
@@ -27,12 +27,12 @@ class Precision:
         return 2.0**-self.mantissa
 
 
-PRECISIONS: Mapping[str, Precision] = MappingProxyType(
+PRECISIONS: Mapping[str, FormatConstants] = MappingProxyType(
     {
-        "float64": Precision(52, -1022, "float64"),
-        "float32": Precision(23, -126, "float64"),
-        "float16": Precision(10, -14, "float32"),
-        "bfloat16": Precision(7, -126, "float32"),
+        "float64": FormatConstants(52, -1022, "float64"),
+        "float32": FormatConstants(23, -126, "float64"),
+        "float16": FormatConstants(10, -14, "float32"),
+        "bfloat16": FormatConstants(7, -126, "float32"),
     }
 )
 

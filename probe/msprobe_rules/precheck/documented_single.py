@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.msprobe_rules.output.details import ERROR, PASS, SKIP, WARNING, DetailsRow
 from probe.msprobe_rules.precheck.api_classes import ABSOLUTE_THRESHOLD, BENCHMARK, BINARY, DUAL_1000, ULP, api_class
 from probe.msprobe_rules.precheck.class_metrics import (
     AbsoluteThreshold,
@@ -36,7 +37,6 @@ from probe.msprobe_rules.precheck.class_metrics import (
 )
 from probe.msprobe_rules.precheck.constants import DOCUMENTED, PRECISIONS
 from probe.msprobe_rules.precheck.outputs import Output, Tensor, is_sequence, plain_row
-from probe.msprobe_rules.tables.details import ERROR, PASS, SKIP, WARNING, DetailsRow
 
 Array = NDArray[Any]
 
@@ -50,7 +50,7 @@ _SIGMAS = 5
 """How far the shares of zeros of two dropouts may be apart, in standard deviations of their difference."""
 
 
-def judge_output(base: str, result: Output, reference: Output, prefix: str) -> Iterator[DetailsRow]:
+def classify_output(base: str, result: Output, reference: Output, prefix: str) -> Iterator[DetailsRow]:
     """The rows of everything that an API returned.
 
     Args:
@@ -61,25 +61,25 @@ def judge_output(base: str, result: Output, reference: Output, prefix: str) -> I
     """
     if not is_sequence(result) or not is_sequence(reference):
         prefix = f"{prefix}.0"
-    return _judge_item(base, result, reference, prefix)
+    return _classify_item(base, result, reference, prefix)
 
 
-def _judge_item(base: str, result: Output, reference: Output, name: str) -> Iterator[DetailsRow]:
+def _classify_item(base: str, result: Output, reference: Output, name: str) -> Iterator[DetailsRow]:
     if result is None and reference is None:
         yield DetailsRow(name, SKIP, "there is no output.")
     elif isinstance(result, Tensor) and isinstance(reference, Tensor):
-        yield judge(base, result.values, reference.values, result.dtype, name)
+        yield classify_tensor(base, result.values, reference.values, result.dtype, name)
     elif isinstance(result, Mapping) and isinstance(reference, Mapping):
         if set(result) != set(reference):
             yield DetailsRow(name, ERROR, f"the device's keys are {list(result)}, the reference's {list(reference)}.")
         for key in reference:
             if key in result:
-                yield from _judge_item(base, result[key], reference[key], f"{name}.{key}")
+                yield from _classify_item(base, result[key], reference[key], f"{name}.{key}")
     elif is_sequence(result) and is_sequence(reference):
         if len(result) != len(reference):
             yield DetailsRow(name, ERROR, f"the device gave {len(result)} items, the reference {len(reference)}.")
-        for place, (one, other) in enumerate(zip(result, reference)):
-            yield from _judge_item(base, one, other, f"{name}.{place}")
+        for index, (one, other) in enumerate(zip(result, reference)):
+            yield from _classify_item(base, one, other, f"{name}.{index}")
     elif _kind_of(result) != _kind_of(reference):
         yield DetailsRow(name, ERROR, f"the device gave {_kind_of(result)}, the reference {_kind_of(reference)}.")
     else:
@@ -92,7 +92,7 @@ def _kind_of(value: Output) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"
 
 
-def judge(base: str, result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
+def classify_tensor(base: str, result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
     """The row of one tensor.
 
     Args:
@@ -112,7 +112,7 @@ def worst_of(statuses: list[str]) -> str:
 
 
 def ulp_holds(dtype: str, metrics: Metrics) -> bool:
-    """Whether the ULP metrics of a dtype that has limits keep them."""
+    """True if the ULP metrics of a dtype that has limits keep them."""
     if dtype == "float32" and metrics["mean_ulp"] < ULP_MEAN:
         return True
     return metrics["ulp_share"] < ULP_SHARE[dtype]

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from probe.common.report.csv_lines import Cell
+from probe.msprobe_rules.output.comparisons import RATIOS, ComparisonRow
+from probe.msprobe_rules.output.details import ERROR, PASS, SKIP, DetailsRow, by_name, case_and_direction, is_exact
+from probe.msprobe_rules.output.results import ResultRow
 from probe.msprobe_rules.precheck.api_classes import (
     ABSOLUTE_THRESHOLD,
     BENCHMARK,
@@ -17,9 +20,6 @@ from probe.msprobe_rules.precheck.api_classes import (
 )
 from probe.msprobe_rules.precheck.constants import DOCUMENTED
 from probe.msprobe_rules.precheck.documented_single import DUAL_1000_SHARE, ulp_holds, worst_of
-from probe.msprobe_rules.tables.comparisons import RATIOS, ComparisonRow
-from probe.msprobe_rules.tables.details import ERROR, PASS, SKIP, DetailsRow, by_name, case_and_direction, is_exact
-from probe.msprobe_rules.tables.results import ResultRow
 
 _RATES = {"inf_nan_rate": "inf_nan_verdict", "rel_rate": "rel_verdict", "abs_rate": "abs_verdict"}
 _NEEDED: Mapping[str, tuple[str, ...]] = {

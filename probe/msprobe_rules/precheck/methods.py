@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from probe.msprobe_rules.output.comparisons import ComparisonRow
+from probe.msprobe_rules.output.details import ERROR, SKIP, DetailsRow
+from probe.msprobe_rules.output.results import ResultRow
 from probe.msprobe_rules.precheck import (
     documented_single,
     documented_two_device,
     v26_2_single,
     v26_2_two_device,
 )
-from probe.msprobe_rules.tables.comparisons import ComparisonRow
-from probe.msprobe_rules.tables.details import ERROR, SKIP, DetailsRow
-from probe.msprobe_rules.tables.results import ResultRow
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Method:
 
 
 def _documented(base: str, result: Any, reference: Any, prefix: str, _: bool) -> Iterable[DetailsRow]:
-    return documented_single.judge_output(base, result, reference, prefix)
+    return documented_single.classify_output(base, result, reference, prefix)
 
 
 DOCUMENTED = Method(ERROR, _documented, documented_single.worst_of, documented_two_device.compare)
 """As msProbe's documentation says."""
-V26_2 = Method(SKIP, v26_2_single.judge_output, v26_2_single.worst_of, v26_2_two_device.compare)
+V26_2 = Method(SKIP, v26_2_single.classify_output, v26_2_single.worst_of, v26_2_two_device.compare)
 """As msProbe 26.2 does, which does not judge what it cannot run."""

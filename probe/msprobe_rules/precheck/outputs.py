@@ -9,7 +9,7 @@ from typing import Any, Union
 from numpy.typing import NDArray
 from typing_extensions import TypeGuard
 
-from probe.msprobe_rules.tables.details import ERROR, PASS, DetailsRow
+from probe.msprobe_rules.output.details import ERROR, PASS, DetailsRow
 
 
 @dataclass(frozen=True)
@@ -32,5 +32,5 @@ def plain_row(result: Any, reference: Any, name: str) -> DetailsRow:
 
 
 def is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
-    """Whether a value is a list or a tuple."""
+    """True if a value is a list or a tuple."""
     return isinstance(value, (list, tuple))

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from probe.msprobe_rules.output.comparisons import write
+from probe.msprobe_rules.output.details import SKIP, read_details
+from probe.msprobe_rules.output.layout import LAYOUTS
 from probe.msprobe_rules.precheck.documented_single import worst_of
 from probe.msprobe_rules.precheck.methods import Method
-from probe.msprobe_rules.tables.comparisons import write
-from probe.msprobe_rules.tables.details import SKIP, read_details
-from probe.msprobe_rules.tables.layout import LAYOUTS
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TwoDevices:
 
     @property
     def is_any_judged(self) -> bool:
-        """Whether a row has another status than that it was left out."""
+        """True if a row has another status than that it was left out."""
         return any(status != SKIP for status in self.statuses)
 
 

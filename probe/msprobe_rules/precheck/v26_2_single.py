@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.msprobe_rules.output.details import ERROR, PASS, SKIP, WARNING, DetailsRow
 from probe.msprobe_rules.precheck.class_metrics import (
     Benchmark,
     Binary,
@@ -23,7 +24,6 @@ from probe.msprobe_rules.precheck.class_metrics import (
 )
 from probe.msprobe_rules.precheck.constants import PRECISIONS, V26_2
 from probe.msprobe_rules.precheck.outputs import Output, Tensor, is_sequence, plain_row
-from probe.msprobe_rules.tables.details import ERROR, PASS, SKIP, WARNING, DetailsRow
 
 Array = NDArray[Any]
 
@@ -37,25 +37,25 @@ _DROPOUT_SHARE, _DROPOUT_ELEMENTS = 0.1, 100
 _GO_ON = ", skip other check and set to SPACE."
 
 
-def judge_output(
+def classify_output(
     base: str, result: Output, reference: Output, prefix: str, mindspore: bool = False
 ) -> Iterator[DetailsRow]:
     """The rows of everything that an API returned; the arguments are those of `documented_single.judge_output`.
 
     Args:
-        mindspore: Whether to judge as the release does for MindSpore.
+        mindspore: True to judge as the release does for MindSpore.
 
     Raises:
         IndexError: 26.2.0 ends so where the device returned fewer items than the reference.
     """
     if is_sequence(reference) and is_sequence(result):
-        for place, item in enumerate(reference):
-            yield _judge_item(base, result[place], item, f"{prefix}.{place}", mindspore)
+        for index, item in enumerate(reference):
+            yield _classify_item(base, result[index], item, f"{prefix}.{index}", mindspore)
     else:
-        yield _judge_item(base, result, reference, f"{prefix}.0", mindspore)
+        yield _classify_item(base, result, reference, f"{prefix}.0", mindspore)
 
 
-def _judge_item(base: str, result: Output, reference: Output, name: str, mindspore: bool) -> DetailsRow:
+def _classify_item(base: str, result: Output, reference: Output, name: str, mindspore: bool) -> DetailsRow:
     if result is None and reference is None:
         return DetailsRow(name, SKIP, NO_REFERENCE)
     if type(result) is not type(reference):
@@ -72,11 +72,11 @@ def _judge_item(base: str, result: Output, reference: Output, name: str, mindspo
 
 def _judge_tensor(base: str, result: Tensor, reference: Tensor, name: str, mindspore: bool) -> DetailsRow:
     if mindspore:
-        return judge_mindspore(result.values, reference.values, result.dtype, name)
-    return judge(base, result.values, reference.values, result.dtype, name)
+        return classify_mindspore_tensor(result.values, reference.values, result.dtype, name)
+    return classify_tensor(base, result.values, reference.values, result.dtype, name)
 
 
-def judge(base: str, result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
+def classify_tensor(base: str, result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
     """The row of one tensor; the arguments are those of `documented_single.judge`.
 
     The reference is rounded to the precision in which the release computes it.
@@ -86,7 +86,7 @@ def judge(base: str, result: Array, reference: Array, dtype: str, name: str) -> 
     return DetailsRow(name, status, message, reference.dtype.name, dtype, result.shape, metrics)
 
 
-def judge_mindspore(result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
+def classify_mindspore_tensor(result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
     """The row of one tensor of MindSpore: the release asks two questions, with a reference of no more precision."""
     bench = reference.astype(result.dtype, copy=False)
     metrics: Metrics = {}
@@ -170,7 +170,7 @@ def _of_floats(result: Array, reference: Array, dtype: str) -> tuple[str, str, M
 
 
 def _cosine(cosine: float | None, largest: tuple[float, float], size: int) -> tuple[bool, str]:
-    """Whether the cosine lets the comparison go on, and what is said of it."""
+    """True if the cosine lets the comparison go on, and the message on it."""
     result_is_zero, reference_is_zero = map(is_zero, largest)
     if result_is_zero and reference_is_zero:
         return True, "All the data in device and bench outputs are zero."

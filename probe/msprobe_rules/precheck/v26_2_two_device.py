@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 
 from probe.common.report.csv_lines import Cell
-from probe.msprobe_rules.precheck.api_classes import ABSOLUTE_THRESHOLD, BENCHMARK, BINARY, ULP, ratio_limits
-from probe.msprobe_rules.precheck.constants import V26_2
-from probe.msprobe_rules.tables.comparisons import COLUMNS, RATIOS, ComparisonRow
-from probe.msprobe_rules.tables.details import (
+from probe.msprobe_rules.output.comparisons import COLUMNS, RATIOS, ComparisonRow
+from probe.msprobe_rules.output.details import (
     ERROR,
     METRICS,
     PASS,
@@ -19,7 +17,9 @@ from probe.msprobe_rules.tables.details import (
     case_and_direction,
     is_exact,
 )
-from probe.msprobe_rules.tables.results import ResultRow
+from probe.msprobe_rules.output.results import ResultRow
+from probe.msprobe_rules.precheck.api_classes import ABSOLUTE_THRESHOLD, BENCHMARK, BINARY, ULP, ratio_limits
+from probe.msprobe_rules.precheck.constants import V26_2
 
 _UNSUPPORTED = "This data type does not support benchmark compare."
 _BLANK = "ERROR: Input data is an empty string"

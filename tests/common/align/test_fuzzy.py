@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.fuzzy import by_kind
 from probe.common.dump.reading.records import Item, Record
 
 LINEAR = "Functional.linear.{}.forward"
 
 
-def side(paths: list[str]) -> tuple[list[Call], dict[str, str | None]]:
+def side(paths: list[str]) -> tuple[list[KeyedCall], dict[str, str | None]]:
     """A linear layer in each module of these paths."""
     calls, tree = [], {}
     for number, path in enumerate(paths):
         name = LINEAR.format(number)
-        calls.append(Call(Record(name, {}, "dump.json"), name, [Item(f"{name}.input.0", "input")]))
+        calls.append(KeyedCall(Record(name, {}, "dump.json"), name, [Item(f"{name}.input.0", "input")]))
         tree[name] = f"Module.{path}.Linear.forward.0" if path else None
     return calls, tree
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from probe.common.config.selection import Selection, wanted_by_risk
+from probe.common.config.selection import RecordFilter, wanted_by_risk
 from probe.common.dump.naming import parse
 
 ALL: frozenset[str] = frozenset()
@@ -19,7 +19,7 @@ PROGRAM += [("-", OUTER), ("+", D), ("-", D)]
 LETTER = {A: "a", B: "b", C: "c", D: "d", OUTER: "o", INNER: "i"}
 
 
-def kept(selection: Selection) -> tuple[str, str]:
+def kept(selection: RecordFilter) -> tuple[str, str]:
     """The letters of the calls that are wanted at their beginning, and at their end, in the program's order."""
     begun, ended = [], []
     for what, name in PROGRAM:
@@ -71,7 +71,7 @@ TABLE = [
 def test_calls_that_a_filter_leaves(
     names: tuple[str, ...], scope: tuple[str, ...], inside: bool, begun: str, ended: str
 ) -> None:
-    selection = Selection(names, scope, ALL, inside)
+    selection = RecordFilter(names, scope, ALL, inside)
     for step in range(2):
         assert kept(selection) == (begun, ended), f"step {step}"
         selection.reset()
@@ -79,7 +79,7 @@ def test_calls_that_a_filter_leaves(
 
 
 def test_a_step_begins_closed_again() -> None:
-    selection = Selection((), (B, "Torch.never.0.forward"), ALL, False)
+    selection = RecordFilter((), (B, "Torch.never.0.forward"), ALL, False)
     assert not selection.now(A)
     kept(selection)
     assert selection.now(A), "the range was never closed"
@@ -89,10 +89,10 @@ def test_a_step_begins_closed_again() -> None:
 
 def test_records_without_duration_belong_to_an_open_range_and_the_list() -> None:
     grad = "Module.o.O.parameters_grad.0"
-    assert Selection((), (), ALL, False).now(grad)
-    assert Selection(("O.param",), (), ALL, False).now(grad)
-    assert not Selection(("Torch",), (), ALL, False).now(grad)
-    selection = Selection(("Module",), (OUTER, OUTER), ALL, False)
+    assert RecordFilter((), (), ALL, False).now(grad)
+    assert RecordFilter(("O.param",), (), ALL, False).now(grad)
+    assert not RecordFilter(("Torch",), (), ALL, False).now(grad)
+    selection = RecordFilter(("Module",), (OUTER, OUTER), ALL, False)
     seen = [selection.now(grad)]
     selection.begin(OUTER, True)
     seen.append(selection.now(grad))
@@ -102,11 +102,11 @@ def test_records_without_duration_belong_to_an_open_range_and_the_list() -> None
 
 def test_what_cannot_be_wanted_is_known_before() -> None:
     name = "Torch.a.0.backward"
-    assert Selection((), (A, B), ALL, False).possible(name)
-    assert Selection(("Torch.a",), (), ALL, False).possible(name)
-    assert not Selection(("Torch.b",), (), ALL, False).possible(name)
-    assert not Selection(("forward",), (), ALL, False).possible(name)
-    assert Selection(("Torch.b",), (), ALL, True).possible(name), "it could run inside a module that is named"
+    assert RecordFilter((), (A, B), ALL, False).possible(name)
+    assert RecordFilter(("Torch.a",), (), ALL, False).possible(name)
+    assert not RecordFilter(("Torch.b",), (), ALL, False).possible(name)
+    assert not RecordFilter(("forward",), (), ALL, False).possible(name)
+    assert RecordFilter(("Torch.b",), (), ALL, True).possible(name), "it could run inside a module that is named"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_cannot_be_wanted_is_known_before() -> None:
     ids=lambda words: "-".join(sorted(words)) or "none",
 )
 def test_data_mode_names_directions_and_halves(words: set[str]) -> None:
-    selection = Selection((), (), frozenset(words), False)
+    selection = RecordFilter((), (), frozenset(words), False)
     # A kind of word that is not given at all does not restrict.
     directions = words & {"forward", "backward"} or {"forward", "backward"}
     halves = words & {"input", "output"} or {"input", "output"}

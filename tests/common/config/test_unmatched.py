@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from probe.common.config.config import Config
-from probe.common.config.selection import Selection
+from probe.common.config.selection import RecordFilter
 from probe.common.config.unmatched import Met, unmatched
 
 CALLS = {
@@ -97,7 +97,7 @@ def test_what_other_settings_leave_out_is_said_too() -> None:
 
 
 def test_a_scope_knows_whether_its_names_were_met_in_their_order() -> None:
-    selection = Selection((), ("Torch.a.0.forward", "Torch.b.0.forward"), frozenset(), False)
+    selection = RecordFilter((), ("Torch.a.0.forward", "Torch.b.0.forward"), frozenset(), False)
     for name in ("Torch.b.0.forward", "Torch.a.0.forward"):
         selection.begin(name, False)
         selection.end(name)

@@ -12,7 +12,7 @@ import pytest
 from made_dumps import call, constant, write
 
 from probe.api import cli
-from probe.api.commands.comparing.compare import Comparison
+from probe.api.commands.comparing.compare import CompareAnswer
 from probe.api.commands.question import print_lines
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
@@ -123,7 +123,7 @@ def test_a_terminal_gets_colours_and_the_same_text(monkeypatch: pytest.MonkeyPat
     case = CASES / "perturbed_weights_stat"
     summary = summarise(compare_dumps(read(case / "target"), read(case / "golden")))
     coloured, plain = Terminal(), io.StringIO()
-    found = Comparison([summary], found=True, seconds=0.5)
+    found = CompareAnswer([summary], found=True, seconds=0.5)
     print_lines(found.lines(), coloured)
     print_lines(found.lines(), plain)
     assert "\x1b[" in coloured.getvalue() and "\x1b[" not in plain.getvalue()

@@ -19,9 +19,9 @@ def test_blocks_add_up_to_the_whole(base: str, method: Any, monkeypatch: pytest.
     reference = random.normal(size=(100, 77)) * 10.0 ** random.uniform(-7, 2, (100, 77))
     result = (reference * (1 + random.normal(size=reference.shape) * 1e-3)).astype(np.float32)
     reference[7, 7], result[9, 9] = np.nan, np.inf
-    whole = method.judge(base, result, reference, "float32", "name")
+    whole = method.classify_tensor(base, result, reference, "float32", "name")
     monkeypatch.setattr(class_metrics, "BLOCK", 100)
-    parts = method.judge(base, result, reference, "float32", "name")
+    parts = method.classify_tensor(base, result, reference, "float32", "name")
     assert (parts.status, parts.message) == (whole.status, whole.message)
     assert parts.metrics == pytest.approx(dict(whole.metrics), rel=1e-12, nan_ok=True)
 

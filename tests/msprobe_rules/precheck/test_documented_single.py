@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from probe.msprobe_rules.output.details import DetailsRow
 from probe.msprobe_rules.precheck import v26_2_single
-from probe.msprobe_rules.precheck.documented_single import judge, judge_output, rounded, worst_of
+from probe.msprobe_rules.precheck.documented_single import classify_output, classify_tensor, rounded, worst_of
 from probe.msprobe_rules.precheck.outputs import Tensor
-from probe.msprobe_rules.tables.details import DetailsRow
 
 OF_CLASS = {
     "binary": "Torch.sort",
@@ -33,7 +33,7 @@ def wide(seed: int = 0, size: int = 4096) -> Array:
 
 
 def judged(base: str, result: Array, reference: Array, dtype: str) -> DetailsRow:
-    return judge(base, result, reference, dtype, "name")
+    return classify_tensor(base, result, reference, dtype, "name")
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "float64"])
@@ -88,7 +88,10 @@ def test_small_results_that_are_twice_as_large_are_found() -> None:
     reference = wide() * 1e-7
     reference = reference[np.abs(reference) > 1e-8]
     assert judged("Functional.silu", (reference * 2).astype(np.float32), reference, "float32").status == "error"
-    assert v26_2_single.judge("x.silu", (reference * 2).astype(np.float32), reference, "float32", "n").status == "pass"
+    assert (
+        v26_2_single.classify_tensor("x.silu", (reference * 2).astype(np.float32), reference, "float32", "n").status
+        == "pass"
+    )
 
 
 def test_a_ulp_class_counts_elements_beyond_one_unit() -> None:
@@ -187,7 +190,7 @@ class TestWholeOutputs:
     good, bad = np.linspace(1, 2, 64), np.linspace(2, 1, 64)
 
     def rows(self, result: Any, reference: Any) -> list[tuple[str, str]]:
-        rows = judge_output("Torch.sin", result, reference, "o")
+        rows = classify_output("Torch.sin", result, reference, "o")
         return [(row.name, row.status) for row in rows]
 
     def test_lists_and_dicts_of_lists_are_gone_into(self) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from probe.common.errors import MsprobeException
+from probe.msprobe_rules.output.comparisons import ComparisonRow, write
+from probe.msprobe_rules.output.details import DetailsRow, read_details
+from probe.msprobe_rules.output.form import Form
+from probe.msprobe_rules.output.layout import MSPROBE, PLAIN
 from probe.msprobe_rules.precheck import documented_two_device, v26_2_two_device
 from probe.msprobe_rules.precheck.documented_two_device import compare
-from probe.msprobe_rules.tables.comparisons import ComparisonRow, write
-from probe.msprobe_rules.tables.details import DetailsRow, read_details
-from probe.msprobe_rules.tables.form import Form
-from probe.msprobe_rules.tables.layout import MSPROBE, PLAIN
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"
 RECORDED = {

@@ -21,7 +21,7 @@ from probe.msprobe_rules.precheck.class_metrics import (
 )
 from probe.msprobe_rules.precheck.constants import V26_2
 from probe.msprobe_rules.precheck.outputs import Tensor
-from probe.msprobe_rules.precheck.v26_2_single import judge, judge_output, worst_of
+from probe.msprobe_rules.precheck.v26_2_single import classify_output, classify_tensor, worst_of
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"
 ARRAYS = dict(np.load(CASES / "verdict_arrays.npz"))
@@ -62,7 +62,7 @@ def test_a_pair_has_the_recorded_row(pair: str) -> None:
     dtype = recorded["DEVICE Dtype"].removeprefix("torch.")
     # The reference is handed over in float64, as the pre-check computes it.
     wide = reference.astype(np.float64) if reference.dtype.kind == "f" else reference
-    row = judge("Functional.silu", result, wide, dtype, "name")
+    row = classify_tensor("Functional.silu", result, wide, dtype, "name")
     # The recorded status is that of a case of this one output.
     assert worst_of([row.status]) == recorded["status"]
     assert row.message.strip() == recorded["Message"]
@@ -75,9 +75,9 @@ def test_a_pair_has_the_recorded_row(pair: str) -> None:
 
 def test_errors_of_nothing_and_of_exact_elements_are_written_as_recorded() -> None:
     # `0` is what the recorded details have of no element, and `0.00000000000000` of elements without errors.
-    exact = judge("Torch.mean", np.ones(4, np.float32), np.ones(4), "float32", "name")
+    exact = classify_tensor("Torch.mean", np.ones(4, np.float32), np.ones(4), "float32", "name")
     assert [printed(exact.metrics[name]) for name in ("max_rel", "small_value_share")] == ["0.00000000000000", "0"]
-    small = judge("Torch.mean", np.zeros(4, np.float32), np.zeros(4), "float32", "name")
+    small = classify_tensor("Torch.mean", np.zeros(4, np.float32), np.zeros(4), "float32", "name")
     assert [printed(small.metrics[name]) for name in ("max_rel", "small_value_share")] == ["0", "0.00000000000000"]
 
 
@@ -85,7 +85,7 @@ def test_errors_of_nothing_and_of_exact_elements_are_written_as_recorded() -> No
 def test_the_api_makes_no_difference(base: str) -> None:
     for pair in ("fp32.unit.rel_3e-4", "bf16.unit.rounded", "fp16.saturated"):
         result, reference = arrays(pair)
-        row = judge(base, result, reference, DTYPES[pair.split(".")[0]], "name")
+        row = classify_tensor(base, result, reference, DTYPES[pair.split(".")[0]], "name")
         assert (row.status, row.message.strip()) == (VERDICTS[pair]["status"], VERDICTS[pair]["Message"])
 
 
@@ -142,14 +142,14 @@ STRUCTURED: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("name", STRUCTURED)
 def test_whole_outputs_are_judged_as_recorded(name: str) -> None:
-    rows = list(judge_output("Torch.sort", *STRUCTURED[name], "Torch.sort.0.forward.output"))
+    rows = list(classify_output("Torch.sort", *STRUCTURED[name], "Torch.sort.0.forward.output"))
     assert [{"status": row.status, "message": row.message.strip()} for row in rows] == STRUCTURES[name]["items"]
     assert worst_of([row.status for row in rows]) == STRUCTURES[name]["status"]
 
 
 def test_fewer_items_than_the_reference_end_as_recorded() -> None:
     with pytest.raises(IndexError):
-        list(judge_output("Torch.sort", [ONE], [OTHER, OTHER], "name"))
+        list(classify_output("Torch.sort", [ONE], [OTHER, OTHER], "name"))
     assert STRUCTURES["bench_has_more_items"]["raises"].startswith("IndexError")
 
 
@@ -177,5 +177,5 @@ def dropped(share: float, size: int, scale: float = 1) -> NDArray[Any]:
 )
 def test_dropout_is_judged_as_recorded(name: str, result: NDArray[Any], reference: NDArray[Any]) -> None:
     recorded = STRUCTURES["dropout"][name]
-    row = judge("Functional.dropout", result.astype(np.float32), reference, "float32", "name")
+    row = classify_tensor("Functional.dropout", result.astype(np.float32), reference, "float32", "name")
     assert row.status == (recorded if isinstance(recorded, str) else recorded["result"])

@@ -41,7 +41,7 @@ class ApiPrecisionCompare(Question):
             help="from which verdict on the exit status is 1 (error)",
         )  # fmt: skip
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Judgement:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> DeviceAnswer:
         for path in (args.npu_csv_path, args.gpu_csv_path):
             if not os.path.isfile(path):
                 raise FileCheckException(f"{path}: there is no such file; give a table of details.")
@@ -49,11 +49,11 @@ class ApiPrecisionCompare(Question):
         if not found.is_any_judged:
             invocation.problem(f"not a case of {args.npu_csv_path} and {args.gpu_csv_path} can be judged.")
         failing = {"warning": {"warning", "error"}, "error": {"error"}, "never": set()}[args.fail_on]
-        return Judgement(found.cases, found.paths, bool(failing.intersection(found.statuses)))
+        return DeviceAnswer(found.cases, found.paths, bool(failing.intersection(found.statuses)))
 
 
 @dataclass(frozen=True)
-class Judgement:
+class DeviceAnswer:
     """The number of cases for each result, the cases that are wrong, and the tables."""
 
     cases: Sequence[Any]

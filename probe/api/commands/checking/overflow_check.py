@@ -49,7 +49,9 @@ class OverflowCheck(Question):
         arguments.add_where(parser, "read dumps")
         arguments.add_rules(parser, "decide on msProbe's file of anomalies; probe writes none (msprobe)")
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Overflow:
+    def answer(
+        self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None
+    ) -> OverflowAnswer:
         from probe.api.questions.rules import anomaly_file
         from probe.common.parallel.tasks import Where
         from probe.overflow.run import find_overflow
@@ -62,11 +64,11 @@ class OverflowCheck(Question):
         if not any(sum(step.records.values()) for step in report.steps):
             raise MsprobeException(f"{args.input_path} holds no records, and so nothing to judge.")
         written = [] if args.explain is not None else _write(report, args, write_anomalies)
-        return Overflow(report, args.explain, written)
+        return OverflowAnswer(report, args.explain, written)
 
 
 @dataclass(frozen=True)
-class Overflow:
+class OverflowAnswer:
     """The first values that are not finite, and the files that show them."""
 
     report: Report

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SEED = 1234
 
 
-class Replay(Question):
+class ReplayCommand(Question):
     """Run one recorded call again: what was recorded, what comes of it now, and what high precision gives.
 
     DUMP is a dump.json or its folder, RECORD a call of it such as Functional.silu.0, with .forward or .backward behind

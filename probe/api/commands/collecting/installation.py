@@ -76,7 +76,7 @@ class Installation:
     """The installed and the missing packages.
 
     Args:
-        tried: Whether each framework is imported, and a dump made with it.
+        tried: True if each framework is imported, and a dump made with it.
     """
 
     def __init__(self, tried: bool = True) -> None:

@@ -19,7 +19,7 @@ _LEVELS = ("L0", "L1", "mix")
 _NEEDS_LINES = "needs lines in a script"
 
 
-class Run:
+class RunCommand:
     """Run a training script and collect from it, without a line added to it.
 
     Standard output and the exit status are those of the script.

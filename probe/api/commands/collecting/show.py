@@ -14,7 +14,8 @@ from probe.api.commands.question import Line, Question
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
-    from probe.api.commands.collecting.show_text import ShownLine, Wanted
+    from probe.api.commands.collecting.show_text import ShownLine
+    from probe.api.commands.collecting.wanted import Wanted
     from probe.common.dump.reading.dump import Dump
     from probe.common.dump.reading.run import Run
 
@@ -48,7 +49,7 @@ class Show(Question):
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Shown:
         # Not needed by the other commands, and what it imports takes time.
-        from probe.api.commands.collecting.show_text import Wanted
+        from probe.api.commands.collecting.wanted import Wanted
         from probe.common.dump.reading.run import read
 
         wanted = Wanted.of(args.module, args.api, args.where, args.items)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
-from probe.common.dump import naming
-from probe.common.dump.nearest_names import nearest
+from probe.api.commands.collecting.wanted import Wanted, names_there_are
 from probe.common.dump.reading.call_tree import CallTree
-from probe.common.dump.reading.conditions import Condition, condition
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import INPUT, Item, shape_text
 from probe.common.dump.reading.records import PARAMETERS, Record
@@ -26,7 +21,6 @@ from probe.compare.output.summary_text import users_line
 _BAD, _HEAD, _DIM = "bold red", "bold", "dim"
 _FIRST_NAN = "first NaN"
 _NUMBERS = ("Max", "Min", "Mean", "Norm")
-_EXAMPLES = 6
 _WIDEST_SHAPE = 24
 _AT_ONCE = 500
 _LONGEST_VALUE = 80
@@ -39,128 +33,22 @@ class ShownLine(NamedTuple):
     text: str
     style: str = ""
     counts: bool = False
-    """Whether it is one of those that a limit counts."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which records and items are asked for."""
-
-    module: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """A pattern for paths and classes of modules."""
-    api: Optional[str] = None  # noqa: UP045
-    """A pattern for names of functions."""
-    fits: Optional[Condition] = None  # noqa: UP045
-    """The condition for items; all, if none is given."""
-    items: bool = False
-    """Whether each item has its line."""
-
-    @classmethod
-    def of(cls, module: str | None, api: str | None, where: str | None, items: bool = False) -> Wanted:
-        """What the options of the command ask for.
-
-        Raises:
-            MsprobeException: `where` is no condition.
-        """
-        return cls(module, api, None if where is None else condition(where), items or where is not None)
-
-    @property
-    def everything(self) -> bool:
-        """Whether nothing is left out."""
-        return self.module is None and self.api is None and self.fits is None and not self.items
-
-    def records(self, dump: Dump) -> Iterator[Record]:
-        """The records of `dump` that are asked for by their names."""
-        if self.module is None and self.api is None:
-            return iter(dump)
-        is_named = self.named(dump)
-        return (record for record in dump if is_named(record.name))
-
-    def named(self, dump: Dump) -> Callable[[str], bool]:
-        """Whether a call of `dump` is asked for by its name."""
-        is_inside = (lambda name: True) if self.module is None else _inside(self.module, dump.tree or CallTree())
-        is_api = (lambda name: True) if self.api is None else _is_api(self.api)
-        return lambda name: is_api(name) and is_inside(name)
-
-
-def _is_api(wanted: str) -> Callable[[str], bool]:
-    """Whether a call is of a function that `wanted` fits: a pattern, or a name as the tool prints it."""
-    pattern = _record_in(wanted) or wanted
-
-    def fits(name: str) -> bool:
-        if fnmatchcase(name, pattern):
-            return True
-        parsed = naming.parse(name)
-        if parsed is None or parsed.is_module:
-            return False
-        numbered = f"{parsed.base}.{parsed.number}"
-        return any(fnmatchcase(text, pattern) for text in (parsed.base, numbered, naming.function_name(name)))
-
-    return fits
-
-
-def _inside(wanted: str, tree: CallTree) -> Callable[[str], bool]:
-    """Whether a call is of a module that `wanted` fits, or ran inside of one."""
-    record = naming.parse(_record_in(wanted))
-    # By its path, since gradients of parameters of modules inside of it stand at no call in the tree.
-    patterns = (wanted,) if record is None else (record.base, record.base.rpartition(".")[0])
-
-    @cache
-    def fits(base: str) -> bool:
-        root, _, _ = base.partition(".")
-        paths = _paths(base)
-        texts = (base, _class_name(base), *paths, *(f"{root}.{path}" for path in paths))
-        if any(fnmatchcase(text, pattern) for pattern in patterns for text in texts):
-            return True
-        return any(_ends(path, wanted) for path in paths)
-
-    def is_inside(name: str) -> bool:
-        for call in (name, *tree.around(name)):
-            parsed = naming.parse(call)
-            if parsed is not None and parsed.is_module and fits(parsed.base):
-                return True
-            if call in naming.OUTSIDE_MODULES and fnmatchcase(call, wanted):
-                return True
-        return False
-
-    return is_inside
-
-
-def _record_in(text: str) -> str:
-    """The record that `text` is the name of, or the name of an item of; empty where it is neither."""
-    parts = text.split(".")
-    names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-    return next((name for name in names if naming.parse(name) is not None), "")
-
-
-def _paths(base: str) -> list[str]:
-    """The paths of a module and of those around it: ``layers``, ``layers.1`` of ``Module.layers.1.Block``."""
-    parts = base.split(".")[1:-1]
-    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
-
-
-def _class_name(base: str) -> str:
-    return base.rpartition(".")[2]
-
-
-def _ends(path: str, wanted: str) -> bool:
-    # A number by itself would be one of every list.
-    return not wanted.isdecimal() and path.endswith(f".{wanted}")
+    """True if it is one of those that a limit counts."""
 
 
 # --- what is first
 
 
-class Finding(NamedTuple):
-    """Where the first NaN or infinity is, or that there is none."""
+class FirstNonfinite(NamedTuple):
+    """The first NaN or infinity, or a sentence that there is none."""
 
     text: str
     record: str = ""
     """The record that has it."""
 
 
-def first_nonfinite(dump: Dump) -> list[Finding]:
-    """Where the first infinity and the first NaN are, or that there is none."""
+def first_nonfinite(dump: Dump) -> list[FirstNonfinite]:
+    """The first infinity and the first NaN, or a sentence that there is none."""
     nan, infinity = _first_of_each(dump)
     found = []
     if infinity is not None:
@@ -172,8 +60,8 @@ def first_nonfinite(dump: Dump) -> list[Finding]:
         return found
     tensors = (item for record in dump for item in dump.items(record) if item.is_tensor)
     if any(item.max is not None for item in tensors):
-        return [Finding("no NaN and no infinity")]
-    return [Finding("whether there is a NaN is not known: no statistics were recorded")]
+        return [FirstNonfinite("no NaN and no infinity")]
+    return [FirstNonfinite("whether there is a NaN is not known: no statistics were recorded")]
 
 
 def _first_of_each(dump: Dump) -> tuple[tuple[Record, Item] | None, tuple[Record, Item] | None]:
@@ -186,13 +74,13 @@ def _first_of_each(dump: Dump) -> tuple[tuple[Record, Item] | None, tuple[Record
     return None, infinity
 
 
-def _pointer(what: str, dump: Dump, record: Record, item: Item) -> Finding:
+def _pointer(what: str, dump: Dump, record: Record, item: Item) -> FirstNonfinite:
     text = f"{what}: {item.name}{_extent(item)}"
     module = None if dump.tree is None else dump.tree.module(record.name)
     if module is not None and module != record.name:
         text += f" in {module}"
     if item.state in (INPUT, PARAMETERS):
-        return Finding(text, record.name)
+        return FirstNonfinite(text, record.name)
     given = [one for one in dump.items(record) if one.state in (INPUT, PARAMETERS)]
     plain = [one for one in given if isinstance(one.value, float) and not math.isfinite(one.value)]
     tensors = [one for one in given if one.is_tensor]
@@ -201,7 +89,7 @@ def _pointer(what: str, dump: Dump, record: Record, item: Item) -> Finding:
         text += f"; {plain[0].name[len(record.name) + 1 :]} is {plain[0].value}"
     elif tensors and not any(one.has_nan or one.has_inf for one in tensors):
         text += "; all that went in is finite"
-    return Finding(text, record.name)
+    return FirstNonfinite(text, record.name)
 
 
 def _extent(item: Item) -> str:
@@ -228,7 +116,7 @@ def dump_lines(dump: Dump, wanted: Wanted, as_tree: bool = False, with_stacks: b
     table = _table(dump, wanted, as_tree, with_stacks)
     first = next(table, None)
     if first is None:
-        yield ShownLine("nothing was recorded" if wanted.everything else f"nothing fits{_known(dump, wanted)}")
+        yield ShownLine("nothing was recorded" if wanted.everything else f"nothing fits{names_there_are(dump, wanted)}")
     else:
         yield from chain([first], table)
 
@@ -248,7 +136,7 @@ def several_dumps_lines(
             yield from _head_lines(dump, with_stacks)
             yield from chain([first], table)
     if nothing:
-        yield ShownLine(f"nothing fits in any of {len(run)} dumps{_known(next(iter(run)), wanted)}")
+        yield ShownLine(f"nothing fits in any of {len(run)} dumps{names_there_are(next(iter(run)), wanted)}")
 
 
 def _head_lines(dump: Dump, with_stacks: bool) -> Iterator[ShownLine]:
@@ -285,38 +173,6 @@ def _head(dump: Dump) -> str:
     # Old files do not say everything.
     known = [text for text in (dump.framework, dump.level, dump.task) if text]
     return f"{', '.join(known)}, {len(dump)} records{died}"
-
-
-def _known(dump: Dump, wanted: Wanted) -> str:
-    """What names there are, when none fits."""
-    names = list(dict.fromkeys((*(dump.tree or ()), *(record.name for record in dump))))
-    for kind, text, alone in (
-        ("module", wanted.module, Wanted(module=wanted.module)),
-        ("function", wanted.api, Wanted(api=wanted.api)),
-    ):
-        if text is not None and not any(map(alone.named(dump), names)):
-            return _known_of(kind, text, names)
-    given = [part for part in (wanted.module, wanted.api, wanted.fits) if part is not None]
-    return "; each option by itself may fit something" if len(given) > 1 else ""
-
-
-def _known_of(kind: str, wanted: str, names: Iterable[str]) -> str:
-    parsed = [one for one in map(naming.parse, names) if one is not None and one.is_module is (kind == "module")]
-    bases = dict.fromkeys(one.base for one in parsed)
-    if not bases:
-        return f"; no {kind} was recorded"
-    known = dict.fromkeys((_paths(base) or [base])[-1] if kind == "module" else base for base in bases)
-    record = naming.parse(_record_in(wanted))
-    text = wanted if record is None else record.base
-    if kind == "module":
-        spelled = {part: path for path in known for part in path.split(".") if not part.isdecimal()}
-        spelled.update({name: name for base in bases for name in (_class_name(base), *_paths(base))})
-        text = text.partition(".")[2] if naming.is_module(text) else text
-    else:
-        spelled = {name: base for base in bases for name in (base.rpartition(".")[2], base)}
-    if near := dict.fromkeys(spelled[name] for name in nearest(text, spelled)):
-        return f"; nearest {kind}s: {', '.join(near)}"
-    return f"; {kind}s are {', '.join(islice(known, _EXAMPLES))}{', ...' if len(known) > _EXAMPLES else ''}"
 
 
 class _Row(NamedTuple):
@@ -392,8 +248,8 @@ def _cells(row: _Row) -> tuple[str, ...]:
     if item is None:
         return ("", "", "", "", "", "", row.record)
     kind = (item.dtype or "").removeprefix("torch.").removeprefix("<class '").removesuffix("'>")
-    place = item.name[len(row.record) + 1 :] if item.name.startswith(f"{row.record}.") else ""
-    name = f"{row.record}  {place}" if place else row.record
+    item_path = item.name[len(row.record) + 1 :] if item.name.startswith(f"{row.record}.") else ""
+    name = f"{row.record}  {item_path}" if item_path else row.record
     if item.is_tensor:
         numbers = tuple(map(number_text, statistics(item)))
         shape = "" if item.shape is None else shape_text(item.shape)
@@ -415,7 +271,7 @@ def run_lines(run: Run) -> Iterator[ShownLine]:
         MsprobeException: dumps of it cannot be read; their lines say why, and the others have come before.
     """
     lines: list[ShownLine] = []
-    firsts: list[tuple[Finding, str]] = []
+    firsts: list[tuple[FirstNonfinite, str]] = []
     unreadable = 0
     for folder in run.folders:
         where = os.path.relpath(folder, run.path)

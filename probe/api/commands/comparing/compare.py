@@ -110,7 +110,7 @@ def _splits(args: argparse.Namespace) -> list[Split]:
 
 def _compared(
     args: argparse.Namespace, options: Options, splits: list[Split], invocation: Invocation, given: dict[str, Any]
-) -> Comparison:
+) -> CompareAnswer:
     from probe.compare.runner import summaries
 
     if args.html:
@@ -127,7 +127,7 @@ def _compared(
         with contextlib.closing(summaries(*paths, **given, splits=splits)) as compared:
             found = list(compared)
     is_bad = is_failed(found, args.fail_on, invocation)
-    return Comparison(found, is_bad, time.perf_counter() - start, page)
+    return CompareAnswer(found, is_bad, time.perf_counter() - start, page)
 
 
 def _analysed(
@@ -149,7 +149,7 @@ def _analysed(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CompareAnswer:
     """The summaries of the pairs of dumps."""
 
     summaries: list[Summary]

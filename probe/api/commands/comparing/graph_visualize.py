@@ -23,7 +23,7 @@ from probe.common.terminal_text import printable
 
 if TYPE_CHECKING:
     from probe.graph.options import GraphOptions
-    from probe.graph.run import Plan, Report
+    from probe.graph.run import GraphReport, Plan
     from probe.shards.split import Split
 
 _FORMATS = ("html", "db", "model-explorer", "json")
@@ -138,7 +138,7 @@ def _check_fail_on(args: argparse.Namespace) -> None:
 class Graphs:
     """The files that were written, and the first divergence of the runs."""
 
-    report: Report
+    report: GraphReport
     found: bool
 
     def lines(self) -> Iterator[Line]:

@@ -30,14 +30,14 @@ class MergeResult(Question):
         add("-o", "--output_dir", metavar="DIR", help="for the workbook", **required)
         add("-config", "--config-path", metavar="FILE", help="what to collect", **required)
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Merged:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> MergeAnswer:
         from probe.compare.ranks.merge import load_choice, merge
 
-        return Merged(merge(args.input_dir, args.output_dir, load_choice(args.config_path)))
+        return MergeAnswer(merge(args.input_dir, args.output_dir, load_choice(args.config_path)))
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergeAnswer:
     """The workbook that was written."""
 
     path: str

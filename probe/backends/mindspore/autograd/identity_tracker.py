@@ -55,7 +55,7 @@ _gradient_code = type(executor).grad.__code__
 
 
 def _in_backward() -> bool:
-    """Whether a backward pass called what runs now, as it does to compute something again."""
+    """True if a backward pass called what runs now, as it does to compute something again."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not _gradient_code:
         frame = frame.f_back

@@ -40,7 +40,7 @@ class Tracker(Protocol):
         """Call after the forward: its backward will be reported, unless `entered` is ``None``."""
 
     def in_collected_pass(self) -> bool:
-        """Whether the backward that runs now is, among others, that of a call that was collected."""
+        """True if the backward that runs now is, among others, that of a call that was collected."""
 
     def defer(self, report: Callable[[], None]) -> None:
         """Call `report` right before the next module's backward is complete, or at the end of the pass."""

@@ -117,11 +117,11 @@ def fix_random_calls() -> Handle:
     are the operators that no seed reaches: ``bernoulli`` and ``random_categorical`` of ops and the candidate samplers
     draw by their argument ``seed`` alone.
     """
-    return repeat_draws.fix_calls(lambda: [repeat_draws.Source(random_calls(), get_states, set_states)])
+    return repeat_draws.fix_calls(lambda: [repeat_draws.DrawSource(random_calls(), get_states, set_states)])
 
 
 class States(NamedTuple):
-    """Where the generators of MindSpore stand."""
+    """The state of the generators of MindSpore."""
 
     seed: int | None
     calls: dict[Any, int]

@@ -75,12 +75,12 @@ class Statistics:
             if finite:
                 found: dict[int, Any] = {}
                 counted.append((entry, found))
-                for place, value in enumerate(finite):
-                    groups.setdefault(str(value.dtype), []).append((found, place, value))
+                for index, value in enumerate(finite):
+                    groups.setdefault(str(value.dtype), []).append((found, index, value))
         with no_grad():
-            for places in groups.values():
-                values = to_array(ops.stack([value for _, _, value in places])).tolist()
-                for (holder, key, _), value in zip(places, values):
+            for members in groups.values():
+                values = to_array(ops.stack([value for _, _, value in members])).tolist()
+                for (holder, key, _), value in zip(members, values):
                     holder[key] = value
         for entry, found in counted:
             if found[0]:

@@ -1,6 +1,7 @@
 """The backward of modules and functions, seen without adding a node to the gradient graph.
 
-For frameworks whose gradient graph can be walked and whose nodes take hooks; the backend says how, as a `Graph`.
+For frameworks whose gradient graph can be walked and whose nodes take hooks; the backend says how, as a
+`GradientGraph`.
 
 The gradient of an output is seen by a pre-hook on the output's gradient node. The gradient of an input *through this
 call only* flows along the edges that lead from the nodes of the call to the input's node: after the forward they are
@@ -23,7 +24,7 @@ from typing import Any, Callable, Optional
 from typing_extensions import TypeAlias
 
 from probe.backends.shared.autograd import edges
-from probe.backends.shared.autograd.graph import LEAF_NUMBER, Cut, FindEdges, GradientEdge, Graph, Writes
+from probe.backends.shared.autograd.graph import LEAF_NUMBER, Cut, FindEdges, GradientEdge, GradientGraph, Writes
 from probe.backends.shared.autograd.node_hooks import NodeHook, PostHook, PreHook
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.common.interfaces import Listener
@@ -59,7 +60,7 @@ class Pass:
 class BackwardTracker:
     """Reports the backward of calls to a listener."""
 
-    def __init__(self, listener: Listener, graph: Graph) -> None:
+    def __init__(self, listener: Listener, graph: GradientGraph) -> None:
         self._listener = listener
         self._graph = graph
         self._current_pass = graph.current_pass
@@ -180,7 +181,7 @@ class BackwardTracker:
                 self._complete(watch)
 
     def in_collected_pass(self) -> bool:
-        """Whether the backward that runs now is, among others, that of a call that was collected."""
+        """True if the backward that runs now is, among others, that of a call that was collected."""
         return self._current_pass() in self._passes
 
     def defer(self, report: Callable[[], None]) -> None:

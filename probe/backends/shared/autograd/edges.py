@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from typing_extensions import TypeAlias
 
-from probe.backends.shared.autograd.graph import LEAF_NUMBER, Cut, Edge, Graph, Writes
+from probe.backends.shared.autograd.graph import LEAF_NUMBER, Cut, Edge, GradientGraph, Writes
 
 End: TypeAlias = tuple[Optional[int], Any]
 """Where a call's backward begins: the number of the output, ``None`` for what was written and not returned, and its
@@ -24,7 +24,9 @@ def unreturned(writes: Writes, ends: list[End]) -> list[End]:
     return [(None, edge) for edge in dict.fromkeys(writes.after) if edge not in returned]
 
 
-def find_crossings(graph: Graph, ends: list[End], inputs: dict[Any, list[int]], entered_at: int) -> list[Crossing]:
+def find_crossings(
+    graph: GradientGraph, ends: list[End], inputs: dict[Any, list[int]], entered_at: int
+) -> list[Crossing]:
     """The edges from inside the call to its inputs."""
     found: list[Crossing] = []
     if not inputs:

@@ -38,17 +38,17 @@ class ReturnedView(NamedTuple):
     inputs: Sequence[int]
     """The inputs that are views of the same tensor, or that tensor: parts of their gradients pass through this view."""
     is_written: Callable[[], bool]
-    """Whether its memory was written to since the call."""
+    """True if its memory was written to since the call."""
 
 
-class Graph(Protocol):
+class GradientGraph(Protocol):
     """A framework's gradient graph. Nodes are compared by identity."""
 
     without_gradient_last: bool
-    """Whether backwards still open at the end of a pass that got no gradient of an input end last, outermost first."""
+    """True if backwards still open at the end of a pass that got no gradient of an input end last, outermost first."""
 
     def recording(self) -> bool:
-        """Whether operations are being recorded for a gradient."""
+        """True if operations are being recorded for a gradient."""
 
     def input_edges(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[GradientEdge]:
         """The gradient edges of a call's inputs."""

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from typing_extensions import Protocol
 
-from probe.backends.shared.autograd.graph import Graph
+from probe.backends.shared.autograd.graph import GradientGraph
 
 
 class HookedCalls(list[Any]):
@@ -53,7 +53,7 @@ class NodeHook(HookedCalls):
         self.number = number
         """The sequence number of the node."""
 
-    def register(self, graph: Graph, node: Any) -> None:
+    def register(self, graph: GradientGraph, node: Any) -> None:
         """Have `graph` call this hook when `node` runs."""
         raise NotImplementedError
 
@@ -67,7 +67,7 @@ class PreHook(NodeHook):
     __slots__ = ()
     key = "msprobe pre-hook"
 
-    def register(self, graph: Graph, node: Any) -> None:
+    def register(self, graph: GradientGraph, node: Any) -> None:
         graph.register_prehook(node, self)
 
     def __call__(self, grad_output: Sequence[Any]) -> None:
@@ -83,7 +83,7 @@ class PostHook(NodeHook):
     __slots__ = ()
     key = "msprobe post-hook"
 
-    def register(self, graph: Graph, node: Any) -> None:
+    def register(self, graph: GradientGraph, node: Any) -> None:
         graph.register_posthook(node, self)
 
     def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:

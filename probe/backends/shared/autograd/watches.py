@@ -18,9 +18,9 @@ class ModuleWatch:
         "views",
     )  # fmt: skip
     each_alone = False
-    """Whether a tensor given twice has the gradient of each argument, where they can be told apart, and not the sum."""
+    """True if a tensor given twice has the gradient of each argument, where they can be told apart, and not the sum."""
     ends_early = False
-    """Whether the backward is complete once all that can arrive has arrived, and not when the engine has passed it."""
+    """True if the backward is complete once all that can arrive has arrived, and not when the engine has passed it."""
 
     def __init__(self, call: Any, entered_at: int, outputs: int, outputs_seen: int, inputs: int) -> None:
         self.call = call
@@ -30,7 +30,7 @@ class ModuleWatch:
         self.inputs = inputs
         self.crossings = 0
         self.late = False
-        """Whether a gradient can arrive when the engine has passed the call: of an input it returned, or of a leaf."""
+        """True if a gradient can arrive when the engine has passed the call: of an input it returned, or of a leaf."""
         self.shared: Collection[int] = ()
         """The inputs that more than one edge leads to, whose gradient is a sum."""
         self.views: Sequence[ReturnedView] = ()
@@ -65,7 +65,7 @@ class ModuleWatch:
         self.unknown_inputs = {index for view in written for index in view.inputs}
 
     def nothing_left(self) -> bool:
-        """Whether nothing can arrive any more."""
+        """True if nothing can arrive any more."""
         if self.outputs_left > 0:
             return False
         # With no inputs the record stands before those of what is inside.

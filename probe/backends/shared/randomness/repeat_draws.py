@@ -13,7 +13,7 @@ from probe.backends.shared.randomness.recorder import numpy_calls, python_calls,
 from probe.common.interfaces import Handle, RandomCall
 
 
-class Source(NamedTuple):
+class DrawSource(NamedTuple):
     """A generator, by the functions that draw from it and those that read and set its state."""
 
     calls: Sequence[RandomCall]
@@ -22,7 +22,7 @@ class Source(NamedTuple):
 
 
 class _FixedCalls:
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[DrawSource]) -> None:
         self._active = True
         self._sources = sources
         self._states: list[Any] = []
@@ -59,15 +59,15 @@ class _FixedCalls:
 _fixed: _FixedCalls | None = None
 
 
-def fix_calls(sources: Callable[[], Sequence[Source]]) -> Handle:
+def fix_calls(sources: Callable[[], Sequence[DrawSource]]) -> Handle:
     """Make every later random call of numpy, Python and `sources` draw as if it were the first one from now on.
 
     A second call takes the states of that moment. A call with a ``generator`` of its own is not touched.
     """
     global _fixed
     if _fixed is None:
-        numpy = Source(numpy_calls(), np.random.get_state, np.random.set_state)
-        python = Source(python_calls(), random.getstate, random.setstate)
+        numpy = DrawSource(numpy_calls(), np.random.get_state, np.random.set_state)
+        python = DrawSource(python_calls(), random.getstate, random.setstate)
         _fixed = _FixedCalls([*sources(), numpy, python])
     else:
         _fixed.take_states()

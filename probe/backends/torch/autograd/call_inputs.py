@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from probe.backends.shared.autograd.graph import GradientEdge, Writes
-from probe.backends.torch.autograd.strides import Layout
+from probe.backends.torch.autograd.strides import StridedLayout
 from probe.backends.torch.autograd.tensor_edges import edge_or_none, gradient_edge, whole_of
 from probe.backends.torch.autograd.views import WRITTEN, Part, can_be_cut, has_lost_its_node
 from probe.backends.torch.autograd.written_region import written_region
@@ -74,19 +74,19 @@ class CallInputs(list[GradientEdge]):
 
 
 def _is_only_write_elsewhere(view: torch.Tensor, before: Any) -> bool:
-    """Whether there was one write since the tensor of a view had the node `before`, to another part of it."""
+    """True if there was one write since the tensor of a view had the node `before`, to another part of it."""
     whole = whole_of(view)
     write: Any = whole.grad_fn
     if whole is view or write is None or not write.name().endswith(WRITTEN) or not can_be_cut(whole):
         return False
     if write.next_functions[0][0] is not before or _written_last(view):
         return False
-    region = written_region(write, Layout.of(whole))
-    return region is not None and Layout.of(view).overlaps(region) is False
+    region = written_region(write, StridedLayout.of(whole))
+    return region is not None and StridedLayout.of(view).overlaps(region) is False
 
 
 def _written_last(tensor: torch.Tensor) -> bool:
-    """Whether the last write to the memory of `tensor` went through it and no other view."""
+    """True if the last write to the memory of `tensor` went through it and no other view."""
     if own._is_view(tensor) and has_lost_its_node(tensor):
         return False
     node: Any = tensor.grad_fn

@@ -1,4 +1,4 @@
-"""How tensors lie in memory, and whether two of them share any of it."""
+"""The way in which tensors lie in memory, and whether two of them share any of it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _EFFORT: Any = 10_000
 """The most steps of numpy to find out whether two tensors overlap."""
 
 
-class Layout(NamedTuple):
-    """How a tensor lies in memory; strides and offset count items of it."""
+class StridedLayout(NamedTuple):
+    """The way in which a tensor lies in memory; strides and offset count items of it."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -25,22 +25,22 @@ class Layout(NamedTuple):
     negative: bool
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> Layout:
+    def of(cls, tensor: torch.Tensor) -> StridedLayout:
         offset = int(own.storage_offset(tensor))
         return cls(own.size(tensor), own.stride(tensor), offset, tensor.dtype, own.is_conj(tensor), own.is_neg(tensor))
 
-    def overlaps(self, other: Layout) -> bool | None:
-        """Whether two tensors in one storage share memory; ``None`` where that would take long to find out."""
+    def overlaps(self, other: StridedLayout) -> bool | None:
+        """True if two tensors in one storage share memory; ``None`` where that would take long to find out."""
         try:
             return np.shares_memory(_addresses(self), _addresses(other), max_work=_EFFORT)
         except RuntimeError:  # numpy's TooHardError, which numpy 1 and 2 keep in different modules
             return None
 
 
-class _Memory:
+class _NoMemory:
     """Where a tensor would be, for numpy, which only compares addresses: there is nothing."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: StridedLayout) -> None:
         item = layout.dtype.itemsize
         self.__array_interface__ = {
             "version": 3,
@@ -51,5 +51,5 @@ class _Memory:
         }
 
 
-def _addresses(layout: Layout) -> Any:
-    return np.asarray(_Memory(layout))
+def _addresses(layout: StridedLayout) -> Any:
+    return np.asarray(_NoMemory(layout))

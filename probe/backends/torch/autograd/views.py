@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 
 from probe.backends.torch import internals
-from probe.backends.torch.autograd.strides import Layout
+from probe.backends.torch.autograd.strides import StridedLayout
 from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
 from probe.backends.torch.originals import functions, own
 
@@ -28,7 +28,7 @@ _is_functorch_wrapped = internals.is_transformed
 
 
 def can_be_cut(whole: torch.Tensor) -> bool:
-    """Whether `Part` can take a view's part out of gradients of `whole`."""
+    """True if `Part` can take a view's part out of gradients of `whole`."""
     return (
         type(whole) in (torch.Tensor, torch.nn.Parameter)
         and whole.layout is torch.strided
@@ -46,7 +46,7 @@ def written_through(output: torch.Tensor, args: Sequence[Any], kwargs: Any) -> A
 
 
 def has_lost_its_node(view: torch.Tensor) -> bool:
-    """Whether the memory of `view` was written to since its gradient node was made, and torch has made no other yet.
+    """True if the memory of `view` was written to since its gradient node was made, and torch has made no other yet.
 
     torch makes it when somebody asks, as the last one there is, and the engine goes by that order: if we were the one,
     sums of gradients could have other last bits. Nothing tells before asking. So where asking has made a node, it is
@@ -120,10 +120,10 @@ class Part:
     @classmethod
     def of(cls, view: torch.Tensor) -> Part:
         base: Any = view._base
-        return cls.between(Layout.of(view), Layout.of(base))
+        return cls.between(StridedLayout.of(view), StridedLayout.of(base))
 
     @classmethod
-    def between(cls, view: Layout, whole: Layout) -> Part:
+    def between(cls, view: StridedLayout, whole: StridedLayout) -> Part:
         retyped = None
         offset = whole.offset
         if view.dtype is not whole.dtype or view.conjugate or view.negative:

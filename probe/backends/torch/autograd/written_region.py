@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from probe.backends.torch.autograd.strides import Layout
+from probe.backends.torch.autograd.strides import StridedLayout
 from probe.backends.torch.guards import skipped, unobserved, with_dispatch_modes
 from probe.backends.torch.internals import TorchDispatchMode
 from probe.backends.torch.originals import functions
@@ -39,14 +39,14 @@ class _UntilCutOut(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return unobserved(functools.partial(func, **(kwargs or {})), *args)
 
 
-def written_region(write: Any, whole: Layout) -> Layout | None:
+def written_region(write: Any, whole: StridedLayout) -> StridedLayout | None:
     """Of the node `write`, to a tensor that lies as `whole`; ``None`` where it does not tell, as after its backward."""
     gradient = functions.empty_strided(whole.size, whole.stride, dtype=whole.dtype, device="meta")
     try:
         with with_dispatch_modes(), _UntilCutOut():  # type: ignore[no-untyped-call]
             write(gradient)
     except _CutOut as found:
-        part = Layout.of(found.part)
+        part = StridedLayout.of(found.part)
         # What torch computes with begins where the tensor does.
         return part._replace(offset=part.offset + whole.offset * whole.dtype.itemsize // part.dtype.itemsize)
     except RuntimeError:  # torch's about a graph that has been given back, which the backward will raise as well

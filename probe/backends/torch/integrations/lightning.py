@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from typing import Any
 
-from probe.backends.torch.integrations.steps import Steps
+from probe.backends.torch.integrations.steps import LibrarySteps
 from probe.common import log
 from probe.common.errors import MissingDependency
 
@@ -46,7 +46,7 @@ class MsprobeLightningCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, debugger: Any) -> None:
         super().__init__()
-        self._steps = Steps(type(self).__name__, debugger)
+        self._steps = LibrarySteps(type(self).__name__, debugger)
         self._stepped = 0
         """``trainer.global_step`` when the last step ended."""
         self._epoch_began = 0

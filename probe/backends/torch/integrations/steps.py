@@ -9,7 +9,7 @@ from probe.common.errors import MsprobeException
 _CALLS = ("start", "stop", "step", "set_init_step")
 
 
-class Steps:
+class LibrarySteps:
     """What the callbacks of all libraries have in common.
 
     Args:
@@ -27,9 +27,9 @@ class Steps:
         self._callback = callback
         self._debugger = debugger
         self._begun = False
-        """Whether any step has begun, in this or an earlier training."""
+        """True if any step has begun, in this or an earlier training."""
         self._open = False
-        """Whether a step has begun and not ended."""
+        """True if a step has begun and not ended."""
 
     def __reduce__(self) -> Any:
         # Where processes are spawned, they are sent the trainer with its callbacks.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe.backends.torch.integrations.steps import Steps
+from probe.backends.torch.integrations.steps import LibrarySteps
 from probe.common import log
 from probe.common.errors import MissingDependency
 
@@ -35,7 +35,7 @@ class MsprobeTrainerCallback(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, debugger: Any) -> None:
-        self._steps = Steps(type(self).__name__, debugger)
+        self._steps = LibrarySteps(type(self).__name__, debugger)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if args.torch_compile:

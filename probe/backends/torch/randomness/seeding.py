@@ -132,7 +132,7 @@ def fix_random_calls() -> Handle:
 
     A second call takes the states of that moment. A call with a ``generator`` of its own is not touched.
     """
-    return repeat_draws.fix_calls(lambda: [repeat_draws.Source(random_calls(), get_states, set_states)])
+    return repeat_draws.fix_calls(lambda: [repeat_draws.DrawSource(random_calls(), get_states, set_states)])
 
 
 class _States(NamedTuple):
@@ -141,7 +141,7 @@ class _States(NamedTuple):
 
 
 def get_states() -> _States:
-    """Where the generators of the CPU and of initialized accelerators stand."""
+    """The state of the generators of the CPU and of initialized accelerators."""
     return _States(torch.get_rng_state(), {name: device.get_rng_state_all() for name, device in _ready_devices()})
 
 

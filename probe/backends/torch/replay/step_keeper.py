@@ -32,7 +32,7 @@ _Failed = Callable[[str, BaseException], None]
 
 
 @dataclass
-class _Call:
+class _KeptCall:
     """One call of a model."""
 
     model: torch.nn.Module
@@ -52,12 +52,12 @@ class _Call:
 class _Backward:
     """The gradients that came to the outputs of one call in one pass, by the place of the output."""
 
-    call: _Call
+    call: _KeptCall
     engine_pass: int
     gradients: dict[int, copies.KeptTensor] = field(default_factory=dict)
 
 
-_Event = Union[_Call, _Backward]
+_Event = Union[_KeptCall, _Backward]
 
 
 class KeptStepOfTorch:
@@ -68,7 +68,7 @@ class KeptStepOfTorch:
         self.events: list[_Event] = []
         self.left_out = 0
         self.is_open = True
-        """Whether more is noted."""
+        """True if more is noted."""
         self.versions: dict[int, int] = {}
         """Of the parameters and buffers that were kept last, by identity."""
 
@@ -77,8 +77,8 @@ class KeptStepOfTorch:
         self.models = None
         self.events = []
 
-    def calls(self) -> list[_Call]:
-        return [event for event in self.events if isinstance(event, _Call)]
+    def calls(self) -> list[_KeptCall]:
+        return [event for event in self.events if isinstance(event, _KeptCall)]
 
     @contextlib.contextmanager
     def undone(self) -> Iterator[None]:
@@ -99,7 +99,7 @@ class KeptStepOfTorch:
         try:
             with no_communication():
                 for event in self.events:
-                    if isinstance(event, _Call):
+                    if isinstance(event, _KeptCall):
                         self._forward(event, begin, inputs)
                     else:
                         self._backward(event, inputs)
@@ -107,7 +107,7 @@ class KeptStepOfTorch:
             for call in self.calls():
                 call.output = None
 
-    def _forward(self, call: _Call, begin: Callable[[_Numbers], None], inputs: list[torch.Tensor]) -> None:
+    def _forward(self, call: _KeptCall, begin: Callable[[_Numbers], None], inputs: list[torch.Tensor]) -> None:
         for tensor, value in call.values:
             unobserved(_put, tensor, value)
         for module, training in call.training:
@@ -120,7 +120,7 @@ class KeptStepOfTorch:
 
     def _backward(self, event: _Backward, inputs: list[torch.Tensor]) -> None:
         outputs = list(tensors_in(event.call.output))
-        chosen = [(outputs[place], kept.again()) for place, kept in event.gradients.items() if place < len(outputs)]
+        chosen = [(outputs[index], kept.again()) for index, kept in event.gradients.items() if index < len(outputs)]
         values = surroundings.values_of([event.call.model])
         parameters = [value for value in values if value.requires_grad and value.is_leaf]
         leaves = [*parameters, *inputs]
@@ -140,11 +140,11 @@ def _put(tensor: torch.Tensor, value: copies.KeptTensor) -> None:
     own.copy_(tensor.data, value.values)
 
 
-class StepKeeper:
+class TorchStepKeeper:
     """Implements `probe.backends.protocol.StepKeeper`.
 
     Args:
-        with_parameters: Whether parameters and buffers are kept.
+        with_parameters: True if parameters and buffers are kept.
         numbers: Gives what `KeptStep.run_again` hands back before each call.
         failed: Called with a text and the error when something in here fails.
     """
@@ -191,7 +191,7 @@ class StepKeeper:
             return
         args, kwargs = copies.all_kept((args, kwargs))
         training = [(each, each.training) for each in surroundings.modules_of([module])]
-        call = _Call(
+        call = _KeptCall(
             module, args, kwargs, surroundings.random_state(), modes, training, self._values(module), self._numbers()
         )
         self._thread.call = call
@@ -215,11 +215,11 @@ class StepKeeper:
             self._thread.call = None
             self._attempt("the gradients of the model's outputs", unobserved, self._watch_outputs, call, output)
 
-    def _watch_outputs(self, call: _Call, output: Any) -> None:
-        for place, tensor in enumerate(tensors_in(output)):
+    def _watch_outputs(self, call: _KeptCall, output: Any) -> None:
+        for index, tensor in enumerate(tensors_in(output)):
             node = tensor.grad_fn
             if node is not None:
-                node.register_prehook(_GradientHook(self._step, call, place, tensor.output_nr, self._failed))
+                node.register_prehook(_GradientHook(self._step, call, index, tensor.output_nr, self._failed))
 
     def _attempt(self, about: str, action: Callable[..., Any], *args: Any) -> None:
         try:
@@ -231,12 +231,12 @@ class StepKeeper:
 class _GradientHook:
     """Keeps what comes to one output; it knows nothing of the graph that it hangs on."""
 
-    __slots__ = ("_call", "_failed", "_number", "_place", "_step")
+    __slots__ = ("_call", "_failed", "_index", "_number", "_step")
 
-    def __init__(self, step: KeptStepOfTorch, call: _Call, place: int, number: int, failed: _Failed) -> None:
+    def __init__(self, step: KeptStepOfTorch, call: _KeptCall, index: int, number: int, failed: _Failed) -> None:
         self._step = step
         self._call = call
-        self._place = place
+        self._index = index
         self._number = number
         self._failed = failed
 
@@ -258,8 +258,8 @@ class _GradientHook:
         else:
             event = _Backward(self._call, engine_pass)
             step.events.append(event)
-        event.gradients[self._place] = copies.kept(gradient)
+        event.gradients[self._index] = copies.kept(gradient)
 
 
-step_keeper = StepKeeper
+step_keeper = TorchStepKeeper
 """See `probe.backends.protocol.Replaying`."""

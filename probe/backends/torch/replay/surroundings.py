@@ -55,7 +55,7 @@ def _is_in_use(device: str) -> bool:
 
 @dataclass(frozen=True)
 class Modes:
-    """Whether gradients are recorded, and what autocast does on each kind of device."""
+    """The recording of gradients, on or off, and autocast on each kind of device."""
 
     gradients: bool
     autocast: Mapping[str, tuple[bool, torch.dtype]]

@@ -119,7 +119,7 @@ def _first_line(error: Exception) -> str:
 
 
 class _Special(NamedTuple):
-    """How a tensor is described: its type's text and the dense tensor whose statistics are its own."""
+    """The way in which a tensor is described: its type's text and the dense tensor whose statistics are its own."""
 
     type_name: str
     values: torch.Tensor | None
@@ -134,7 +134,7 @@ _of_batched_gradients = internals.is_batch_of_gradients
 
 
 def is_wrapped(tensor: torch.Tensor) -> bool:
-    """Whether a function transform, or a batch of gradients, has put another tensor around it."""
+    """True if a function transform, or a batch of gradients, has put another tensor around it."""
     return bool(_wrapped_by_functorch(tensor) or _of_batched_gradients(tensor))
 
 

@@ -177,7 +177,7 @@ class _Entry(NamedTuple):
 
 
 def _end(entries: int, size: int, offset: int) -> bytes:
-    """What follows the directory of `size` bytes at `offset`."""
+    """The part that follows the directory of `size` bytes at `offset`."""
     if offset < _BY_REFERENCE:
         return struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, entries, entries, size, offset, 0)
     return (

@@ -105,11 +105,11 @@ class Statistics:
             if finite is not None:
                 found: dict[int, Any] = {}
                 counted.append((entry, found))
-                for place, value in enumerate(finite):
-                    groups.setdefault((value.device, value.dtype), []).append((found, place, value))
-        for places in groups.values():
-            values = own.tolist(functions.stack([value for _, _, value in places]))
-            for (holder, key, _), value in zip(places, values):
+                for index, value in enumerate(finite):
+                    groups.setdefault((value.device, value.dtype), []).append((found, index, value))
+        for members in groups.values():
+            values = own.tolist(functions.stack([value for _, _, value in members]))
+            for (holder, key, _), value in zip(members, values):
                 holder[key] = value
         for entry, found in counted:
             if found[0]:

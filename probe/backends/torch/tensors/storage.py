@@ -11,11 +11,11 @@ from probe.backends.torch.guards import beneath_transforms
 from probe.backends.torch.originals import own
 
 GIVEN_BACK = "its memory was given back, so it has no values now"
-"""Why a tensor has no statistics."""
+"""The reason why a tensor has no statistics."""
 
 
 def whole(tensor: torch.Tensor) -> bool:
-    """Whether the memory of a dense tensor holds all of its elements.
+    """True if the memory of a dense tensor holds all of its elements.
 
     Frameworks take it away and leave the tensor there, sharded parameters and outputs that are computed again for
     example. Torch reads on behind its end all the same, which ends the process; the address says nothing, for that of
@@ -29,7 +29,7 @@ def whole(tensor: torch.Tensor) -> bool:
     return bool(end <= there or not count or own._is_zerotensor(tensor))
 
 
-class _Memory:
+class _LentMemory:
     """Lends numpy the memory of a tensor, which is kept for as long as the array is.
 
     In a quarter of the time of torch's ways to do that. After ``numpy()`` torch would also refuse to resize the memory
@@ -53,7 +53,7 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     if not address or not tensor.is_cpu or own.is_conj(tensor) or own.is_neg(tensor) or not own.is_contiguous(tensor):
         tensor = beneath_transforms(_in_order, tensor)
         address = own.data_ptr(tensor)
-    return np.asarray(_Memory(tensor, address)) if address else np.zeros(0, np.uint8)
+    return np.asarray(_LentMemory(tensor, address)) if address else np.zeros(0, np.uint8)
 
 
 def _in_order(tensor: torch.Tensor) -> torch.Tensor:

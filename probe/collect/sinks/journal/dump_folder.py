@@ -43,7 +43,7 @@ class DumpFolder:
         step: The step's number.
         process: ``rank<R>`` or ``proc<PID>``.
         framework: Its name for the head of the files.
-        with_tensors: Whether tensors may be saved.
+        with_tensors: True if tensors may be saved.
 
     Raises:
         FileCheckException: the folder cannot be created, or is a link.
@@ -77,7 +77,7 @@ class DumpFolder:
         self._reason = ""
         """The first failure."""
         self._is_unmade = False
-        """Whether the json files could not be made from the journal."""
+        """True if the json files could not be made from the journal."""
         try:
             processes.write(self.path)
         except Exception as error:
@@ -150,12 +150,12 @@ class DumpFolder:
 
     @property
     def is_recoverable(self) -> bool:
-        """Whether the json files could not be made, and the journal is there to make them from."""
+        """True if the json files could not be made, and the journal is there to make them from."""
         return self._is_unmade and os.path.exists(os.path.join(self.path, JOURNAL_FILE))
 
     @property
     def failed(self) -> bool:
-        """Whether something could not be recorded, which was logged."""
+        """True if something could not be recorded, which was logged."""
         return bool(self._failures)
 
     @property
@@ -173,7 +173,7 @@ class DumpFolder:
         return f"{', '.join(parts)} ({self._reason})" if parts else ""
 
     def has_records(self) -> bool:
-        """Whether there are any in the files; true as well where these do not say so, or are not there any more."""
+        """True if there are any in the files; true as well where these do not say so, or are not there any more."""
         if self.journal.frames != self._written:
             return True
         try:
@@ -249,7 +249,7 @@ def _process_folders(root: str) -> Iterator[str]:
 
 
 def _changed(folder: str) -> float:
-    """When the records in `folder` were last written, in seconds; 0 if there are none."""
+    """The time at which the records in `folder` were last written, in seconds; 0 if there are none."""
     times = [0.0]
     for name in (*RECORD_FILES, JOURNAL_FILE):
         with contextlib.suppress(OSError):

@@ -82,7 +82,7 @@ class RecordSink(Sink):
         self._writer.flush()
 
     def has_records(self) -> bool:
-        """Whether any are in the files, or some could not be written; a call tree has none."""
+        """True if any are in the files, or some could not be written; a call tree has none."""
         if self.folder is None or not self._writer.with_values:
             return True
         return self.folder.failed or self.folder.has_records()

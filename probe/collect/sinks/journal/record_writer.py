@@ -36,12 +36,12 @@ class RecordWriter:
         self._budget = budget
         self._with_tree = config.level in ("L0", "mix")
         self.with_values = config.task != "structure"
-        """Whether calls have records; otherwise their place in the call tree is all that is written."""
+        """True if calls have records; otherwise their place in the call tree is all that is written."""
         self._with_stacks = config.extra_info
         self._saves_all = config.task == "tensor"
         self._saves_some = config.tensor_list if config.task == "statistics" else ()
         self.saves_tensors = bool(self._saves_all or self._saves_some)
-        """Whether tensors are saved in files."""
+        """True if tensors are saved in files."""
         self._filtered = bool(config.names or config.scope)
         self._most_copied = config.async_dump_max_mib << 20 if config.async_dump else None
         self._reference = ReferenceChecksums(config.bench_path, config.diff_nums) if config.bench_path else None
@@ -127,7 +127,7 @@ class RecordWriter:
     # --- tensors
 
     def saver_of(self, call: ActiveCall) -> SaveTensor | None:
-        """What saves the tensors of `call` in files; ``None`` if they are not wanted."""
+        """The function that saves the tensors of `call` in files; ``None`` if they are not wanted."""
         if self._folder is None or self._budget.stopped:
             return None
         if not self._saves_all and not any(text in call.name for text in self._saves_some):
@@ -141,7 +141,7 @@ class RecordWriter:
 
     @property
     def saver(self) -> SaveTensor | None:
-        """What saves the tensors of a value that belongs to no call; ``None`` if they are not wanted."""
+        """The function that saves the tensors of a value that belongs to no call; ``None`` if they are not wanted."""
         if self._folder is None or self._budget.stopped or not self._saves_all:
             return None
         return self._tensor_writer.saving()

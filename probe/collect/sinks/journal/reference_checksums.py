@@ -40,7 +40,7 @@ class ReferenceChecksums:
             log.warning(f"{error} There is nothing to compare this step with.")
 
     def differs(self, name: str, fields: dict[str, Any]) -> bool:
-        """Whether the call has the reference's inputs but not its outputs; counted."""
+        """True if the call has the reference's inputs but not its outputs; counted."""
         if self._dump is None or name not in self._dump or "output" not in fields:
             return False
         reference = self._dump[name].fields

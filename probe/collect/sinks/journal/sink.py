@@ -20,11 +20,11 @@ class JournalSink(RecordSink):
     def __init__(self, config: Config, host: Host) -> None:
         self._made_at = time.time()
         self._opened = False
-        """Whether a folder was opened already."""
+        """True if a folder was opened already."""
         self._unmade: tuple[int, str] | None = None
         """The step whose files could not be made last, and why."""
         self._unwritable = ""
-        """Why the folder of the last step could not be written."""
+        """The reason why the folder of the last step could not be written."""
         self._losses = Losses()
         self._step = -1
         """The number of the step that has begun last."""

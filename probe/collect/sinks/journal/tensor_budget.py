@@ -24,7 +24,7 @@ class TensorBudget:
         self.written = 0
         """Bytes."""
         self.stopped = False
-        """Whether no further file may be written."""
+        """True if no further file may be written."""
         self._most = math.inf
         self._limit = ""
         self._estimated = False
@@ -44,7 +44,7 @@ class TensorBudget:
 
     @property
     def saved_in_step(self) -> bool:
-        """Whether a tensor of this step was saved, or would have been."""
+        """True if a tensor of this step was saved, or would have been."""
         return self.written > self._before or self.stopped
 
     @property
@@ -53,7 +53,7 @@ class TensorBudget:
         return self._most - self.written
 
     def allows(self, size: int) -> bool:
-        """Whether a file of `size` bytes may be written; the first that may not ends the saving of tensors."""
+        """True if a file of `size` bytes may be written; the first that may not ends the saving of tensors."""
         if self.stopped:
             return False
         if size <= self.left:

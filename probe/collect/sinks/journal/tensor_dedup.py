@@ -33,7 +33,7 @@ _CHUNK = 1 << 16
 _NO_LINKS = frozenset((errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV))
 
 
-class _Known(NamedTuple):
+class _WrittenFile(NamedTuple):
     """A file that was written."""
 
     name: str
@@ -54,7 +54,7 @@ class DedupWriter:
 
     def __init__(self, budget: TensorBudget) -> None:
         self._budget = budget
-        self._known: dict[tuple[bytes, int, int], _Known] = {}
+        self._known: dict[tuple[bytes, int, int], _WrittenFile] = {}
         self._can_link = True
 
     def write(self, folder: str, name: str, file: TensorFile) -> bool:
@@ -82,19 +82,19 @@ class DedupWriter:
             self._known.clear()
         if len(self._known) >= _MOST_KNOWN:
             self._known.pop(next(iter(self._known)), None)
-        self._known[key] = _Known(name, digest, _state(path))
+        self._known[key] = _WrittenFile(name, digest, _state(path))
         return True
 
     def _write_anew(self, path: str, name: str, file: TensorFile) -> bool | None:
-        """Whether there was a file of this name; ``None`` where none was written, for it would take too much."""
+        """True if there was a file of this name; ``None`` where none was written, for it would take too much."""
         if not self._budget.allows(file.size):
             return None
         replaced = files.write_anew(path, (file.head, file.data, file.tail))
         self._budget.add(name, file.size)
         return replaced
 
-    def _linked(self, source: str, path: str, known: _Known, digest: bytes | None, file: TensorFile) -> bool:
-        """Whether `path` is a further name of `source` now."""
+    def _linked(self, source: str, path: str, known: _WrittenFile, digest: bytes | None, file: TensorFile) -> bool:
+        """True if `path` is a further name of `source` now."""
         if digest != known.digest:
             return False
         try:
@@ -117,7 +117,7 @@ def _state(path: str) -> tuple[int, int, int]:
 
 
 def _holds(path: str, file: TensorFile) -> bool:
-    """Whether the elements in the file are those of `file`, byte by byte."""
+    """True if the elements in the file are those of `file`, byte by byte."""
     descriptor = os.open(path, os.O_RDONLY | files.NO_FOLLOW)
     try:
         os.lseek(descriptor, len(file.head), os.SEEK_SET)

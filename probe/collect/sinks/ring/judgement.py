@@ -68,7 +68,7 @@ class Judgement:
         """The calls as they are where gradients may be infinite, followed apart from the first bad gradient on."""
         self._leaves_out_backward = False
         self._in_backward = False
-        """Whether a record of the backward was seen."""
+        """True if a record of the backward was seen."""
         self._count = 0
         """The records so far."""
         self._names: list[str] = []
@@ -184,7 +184,7 @@ def _as_in_a_dump(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def _holds(values: Iterator[Any] | Collection[Any], bad: Collection[int]) -> bool:
-    """Whether one of the tensors among the values of a record is among those whose entries are `bad`."""
+    """True if one of the tensors among the values of a record is among those whose entries are `bad`."""
     for value in values:
         if type(value) is dict:
             if id(value) in bad or ("Max" not in value and _holds(value.values(), bad)):

@@ -28,11 +28,11 @@ class _Ended:
     step: int
     ring: Optional[StepRing]  # noqa: UP045 (evaluated, on Python 3.9 too)
     triggers: list[str] = field(default_factory=list)
-    """Why it is to be written, apart from its records and its norm."""
+    """The reason why it is to be written, apart from its records and its norm."""
     norm: str = ""
     """What is wrong with its gradient norm."""
     skips_expected: bool = False
-    """Whether a gradient scaler has skipped it, as it may."""
+    """True if a gradient scaler has skipped it, as it may."""
     kept: Optional[KeptStep] = None  # noqa: UP045
     """What it needs to be run again, if that is kept."""
 
@@ -78,7 +78,7 @@ class OverflowWatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether as many steps were written as the configuration allows."""
+        """True if as many steps were written as the configuration allows."""
         return self._left == 0
 
     # --- the end of a step

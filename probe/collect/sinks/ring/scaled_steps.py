@@ -35,7 +35,7 @@ class ScaledSteps:
         self._updates.clear()
 
     def skips_expected(self) -> bool:
-        """Whether the step that ends now is one that a scaler has skipped and may skip; asked once a step."""
+        """True if the step that ends now is one that a scaler has skipped and may skip; asked once a step."""
         updates = list(self._updates)
         self._updates.clear()
         skipped = [update for update in updates if update.was_skipped()]

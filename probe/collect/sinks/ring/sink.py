@@ -42,7 +42,7 @@ class RingSink(Sink):
         self._keeper = self._new_keeper()
 
     def _new_keeper(self) -> StepKeeper | None:
-        """What keeps the steps that ``replay_step`` runs again."""
+        """The object that keeps the steps that ``replay_step`` runs again."""
         config, adapter = self._config, self._host.adapter
         if not config.replay_step:
             return None

@@ -38,7 +38,7 @@ class StepRing:
         self._suspects = suspects
         self._stacks = stacks
         self._judged = 0
-        """How many of the frames were looked at."""
+        """The number of frames that were looked at."""
         # Not a plain lock: a signal's function can come here in the middle.
         self._one_at_a_time = threading.RLock()
         self._part = (most + 1) // 2

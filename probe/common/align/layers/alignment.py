@@ -1,4 +1,4 @@
-"""Which layers of two networks correspond when their names do not say so.
+"""The layers of two networks that correspond when their names do not say so.
 
 Layers without layers inside, and those that a framework brings, are taken in the order in which they first ran. Of
 these correspond, in this order,
@@ -27,8 +27,8 @@ from functools import cache
 from typing import Optional
 
 from probe.common.align import patience_diff
-from probe.common.align.calls import Call
-from probe.common.align.layers.module_paths import Path, Side
+from probe.common.align.calls import KeyedCall
+from probe.common.align.layers.module_paths import Path, ScopedRecords
 from probe.common.align.layers.same_values import Label, SameValues
 from probe.common.align.name_mapping import PARAMETER_NAMES
 from probe.common.align.operations import is_container, layer_kind
@@ -80,9 +80,9 @@ class Network:
         return (path[:end] for end in range(len(path) - 1, 0, -1) if path[:end] in self.layers)
 
 
-def network(side: Side) -> Network:
+def network(side: ScopedRecords) -> Network:
     """The layers of `side`."""
-    first: dict[Path, Call] = {}
+    first: dict[Path, KeyedCall] = {}
     for wanted in (FORWARD, None):
         for name, (path, direction, module) in side.scopes.items():
             if module and wanted in (direction, None):
@@ -98,7 +98,7 @@ def network(side: Side) -> Network:
     return found
 
 
-def _layer(path: Path, class_name: str, call: Call) -> Layer:
+def _layer(path: Path, class_name: str, call: KeyedCall) -> Layer:
     shapes: dict[str, Shape | None] = {}
     weight = None
     parameters: list[Item] = []
@@ -123,7 +123,7 @@ def _squeezed(shape: Shape | None) -> Shape | None:
 
 
 def compatible(mine: Layer, theirs: Layer) -> bool:
-    """Whether nothing that the frameworks bring contradicts."""
+    """True if nothing that the frameworks bring contradicts."""
     if mine.kind is None or theirs.kind is None:
         return True
     return mine.kind == theirs.kind
@@ -155,7 +155,7 @@ class LayerValues:
         return self._results[id(layer)]
 
     def weights(self, layer: Layer) -> tuple[Label | None, ...] | None:
-        """What its parameters hold; ``None`` where the other network has nothing like them."""
+        """The values that its parameters hold; ``None`` where the other network has nothing like them."""
         labels = self._weights[id(layer)]
         return None if labels.count(None) == len(labels) else labels
 
@@ -174,7 +174,7 @@ class LayerValues:
         return None if layer.parameters else self.result(layer)
 
     def fit(self, mine: Layer, theirs: Layer) -> bool:
-        """Whether nothing speaks against two layers: what they are, how large they are, what they hold."""
+        """True if nothing speaks against two layers: what they are, how large they are, what they hold."""
         if mine.parameters and theirs.parameters and _size(mine) != _size(theirs):
             # Of a fused layer, say.
             return False
@@ -195,7 +195,7 @@ class LayerValues:
                 self._contradicted.add(_relation(mine, theirs))
 
     def contradict(self, mine: Layer, theirs: Layer) -> bool:
-        """Whether what two layers of one name hold is elsewhere in the other network: its names have shifted."""
+        """True if what two layers of one name hold is elsewhere in the other network: its names have shifted."""
         if mine.parameters and theirs.parameters:
             return self._have_other_weights(mine, theirs)
         return self._have_other_results(mine, theirs)
@@ -208,7 +208,7 @@ class LayerValues:
         return bool(self.weights(mine) and self.weights(theirs) and not self._shared(mine, theirs))
 
     def _shared(self, mine: Layer, theirs: Layer) -> set[Label | None]:
-        """What both hold in a parameter."""
+        """The values that both hold in a parameter."""
         return {*(self.weights(mine) or ())} & {*(self.weights(theirs) or ())} - {None}
 
 
@@ -231,11 +231,11 @@ def _leaves(target: Network, golden: Network, same: LayerValues) -> Partners:
     mine = [target.layers[path] for path in target.leaves]
     theirs = [golden.layers[path] for path in golden.leaves]
     ends, other_ends = _ends(target.leaves), _ends(golden.leaves)
-    common = {end for end, place in ends.items() if place is not None and other_ends.get(end) is not None}
+    common = {end for end, index in ends.items() if index is not None and other_ends.get(end) is not None}
     keys: list[list[Path | None]] = []
-    for layers, places in ((mine, ends), (theirs, other_ends)):
-        keys.append([_longest(layer.path, place, places, common) for place, layer in enumerate(layers)])
-    there = {end: theirs[place] for place, end in enumerate(keys[1]) if end is not None}
+    for layers, indexes in ((mine, ends), (theirs, other_ends)):
+        keys.append([_longest(layer.path, index, indexes, common) for index, layer in enumerate(layers)])
+    there = {end: theirs[index] for index, end in enumerate(keys[1]) if end is not None}
     named = [
         end
         if end is not None and end in there and _alike(layer, there[end]) and not same.contradict(layer, there[end])
@@ -253,15 +253,15 @@ def _leaves(target: Network, golden: Network, same: LayerValues) -> Partners:
 def _ends(paths: list[Path]) -> dict[Path, int | None]:
     """Every end of every path, and the only one that ends so or ``None``."""
     found: dict[Path, int | None] = {}
-    for place, path in enumerate(paths):
+    for index, path in enumerate(paths):
         for start in range(len(path)):
-            found[path[start:]] = None if path[start:] in found else place
+            found[path[start:]] = None if path[start:] in found else index
     return found
 
 
-def _longest(path: Path, place: int, ends: dict[Path, int | None], common: set[Path]) -> Path | None:
+def _longest(path: Path, index: int, ends: dict[Path, int | None], common: set[Path]) -> Path | None:
     fits = (path[start:] for start in range(len(path)))
-    return next((end for end in fits if end in common and ends[end] == place and not end[0].isdigit()), None)
+    return next((end for end in fits if end in common and ends[end] == index and not end[0].isdigit()), None)
 
 
 def _alike(mine: Layer, theirs: Layer) -> bool:
@@ -346,8 +346,8 @@ def _complete(partners: Partners, target: Network, golden: Network, same: LayerV
         theirs = [golden.layers[path] for path in other_rest.get(partners.get(parent, ()), ())]
         for key in (_named, same.weights_and_result, same.weights, same.result_of_kind, _exact, _shaped, _kind):
             pairs = patience_diff.equally_many(
-                ((place, key(layer)) for place, layer in enumerate(mine)),
-                ((place, key(layer)) for place, layer in enumerate(theirs)),
+                ((index, key(layer)) for index, layer in enumerate(mine)),
+                ((index, key(layer)) for index, layer in enumerate(theirs)),
             )
             pairs = [
                 (i, j)
@@ -356,8 +356,8 @@ def _complete(partners: Partners, target: Network, golden: Network, same: LayerV
             ]
             partners.update({mine[i].path: theirs[j].path for i, j in pairs})
             used, taken = {i for i, _ in pairs}, {j for _, j in pairs}
-            mine = [layer for place, layer in enumerate(mine) if place not in used]
-            theirs = [layer for place, layer in enumerate(theirs) if place not in taken]
+            mine = [layer for index, layer in enumerate(mine) if index not in used]
+            theirs = [layer for index, layer in enumerate(theirs) if index not in taken]
 
 
 def _by_result(partners: Partners, target: Network, golden: Network, same: LayerValues) -> None:
@@ -398,7 +398,7 @@ def _settle(partners: Partners, target: Network, golden: Network, same: LayerVal
         if mine in partners:
             parent = next((above for above in target.above(mine) if above in partners), ())
             groups.setdefault((parent, _exact(target.layers[mine])), []).append(mine)
-    order = {path: place for place, path in enumerate(golden.leaves)}
+    order = {path: index for index, path in enumerate(golden.leaves)}
     for paths in groups.values():
         theirs = sorted((partners[path] for path in paths), key=order.__getitem__)
         if len(paths) > 1 and len({_exact(golden.layers[path]) for path in theirs}) == 1:
@@ -410,11 +410,11 @@ def _exchanged(mine: list[Layer], theirs: list[Layer], same: LayerValues) -> Par
     found: Partners = {}
     for key in (_named, same.weights_and_result, same.weights):
         keys = [Counter(map(key, layers)) for layers in (mine, theirs)]
-        places = {key(layer): layer.path for layer in theirs}
+        paths = {key(layer): layer.path for layer in theirs}
         for layer in mine:
             own = key(layer)
             if own is not None and keys[0][own] == keys[1][own] == 1:
-                found[layer.path] = places[own]
+                found[layer.path] = paths[own]
         taken = set(found.values())
         mine = [layer for layer in mine if layer.path not in found]
         theirs = [layer for layer in theirs if layer.path not in taken]

@@ -1,4 +1,4 @@
-"""Records that correspond because they hold the same values, where place and order say otherwise or nothing."""
+"""Records that correspond because they hold the same values, where position and order say otherwise or nothing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Hashable
 from itertools import chain
 
 from probe.common.align import patience_diff
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.layers.call_pairs import RecordPairs
-from probe.common.align.layers.module_paths import Side
+from probe.common.align.layers.module_paths import ScopedRecords
 from probe.common.align.layers.same_values import SameValues
 from probe.common.align.operations import layer_kind, operation
 from probe.common.dump.naming import is_module
@@ -16,7 +16,7 @@ from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS, Item
 from probe.common.numerics.error_bounds import extent
 
 
-def corrected(pairs: RecordPairs, target: Side, golden: Side) -> RecordPairs:
+def corrected(pairs: RecordPairs, target: ScopedRecords, golden: ScopedRecords) -> RecordPairs:
     """`pairs` where values do not contradict, and those that values show.
 
     A call that holds other values than its match is matched with one that computes the same and holds the same values,
@@ -44,14 +44,14 @@ def corrected(pairs: RecordPairs, target: Side, golden: Side) -> RecordPairs:
 
 
 class _Keys:
-    """What tells a call by what it does and by the values that it took and returned."""
+    """The mark that tells a call by what it does and by the values that it took and returned."""
 
-    def __init__(self, target: Side, golden: Side) -> None:
+    def __init__(self, target: ScopedRecords, golden: ScopedRecords) -> None:
         self._tensors = {id(call): _given_and_result(call) for side in (target, golden) for call in side.calls.values()}
         sides = ([self._tensors[id(call)] for call in side.calls.values()] for side in (target, golden))
         self._same = SameValues(*(filter(None, chain.from_iterable(side)) for side in sides))
 
-    def of(self, call: Call, side: Side) -> Hashable | None:
+    def of(self, call: KeyedCall, side: ScopedRecords) -> Hashable | None:
         """The key of a call; ``None`` where the other run has nothing like its result."""
         given, result = map(self._same.label, self._tensors[id(call)])
         parsed = None if result is None else call.record.parsed
@@ -65,7 +65,7 @@ class _Keys:
         return parsed.is_module, meaning, parsed.direction, given, result
 
 
-def _given_and_result(call: Call) -> tuple[Item | None, Item | None]:
+def _given_and_result(call: KeyedCall) -> tuple[Item | None, Item | None]:
     """The first tensor that a call took, and the first that it returned."""
     given = None
     for item in call.items:
@@ -77,16 +77,16 @@ def _given_and_result(call: Call) -> tuple[Item | None, Item | None]:
     return given, None
 
 
-def _has_parameters(call: Call) -> bool:
+def _has_parameters(call: KeyedCall) -> bool:
     return is_module(call.record.name) and any(item.state == PARAMETERS for item in call.items)
 
 
-def _fit(call: Call, other: Call) -> bool:
-    """Whether two functions take or return tensors of the same sizes; a fused one and one it stands for do neither."""
+def _fit(call: KeyedCall, other: KeyedCall) -> bool:
+    """True if two functions take or return tensors of the same sizes; a fused one and one it stands for do neither."""
     if is_module(call.record.name):
         return True
     return any(_sizes(call, state) == _sizes(other, state) for state in (INPUT, OUTPUT))
 
 
-def _sizes(call: Call, state: str) -> list[int]:
+def _sizes(call: KeyedCall, state: str) -> list[int]:
     return sorted(extent(item.shape).elements for item in call.items if item.state == state and item.is_tensor)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from probe.common.align import patience_diff
-from probe.common.align.calls import Call
-from probe.common.align.layers.module_paths import Path, Side
+from probe.common.align.calls import KeyedCall
+from probe.common.align.layers.module_paths import Path, ScopedRecords
 from probe.common.align.operations import operation
 from probe.common.dump.naming import BACKWARD, FORWARD, api_name, parse, record_name
 from probe.common.dump.reading.records import INPUT, OUTPUT
@@ -17,19 +17,19 @@ RecordPairs = dict[str, str]
 """Records of the target, each with its match of the golden side."""
 
 
-def by_place(target: Side, golden: Side, translate: Translate) -> RecordPairs:
+def by_position(target: ScopedRecords, golden: ScopedRecords, translate: Translate) -> RecordPairs:
     """The n-th record of a scope and the n-th of the same scope."""
-    places = golden.places()
+    by_scope = golden.by_scope()
     found: RecordPairs = {}
-    for (path, direction, module), names in target.places().items():
-        found.update(zip(names, places.get((translate(path), direction, module), [])))
+    for (path, direction, module), names in target.by_scope().items():
+        found.update(zip(names, by_scope.get((translate(path), direction, module), [])))
     return found
 
 
-def by_meaning(target: Side, golden: Side, translate: Translate) -> RecordPairs:
-    """Modules by their place, and inside each of them calls that compute the same, in the order in which they ran."""
+def by_meaning(target: ScopedRecords, golden: ScopedRecords, translate: Translate) -> RecordPairs:
+    """Modules by their position, and inside each of them calls that compute the same, in the order of running."""
     modules = _modules(target), _modules(golden)
-    found = by_place(*modules, translate)
+    found = by_position(*modules, translate)
     found.update(_by_number(found, *modules))
     mine, theirs = _calls_by_module(target, golden, translate)
     frameworks = target.framework, golden.framework
@@ -45,7 +45,7 @@ def by_meaning(target: Side, golden: Side, translate: Translate) -> RecordPairs:
     return found
 
 
-def _by_number(found: RecordPairs, target: Side, golden: Side) -> RecordPairs:
+def _by_number(found: RecordPairs, target: ScopedRecords, golden: ScopedRecords) -> RecordPairs:
     """The backward calls of matched modules by the forward calls that they belong to.
 
     Of a module that was called several times, frameworks run the backward calls in orders of their own.
@@ -71,12 +71,12 @@ def _by_number(found: RecordPairs, target: Side, golden: Side) -> RecordPairs:
     return more
 
 
-def _modules(side: Side) -> Side:
+def _modules(side: ScopedRecords) -> ScopedRecords:
     scopes = {name: scope for name, scope in side.scopes.items() if scope[2]}
-    return Side(side.framework, side.calls, scopes, side.classes)
+    return ScopedRecords(side.framework, side.calls, scopes, side.classes)
 
 
-def _calls_by_module(target: Side, golden: Side, translate: Translate) -> tuple[Any, Any]:
+def _calls_by_module(target: ScopedRecords, golden: ScopedRecords, translate: Translate) -> tuple[Any, Any]:
     """APIs by the innermost layer around them that has a counterpart, and direction.
 
     What one framework's model calls itself may be called by a small layer of the other's.
@@ -104,7 +104,7 @@ def _innermost(path: Path, layers: Any) -> Path:
     return ()
 
 
-def _of_the_same_call(found: RecordPairs, target: Side, golden: Side) -> RecordPairs:
+def _of_the_same_call(found: RecordPairs, target: ScopedRecords, golden: ScopedRecords) -> RecordPairs:
     """The backward calls of matched forward calls."""
     more: RecordPairs = {}
     for mine, theirs in found.items():
@@ -117,7 +117,7 @@ def _of_the_same_call(found: RecordPairs, target: Side, golden: Side) -> RecordP
     return more
 
 
-def _aligned(target: list[Call], golden: list[Call], frameworks: tuple[str, str]) -> RecordPairs:
+def _aligned(target: list[KeyedCall], golden: list[KeyedCall], frameworks: tuple[str, str]) -> RecordPairs:
     """Calls inside one module that correspond; what is uncertain is left out.
 
     First what has the same name, number of tensors and shape of output; between these what has the same name; then
@@ -145,7 +145,7 @@ class _Tokens:
 
     __slots__ = ("akin", "exact", "name")
 
-    def __init__(self, call: Call, framework: str) -> None:
+    def __init__(self, call: KeyedCall, framework: str) -> None:
         parsed = call.record.parsed
         base = "" if parsed is None else parsed.base
         meaning = operation(base, framework)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.name_mapping import PARAMETER_NAMES
 from probe.common.align.operations import Operation
 from probe.common.dump.naming import BACKWARD
@@ -18,7 +18,7 @@ Named = dict[str, Item]
 """Items by what follows the record in their names."""
 
 
-def match_items(target: Call, golden: Call, meanings: tuple[Operation, Operation] | None) -> dict[str, str]:
+def match_items(target: KeyedCall, golden: KeyedCall, meanings: tuple[Operation, Operation] | None) -> dict[str, str]:
     """Names of items and of their counterparts.
 
     Tensors are matched by their positions; where these differ and there are as many on both sides, in their order.
@@ -47,7 +47,7 @@ def match_items(target: Call, golden: Call, meanings: tuple[Operation, Operation
     return found
 
 
-def _by_state(call: Call) -> dict[str, Named]:
+def _by_state(call: KeyedCall) -> dict[str, Named]:
     start = len(call.record.name)
     found: dict[str, Named] = {}
     for item in call.items:
@@ -68,7 +68,7 @@ def _in_order(mine: Named, theirs: Named) -> dict[str, str]:
 def _reordered(mine: Named, theirs: Named, meanings: tuple[Operation, Operation]) -> dict[str, str]:
     sides = []
     for items, meaning in zip((list(mine), list(theirs)), meanings):
-        sides.append([items[place] for place in meaning.order] if len(meaning.order) == len(items) else items)
+        sides.append([items[index] for index in meaning.order] if len(meaning.order) == len(items) else items)
     return dict(zip(*sides)) if len(mine) == len(theirs) else {}
 
 
@@ -83,9 +83,9 @@ def _by_shape(mine: Named, theirs: Named) -> dict[str, str]:
     if len(mine) == len(theirs) and all(mine[one].shape == theirs[other].shape for one, other in pairs.items()):
         return pairs
     counts = [Counter(item.shape for item in items.values()) for items in (mine, theirs)]
-    places = {item.shape: suffix for suffix, item in theirs.items()}
+    suffixes = {item.shape: suffix for suffix, item in theirs.items()}
     return {
-        suffix: places[item.shape]
+        suffix: suffixes[item.shape]
         for suffix, item in mine.items()
         if counts[0][item.shape] == counts[1][item.shape] == 1 and not _is_square(item.shape)
     }

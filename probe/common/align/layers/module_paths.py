@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.mapping_files import translated_names
 from probe.common.align.name_mapping import map_api
 from probe.common.dump.naming import BACKWARD, FORWARD, is_module, parse
@@ -19,18 +19,18 @@ name."""
 
 
 @dataclass
-class Side:
+class ScopedRecords:
     """The records of one dump by scope."""
 
     framework: str
-    calls: dict[str, Call] = field(default_factory=dict)
+    calls: dict[str, KeyedCall] = field(default_factory=dict)
     """The calls by the names of their records, in order; what is in no tree is left out."""
     scopes: dict[str, Scope] = field(default_factory=dict)
     """The scope of each of these records."""
     classes: dict[Path, str] = field(default_factory=dict)
     """Layers that ran, by their path."""
 
-    def places(self) -> dict[Scope, list[str]]:
+    def by_scope(self) -> dict[Scope, list[str]]:
         """The records of every scope, in order."""
         found: dict[Scope, list[str]] = {}
         for name, key in self.scopes.items():
@@ -38,12 +38,12 @@ class Side:
         return found
 
 
-def side_of(calls: list[Call], tree: Tree | None, framework: str) -> Side:
+def side_of(calls: list[KeyedCall], tree: Tree | None, framework: str) -> ScopedRecords:
     """The records of a dump by scope; without a tree every API stands at the top.
 
     The blocks of every list of layers are counted from 0: a pipeline stage may hold the last ones only.
     """
-    side = Side(framework)
+    side = ScopedRecords(framework)
     for call in calls:
         name = call.record.name
         parsed = parse(name)
@@ -90,12 +90,12 @@ def _api(base: str, framework: str) -> str:
     return map_api(base, translated_names(framework)).rpartition(".")[2]
 
 
-def _numbers(side: Side) -> dict[Path, dict[str, str]]:
+def _numbers(side: ScopedRecords) -> dict[Path, dict[str, str]]:
     found: dict[Path, set[int]] = {}
     for path, _, _ in side.scopes.values():
-        for place, part in enumerate(path[:-1]):
-            if part == _BLOCKS and path[place + 1].isdigit():
-                found.setdefault(path[: place + 1], set()).add(int(path[place + 1]))
+        for index, part in enumerate(path[:-1]):
+            if part == _BLOCKS and path[index + 1].isdigit():
+                found.setdefault(path[: index + 1], set()).add(int(path[index + 1]))
     return {
         path: {str(number): str(index) for index, number in enumerate(sorted(numbers))}
         for path, numbers in found.items()
@@ -105,6 +105,6 @@ def _numbers(side: Side) -> dict[Path, dict[str, str]]:
 
 def _from_zero(path: Path, blocks: dict[Path, dict[str, str]]) -> Path:
     return tuple(
-        blocks.get(path[:place], {}).get(part, part) if place and path[place - 1] == _BLOCKS else part
-        for place, part in enumerate(path)
+        blocks.get(path[:index], {}).get(part, part) if index and path[index - 1] == _BLOCKS else part
+        for index, part in enumerate(path)
     )

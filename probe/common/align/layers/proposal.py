@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from probe.common import files
 from probe.common.align.layers.alignment import LayerValues, Network, Partners, align, network
-from probe.common.align.layers.module_paths import Path, Side
+from probe.common.align.layers.module_paths import Path, ScopedRecords
 from probe.common.align.layers.rules import TOP, UNMATCHED, Rules, translate
 from probe.common.align.mapping_files import scalar
 from probe.common.terminal_text import printable
@@ -25,7 +25,7 @@ class Proposal:
     layers: int
     """Layers of the target that have a counterpart."""
     renamed: int
-    """How many of these layers have another path on the golden side."""
+    """The number of these layers that have another path on the golden side."""
     target_only: list[str]
     """Paths and classes."""
     golden_only: list[str]
@@ -41,7 +41,7 @@ class Proposal:
         ]
 
 
-def propose(target: Side, golden: Side) -> Proposal:
+def propose(target: ScopedRecords, golden: ScopedRecords) -> Proposal:
     """Align two networks."""
     mine, theirs = network(target), network(golden)
     same = LayerValues(mine, theirs)
@@ -67,7 +67,7 @@ def _label(path: Path, class_name: str) -> str:
     return f"{'.'.join(path)} ({class_name})"
 
 
-def _rules(partners: Partners, side: Side, layers: Network) -> Rules:
+def _rules(partners: Partners, side: ScopedRecords, layers: Network) -> Rules:
     """Rules by which every layer of `partners` is translated into its partner."""
     wanted: dict[str, dict[Path, Counter[Path]]] = {}
     for mine, theirs in partners.items():
@@ -105,7 +105,7 @@ def _cut(mine: Path, theirs: Path) -> tuple[Path, Path]:
     return mine, theirs
 
 
-def _put_right(partners: Partners, rules: Rules, side: Side) -> None:
+def _put_right(partners: Partners, rules: Rules, side: ScopedRecords) -> None:
     """Say by their whole paths what layers of one class call differently."""
     for mine in sorted(partners, key=len):
         if translate(mine, side.classes, rules) != partners[mine]:
@@ -113,7 +113,7 @@ def _put_right(partners: Partners, rules: Rules, side: Side) -> None:
 
 
 def _by_path(
-    partners: Partners, rules: Rules, side: Side, networks: tuple[Network, Network], same: LayerValues
+    partners: Partners, rules: Rules, side: ScopedRecords, networks: tuple[Network, Network], same: LayerValues
 ) -> None:
     """Match layers whose translated paths are the same; leave those unmatched that contradict each other."""
     mine, theirs = networks

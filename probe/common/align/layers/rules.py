@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.layers import by_value, call_pairs, item_pairs
-from probe.common.align.layers.module_paths import Path, Side
+from probe.common.align.layers.module_paths import Path, ScopedRecords
 from probe.common.align.mapping_files import load_mapping
 from probe.common.align.operations import Operation, is_container, layer_kind, operation
 from probe.common.errors import MsprobeException
@@ -51,19 +51,19 @@ def _parts(name: Any) -> Path:
 def translate(path: Path, classes: dict[Path, str], rules: Rules) -> Path:
     """`path` as the golden side calls it; of several rules that fit the longest is taken."""
     found: list[str] = []
-    place = 0
-    while place < len(path):
-        names = rules.get(classes.get(path[:place], "") if place else TOP, {})
-        fits = (path[place:end] for end in range(len(path), place, -1)) if names else ()
+    start = 0
+    while start < len(path):
+        names = rules.get(classes.get(path[:start], "") if start else TOP, {})
+        fits = (path[start:end] for end in range(len(path), start, -1)) if names else ()
         best = next((part for part in fits if part in names), ())
-        found += names[best] if best else path[place : place + 1]
-        place += len(best) or 1
+        found += names[best] if best else path[start : start + 1]
+        start += len(best) or 1
     return tuple(found)
 
 
 def map_items(
-    target: list[Call], golden: list[Call], sides: tuple[Side, Side], rules: Rules, *, by_place: bool = False,
-    values_decide: bool = False,
+    target: list[KeyedCall], golden: list[KeyedCall], sides: tuple[ScopedRecords, ScopedRecords], rules: Rules, *,
+    by_position: bool = False, values_decide: bool = False,
 ) -> dict[str, str]:  # fmt: skip
     """Every item of the target and its counterpart's name, or ``N/A``.
 
@@ -71,18 +71,18 @@ def map_items(
         target, golden: the records.
         sides: where they stand.
         rules: what is called differently.
-        by_place: match calls by their place in the tree and their order alone, and items by their suffix.
-        values_decide: match by values where they say otherwise than the place, as `by_value` does.
+        by_position: match calls by their position in the tree and their order alone, and items by their suffix.
+        values_decide: match by values where they say otherwise than the position, as `by_value` does.
     """
     mine, theirs = sides
-    pair = call_pairs.by_place if by_place else call_pairs.by_meaning
+    pair = call_pairs.by_position if by_position else call_pairs.by_meaning
     counterpart = pair(mine, theirs, lambda path: translate(path, mine.classes, rules))
     if values_decide:
         counterpart = by_value.corrected(counterpart, mine, theirs)
     # What was saved stands in no tree.
     counterpart.update({call.record.name: call.record.name for call in target if call.record.name not in mine.calls})
     by_name = {call.record.name: call for call in golden}
-    by_suffix = by_place or mine.framework == theirs.framework
+    by_suffix = by_position or mine.framework == theirs.framework
     around = _around(mine), _around(theirs)
     found: dict[str, str] = {}
     for call in target:
@@ -96,13 +96,13 @@ def map_items(
     return found
 
 
-def _around(side: Side) -> set[Path]:
+def _around(side: ScopedRecords) -> set[Path]:
     """The paths of layers with others inside."""
     return {path[:length] for path in side.classes for length in range(1, len(path))}
 
 
-def _returns_more(call: Call, side: Side, around: set[Path]) -> bool:
-    """Whether a layer of the framework holds another one, which computes on what it alone would return.
+def _returns_more(call: KeyedCall, side: ScopedRecords, around: set[Path]) -> bool:
+    """True if a layer of the framework holds another one, which computes on what it alone would return.
 
     ``nn.Dense`` takes its activation along.
     """
@@ -112,24 +112,24 @@ def _returns_more(call: Call, side: Side, around: set[Path]) -> bool:
 
 
 def _is_of_result(item: str) -> bool:
-    """Whether an item is what a layer returns, or the gradient of that."""
+    """True if an item is what a layer returns, or the gradient of that."""
     return ".output." in item if ".forward." in item else ".backward." in item and ".input." in item
 
 
-def _same_suffix(call: Call, other: Call) -> dict[str, str]:
+def _same_suffix(call: KeyedCall, other: KeyedCall) -> dict[str, str]:
     start, name = len(call.record.name), other.record.name
     there = {item.name for item in other.items}
     names = {item.name: name + item.name[start:] for item in call.items}
     return {mine: theirs for mine, theirs in names.items() if theirs in there}
 
 
-def _matched_items(call: Call, other: Call, mine: Side, theirs: Side) -> dict[str, str]:
+def _matched_items(call: KeyedCall, other: KeyedCall, mine: ScopedRecords, theirs: ScopedRecords) -> dict[str, str]:
     meanings = _meaning(call, mine), _meaning(other, theirs)
     if meanings[0] is None or meanings[1] is None:
         return item_pairs.match_items(call, other, None)
     return item_pairs.match_items(call, other, (meanings[0], meanings[1]))
 
 
-def _meaning(call: Call, side: Side) -> Operation | None:
+def _meaning(call: KeyedCall, side: ScopedRecords) -> Operation | None:
     parsed = call.record.parsed
     return None if parsed is None or parsed.is_module else operation(parsed.base, side.framework)

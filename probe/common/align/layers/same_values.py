@@ -73,14 +73,14 @@ class SameValues:
     def _nearest(self, values: _Values, orders: list[_Order]) -> _Values | None:
         best, nearest = math.inf, None
         size = max(abs(values.largest), abs(values.smallest))
-        for key, (places, others), scale in zip(_ORDERS, orders, (values.norm, 3 * size)):
+        for key, (keys, others), scale in zip(_ORDERS, orders, (values.norm, 3 * size)):
             own = key(values)
-            place = bisect_left(places, own)
-            above = range(place, min(place + _NEIGHBOURS, len(others)))
-            below = range(place - 1, max(place - _NEIGHBOURS, 0) - 1, -1)
+            position = bisect_left(keys, own)
+            above = range(position, min(position + _NEIGHBOURS, len(others)))
+            below = range(position - 1, max(position - _NEIGHBOURS, 0) - 1, -1)
             for near in (above, below):
                 for index in near:
-                    elements, number = places[index]
+                    elements, number = keys[index]
                     # Twice, because the larger of the two sizes counts.
                     if elements != own[0] or abs(number - own[1]) > 2 * self._allowed * scale:
                         break
@@ -112,7 +112,7 @@ def _roundoff(items: Iterable[Item]) -> float:
 
 
 def _values(item: Item) -> _Values | str | None:
-    """What tells a tensor from others; ``None`` of constants, of whole numbers, and of what is not finite."""
+    """The mark that tells a tensor from others; ``None`` of constants, of whole numbers, and of what is not finite."""
     norm, largest, smallest, mean = item.norm, item.max, item.min, item.mean
     if not unit_roundoff(item.dtype):
         return None

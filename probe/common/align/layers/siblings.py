@@ -25,7 +25,7 @@ _ALONE = "+"
 
 @dataclass(frozen=True)
 class Renumbered:
-    """How the paths of the target's layers read on the golden side, where numbers have moved."""
+    """The way in which the paths of the target's layers read on the golden side, where numbers have moved."""
 
     paths: dict[Path, Path] = field(default_factory=dict)
     """Layers whose number is another one, with all that is inside; what the target has alone gets a path of its own."""
@@ -68,12 +68,12 @@ class _Layer:
 
 
 def renumbered(both: Calls) -> Renumbered:
-    """How the numbers of layers have moved between two runs of one framework."""
+    """The way in which the numbers of layers have moved between two runs of one framework."""
     target, golden = (_tree([(call.record.parsed, call.items) for call in side]) for side in both)
     if not _has_other_numbers(target, golden):
         return Renumbered()
     values = SameValues(*([item for _, item in side.all_parameters()] for side in (target, golden)))
-    search = _Search(values)
+    search = _MovedNumbers(values)
     search.look_into((), (), target, golden)
     return Renumbered(search.paths)
 
@@ -96,14 +96,14 @@ def _tree(calls: Sequence[tuple[ParsedName | None, list[Item]]]) -> _Layer:
 
 
 def _has_other_numbers(target: _Layer, golden: _Layer) -> bool:
-    """Whether one side has more numbered layers somewhere."""
+    """True if one side has more numbered layers somewhere."""
     if len(target.numbers()) != len(golden.numbers()):
         return True
     both = target.inside.keys() & golden.inside.keys()
     return any(_has_other_numbers(target.inside[name], golden.inside[name]) for name in both)
 
 
-class _Search:
+class _MovedNumbers:
     """Looks for numbers that have moved, from the outermost layers inwards."""
 
     def __init__(self, values: SameValues) -> None:
@@ -148,7 +148,7 @@ class _Search:
         return found if len(found) >= min(len(mine), len(theirs)) else None
 
     def _contents(self, layer: _Layer) -> dict[str, Label | None]:
-        """What the parameters of a layer hold, but for constants, which say nothing."""
+        """The values that the parameters of a layer hold, but for constants, which say nothing."""
         return {name: self._values.label(item) for name, item in layer.all_parameters() if _is_evidence(item)}
 
 
@@ -159,7 +159,7 @@ def _share(one: dict[str, Label | None], other: dict[str, Label | None]) -> floa
 
 
 def _best(shares: list[list[float]], mine: Sequence[str], theirs: Sequence[str]) -> tuple[list[tuple[int, int]], float]:
-    """The places that correspond, both ascending, so that most is the same, then most numbers; and how much that is."""
+    """The indexes of the best match, both ascending, by what is the same, then by numbers; and how much that is."""
     rows, columns = len(mine), len(theirs)
     most = [[(0.0, 0)] * (columns + 1) for _ in range(rows + 1)]
     for i in reversed(range(rows)):

@@ -31,7 +31,7 @@ from probe.common.numerics.formats import format_of
 from probe.common.show import show
 
 Condition = Callable[[Item], bool]
-"""Whether an item fits."""
+"""Predicate that is true of items that fit."""
 
 _LONGEST, _MOST_PARTS = 2000, 300
 _NUMBER, _TEXT, _TYPE, _SHAPE, _TRUTH, _LIST, _ANY = (
@@ -41,7 +41,7 @@ _Getter = Callable[[Item], Any]
 
 
 class _Operand(NamedTuple):
-    """What stands on one side of an operator."""
+    """The text that stands on one side of an operator."""
 
     kind: str
     of: _Getter

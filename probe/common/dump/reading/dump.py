@@ -19,7 +19,7 @@ from probe.common.dump.reading import conditions
 from probe.common.dump.reading.call_tree import CallTree
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item, Record
 from probe.common.dump.reading.selection import Selected, Selection
-from probe.common.dump.reading.sources import Files, Journal, Source, Stacks
+from probe.common.dump.reading.sources import DumpSource, Files, JournalSource, Stacks
 from probe.common.errors import DumpFormatError, FileCheckException
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Dump:
     Iterating gives `Record`; ``dump[name]`` is the one of that name, ``len(dump)`` their number.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: DumpSource) -> None:
         self._source = source
         self.path = source.path
         """The file that was read."""
@@ -50,9 +50,9 @@ class Dump:
         self.framework = source.framework or "pytorch"
         """``pytorch``, ``mindspore`` or ``mindtorch``; files that do not say are PyTorch's."""
         self.is_released = False
-        """Whether the records were released, so that names are left of them."""
+        """True if the records were released, so that names are left of them."""
         self.died = source.died
-        """Whether this is the journal of a run that died before it wrote its files, or a file that is cut short."""
+        """True if this is the journal of a run that died before it wrote its files, or a file that is cut short."""
         self.cut_at = source.cut_at
         """The byte at which the file is cut off; ``None`` where it is whole, and of a journal."""
 
@@ -61,7 +61,7 @@ class Dump:
 
     @property
     def ending(self) -> str:
-        """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
+        """The reason why what ran last is missing, as the end of a sentence; empty where nothing is."""
         if self.cut_at is not None:
             number = f"{len(self)} record{'' if len(self) == 1 else 's'}"
             return f"is cut off at byte {self.cut_at} of which {number} {'was' if len(self) == 1 else 'were'} read"
@@ -224,7 +224,7 @@ def read(path: str | os.PathLike[str]) -> Dump:
     if not os.path.isfile(path):
         raise FileCheckException(f"{path} does not exist; give dump.json, debug.json, or the folder that holds it.")
     if os.path.basename(path) == JOURNAL_FILE:
-        return Dump(Journal(path))
+        return Dump(JournalSource(path))
     return _finished_or_journal(path)
 
 
@@ -235,7 +235,7 @@ def _read_folder(folder: str) -> Dump:
             return _finished_or_journal(path)
     path = os.path.join(folder, JOURNAL_FILE)
     if os.path.isfile(path):
-        return Dump(Journal(path))
+        return Dump(JournalSource(path))
     inside = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
     hint = f"; it holds {', '.join(inside[:4])}" if inside else ""
     raise FileCheckException(f"{folder} holds none of {', '.join(RECORD_FILES)} and {JOURNAL_FILE}{hint}.")
@@ -248,8 +248,8 @@ def _finished_or_journal(path: str) -> Dump:
     try:
         dump = Dump(Files(path))
     except DumpFormatError as error:
-        found = Dump(Journal(journal))
+        found = Dump(JournalSource(journal))
         log.warning(f"{error} The journal beside it is read in its place.")
         return found
     # A run begins by writing files without records, and a run that is killed leaves them so.
-    return Dump(Journal(journal)) if dump.died or not dump.records else dump
+    return Dump(JournalSource(journal)) if dump.died or not dump.records else dump

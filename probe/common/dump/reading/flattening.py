@@ -20,7 +20,7 @@ from probe.common.dump.reading.items import (
 from probe.common.errors import DumpFormatError
 
 DEEPEST = 400
-"""How deep values may be nested inside a record."""
+"""The depth to which values may be nested inside a record."""
 
 # Arguments that are numbers of ranks; a dump shows them as text.
 _RANKS = frozenset(("src", "dst", "group_src", "group_dst"))

@@ -41,7 +41,7 @@ class Item(msgspec.Struct, gc=False):
     peer: Optional[tuple[Any, ...]] = None  # noqa: UP045
     """Operation, peer, tag and group of a point-to-point operation."""
     nonfinite: Optional[int] = None  # noqa: UP045
-    """How many elements are NaN or infinite, where the dump counted them and there are some."""
+    """The number of elements that are NaN or infinite, where the dump counted them and there are some."""
     finite_max: Optional[float] = None  # noqa: UP045
     """The greatest finite element of such a tensor; ``None`` where there is none."""
     finite_min: Optional[float] = None  # noqa: UP045
@@ -52,7 +52,7 @@ class Item(msgspec.Struct, gc=False):
 
     @property
     def has_nan(self) -> bool:
-        """Whether a NaN is in the tensor, as far as its statistics tell."""
+        """True if a NaN is in the tensor, as far as its statistics tell."""
         if not self.is_tensor:
             return False
         if is_nan(self.max) or is_nan(self.min):
@@ -63,7 +63,7 @@ class Item(msgspec.Struct, gc=False):
 
     @property
     def has_inf(self) -> bool:
-        """Whether an infinity is in the tensor; a norm alone can be one because its type ends before it."""
+        """True if an infinity is in the tensor; a norm alone can be one because its type ends before it."""
         return self.is_tensor and (is_inf(self.max) or is_inf(self.min))
 
 
@@ -73,12 +73,12 @@ def plain_item(name: str, state: str, dtype: str, shape: Shape | None, statistic
 
 
 def is_nan(value: Any) -> bool:
-    """Whether a statistic is NaN."""
+    """True if a statistic is NaN."""
     return type(value) is float and value != value
 
 
 def is_inf(value: Any) -> bool:
-    """Whether a statistic is an infinity."""
+    """True if a statistic is an infinity."""
     return type(value) is float and math.isinf(value)
 
 

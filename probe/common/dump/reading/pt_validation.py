@@ -1,4 +1,4 @@
-"""Whether a ``.pt`` file is what `torch.save` writes of one tensor, before torch makes anything of it.
+"""Check that a ``.pt`` file is what `torch.save` writes of one tensor, before torch makes anything of it.
 
 ``weights_only`` keeps torch from executing what a file says, but not from taking memory: an archive may be compressed a
 thousand times over, and its pickle may ask for a ``bytearray`` or a ``Tensor`` of any size.
@@ -96,10 +96,10 @@ def _checked(stream: BinaryIO, size: int) -> CheckedFile:
         elements = [entry for entry in entries if entry.filename.endswith("/data/0")]
         if len(elements) != 1 or orders not in ([], [sys.byteorder.encode()]):
             return CheckedFile(size, True)
-        return CheckedFile(size, True, content, _place(stream, elements[0]))
+        return CheckedFile(size, True, content, _extent(stream, elements[0]))
 
 
-def _place(stream: BinaryIO, entry: zipfile.ZipInfo) -> tuple[int, int]:
+def _extent(stream: BinaryIO, entry: zipfile.ZipInfo) -> tuple[int, int]:
     """Where the content of an entry begins, and its length."""
     stream.seek(entry.header_offset)
     header = stream.read(_HEADER.size)
@@ -121,7 +121,7 @@ def _wrong_in_pickle(content: bytes) -> str | None:
 
 
 def _is_type(name: str) -> bool:
-    """Whether `name` is that of an element's type, or of a storage of such."""
+    """True if `name` is that of an element's type, or of a storage of such."""
     if not name.startswith("torch "):
         return False
     kind = name.partition(" ")[2]

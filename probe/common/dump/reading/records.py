@@ -55,7 +55,7 @@ class Record:
 
     @property
     def may_be_nonfinite(self) -> bool:
-        """Whether a NaN or an infinity may be among its numbers, without decoding it."""
+        """True if a NaN or an infinity may be among its numbers, without decoding it."""
         if not isinstance(self._content, msgspec.Raw):
             return self._content is not None
         content = bytes(self._content)
@@ -91,7 +91,7 @@ class Record:
         self._content = None
 
     def has_same_text(self, other: Record) -> bool:
-        """Whether both stand in their files in the same words, so that their items are the same but for names."""
+        """True if both stand in their files in the same words, so that their items are the same but for names."""
         return isinstance(self._content, msgspec.Raw) and self._content == other._content
 
     def items(self) -> list[Item]:

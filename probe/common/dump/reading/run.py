@@ -32,7 +32,7 @@ class Run:
         self.path = os.fspath(path)
         """What was given."""
         self.locations: list[DumpLocation] = dumps_in(self.path)
-        """Where the dumps are, in order."""
+        """The location of the dumps, in order."""
 
     def __repr__(self) -> str:
         modes = f", {' and '.join(self.modes)}" if self.modes else ""
@@ -134,7 +134,7 @@ def read(path: str | os.PathLike[str]) -> Dump | Run:
 
 
 def _choice(found: Sequence[DumpLocation]) -> str:
-    """What tells several dumps of a step from each other, and how one of them is asked for."""
+    """The mark that tells several dumps of a step from each other, and how one of them is asked for."""
     first = found[0]
     whose = first.process or first.rank
     processes = [each.process for each in found if each.process]

@@ -44,7 +44,7 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class DumpLocation:
-    """Where the dump of one process and one step is, and what the names of its folders say of it."""
+    """The location of the dump of one process and one step, and what the names of its folders say of it."""
 
     path: str
     """A file, or the folder of the process."""
@@ -95,7 +95,7 @@ class FoundDumps:
 
     @property
     def is_one(self) -> bool:
-        """Whether the path itself is a dump: a file, or the folder of a process."""
+        """True if the path itself is a dump: a file, or the folder of a process."""
         return len(self.dumps) == 1 and self.dumps[0].path == self.path
 
     def name_of_step(self, dump: DumpLocation) -> str:

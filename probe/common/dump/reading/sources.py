@@ -29,7 +29,7 @@ Stacks = dict[str, list[str]]
 """The lines of every call's stack, innermost first."""
 
 
-class Source(Protocol):
+class DumpSource(Protocol):
     """What a dump is read from."""
 
     path: str
@@ -37,7 +37,7 @@ class Source(Protocol):
     level: str | None
     framework: str | None
     died: bool
-    """Whether the run did not live to write its files."""
+    """True if the run did not live to write its files."""
     cut_at: int | None
     """The byte at which the file of the records is cut off."""
     missing: list[str]
@@ -133,7 +133,7 @@ def _decoded(path: str, kind: type[T], depth: int, is_enough: Callable[[T], bool
         raise error
 
 
-class Journal:
+class JournalSource:
     """A journal; its stacks keep the lines whose source is no longer found."""
 
     died = True

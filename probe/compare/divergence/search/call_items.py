@@ -15,8 +15,8 @@ from probe.compare.divergence.effects import Effects
 from probe.compare.divergence.search.findings import unexplained_item
 from probe.compare.divergence.search.inputs import Inputs
 from probe.compare.divergence.search.items import in_direction, rounds
-from probe.compare.divergence.search.judgement import Judgement
 from probe.compare.divergence.search.kinds import Kinds
+from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.outputs import Computation, Outputs
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
@@ -41,22 +41,22 @@ class CallItems:
         self._inputs = Inputs(runs, walk, kinds)
         self._outputs = Outputs(runs, walk, kinds)
 
-    def judged(self, call: AlignedCall) -> Judgement:
+    def observe(self, call: AlignedCall) -> Observed:
         """What was seen of a call."""
         batch = self._other_batch(call)
         if batch is not None:
-            return Judgement(batch, of_own_values=True)
-        terms, judgement = Terms(), Judgement()
+            return Observed(batch, of_own_values=True)
+        terms, observed = Terms(), Observed()
         for row in call.rows:
             if is_input(row):
-                self._inputs.explain(call, row, terms, judgement)
+                self._inputs.explain(call, row, terms, observed)
         computed = self._computation(call, terms)
         if has(computed.function, Trait.UNWRITTEN) or self._is_gradient_of_a_part(call):
-            return judgement
+            return observed
         for row in call.rows:
             if not is_input(row):
-                self._outputs.explain(computed, row, judgement)
-        return judgement
+                self._outputs.explain(computed, row, observed)
+        return observed
 
     def _other_batch(self, call: AlignedCall) -> Unexplained | None:
         """The finding on a call that gets and returns a part of the golden batch, before anything else differs."""
@@ -91,7 +91,7 @@ class CallItems:
         return Computation(call, GRADIENT, terms)
 
     def _is_gradient_of_a_part(self, call: AlignedCall) -> bool:
-        """Whether one framework gives the gradient of the whole and the other that of its second operation."""
+        """True if one framework gives the gradient of the whole and the other that of its second operation."""
         if not self._runs.across_frameworks or not has(function_name(call.record or ""), Trait.TWO_OPERATIONS):
             return False
         parsed = parse(call.record or "")

@@ -77,7 +77,7 @@ class Causes:
             yield missing
 
     def _is_due_to(self, missing: AlignedCall, call: AlignedCall, suspect: Unexplained) -> bool:
-        """Whether `missing`, made right before `call`, can be what `suspect` shows."""
+        """True if `missing`, made right before `call`, can be what `suspect` shows."""
         if missing.record:
             is_inside = self._runs.tree.get(missing.record) == call.record
         else:

@@ -21,7 +21,7 @@ class Findings:
     diverged: list[Unexplained]
     """The calls that nothing explains, in order of execution."""
     is_complete: bool
-    """Whether all calls were looked at."""
+    """True if all calls were looked at."""
     with_effect: list[Difference]
     without_effect: list[Difference]
     judged: list[JudgedCall]

@@ -9,8 +9,8 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.search.items import overwrites
-from probe.compare.divergence.search.judgement import Judgement
 from probe.compare.divergence.search.kinds import Kinds
+from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.unrecorded import FoundInput, UnrecordedInputs
 from probe.compare.divergence.search.walk import Walk
@@ -35,15 +35,15 @@ class Inputs:
         self._kinds = kinds
         self._unrecorded = UnrecordedInputs(runs, walk)
 
-    def explain(self, call: AlignedCall, row: Row, terms: Terms, judgement: Judgement) -> None:
-        """Add an item to the terms that outputs are computed from, and to `judgement` what nothing explains."""
-        is_other_kind = self._kinds.note(call, row, judgement)
+    def explain(self, call: AlignedCall, row: Row, terms: Terms, observed: Observed) -> None:
+        """Add an item to the terms that outputs are computed from, and to `observed` what nothing explains."""
+        is_other_kind = self._kinds.note(call, row, observed)
         has_no_difference = is_other_kind or self._is_other_order(call, row)
         difference = 0.0 if has_no_difference else self._error.difference(row)
         self._add_to(terms, call, row, difference)
         found = None if is_other_kind else self._unrecorded.found(call, row, difference)
         if found is not None:
-            self._accuse(call, row, found, difference, judgement)
+            self._accuse(call, row, found, difference, observed)
 
     def _add_to(self, terms: Terms, call: AlignedCall, row: Row, difference: float) -> None:
         target, golden = row.target, row.golden
@@ -63,7 +63,7 @@ class Inputs:
         return 0.0 if between is None or parameter is None else between.hidden(parameter)
 
     def _is_other_order(self, call: AlignedCall, row: Row) -> bool:
-        """Whether a parameter of another program may have the same elements in another order, such as transposed.
+        """True if a parameter of another program may have the same elements in another order, such as transposed.
 
         What the call returns tells whether it takes them in that order.
         """
@@ -74,22 +74,22 @@ class Inputs:
         same = self._runs.parameter(call, row) is not None and target.value is golden.value is None
         return same and relative_difference(target, golden) <= rounding(1.0, roundoff)
 
-    def _accuse(self, call: AlignedCall, row: Row, found: FoundInput, difference: float, judgement: Judgement) -> None:
-        """Add to `judgement` an input that no recorded call gave."""
+    def _accuse(self, call: AlignedCall, row: Row, found: FoundInput, difference: float, observed: Observed) -> None:
+        """Add to `observed` an input that no recorded call gave."""
         target, golden, parameter = row.target, row.golden, found.parameter
         assert target is not None and golden is not None
         if parameter is None and not self._runs.precision.is_loss(target.dtype, golden.dtype):
-            judgement.certain = False
+            observed.certain = False
         if overwrites(call, row):
             return
         origin = self._unrecorded.parameter_around(call, row)
         if origin is not None:
-            judgement.modules_named.append(origin.module)
-            if judgement.suspect is None:
-                judgement.of_parameter, judgement.suspect = True, origin.suspect
+            observed.modules_named.append(origin.module)
+            if observed.suspect is None:
+                observed.of_parameter, observed.suspect = True, origin.suspect
         if difference > _OF_KEPT_STATE and differences.is_running_statistic(row):
-            judgement.of_own_values = True
+            observed.of_own_values = True
         if parameter is not None:
-            judgement.of_parameter = True
-            judgement.parameter = judgement.parameter if judgement.suspect is not None else parameter.name
-        judgement.accuse(found.suspect)
+            observed.of_parameter = True
+            observed.parameter = observed.parameter if observed.suspect is not None else parameter.name
+        observed.accuse(found.suspect)

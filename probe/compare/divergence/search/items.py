@@ -25,7 +25,7 @@ def last_word(record: str) -> str:
 
 
 def rounds(row: Row) -> bool:
-    """Whether an item has a type that rounds."""
+    """True if an item has a type that rounds."""
     target, golden = row.target, row.golden
     return bool(
         (golden is not None and unit_roundoff(golden.dtype)) or (target is not None and unit_roundoff(target.dtype))
@@ -33,17 +33,17 @@ def rounds(row: Row) -> bool:
 
 
 def is_of_one_shape(row: Row) -> bool:
-    """Whether an item has the same shape on both sides, or is on one alone."""
+    """True if an item has the same shape on both sides, or is on one alone."""
     return row.target is None or row.golden is None or row.target.shape == row.golden.shape
 
 
 def overwrites(call: AlignedCall, row: Row) -> bool:
-    """Whether the call writes over this input, whose values before do not matter."""
+    """True if the call writes over this input, whose values before do not matter."""
     # What is written over may be whatever was in memory.
     is_overwriting = has(function_name(call.record or ""), Trait.OVERWRITES, Trait.OVERWRITES_A_PART)
     return is_overwriting and differences.short_name(row) == "input.0"
 
 
 def is_on_input(call: AlignedCall, suspect: Unexplained) -> bool:
-    """Whether an input of the call shows what is suspect."""
+    """True if an input of the call shows what is suspect."""
     return any(is_input(row) and suspect.item == differences.item_name(row) for row in call.rows)

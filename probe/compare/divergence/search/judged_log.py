@@ -8,7 +8,7 @@ from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.judged_calls import EXPLAINED, SAME, STRUCTURE, UNEXPLAINED, JudgedCall
-from probe.compare.divergence.search.judgement import Judgement
+from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
 from probe.compare.result import Difference, Mode, Unexplained
@@ -44,12 +44,12 @@ class JudgedLog:
             self._add(call, STRUCTURE, "the forward call differs without effect, and its backward as it does")
 
     def add_judged(
-        self, call: AlignedCall, judgement: Judgement, found: Unexplained | None, without_effect: Sequence[Difference]
+        self, call: AlignedCall, observed: Observed, found: Unexplained | None, without_effect: Sequence[Difference]
     ) -> None:
         """Keep a judgement and what it came to."""
         if self._runs.keeps_judged:
-            outcome, reason = _outcome(judgement, found, without_effect)
-            self._add(call, outcome, reason, suspect=found, parameter=judgement.parameter)
+            outcome, reason = _outcome(observed, found, without_effect)
+            self._add(call, outcome, reason, suspect=found, parameter=observed.parameter)
 
     def _add(
         self,
@@ -87,18 +87,18 @@ class JudgedLog:
         return inputs, outputs
 
 
-def _outcome(judgement: Judgement, found: Unexplained | None, without_effect: Sequence[Difference]) -> tuple[int, str]:
-    """What a judgement came to, and the rule with its numbers."""
+def _outcome(observed: Observed, found: Unexplained | None, without_effect: Sequence[Difference]) -> tuple[int, str]:
+    """The result of a judgement, and the rule with its numbers."""
     if found is not None:
         return UNEXPLAINED, found.reason
-    in_kind = [*judgement.differences, *without_effect]
-    if judgement.suspect is not None:
-        reason = f"{judgement.suspect.reason}; what is computed from it is the same"
+    in_kind = [*observed.differences, *without_effect]
+    if observed.suspect is not None:
+        reason = f"{observed.suspect.reason}; what is computed from it is the same"
         # Nothing explains it, though it is without effect.
-        return STRUCTURE, "; ".join([*(each.reason for each in judgement.differences[:1]), reason])
+        return STRUCTURE, "; ".join([*(each.reason for each in observed.differences[:1]), reason])
     if in_kind:
         return STRUCTURE, f"{in_kind[0].reason}; no value differs by more than is explained"
-    largest = judgement.largest
+    largest = observed.largest
     if largest is None or not largest.difference:
         return EXPLAINED, ""
     return EXPLAINED, differences.of_output(largest.row, largest.difference, largest.of_inputs, largest.allowed)

@@ -25,8 +25,8 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.search.findings import unexplained_item
 from probe.compare.divergence.search.items import is_of_one_shape, last_word, rounds
-from probe.compare.divergence.search.judgement import JudgedOutput, Judgement
 from probe.compare.divergence.search.kinds import Kinds
+from probe.compare.divergence.search.observed import JudgedOutput, Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
 
@@ -59,26 +59,26 @@ class Outputs:
         self._error = walk.error
         self._kinds = kinds
 
-    def explain(self, computed: Computation, row: Row, judgement: Judgement) -> None:
-        """Add an output to `judgement`, and that nothing explains it where nothing does."""
+    def explain(self, computed: Computation, row: Row, observed: Observed) -> None:
+        """Add an output to `observed`, and that nothing explains it where nothing does."""
         target, golden = row.target, row.golden
         is_turned = self._is_turned(computed.terms, row)
         if is_turned and target is not None and golden is not None and target.shape != golden.shape:
             # At once: the other outputs of this call have other shapes for the same reason.
             self._walk.add_reshaped()
-        if self._kinds.note(computed.call, row, judgement) or target is None or golden is None:
-            self._note_other_size(computed, row, judgement)
+        if self._kinds.note(computed.call, row, observed) or target is None or golden is None:
+            self._note_other_size(computed, row, observed)
             return
         output = self._judged(computed, row, target, golden, is_turned)
-        judgement.outputs.append(output)
-        if output.difference > output.allowed and judgement.suspect is None:
+        observed.outputs.append(output)
+        if output.difference > output.allowed and observed.suspect is None:
             reason = differences.of_output(row, output.difference, output.of_inputs, output.allowed)
-            judgement.suspect = unexplained_item(
+            observed.suspect = unexplained_item(
                 self._runs, computed.call, row, reason, output.difference, output.allowed
             )
 
     def _is_turned(self, terms: Terms, row: Row) -> bool:
-        """Whether an item is of whole numbers that values which differ may have turned into others.
+        """True if an item is of whole numbers that values which differ may have turned into others.
 
         Any difference can turn one whole number into another, and a turned one may have the same statistics.
         """
@@ -133,12 +133,12 @@ class Outputs:
         hidden = self._error.hidden
         return _OF_TURNED * math.sqrt(hidden) if function == GRADIENT and hidden else 0.0
 
-    def _note_other_size(self, computed: Computation, row: Row, judgement: Judgement) -> None:
+    def _note_other_size(self, computed: Computation, row: Row, observed: Observed) -> None:
         """Add that a call returns another number of values for the same inputs, in the same program."""
-        if judgement.suspect is None and self._has_other_size(computed, row):
+        if observed.suspect is None and self._has_other_size(computed, row):
             # What was noted of it last is the finding itself and not its cause.
-            reason = judgement.differences.pop().reason
-            judgement.suspect = unexplained_item(self._runs, computed.call, row, reason, ALTOGETHER, 0.0)
+            reason = observed.differences.pop().reason
+            observed.suspect = unexplained_item(self._runs, computed.call, row, reason, ALTOGETHER, 0.0)
 
     def _has_other_size(self, computed: Computation, row: Row) -> bool:
         target, golden, error = row.target, row.golden, self._error
@@ -151,7 +151,7 @@ class Outputs:
 
 
 def _turned_by_division(computed: Computation, result: Item, error: float) -> float:
-    """What a quotient may differ by where elements are nothing but rounding, as with Adam."""
+    """The difference that a quotient may have where elements are nothing but rounding, as with Adam."""
     rows = (row for row in computed.call.rows if is_input(row))
     given = [row.golden for row in rows if row.golden is not None and row.golden.is_tensor]
     return turned_by_division(computed.function, given, result, error)

@@ -29,8 +29,8 @@ class Runs:
         mode: what they were compared by.
         level: ``L0``, ``L1`` or ``mix``.
         trees: the call trees of target and golden side.
-        same_names: whether both sides use the same names for the same things.
-        across_frameworks: whether the runs are of two frameworks.
+        same_names: true if both sides use the same names for the same things.
+        across_frameworks: true if the runs are of two frameworks.
         types: what `pairs_of_types` gives for all rows, where that is known.
         before: the paths of the dumps of the step before, where there is one.
         everything: look for all divergences, and not for the first few.
@@ -60,7 +60,7 @@ class Runs:
 
     @property
     def modules_only(self) -> bool:
-        """Whether the calls are those of modules, between which nothing is recorded."""
+        """True if the calls are those of modules, between which nothing is recorded."""
         return self.level == "L0"
 
     @property

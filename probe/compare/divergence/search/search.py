@@ -1,4 +1,4 @@
-"""Which call is the first whose values diverge, that is, differ by more than its inputs and its type explain.
+"""The first call whose values diverge, that is, differ by more than its inputs and its type explain.
 
 Anything else that differs, an argument, a type, a shape, a call on one side only, is a difference. It is the cause of a
 divergence where values diverge behind it, and is counted as a difference without effect where they do not.
@@ -25,13 +25,14 @@ from probe.compare.divergence.search.causes import Causes
 from probe.compare.divergence.search.findings import Findings
 from probe.compare.divergence.search.items import in_direction
 from probe.compare.divergence.search.judged_log import JudgedLog
-from probe.compare.divergence.search.judgement import Judgement
+from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
 from probe.compare.result import Difference, Unexplained
 
 SUSPECTS = 5
-"""How many calls after the first are looked for, where nobody asks for all: the rest of the run is not looked at."""
+"""The number of calls after the first that are looked for, where nobody asks for all: the rest of the run is not
+looked at."""
 
 _MOVED, _FAR = 0.01, 100.0
 """The relative difference, by itself and by what is explained, from which on two calls may do two things."""
@@ -42,10 +43,10 @@ def unexplained(runs: Runs) -> Findings:
     search = _Search(runs)
     found: dict[tuple[str, str], Unexplained] = {}
     is_complete = False
-    for place, call in _causes_first(runs.calls):
+    for index, call in _causes_first(runs.calls):
         suspect = search.explain_call(call)
         if suspect is not None:
-            found.setdefault((suspect.record, suspect.golden_record), replace(suspect, place=place))
+            found.setdefault((suspect.record, suspect.golden_record), replace(suspect, place=index))
             if len(found) > SUSPECTS and not runs.everything:
                 break
     else:
@@ -55,24 +56,24 @@ def unexplained(runs: Runs) -> Findings:
 
 
 def _causes_first(calls: Sequence[AlignedCall]) -> list[tuple[int, AlignedCall]]:
-    """The calls with their places, each after what it is computed from.
+    """The calls with their indexes, each after what it is computed from.
 
     That is their order but for gradients of parameters, which are complete before the backward that gives them is.
     """
-    backwards = {call.record: place for place, call in enumerate(calls) if call.record and BACKWARD in call.record}
+    backwards = {call.record: index for index, call in enumerate(calls) if call.record and BACKWARD in call.record}
     found = []
-    for place, call in enumerate(calls):
+    for index, call in enumerate(calls):
         after = -1
         if call.record is not None and PARAMETERS_GRAD in call.record:
             parsed = parse(call.record)
             after = -1 if parsed is None else backwards.get(in_direction(parsed, BACKWARD), -1)
-        found.append((max(place, after), after > place, place, call))
+        found.append((max(index, after), after > index, index, call))
     found.sort(key=itemgetter(0, 1))
-    return [(place, call) for _, _, place, call in found]
+    return [(index, call) for _, _, index, call in found]
 
 
 class _Conclusion(NamedTuple):
-    """What a judgement comes to."""
+    """The result of a judgement."""
 
     found: Optional[Unexplained]  # noqa: UP045 (evaluated, on Python 3.9 too)
     with_effect: list[Difference]
@@ -125,47 +126,47 @@ class _Search:
 
     def _judged(self, call: AlignedCall) -> Unexplained | None:
         """The finding on a call of which every item is looked at."""
-        judgement = self._items.judged(call)
-        self.walk.add_seen(call, judgement)
-        found, with_effect, without_effect = self._conclusion(call, judgement)
+        observed = self._items.observe(call)
+        self.walk.add_seen(call, observed)
+        found, with_effect, without_effect = self._conclusion(call, observed)
         self.walk.with_effect += with_effect
         self.walk.without_effect += without_effect
-        self.log.add_judged(call, judgement, found, without_effect)
+        self.log.add_judged(call, observed, found, without_effect)
         return found
 
-    def _conclusion(self, call: AlignedCall, judgement: Judgement) -> _Conclusion:
+    def _conclusion(self, call: AlignedCall, observed: Observed) -> _Conclusion:
         """What a judgement means, given what is computed from the call."""
-        suspect, differences = judgement.suspect, judgement.differences
+        suspect, differences = observed.suspect, observed.differences
         # It changes no value of this call.
-        without_effect = [] if judgement.gradient is None else [judgement.gradient]
-        if suspect is not None and not self._has_effect(call, suspect, judgement):
-            self.walk.add_moved(call, judgement.outputs)
+        without_effect = [] if observed.gradient is None else [observed.gradient]
+        if suspect is not None and not self._has_effect(call, suspect, observed):
+            self.walk.add_moved(call, observed.outputs)
             itself = Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason)
             return _Conclusion(None, [], [*without_effect, *differences, itself])
         # Looked for while nothing counts but what differed before.
         found = None if suspect is None else self._causes.added(call, suspect, differences)
-        self.walk.add_outputs(call, judgement.outputs)
+        self.walk.add_outputs(call, observed.outputs)
         if found is None:
             return _Conclusion(None, [], [*without_effect, *differences])
         self.walk.has_diverged = True
         return _Conclusion(found, differences, without_effect)
 
-    def _has_effect(self, call: AlignedCall, suspect: Unexplained, judgement: Judgement) -> bool:
-        """Whether what is suspect reaches a value, which is asked where two calls may do two things."""
+    def _has_effect(self, call: AlignedCall, suspect: Unexplained, observed: Observed) -> bool:
+        """True if what is suspect reaches a value, which is asked where two calls may do two things."""
         # A counterpart of another name may be none: what follows tells.
-        is_counterpart = judgement.certain and (self._runs.same_names or judgement.of_parameter)
-        is_certain = judgement.of_own_values or is_counterpart
-        if is_certain and not self._may_be_moved(suspect, judgement):
+        is_counterpart = observed.certain and (self._runs.same_names or observed.of_parameter)
+        is_certain = observed.of_own_values or is_counterpart
+        if is_certain and not self._may_be_moved(suspect, observed):
             return True
         return self._effects.reach_values(call, suspect.item)
 
-    def _may_be_moved(self, suspect: Unexplained, judgement: Judgement) -> bool:
-        """Whether the other side may do in another place what this call does, as another release of a library does.
+    def _may_be_moved(self, suspect: Unexplained, observed: Observed) -> bool:
+        """True if the other side may do in another place what this call does, as another release of a library does.
 
         What is computed from it is the same then. That is asked of what differs by so much that it would show, since a
         weight that is a little wrong might not.
         """
-        if self.walk.has_diverged or judgement.of_own_values or judgement.of_parameter:
+        if self.walk.has_diverged or observed.of_own_values or observed.of_parameter:
             return False
         if suspect.found is None or suspect.allowed is None:
             return False

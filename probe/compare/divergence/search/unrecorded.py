@@ -137,7 +137,7 @@ class UnrecordedInputs:
                 return found
 
     def _gets_what_differs(self, module: AlignedCall) -> bool:
-        """Whether a module was called with what no recorded call returned, so that the one around it made that."""
+        """True if a module was called with what no recorded call returned, so that the one around it made that."""
         for row in module.rows:
             target, golden = row.target, row.golden
             if target is None or golden is None or target.state != INPUT:

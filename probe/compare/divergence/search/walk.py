@@ -10,7 +10,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest
 from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.divergence.search.items import in_direction
-from probe.compare.divergence.search.judgement import JudgedOutput, Judgement
+from probe.compare.divergence.search.observed import JudgedOutput, Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.result import Difference
 
@@ -25,10 +25,10 @@ class Walk:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self.error = PropagatedError(runs.mode, runs.tree, runs.precision, runs.across_frameworks)
-        """How far values differ so far."""
+        """The extent to which values differ so far."""
         self.has_diverged = False
         self.gradient_noted = False
-        """Whether a tensor was seen that takes a gradient on one side only, as many after it then do."""
+        """True if a tensor was seen that takes a gradient on one side only, as many after it then do."""
         self.missing: AlignedCall | None = None
         """A call that one side did not make, right before the next one."""
         self.with_effect: list[Difference] = []
@@ -62,12 +62,12 @@ class Walk:
         self.error.add_outputs(call, digest)
         self._add_shown(call, digest.output_difference)
 
-    def add_seen(self, call: AlignedCall, judgement: Judgement) -> None:
+    def add_seen(self, call: AlignedCall, observed: Observed) -> None:
         """Count in what holds of a call that was judged, whatever the judgement comes to."""
-        for output in judgement.outputs:
+        for output in observed.outputs:
             self._add_shown(call, output.difference)
-        self._of_parameters.update(judgement.modules_named)
-        self.gradient_noted = self.gradient_noted or judgement.gradient is not None
+        self._of_parameters.update(observed.modules_named)
+        self.gradient_noted = self.gradient_noted or observed.gradient is not None
 
     def add_moved(self, call: AlignedCall, outputs: Iterable[JudgedOutput]) -> None:
         """Count in a call that differs without effect."""
@@ -91,7 +91,7 @@ class Walk:
     # --- what is asked
 
     def _hidden_in(self, call: AlignedCall) -> float:
-        """What the values of a call may differ by without showing it.
+        """The difference that the values of a call may have without showing it.
 
         When gradients come, the values of the whole forward pass have shown it.
         """
@@ -101,10 +101,10 @@ class Walk:
         return usually if FORWARD in (call.record or "") else min(usually, self._shown)
 
     def is_backward_of_moved(self, call: AlignedCall) -> bool:
-        """Whether it is the backward of a call that differs without effect."""
+        """True if it is the backward of a call that differs without effect."""
         parsed = parse(call.record or "") if self._moved else None
         return parsed is not None and parsed.direction == BACKWARD and in_direction(parsed, FORWARD) in self._moved
 
     def is_below_any_bound(self, call: AlignedCall, digest: CallDigest) -> bool:
-        """Whether no item differs by more than a call before, which every bound allows whatever the call is."""
+        """True if no item differs by more than a call before, which every bound allows whatever the call is."""
         return digest.comparable and digest.difference <= self.error.largest and call.record not in self._of_parameters

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probe.common.align.calls import Call
-from probe.common.align.layers.module_paths import Side, side_of
+from probe.common.align.calls import KeyedCall
+from probe.common.align.layers.module_paths import ScopedRecords, side_of
 from probe.common.align.layers.proposal import propose, write
 from probe.common.align.layers.rules import load_rules, translate
 from probe.common.dump.reading.dump import read
@@ -46,9 +46,9 @@ def plain(*names: str) -> Layers:
     return [layer(name) for name in names]
 
 
-def side(layers: Layers, framework: str = "pytorch") -> Side:
+def side(layers: Layers, framework: str = "pytorch") -> ScopedRecords:
     records = [Record(name, fields, "dump.json") for name, fields in layers]
-    return side_of([Call(record, record.name, record.items()) for record in records], None, framework)
+    return side_of([KeyedCall(record, record.name, record.items()) for record in records], None, framework)
 
 
 def aligned(target: Layers, golden: Layers) -> dict[str, str]:

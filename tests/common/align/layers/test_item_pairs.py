@@ -8,7 +8,7 @@ import made_dumps
 import pytest
 from made_dumps import plain
 
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.layers.item_pairs import match_items
 from probe.common.align.operations import operation
 from probe.common.dump.reading.records import Record
@@ -18,12 +18,12 @@ def tensor(*shape: int) -> dict[str, Any]:
     return made_dumps.tensor(shape=shape)
 
 
-def call(name: str, **fields: Any) -> Call:
+def call(name: str, **fields: Any) -> KeyedCall:
     record = Record(name, fields, "dump.json")
-    return Call(record, name, record.items())
+    return KeyedCall(record, name, record.items())
 
 
-def pairs(target: Call, golden: Call) -> dict[str, str]:
+def pairs(target: KeyedCall, golden: KeyedCall) -> dict[str, str]:
     """What follows the records in the names of items."""
     bases = [each.record.name.rpartition(".")[0].rpartition(".")[0] for each in (target, golden)]
     meanings = operation(bases[0], "mindspore"), operation(bases[1], "pytorch")

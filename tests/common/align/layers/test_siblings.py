@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.layers.siblings import renumbered
 from probe.common.dump.reading.records import Record
 
@@ -20,7 +20,7 @@ def tensor(seed: float) -> dict[str, Any]:
     return made_dumps.tensor(seed, -seed, seed / 7, 3 * seed, (4, 4), requires_grad=True)
 
 
-def calls(seeds: Sequence[float], place: str = "blocks") -> list[Call]:
+def calls(seeds: Sequence[float], place: str = "blocks") -> list[KeyedCall]:
     """A list of blocks, each with a layer inside; a seed for each of them."""
     records = []
     for number, seed in enumerate(seeds):
@@ -28,7 +28,7 @@ def calls(seeds: Sequence[float], place: str = "blocks") -> list[Call]:
             parameters = {"weight": tensor(seed * factor)}
             fields = {"input_args": [tensor(1.0)], "parameters": parameters, "output": [tensor(2.0)]}
             records.append(Record(f"Module.{place}.{number}.{name}.forward.0", fields, "dump.json"))
-    return [Call(record, record.name, record.items()) for record in records]
+    return [KeyedCall(record, record.name, record.items()) for record in records]
 
 
 def counterparts(target: Sequence[float], golden: Sequence[float]) -> list[int | None]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from probe.common.report.csv_lines import Cell
-from probe.msprobe_rules.tables.details import SKIP
-from probe.msprobe_rules.tables.layout import Heading, Layout
+from probe.msprobe_rules.output.details import SKIP
+from probe.msprobe_rules.output.layout import Heading, TableLayout
 
 _NAME, _FORWARD, _BACKWARD, _MESSAGE = "API Name", "Forward Test Success", "Backward Test Success", "Message"
 # The two commands of msProbe, and its two frameworks, write the first heading in two ways; both are read.
@@ -22,7 +22,7 @@ class ResultRow:
 
     Attributes:
         name: ``Functional.silu.0``.
-        forward: `PASS`, `WARNING`, `ERROR` or `SKIP` of `probe.msprobe_rules.tables.details`.
+        forward: `PASS`, `WARNING`, `ERROR` or `SKIP` of `probe.msprobe_rules.output.details`.
         backward: The same, or ``None`` where the case has no backward.
     """
 
@@ -32,7 +32,7 @@ class ResultRow:
     message: str = ""
 
 
-def result_line(row: ResultRow, layout: Layout, four_cells: bool = False) -> bytes:
+def result_line(row: ResultRow, layout: TableLayout, four_cells: bool = False) -> bytes:
     """A row of the table; msProbe leaves the message of what was run out, unless `four_cells`."""
     cells: list[Cell] = [row.name, row.forward, row.backward, row.message]
     skipped = SKIP in (row.forward, row.backward)

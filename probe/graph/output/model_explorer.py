@@ -13,11 +13,11 @@ import numpy as np
 
 from probe.common import files
 from probe.graph.graph import MODULE
+from probe.graph.output.shown import ShownComparison
 from probe.graph.page.columns import Columns, name_of
 from probe.graph.page.numbers import rounded
 from probe.graph.page.texts import as_json
 from probe.graph.rules.protocol import GraphRules
-from probe.graph.writers.shown import ShownComparison
 
 _COLOURS = {
     "none": "#e0e0e0",
@@ -103,7 +103,7 @@ def _layers(names: Sequence[str], parents: Sequence[int]) -> list[str]:
 
 
 def _label(name: str) -> str:
-    """What a node is called in short: without the kind, the direction and numbers."""
+    """The name of a node in short: without the kind, the direction and numbers."""
     parts = name.split(".")
     words = [part for part in parts[1:] if not part.isdigit() and part not in ("forward", "backward")]
     return words[-1] if words else name

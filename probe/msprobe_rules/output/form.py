@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from probe.msprobe_rules.tables import details, results
-from probe.msprobe_rules.tables.details import DetailsRow
-from probe.msprobe_rules.tables.layout import PLAIN, Layout
-from probe.msprobe_rules.tables.results import ResultRow
+from probe.msprobe_rules.output import details, results
+from probe.msprobe_rules.output.details import DetailsRow
+from probe.msprobe_rules.output.layout import PLAIN, TableLayout
+from probe.msprobe_rules.output.results import ResultRow
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Form:
         mindspore: The details have the nine columns that msProbe writes for MindSpore.
     """
 
-    layout: Layout = PLAIN
+    layout: TableLayout = PLAIN
     mindspore: bool = False
 
     def heading_of_details(self) -> bytes:

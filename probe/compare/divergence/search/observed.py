@@ -27,17 +27,17 @@ class JudgedOutput(NamedTuple):
 
 
 @dataclass
-class Judgement:
+class Observed:
     """What was seen of one call."""
 
     suspect: Unexplained | None = None
     """The first item that nothing explains."""
     certain: bool = True
-    """Whether the two calls do the same with the same, so that an output that differs is a divergence."""
+    """True if the two calls do the same with the same, so that an output that differs is a divergence."""
     of_own_values: bool = False
-    """Whether what differs is no argument that may be made otherwise: kept statistics, or the batch."""
+    """True if what differs is no argument that may be made otherwise: kept statistics, or the batch."""
     of_parameter: bool = False
-    """Whether it is a parameter that differs."""
+    """True if it is a parameter that differs."""
     parameter: str = ""
     """Its name in its module."""
     modules_named: list[str | None] = field(default_factory=list)

@@ -39,7 +39,7 @@ class PageData:
 
     @property
     def size(self) -> int:
-        """How many bytes its blocks have."""
+        """The number of bytes that its blocks have."""
         return sum(map(len, self.blocks.values()))
 
 
@@ -69,8 +69,8 @@ def write_page(data: PageData, path: str, max_megabytes: float) -> str:
     for number, group in enumerate(groups):
         lines = [b'probeBlock("%s", "%s");\n' % (name.encode("ascii"), data.blocks[name]) for name in group]
         _write(os.path.join(path, f"block{number}.js"), b"".join(lines))
-    places = {name: number for number, group in enumerate(groups) for name in group}
-    manifest = {**data.manifest, "files": len(groups), "blocks": places}
+    group_of = {name: number for number, group in enumerate(groups) for name in group}
+    manifest = {**data.manifest, "files": len(groups), "blocks": group_of}
     # Last, so that a page that is there is whole.
     index = os.path.join(path, "index.html")
     _write(index, _page(str(manifest["title"]), _manifest(manifest), _BESIDE).encode("utf-8"))

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 from probe.common.errors import MsprobeException
 from probe.graph.options import HTML, JSON, MODEL_EXPLORER, GraphOptions
+from probe.graph.output.json_file import JsonWriter
+from probe.graph.output.model_explorer import ModelExplorerWriter
+from probe.graph.output.page import PageData, write_page
+from probe.graph.output.shown import ShownComparison
+from probe.graph.output.stamps import in_words
 from probe.graph.page.blocks import Blocks
 from probe.graph.page.manifest import Manifest
-from probe.graph.writers.json_file import JsonWriter
-from probe.graph.writers.model_explorer import ModelExplorerWriter
-from probe.graph.writers.page import PageData, write_page
-from probe.graph.writers.shown import ShownComparison
-from probe.graph.writers.stamps import in_words
 
 
 class Writer(Protocol):

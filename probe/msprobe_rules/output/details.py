@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from probe.common.errors import MsprobeException
 from probe.common.numerics.formats import format_of, plain_name
 from probe.common.report.csv_lines import Cell
-from probe.msprobe_rules.tables.layout import Layout, Number, Record, headings, read
+from probe.msprobe_rules.output.layout import Number, TableLayout, TableRow, headings, read
 
 PASS, WARNING, ERROR, SKIP = "pass", "warning", "error", "SKIP"
 """What a row and a case can be; SKIP is spelled as msProbe does, since scripts look for it."""
@@ -57,7 +57,7 @@ MINDSPORE_HEADINGS = headings(
 
 NEEDED = (_NAME, _BENCH_DTYPE, _DEVICE_DTYPE, _SHAPE, _STATUS)
 
-_OUTPUT = re.compile(r"(?P<case>.+)\.(?P<direction>forward|backward)\.output\.(?P<place>.+)")
+_OUTPUT = re.compile(r"(?P<case>.+)\.(?P<direction>forward|backward)\.output\.(?P<path>.+)")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def case_and_direction(name: str) -> tuple[str, str]:
 
 
 def is_exact(dtype: str) -> bool:
-    """Whether values of a dtype are compared for equality: integers, bools, and Python's own."""
+    """True if values of a dtype are compared for equality: integers, bools, and Python's own."""
     return dtype.startswith(("int", "uint", "bool", "<"))
 
 
@@ -116,7 +116,7 @@ def by_name(rows: Sequence[DetailsRow], side: str) -> dict[str, DetailsRow]:
     return {row.name: row for row in rows}
 
 
-def details_line(row: DetailsRow, layout: Layout) -> bytes:
+def details_line(row: DetailsRow, layout: TableLayout) -> bytes:
     """A row of the table of 23 columns."""
     cells: list[Cell] = [
         row.name,
@@ -130,7 +130,7 @@ def details_line(row: DetailsRow, layout: Layout) -> bytes:
     return layout.line(cells)
 
 
-def mindspore_line(row: DetailsRow, layout: Layout) -> bytes:
+def mindspore_line(row: DetailsRow, layout: TableLayout) -> bytes:
     """A row of the table that msProbe writes for MindSpore, which has nine columns and every digit of a float."""
     return layout.line(
         [
@@ -155,7 +155,7 @@ def read_details(path: str) -> list[DetailsRow]:
     return [row_of(record) for record in read(path, (*HEADINGS, *MINDSPORE_HEADINGS), NEEDED)]
 
 
-def row_of(record: Record) -> DetailsRow:
+def row_of(record: TableRow) -> DetailsRow:
     """A row from the cells of a file.
 
     Raises:
@@ -163,10 +163,10 @@ def row_of(record: Record) -> DetailsRow:
     """
     cells = record.cells
     if not cells[_NAME]:
-        raise MsprobeException(f"{record.place}: {_NAME} is empty; every row has one.")
+        raise MsprobeException(f"{record.location}: {_NAME} is empty; every row has one.")
     if cells[_STATUS] not in (PASS, WARNING, ERROR, SKIP):
         allowed = ", ".join((PASS, WARNING, ERROR, SKIP))
-        raise MsprobeException(f"{record.place}: {_STATUS} is {cells[_STATUS]!r}; allowed: {allowed}.")
+        raise MsprobeException(f"{record.location}: {_STATUS} is {cells[_STATUS]!r}; allowed: {allowed}.")
     numbers = {metric: record.number(metric) for metric in METRICS}
     return DetailsRow(
         name=cells[_NAME],
@@ -180,17 +180,17 @@ def row_of(record: Record) -> DetailsRow:
     )
 
 
-def _shape(record: Record) -> tuple[int, ...] | None:
+def _shape(record: TableRow) -> tuple[int, ...] | None:
     text = record.cells[_SHAPE]
     if not text:
         return None
     sizes = [size.strip() for size in text.strip("()[]").split(",") if size.strip()]
     if not all(size.isdecimal() for size in sizes):
-        raise MsprobeException(f"{record.place}: {_SHAPE} is {text!r}; allowed: (2, 3), or nothing.")
+        raise MsprobeException(f"{record.location}: {_SHAPE} is {text!r}; allowed: (2, 3), or nothing.")
     return tuple(int(size) for size in sizes)
 
 
-def _dtype_text(dtype: str, layout: Layout) -> Cell:
+def _dtype_text(dtype: str, layout: TableLayout) -> Cell:
     if not dtype:
         return None
     return f"torch.{dtype}" if layout.is_msprobe and not dtype.startswith("<") else dtype

@@ -20,8 +20,8 @@ from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import OUTPUT
 from probe.common.errors import DumpFormatError, FileCheckException, MsprobeException
-from probe.rerun.difference import Difference, difference
-from probe.rerun.selecting import Selected
+from probe.rerun.difference import ElementDifference, difference
+from probe.rerun.selecting import SelectedCall
 
 Array = NDArray[Any]
 NORMAL_OVERFLOW = "normal overflow: the exact result does not fit the dtype either"
@@ -30,14 +30,14 @@ INPUT_OVERFLOW = "its inputs are not finite already"
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedResult:
     """One output, or the gradient of one input, in three comparisons."""
 
     row: JudgedResult
     """Now against high precision."""
     recorded: Optional[KernelVerdict]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """Recorded against high precision; ``None`` where nothing is recorded."""
-    difference: Optional[Difference]  # noqa: UP045
+    difference: Optional[ElementDifference]  # noqa: UP045
     """Recorded against now."""
     overflow: str = ""
     """Of a result that is not finite where that comes from, in words."""
@@ -49,7 +49,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Replayed:
+class Rerun:
     """A call that was run again."""
 
     path: str
@@ -59,7 +59,7 @@ class Replayed:
     """``forward`` or ``backward``; empty for both."""
     autocast: str
     """The dtype of the autocast under which it was run; empty without."""
-    results: Sequence[Compared]
+    results: Sequence[ComparedResult]
     prepared: Prepared
     values: Results
     """What came of it now."""
@@ -67,7 +67,7 @@ class Replayed:
     notes: Sequence[str] = ()
     """What the comparisons lack, and why."""
     is_random: bool = False
-    """Whether the call draws random numbers, of which high precision does not say which ones are right."""
+    """True if the call draws random numbers, of which high precision does not say which ones are right."""
 
     @property
     def name(self) -> str:
@@ -87,18 +87,18 @@ class Replayed:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a result of now or of the dump is wrong."""
+        """True if a result of now or of the dump is wrong."""
         return not self.is_random and (self.now in FAILURES or self.recorded in FAILURES)
 
     @property
-    def worst(self) -> Compared:
+    def worst(self) -> ComparedResult:
         """The first result with the worst status of now, or with that of the dump where now is not wrong."""
         if self.now in FAILURES or self.recorded not in FAILURES:
             return next(each for each in self.results if each.row.verdict.status == self.now)
         return next(each for each in self.results if each.recorded and each.recorded.status == self.recorded)
 
 
-def replay(execution: Execution, dump: Dump, selected: Selected, device: str, seed: int) -> Replayed:
+def rerun_call(execution: Execution, dump: Dump, selected: SelectedCall, device: str, seed: int) -> Rerun:
     """Run a recorded call again.
 
     Args:
@@ -124,7 +124,7 @@ def replay(execution: Execution, dump: Dump, selected: Selected, device: str, se
 
 def run_prepared(
     execution: Execution, dump: Dump, prepared: Prepared, device: str, direction: str, with_recorded: bool = True
-) -> Replayed:
+) -> Rerun:
     """Run a call that is ready, and compare; without `with_recorded` its inputs are not those of the dump.
 
     Raises:
@@ -135,11 +135,11 @@ def run_prepared(
     results, autocast = _run(f"on {device}", lambda: run_as_recorded(execution, prepared, device))
     recorded = _recorded(dump, prepared, results, notes) if with_recorded else None
 
-    def judge_all(found: Results, where: str) -> list[JudgedResult]:
+    def verdicts_of(found: Results, where: str) -> list[JudgedResult]:
         return list(judge_results(prepared, found, exact, where, autocast))
 
-    rows = judge_all(results, device)
-    before = {} if recorded is None else {row.name: row.verdict for row in judge_all(recorded, RECORDED)}
+    rows = verdicts_of(results, device)
+    before = {} if recorded is None else {row.name: row.verdict for row in verdicts_of(recorded, RECORDED)}
     values = [dict(_named(prepared, each)) if each else {} for each in (results, recorded, exact)]
     compared = [_compared(prepared, row, before, *(each.get(row.name) for each in values)) for row in rows]
     found = [each for each in compared if each.row.of or direction != BACKWARD]
@@ -149,7 +149,7 @@ def run_prepared(
     verdicts = [verdict for each in found for verdict in each.verdicts if verdict.bound != dropout.BOUND]
     wrong = any(verdict.status in FAILURES for verdict in verdicts)
     drawn = wrong and draws_random_numbers(execution, prepared, device, autocast)
-    return Replayed(dump.path, device, direction, autocast, found, prepared, results, recorded, tuple(notes), drawn)
+    return Rerun(dump.path, device, direction, autocast, found, prepared, results, recorded, tuple(notes), drawn)
 
 
 def _run(where: str, run: Callable[[], Any]) -> Any:
@@ -190,7 +190,7 @@ def _compared(
     now: Output | None,
     recorded: Output | None,
     exact: Output | None,
-) -> Compared:
+) -> ComparedResult:
     found = None
     values = [each.value for each in (now, recorded) if each is not None and isinstance(each.value, np.ndarray)]
     if now is not None and recorded is not None and len(values) == 2:
@@ -198,7 +198,7 @@ def _compared(
     right = None if exact is None else exact.value
     verdict = before.get(row.name) if found is not None else None
     overflow = "" if all(map(_is_finite, values)) else _overflow(prepared, right, [row.verdict, verdict])
-    return Compared(row, verdict, found, overflow)
+    return ComparedResult(row, verdict, found, overflow)
 
 
 def _overflow(prepared: Prepared, exact: Any, verdicts: Sequence[KernelVerdict | None]) -> str:

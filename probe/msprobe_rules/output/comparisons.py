@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 from probe.common import files
 from probe.common.report.csv_lines import Cell
-from probe.msprobe_rules.tables.details import METRICS
-from probe.msprobe_rules.tables.layout import Layout, headings
-from probe.msprobe_rules.tables.results import SECOND_STAGE_HEADINGS, ResultRow, result_line
+from probe.msprobe_rules.output.details import METRICS
+from probe.msprobe_rules.output.layout import TableLayout, headings
+from probe.msprobe_rules.output.results import SECOND_STAGE_HEADINGS, ResultRow, result_line
 
 RATIOS: Mapping[str, str] = {
     "small_value_share": "small_value",
@@ -84,7 +84,7 @@ class ComparisonRow:
     cells: Mapping[str, Cell] = field(default_factory=dict)
 
 
-def comparison_line(row: ComparisonRow, layout: Layout) -> bytes:
+def comparison_line(row: ComparisonRow, layout: TableLayout) -> bytes:
     """A row of the details."""
     method = METHODS.get(row.method) if layout.is_msprobe else row.method
     known: dict[str, Cell] = {
@@ -97,7 +97,7 @@ def write(
     folder: str,
     rows: Sequence[ComparisonRow],
     results: Sequence[ResultRow],
-    layout: Layout,
+    layout: TableLayout,
     now: datetime | None = None,
 ) -> tuple[str, str]:
     """Write ``api_precision_compare_details_<time>.csv`` and ``..._result_<time>.csv``; gives both paths.

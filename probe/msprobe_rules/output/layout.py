@@ -20,7 +20,7 @@ _DECIMALS = 14
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """The form of a table: that of msProbe, or the plain one.
 
     msProbe's has its own headings, a byte order mark, 14 decimals, one blank for what is not computed, and line breaks
@@ -52,9 +52,9 @@ def _text(cell: Cell) -> str:
     return f"{cell:.{_DECIMALS}f}" if isinstance(cell, float) else str(int(cell))
 
 
-PLAIN = Layout()
-MSPROBE = Layout(is_msprobe=True)
-LAYOUTS: Mapping[str, Layout] = {"english": PLAIN, "msprobe": MSPROBE}
+PLAIN = TableLayout()
+MSPROBE = TableLayout(is_msprobe=True)
+LAYOUTS: Mapping[str, TableLayout] = {"english": PLAIN, "msprobe": MSPROBE}
 """The values of ``--headers``."""
 
 
@@ -72,11 +72,11 @@ def headings(of_msprobe: Mapping[str, str]) -> tuple[Heading, ...]:
 
 
 @dataclass(frozen=True)
-class Record:
+class TableRow:
     """A row of a file that was read: cells by plain heading, without blanks around them; and where it stands."""
 
     cells: Mapping[str, str]
-    place: str
+    location: str
 
     def number(self, heading: str) -> Number | None:
         """The number in a column; ``None`` where it is blank, or where the file lacks the column.
@@ -90,10 +90,10 @@ class Record:
         try:
             return int(text) if text.lstrip("+-").isdigit() else float(text)
         except ValueError:
-            raise MsprobeException(f"{self.place}: {heading} is {text!r}; allowed: a number, or nothing.") from None
+            raise MsprobeException(f"{self.location}: {heading} is {text!r}; allowed: a number, or nothing.") from None
 
 
-def read(path: str, known: Sequence[Heading], needed: Sequence[str]) -> list[Record]:
+def read(path: str, known: Sequence[Heading], needed: Sequence[str]) -> list[TableRow]:
     """The rows of a table of either kind.
 
     Args:
@@ -128,12 +128,12 @@ def _plain_headings(found: Sequence[str], known: Sequence[Heading]) -> list[str]
     return [plain.get(text.strip().lower(), text.strip()) for text in found]
 
 
-def _record(place: str, names: Sequence[str], cells: Sequence[str]) -> Record:
+def _record(location: str, names: Sequence[str], cells: Sequence[str]) -> TableRow:
     # msProbe leaves the last cell out where there is no message.
     if len(cells) not in (len(names), len(names) - 1):
         raise MsprobeException(
-            f"{place}: {len(cells)} cells under {len(names)} headings; a run that was killed left half a row there: "
+            f"{location}: {len(cells)} cells under {len(names)} headings; a run that was killed left half a row there: "
             "resume it, or remove the row."
         )
     # Line breaks at the ends belong to a message.
-    return Record({name: cell if name == "Message" else cell.strip() for name, cell in zip(names, cells)}, place)
+    return TableRow({name: cell if name == "Message" else cell.strip() for name, cell in zip(names, cells)}, location)

@@ -12,10 +12,10 @@ import pytest
 from result_tables import read_results
 
 from probe.common.errors import MsprobeException
-from probe.msprobe_rules.tables.details import DetailsRow, read_details
-from probe.msprobe_rules.tables.form import Form
-from probe.msprobe_rules.tables.layout import MSPROBE, PLAIN, Layout
-from probe.msprobe_rules.tables.results import ResultRow
+from probe.msprobe_rules.output.details import DetailsRow, read_details
+from probe.msprobe_rules.output.form import Form
+from probe.msprobe_rules.output.layout import MSPROBE, PLAIN, Layout
+from probe.msprobe_rules.output.results import ResultRow
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"
 BOTH = pytest.mark.parametrize("form", [PLAIN, MSPROBE], ids=["english", "msprobe"])

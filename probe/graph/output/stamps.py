@@ -44,8 +44,8 @@ def _claim(folder: str, when: datetime) -> str:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NO_FOLLOW, files.FILE_MODE))
     except FileExistsError:
         return ""
-    place = glob.escape(folder)
-    if any(glob.glob(os.path.join(place, *within, f"*_{in_words(when)}*")) for within in ([], ["run*"])):
+    escaped = glob.escape(folder)
+    if any(glob.glob(os.path.join(escaped, *within, f"*_{in_words(when)}*")) for within in ([], ["run*"])):
         os.unlink(path)
         return ""
     return path

@@ -8,6 +8,7 @@ import msgspec
 
 from probe._version import __version__
 from probe.common import files
+from probe.graph.output.shown import ShownComparison
 from probe.graph.overflow_levels import LEVELS
 from probe.graph.page.columns import Columns, name_of
 from probe.graph.page.manifest import FORMAT
@@ -15,7 +16,6 @@ from probe.graph.page.numbers import rounded
 from probe.graph.page.texts import as_json
 from probe.graph.rules.protocol import GraphRules
 from probe.graph.status import REASONS
-from probe.graph.writers.shown import ShownComparison
 
 _KINDS = {0: "module", 1: "api", 9: "group"}
 

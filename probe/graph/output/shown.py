@@ -19,4 +19,4 @@ class ShownComparison:
     exchanged: dict[int, Any] = field(default_factory=dict)
     """With what nodes of the target exchange data, as msProbe says it; where a writer needs it."""
     is_part: bool = False
-    """Whether it is one of the ranks that another comparison was merged of."""
+    """True if it is one of the ranks that another comparison was merged of."""
