@@ -14,7 +14,7 @@ from result_tables import read_results
 from probe.common.errors import MsprobeException
 from probe.msprobe_rules.output.details import DetailsRow, read_details
 from probe.msprobe_rules.output.form import Form
-from probe.msprobe_rules.output.layout import MSPROBE, PLAIN, Layout
+from probe.msprobe_rules.output.layout import MSPROBE, PLAIN, TableLayout
 from probe.msprobe_rules.output.results import ResultRow
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"
@@ -51,7 +51,7 @@ ROW = DetailsRow(
 
 
 @BOTH
-def test_a_row_comes_back_as_it_was(form: Layout, tmp_path: Path) -> None:
+def test_a_row_comes_back_as_it_was(form: TableLayout, tmp_path: Path) -> None:
     whole = Form(form)
     path = tmp_path / "details.csv"
     path.write_bytes(whole.heading_of_details() + whole.lines([ROW, ROW]))
