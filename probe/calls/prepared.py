@@ -56,10 +56,10 @@ def prepare(execution: Execution, dump: Dump, case: Case, seed: int) -> Prepared
         Unreadable: the case cannot be run from what the dump has.
     """
     why = not_run(case.base)
-    named = case.base, made_with(case)
+    named = case.base, made_with(case), called(case)
     function = None if why else execution.function(*named)
     if function is None:
-        raise Unreadable(why or f"{case.base} is no function of this framework's lists")
+        raise Unreadable(why or f"{called(case) or case.base} is no function of this framework's lists")
     if "output" not in case.forward.fields:
         raise Unreadable("it did not return when it was recorded")
     arguments = RecordedArguments(case.forward.name, case.forward.fields)
@@ -95,6 +95,18 @@ def made_with(case: Case) -> Mapping[str, Any] | None:
     fields = case.forward.fields
     is_whole = any(item.is_tensor and item.data_name is not None for item in case.forward.items())
     return fields.get("attributes") if is_whole else None
+
+
+def called(case: Case) -> str:
+    """The full name of the function that was called; empty where the name of the record says it.
+
+    Raises:
+        Unreadable: the record has something else there.
+    """
+    found = case.forward.fields.get("function", "")
+    if not isinstance(found, str):
+        raise Unreadable(f'its "function" is {found!r}, which is no name')
+    return found
 
 
 def _backward(

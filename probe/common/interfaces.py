@@ -33,8 +33,8 @@ class ApiName:
     """What the function was made with rather than is called with, such as the epsilon of a primitive of MindSpore."""
     deciding: Optional[Entry] = field(default=None, compare=False)  # noqa: UP045
     """Those of `attributes` that decide values where neither inputs nor outputs show it."""
-    place: Optional[tuple[Any, str]] = field(default=None, compare=False)  # noqa: UP045
-    """Owner and attribute of the function, where another one has the same name."""
+    function: str = field(default="", compare=False)
+    """The full name of the function, such as ``torch.linalg.svd``, where `base` is the name of another one."""
 
 
 @dataclass(frozen=True)

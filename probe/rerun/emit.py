@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution, ScriptParts, UnknownValue
 from probe.calls.evaluation import Output
-from probe.calls.prepared import made_with
+from probe.calls.prepared import called, made_with
 from probe.common import files
 from probe.common.containers import parts_of
 from probe.common.dump.reading.items import shape_text
@@ -73,7 +73,7 @@ class _Script:
     def text(self, smaller: str) -> str:
         """The script, which decides what is in `files`."""
         prepared, words = self._prepared, self._words
-        spelled = words.spelled(prepared.case.base, made_with(prepared.case))
+        spelled = words.spelled(prepared.case.base, made_with(prepared.case), called(prepared.case))
         if spelled is None:
             raise UnknownValue(f"{prepared.case.base} has no name that a script could use")
         if prepared.call.reference_function is not None:

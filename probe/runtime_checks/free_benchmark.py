@@ -60,7 +60,7 @@ class FreeBenchmark:
         self._adapter, self._execution = adapter, adapter.execution
         self._mode = config.pert_mode
         self._backward = config.fuzz_stage == "backward"
-        self._functions: dict[str, Callable[..., Any] | None] = {}
+        self._functions: dict[tuple[str, str], Callable[..., Any] | None] = {}
 
     # --- a step
 
@@ -96,15 +96,13 @@ class FreeBenchmark:
         base = api.base
         if not self._computes(api):
             return None
-        if api.place is not None:
-            found: Callable[..., Any] | None = getattr(*api.place, None)
-            return found
         if api.attributes is not None:
             # One of many primitives of this name, each made in its own way.
             return self._execution.function(base, api.attributes)
-        if base not in self._functions:
-            self._functions[base] = self._execution.function(base)
-        return self._functions[base]
+        called = base, api.function
+        if called not in self._functions:
+            self._functions[called] = self._execution.function(base, called=api.function)
+        return self._functions[called]
 
     @staticmethod
     def _computes(api: ApiName) -> bool:

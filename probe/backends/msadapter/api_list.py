@@ -39,7 +39,7 @@ def _listed() -> dict[str, list[Watched]]:
     }
     families = api_list.watched(_LIST, owners, in_place=("distributed",))
     families["npu"] = npu_functions()
-    return families
+    return api_list.told_apart(families)
 
 
 def _on_proxy(watched: Watched) -> Iterator[Watched]:

@@ -12,25 +12,26 @@ from probe.backends.mindspore.tensors import dtypes
 from probe.backends.msadapter import api_list
 from probe.backends.msadapter.torch_modules import proxy_of, torch_module
 from probe.backends.protocol import UnknownValue
+from probe.backends.shared.api_list import Places, places
 
 _LEFT_OUT = frozenset(("distributed", "npu"))
 
 
-def function(base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+def function(base: str, attributes: Mapping[str, Any] | None = None, called: str = "") -> Callable[..., Any] | None:
     """The function that ``Prefix.api`` calls now; ``None`` for a name that mindtorch does not have."""
-    return functions.held_at(_places(), base)
+    return functions.held_at(_places(), base, called)
 
 
-def place(base: str) -> tuple[Any, str] | None:
+def place(base: str, called: str = "") -> tuple[Any, str] | None:
     """What has the function of this name, and as which attribute."""
-    return _places().get(base)
+    return _places().get((base, called))
 
 
 @functools.cache
-def _places() -> functions.Places:
+def _places() -> Places:
     # What a proxy holds itself hides what the module behind it has, and is what a program calls.
-    found = functions.places(api_list.watched(), _LEFT_OUT)
-    return {base: (_asked(owner), api) for base, (owner, api) in found.items()}
+    found = places(api_list.watched(), _LEFT_OUT)
+    return {names: (_asked(owner), api) for names, (owner, api) in found.items()}
 
 
 def _asked(owner: Any) -> Any:
@@ -80,9 +81,11 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
 # --- float64
 
 
-def reference_function(base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+def reference_function(
+    base: str, attributes: Mapping[str, Any] | None = None, called: str = ""
+) -> Callable[..., Any] | None:
     """What computes in float64 what mindtorch has no kernel for on the CPU; ``None`` of other functions."""
-    return _IN_FLOAT64.get(base)
+    return None if called else _IN_FLOAT64.get(base)
 
 
 def _conv(

@@ -18,9 +18,9 @@ from probe.backends.protocol import ScriptParts
 __all__ = ["SUFFIX", "content", "inline", "loaded", "plain", "script", "spelled"]
 
 
-def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:
+def spelled(base: str, attributes: Mapping[str, Any] | None, called: str = "") -> str | None:
     """``mindtorch.nn.functional.silu``, or for a method ``mindtorch.Tensor.add_``."""
-    found = functions.place(base)
+    found = functions.place(base, called)
     if found is None:
         return None
     owner, attribute = found

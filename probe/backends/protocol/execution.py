@@ -50,19 +50,24 @@ class Execution(Protocol):
     differentiates_anywhere: bool
     """True if `evaluate` may be asked for gradients while the program records some of its own."""
 
-    def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+    def function(
+        self, base: str, attributes: Mapping[str, Any] | None = None, called: str = ""
+    ) -> Callable[..., Any] | None:
         """The function that ``Prefix.api`` calls now; ``None`` for a name that this framework does not have.
 
         It is looked up anew each time, in the lists of what can be captured. A primitive of MindSpore is made anew.
 
         Args:
             attributes: What the record says a primitive was made with; ``None`` where it says nothing.
+            called: The full name of the function, where `base` is the name of another one.
 
         Raises:
             UnknownValue: a primitive cannot be made from what the record says.
         """
 
-    def reference_function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+    def reference_function(
+        self, base: str, attributes: Mapping[str, Any] | None = None, called: str = ""
+    ) -> Callable[..., Any] | None:
         """What computes in float64 on the CPU what `function` has no kernel for there; ``None`` where it has one."""
 
     def is_tensor(self, value: Any) -> bool:

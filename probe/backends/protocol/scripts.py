@@ -48,12 +48,13 @@ class ScriptWords(Protocol):
     SUFFIX: str
     """Of the files of tensors."""
 
-    def spelled(self, base: str, attributes: Mapping[str, Any] | None) -> str | None:
+    def spelled(self, base: str, attributes: Mapping[str, Any] | None, called: str = "") -> str | None:
         """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name.
 
         Args:
             base: The name in records.
             attributes: What a primitive was made with; ``None`` of a function.
+            called: The full name of the function, where `base` is the name of another one.
         """
 
     def plain(self, entry: Mapping[str, Any]) -> str:

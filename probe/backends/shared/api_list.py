@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Callable
 
 import yaml
 
@@ -85,6 +85,61 @@ def watched(path: str, owners: Mapping[str, Any], in_place: Collection[str] = ()
                 name = _name(content["prefix"], attribute, family in in_place)
                 found.append(Watched(owner, attribute, function, name))
     return families
+
+
+def full_name(owner: Any, attribute: str) -> str:
+    """A function by its module or class: ``torch.linalg.svd``, ``torch.Tensor.add``."""
+    if isinstance(owner, type):
+        return f"{owner.__module__}.{owner.__qualname__}.{attribute}"
+    return f"{getattr(owner, '__name__', type(owner).__name__)}.{attribute}"
+
+
+def told_apart(
+    families: Mapping[str, list[Watched]], is_removed: Callable[[Watched], bool] = lambda each: False
+) -> dict[str, list[Watched]]:
+    """The same functions. One whose name in records is that of another function has its full name as well.
+
+    The name stands for the function with the shortest full name: of ``torch.svd`` and ``torch.linalg.svd``, which
+    are both recorded as ``Torch.svd``, for the first.
+
+    Args:
+        families: All functions that are recorded.
+        is_removed: True of a function that is only a message by now. No name stands for it.
+    """
+    first: dict[str, Watched] = {}
+    everything = (each for functions in families.values() for each in functions if not is_removed(each))
+    for each in sorted(everything, key=lambda each: full_name(each.owner, each.attribute).count(".")):
+        first.setdefault(each.name.base, each)
+
+    def told(each: Watched) -> Watched:
+        named = first.get(each.name.base, each)
+        if named.function is each.function or is_removed(each):
+            return each
+        return replace(each, name=replace(each.name, function=full_name(each.owner, each.attribute)))
+
+    return {family: [told(each) for each in functions] for family, functions in families.items()}
+
+
+def custom_name(owner: Any, attribute: str, prefix: str, families: Mapping[str, list[Watched]]) -> ApiName:
+    """The name of a function that a user registers, told apart from that of the framework if they are one."""
+    base = f"{prefix}.{attribute}"
+    others = [each for functions in families.values() for each in functions if each.name.base == base]
+    own = [each.name.function for each in others if each.function is getattr(owner, attribute)]
+    return ApiName(base, attribute, function=own[0] if own else full_name(owner, attribute) if others else "")
+
+
+Places = Mapping[tuple[str, str], tuple[Any, str]]
+"""Owner and attribute of a function by its name in records and, where that is another one's, its full name."""
+
+
+def places(families: Mapping[str, Sequence[Watched]], left_out: Collection[str]) -> Places:
+    """Where each function is, without those of the families `left_out`; of equal names the first counts."""
+    found: dict[tuple[str, str], tuple[Any, str]] = {}
+    for family, functions in families.items():
+        if family not in left_out:
+            for each in functions:
+                found.setdefault((each.name.base, each.name.function), (each.owner, each.attribute))
+    return found
 
 
 def as_now(families: Mapping[str, list[Watched]]) -> dict[str, list[Watched]]:

@@ -89,6 +89,8 @@ class CallDescriber:
         fields = call.fields
         fields["input_args"] = self._values.sequence(args, save and f"{call.name}.input", save)
         fields["input_kwargs"] = self._values.mapping(kwargs, save and f"{call.name}.kwargs", save) if kwargs else {}
+        if call.api is not None and call.api.function:
+            fields["function"] = call.api.function
         if call.api is not None and call.api.attributes is not None:
             # Where tensors are saved, all that it takes to run the call again.
             if save:

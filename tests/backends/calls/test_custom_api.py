@@ -42,6 +42,20 @@ def test_a_registered_function_is_recorded_under_its_prefix(runs: Any, backend: 
     assert dump.data[f"{base}.0.backward"]["output"][0]["Max"] == 2.0
 
 
+def test_a_function_under_the_name_of_one_of_the_framework_is_told_apart(runs: Any, backend: Any) -> None:
+    base = backend.apis["relu"].base
+    owner = SimpleNamespace(relu=twice)
+    debugger = runs.new()
+    debugger.register_custom_api(owner, "relu", base.partition(".")[0])
+    debugger.start()
+    owner.relu(batch(backend))
+    debugger.stop()
+    debugger.restore_custom_api(owner, "relu")
+    record = runs.read().data[f"{base}.0.forward"]
+    assert record["function"] == "SimpleNamespace.relu"
+    assert backend.adapter.execution.function(base, called=record["function"]) is None
+
+
 def test_the_default_prefix_is_the_name_of_the_owner(runs: Any, backend: Any) -> None:
     debugger = runs.new()
     debugger.register_custom_api(Kernels, "twice")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,51 @@ import pytest
 def test_every_name_of_a_call_is_found_again(backend: Any) -> None:
     missing = [api.base for api in backend.apis.values() if backend.adapter.execution.function(api.base) is None]
     assert not missing
+
+
+LISTS = {
+    "torch": "probe.backends.torch.hooks.api_list",
+    "mindspore": "probe.backends.mindspore.hooks.api_list",
+    "msadapter": "probe.backends.msadapter.api_list",
+}
+ELSEWHERE = ("distributed", "mint_distributed", "npu")
+"""Families that need other ranks, or a device."""
+REMOVED = "torch._linalg_utils"
+"""The module of functions which torch has only left a message of."""
+
+
+def test_each_function_of_the_lists_is_found_by_what_its_records_say(backend: Any) -> None:
+    execution = backend.adapter.execution
+    others = {}
+    for family, functions in importlib.import_module(LISTS[backend.name]).watched().items():
+        for each in functions if family not in ELSEWHERE else ():
+            function = getattr(each.owner, each.attribute)
+            if getattr(function, "__module__", None) == REMOVED:
+                continue
+            found = execution.function(each.name.base, called=each.name.function)
+            if found is not function and getattr(found, "__wrapped__", None) is not function:
+                others[each.name.base, each.name.function] = found
+    # What a class inherits from its own type is bound anew each time.
+    assert {names: found for names, found in others.items() if "Tensor.__ror__" not in names} == {}
+
+
+def test_names_that_are_those_of_two_functions(backend: Any) -> None:
+    functions = [each for found in importlib.import_module(LISTS[backend.name]).watched().values() for each in found]
+    names = {each.name.base: each.name.function for each in functions if each.name.function}
+    of_torch = "cross det diagonal matmul matrix_exp matrix_power norm qr slogdet svd vander"
+    assert (
+        names
+        == {
+            "torch": {f"Torch.{name}": f"torch.linalg.{name}" for name in of_torch.split()},
+            "mindspore": {},
+            "msadapter": {"Torch.norm": "mindtorch.linalg.norm"},
+        }[backend.name]
+    )
+
+
+@pytest.mark.parametrize("called", ["os.system", "torch.linalg.no_such_function", "relu", "torch.ops.aten.relu.out"])
+def test_a_full_name_is_looked_up_in_the_lists_alone(backend: Any, called: str) -> None:
+    assert backend.adapter.execution.function(backend.apis["relu"].base, called=called) is None
 
 
 def test_it_computes_what_the_program_computed(backend: Any) -> None:

@@ -7,14 +7,14 @@ import importlib
 import inspect
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Callable
 
 from mindspore import ops
 
 from probe.backends.mindspore.hooks import api_list
 from probe.backends.protocol import UnknownValue
-from probe.backends.shared.api_list import Watched
+from probe.backends.shared.api_list import Places, places
 
 _PRIMITIVE = "Primitive"
 # Where classes of primitives are: the public ones first, then those that only the layers of MindSpore use.
@@ -58,33 +58,23 @@ COMMUNICATION = frozenset(("distributed", "mint_distributed"))
 _ONE_RESULT = frozenset(("BatchNorm",))
 """Primitives whose other outputs are for their own backward: on the CPU they are memory that nothing was written to."""
 
-Places = Mapping[str, tuple[Any, str]]
-
-
-def places(families: Mapping[str, Sequence[Watched]], left_out: frozenset[str]) -> Places:
-    """Owner and attribute by ``Prefix.api``; the first one counts where several have a name."""
-    found: dict[str, tuple[Any, str]] = {}
-    for family, functions in families.items():
-        if family not in left_out:
-            for watched in functions:
-                found.setdefault(watched.name.base, (watched.owner, watched.attribute))
-    return found
-
 
 @functools.cache
 def _places() -> Places:
     return places(api_list.watched(), COMMUNICATION)
 
 
-def function(base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+def function(base: str, attributes: Mapping[str, Any] | None = None, called: str = "") -> Callable[..., Any] | None:
     """What the record called; see `probe.backends.protocol.Execution.function`."""
     prefix, _, name = base.partition(".")
-    return primitive(name.rpartition(".")[2], attributes) if prefix == _PRIMITIVE else held_at(_places(), base)
+    if prefix == _PRIMITIVE:
+        return None if called else primitive(name.rpartition(".")[2], attributes)
+    return held_at(_places(), base, called)
 
 
-def place(base: str) -> tuple[Any, str] | None:
+def place(base: str, called: str = "") -> tuple[Any, str] | None:
     """What has the function of this name, and as which attribute; ``None`` of a primitive and of an unknown name."""
-    return _places().get(base)
+    return _places().get((base, called))
 
 
 def primitive_name(base: str) -> str | None:
@@ -95,9 +85,9 @@ def primitive_name(base: str) -> str | None:
     return f"{has_it[0]}.{kind}" if prefix == _PRIMITIVE and has_it else None
 
 
-def held_at(known: Places, base: str) -> Callable[..., Any] | None:
+def held_at(known: Places, base: str, called: str) -> Callable[..., Any] | None:
     """What stands now where the function of this name is; ``None`` for an unknown name."""
-    place = known.get(base)
+    place = known.get((base, called))
     found = None if place is None else getattr(place[0], place[1], None)
     # An index means another thing as a tuple.
     return found if place is None or found is None or place[1] in _INDEXING else _taking_lists(found)

@@ -81,9 +81,9 @@ _RECORDED = """    if name in RECORDED:
 """
 
 
-def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:
+def spelled(base: str, attributes: Mapping[str, Any] | None, called: str = "") -> str | None:
     """``mindspore.mint.add``, ``mindspore.Tensor.add``, or a primitive as it is made; ``None`` where it has no name."""
-    found = functions.place(base)
+    found = functions.place(base, called)
     if found is not None:
         owner, attribute = found
         return f"mindspore.Tensor.{attribute}" if isinstance(owner, type) else f"{owner.__name__}.{attribute}"

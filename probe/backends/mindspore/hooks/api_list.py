@@ -42,7 +42,7 @@ def watched() -> dict[str, list[Watched]]:
         owners["distributed"] = importlib.import_module("mindspore.communication.comm_func")
     except ImportError:
         pass  # deprecated since 2.9
-    return api_list.watched(_LIST, owners, in_place=("mint_distributed",))
+    return api_list.told_apart(api_list.watched(_LIST, owners, in_place=("mint_distributed",)))
 
 
 def risk_class(base: str) -> str:

@@ -15,9 +15,9 @@ from probe.backends.mindspore.hooks.graph_mode import check_pynative
 from probe.backends.mindspore.hooks.jit import Compilation
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleHooks, ModuleKind
 from probe.backends.protocol import ModuleHandles, OperatorListener
-from probe.backends.shared.api_list import Watched
+from probe.backends.shared.api_list import Watched, custom_name
 from probe.backends.shared.patching import Handles, wrap_attribute
-from probe.common.interfaces import ApiName, Handle, Listener, ModuleName
+from probe.common.interfaces import Handle, Listener, ModuleName
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class MindSporeHooks:
         return apis
 
     def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
-        name = ApiName(f"{prefix}.{attribute}", attribute)
+        name = custom_name(owner, attribute, prefix, self._seen.functions())
         wrapper = self._for(listener).apis.wrapper
         return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
 

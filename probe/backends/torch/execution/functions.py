@@ -10,12 +10,10 @@ from typing import Any, Callable
 
 import torch
 
+from probe.backends.shared.api_list import Places, places
 from probe.backends.torch import internals
 from probe.backends.torch.hooks import api_list
-from probe.backends.torch.hooks.api_hooks import RECURRENT
-
-_REMOVED = "torch._linalg_utils"
-"""The module of functions that torch has only left a message of, such as ``torch.lstsq``."""
+from probe.backends.torch.hooks.api_hooks import RECURRENT, overload_name
 
 _FILE = re.compile("file|path|library|code", re.IGNORECASE)
 """In names of arguments that say what is read, written, loaded or compiled."""
@@ -23,60 +21,69 @@ _ACTING = re.compile("file|load|save|dump|print|compile|custom|hook|record|profi
 """In names of functions that do more than compute."""
 
 
-def function(base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
-    """What ``Prefix.api`` calls now, replacements included; ``None`` for a name that this torch does not have."""
-    places = _places().get(base)
-    if places is not None:
-        found = [call for call in (getattr(owner, attribute, None) for owner, attribute in places) if call is not None]
-        return _first_that_takes(found) if len(found) > 1 else next(iter(found), None)
+def function(base: str, attributes: Mapping[str, Any] | None = None, called: str = "") -> Callable[..., Any] | None:
+    """What ``Prefix.api`` calls now, replacements included; ``None`` for a name that this torch does not have.
+
+    A record without `called` may be of a tool that does not tell functions of one name apart.
+    """
+    places = [_places()[base, called]] if (base, called) in _places() else []
+    if not called:
+        places += _namesakes().get(base, [])
+    found = [call for call in (getattr(owner, attribute, None) for owner, attribute in places) if call is not None]
+    if found:
+        return _first_that_takes(found) if len(found) > 1 else found[0]
     prefix, _, api = base.partition(".")
     if prefix == "Aten":
-        return _aten(api)
-    if prefix == "NPU" and api.startswith("npu_") and _ACTING.search(api) is None:
+        return _aten(api, called)
+    if prefix == "NPU" and not called and api.startswith("npu_") and _ACTING.search(api) is None:
         # Not in the list of a process that imported torch_npu after it was made.
         of_npu = getattr(sys.modules.get("torch_npu"), api, None)
         return of_npu if callable(of_npu) else None
     return None
 
 
-def reference_function(base: str, attributes: Mapping[str, Any] | None = None) -> None:
+def reference_function(base: str, attributes: Mapping[str, Any] | None = None, called: str = "") -> None:
     """Nothing: torch computes all of its functions in float64."""
     return None
 
 
-def place(base: str) -> tuple[Any, str] | None:
+def place(base: str, called: str = "") -> tuple[Any, str] | None:
     """What has the function of this name, and as which attribute; ``None`` where `function` is none."""
-    places = _places().get(base)
-    if places is not None:
-        return places[0]
+    known = _places().get((base, called)) or next(iter(_namesakes().get(base, []) if not called else []), None)
+    if known is not None:
+        return known
     prefix, _, api = base.partition(".")
     owners = {"Aten": torch.ops.aten, "NPU": sys.modules.get("torch_npu")}
-    return (owners[prefix], api) if prefix in owners and function(base) is not None else None
+    return (owners[prefix], api) if prefix in owners and function(base, called=called) is not None else None
 
 
 @functools.cache
-def _places() -> dict[str, list[tuple[Any, str]]]:
-    """Owner and attribute of every name; of names that two functions share, what stands in ``torch`` itself first."""
+def _places() -> Places:
+    """Owner and attribute of every name."""
     families = api_list.watched()
-    places: dict[str, list[tuple[Any, str]]] = {}
-    for family, functions in families.items():
-        if family in ("distributed", "npu"):
-            continue
-        for watched in functions:
-            if getattr(watched.function, "__module__", None) != _REMOVED:
-                places.setdefault(watched.name.base, []).append((watched.owner, watched.attribute))
-    for candidates in places.values():
-        candidates.sort(key=lambda place: place[0] is not torch)
+    there = {family: [each for each in found if not api_list.is_removed(each)] for family, found in families.items()}
+    found = dict(places(there, ("distributed", "npu")))
     vf = internals.VariableFunctions
     for attribute in {watched.attribute for watched in families.get("torch", [])} | RECURRENT:
         if hasattr(vf, attribute):
-            places.setdefault(f"VF.{attribute}", [(vf, attribute)])
-    return places
+            found.setdefault((f"VF.{attribute}", ""), (vf, attribute))
+    return found
+
+
+@functools.cache
+def _namesakes() -> dict[str, list[tuple[Any, str]]]:
+    """Where the functions are whose names in records stand for another one."""
+    found: dict[str, list[tuple[Any, str]]] = {}
+    for (base, called), place in _places().items():
+        if called:
+            found.setdefault(base, []).append(place)
+    return found
 
 
 def _first_that_takes(functions: list[Callable[..., Any]]) -> Callable[..., Any]:
     """One name of two functions, ``torch.norm`` and ``torch.linalg.norm`` for example: keywords tell which it was."""
 
+    @functools.wraps(functions[0])
     def call(*args: Any, **kwargs: Any) -> Any:
         for candidate in functions[:-1]:
             try:
@@ -88,8 +95,10 @@ def _first_that_takes(functions: list[Callable[..., Any]]) -> Callable[..., Any]
     return call
 
 
-def _aten(api: str) -> Callable[..., Any] | None:
+def _aten(api: str, called: str) -> Callable[..., Any] | None:
     """An operator of ATen that takes tensors, and no name of a file: those must not be in reach of a name in a dump.
+
+    With `called`, such as ``torch.ops.aten.div.Scalar``, one overload of it.
 
     What is called unsafe and is sparse believes indices that it is given, and would write where they point.
     """
@@ -102,4 +111,7 @@ def _aten(api: str) -> Callable[..., Any] | None:
     arguments = [argument for each in overloads() for argument in getattr(packet, each)._schema.arguments]
     takes_tensors = any("Tensor" in str(argument.type) for argument in arguments)
     takes_files = any("str" in str(argument.type) and _FILE.search(argument.name) for argument in arguments)
-    return packet if takes_tensors and not takes_files else None
+    if not takes_tensors or takes_files:
+        return None
+    known = {overload_name(api, each): each for each in overloads()}
+    return getattr(packet, known[called]) if called in known else None if called else packet

@@ -70,11 +70,11 @@ _RECORDED = """    if name in RECORDED:
 """
 
 
-def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:
+def spelled(base: str, attributes: Mapping[str, Any] | None, called: str = "") -> str | None:
     """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name."""
-    found = place(base)
-    if found is None:
-        return None
+    found = place(base, called)
+    if found is None or called:
+        return None if found is None else called
     owner, attribute = found
     return f"torch.Tensor.{attribute}" if isinstance(owner, type) else f"{owner.__name__}.{attribute}"
 

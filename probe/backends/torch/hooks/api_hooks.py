@@ -210,8 +210,22 @@ class ApiHooks:
         namespace, _, api = packet._qualified_op_name.partition("::")
         if namespace != "aten":
             return None
-        name = self._names[function] = ApiName(f"Aten.{api}", api)
+        is_chosen_by_arguments = function is packet or _is_only_one(function, packet)
+        called = "" if is_chosen_by_arguments else overload_name(api, function._overloadname)
+        name = self._names[function] = ApiName(f"Aten.{api}", api, function=called)
         return name
+
+
+def overload_name(api: str, overload: str) -> str:
+    """The full name of one overload of an operator of ATen: ``torch.ops.aten.div.Scalar``."""
+    return f"torch.ops.aten.{api}.{overload}"
+
+
+def _is_only_one(overload: Any, packet: Any) -> bool:
+    """True if the operator has no other overload that could take what this one takes, but for writing to `out`."""
+    schemas = [getattr(packet, name)._schema for name in packet.overloads()]
+    computing = [schema for schema in schemas if not any(argument.is_out for argument in schema.arguments)]
+    return computing == [overload._schema]
 
 
 _VIEW_AS = own.view_as

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -39,15 +36,12 @@ def watched() -> dict[str, list[Watched]]:
     """Every function of the list that this torch has, by family."""
     families = api_list.watched(_LIST, _owners(), in_place=("distributed",))
     families["npu"] = npu_functions()
-    counts = Counter(watched.name.base for functions in families.values() for watched in functions)
-    return {family: [_placed(each, counts) for each in functions] for family, functions in families.items()}
+    return api_list.told_apart(families, is_removed)
 
 
-def _placed(watched: Watched, counts: Mapping[str, int]) -> Watched:
-    """With its place in the name, if another function has that name: torch.svd and torch.linalg.svd, for example."""
-    if counts[watched.name.base] == 1:
-        return watched
-    return replace(watched, name=replace(watched.name, place=(watched.owner, watched.attribute)))
+def is_removed(watched: Watched) -> bool:
+    """True of a function that torch has only left a message of, such as ``torch.lstsq``."""
+    return getattr(watched.function, "__module__", None) == "torch._linalg_utils"
 
 
 def risk_class(base: str) -> str:

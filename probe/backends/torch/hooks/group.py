@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from probe.backends.protocol import ModuleHandles, OperatorListener
-from probe.backends.shared.api_list import as_now
+from probe.backends.shared.api_list import as_now, custom_name
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
@@ -18,7 +18,7 @@ from probe.backends.torch.hooks.api_hooks import ApiHooks
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
 from probe.backends.torch.hooks.operators import OperatorMode
 from probe.backends.torch.hooks.optimizer_hooks import OptimizerHooks
-from probe.common.interfaces import ApiName, Handle, Listener, ModuleName
+from probe.common.interfaces import Handle, Listener, ModuleName
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class TorchHooks:
         return apis
 
     def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
-        name = ApiName(f"{prefix}.{attribute}", attribute)
+        name = custom_name(owner, attribute, prefix, api_list.watched())
         wrapper = self._for(listener).apis.wrapper
         return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
 

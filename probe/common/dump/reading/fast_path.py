@@ -51,13 +51,14 @@ _Value = Union[_Leaf, list[Any], None]
 
 
 class _CallFields(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A call; the order is that of its items. Attributes are none, nor is where its result was waited for."""
+    """A call; the order is that of its items. Of other fields none is an item."""
 
     input_args: list[_Value] = []
     input: list[_Value] = []
     input_kwargs: dict[str, _Value] = {}
     parameters: dict[str, _Value] = {}
     output: list[_Value] = []
+    function: Any = None
     attributes: Any = None
     waited_after: Any = None
 

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 VERSION = 1
-"""1 (2026-11): first version. In the ``$id`` of every schema."""
+"""1 (2026-11): first version; `function` of a forward record is optional. In the ``$id`` of every schema."""
 
 NAMES = ("dump", "debug", "stack", "construct", "process")
 
