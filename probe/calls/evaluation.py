@@ -103,11 +103,18 @@ class Call:
         self._returns_nothing = returns_nothing
         self._moves: dict[tuple[float, bool], Results | None] = {}
         self._reference: Results | None = None
+        self._is_part = False
 
     def with_inputs(self, arguments: Arguments, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Call:
         """The same call of other values."""
         functions = self.reference_function, self._returns_nothing
         return Call(self._execution, self.function, arguments, leaves, of_outputs, self._name, *functions)
+
+    def part(self, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Call:
+        """The same call of a part of the elements. Of many parts each needs fewer draws to see the same."""
+        found = self.with_inputs(self._arguments, leaves, of_outputs)
+        found._is_part = True
+        return found
 
     def forward_alone(self) -> Call:
         """The same call without its backward."""
@@ -171,7 +178,7 @@ class Call:
         draws = np.random.default_rng(list(self._name.encode()))
         furthest: list[Any] = [None] * (len(self.reference.outputs) + len(self.reference.gradients))
         is_float = [leaf.is_float for leaf in self._arguments.leaves]
-        for draw in range(DRAWS if size <= _LARGE else _FEWER_DRAWS):
+        for draw in range(DRAWS if size <= _LARGE and not self._is_part else _FEWER_DRAWS):
             leaves = [_move(values, unit, draws) if each else values for each, values in zip(is_float, self._leaves)]
             gradients = [None if each is None else _move(each, unit, draws) for each in self.of_outputs]
             try:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.calls.arguments import RecordedLeaf, Unreadable
+from probe.calls.arguments import Unreadable
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import Item
 from probe.common.errors import FileCheckException
@@ -57,11 +57,6 @@ def values_of(dump: Dump, item: Item, dtype: str, shape: tuple[int, ...], seed: 
     if dump.task == "tensor":
         raise Unreadable(f"{item.name} has no file")
     return Values(_rounded(_generated(item, dtype, shape, _draws(item.name, seed)), dtype), True)
-
-
-def leaf_values(dump: Dump, leaf: RecordedLeaf, seed: int) -> Values:
-    """The values of an argument; see `values_of`."""
-    return values_of(dump, leaf.item, leaf.dtype, leaf.shape, seed)
 
 
 def _rounded(values: Array, dtype: str) -> Array:

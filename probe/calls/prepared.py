@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from numpy.typing import NDArray
 
@@ -12,7 +12,7 @@ from probe.backends.protocol import Execution, UnknownValue
 from probe.calls.arguments import RecordedArguments, Unreadable
 from probe.calls.cases import Case, not_run
 from probe.calls.evaluation import Call, Output, Results, autocast_for
-from probe.calls.inputs import leaf_values, values_of
+from probe.calls.inputs import Values, values_of
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.flattening import add, flatten
 from probe.common.dump.reading.items import INPUT, OUTPUT, Item
@@ -20,6 +20,8 @@ from probe.common.errors import DumpFormatError, FileCheckException
 from probe.common.numerics.formats import is_float, is_half, plain_name
 
 Array = NDArray[Any]
+Load = Callable[[Dump, Item, str, "tuple[int, ...]", int], Values]
+"""What `values_of` does."""
 _LONGEST_REASON = 300
 RECORDED = "recorded"
 """The name of the device whose results are those of the dump."""
@@ -49,8 +51,11 @@ class Prepared:
         return replace(self, of_outputs=[], gradients=[], backward_not_run=why, call=call)
 
 
-def prepare(execution: Execution, dump: Dump, case: Case, seed: int) -> Prepared:
+def prepare(execution: Execution, dump: Dump, case: Case, seed: int, load: Load = values_of) -> Prepared:
     """Find the function and the values of a case.
+
+    Args:
+        load: Gives the values of each tensor.
 
     Raises:
         Unreadable: the case cannot be run from what the dump has.
@@ -63,10 +68,10 @@ def prepare(execution: Execution, dump: Dump, case: Case, seed: int) -> Prepared
     if "output" not in case.forward.fields:
         raise Unreadable("it did not return when it was recorded")
     arguments = RecordedArguments(case.forward.name, case.forward.fields)
-    values = [leaf_values(dump, leaf, seed) for leaf in arguments.leaves]
+    values = [load(dump, leaf.item, leaf.dtype, leaf.shape, seed) for leaf in arguments.leaves]
     leaves = [each.array for each in values]
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
-    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed)
+    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, load)
     reference_function = execution.reference_function(*named)
     returns_nothing = not outputs
     call = Call(execution, function, arguments, leaves, of_outputs, case.name, reference_function, returns_nothing)
@@ -110,7 +115,7 @@ def called(case: Case) -> str:
 
 
 def _backward(
-    dump: Dump, case: Case, arguments: RecordedArguments, outputs: Sequence[Item], seed: int
+    dump: Dump, case: Case, arguments: RecordedArguments, outputs: Sequence[Item], seed: int, load: Load
 ) -> tuple[list[Array | None], list[Item], str, bool]:
     """Gradients of the outputs, recorded ones of the inputs, why there is no backward, and whether any is generated."""
     if case.backward is None:
@@ -128,7 +133,7 @@ def _backward(
             found.append(None)
             continue
         try:
-            values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed)
+            values = load(dump, item, plain_name(item.dtype or ""), output.shape or (), seed)
         except Unreadable as error:
             # The forward can be run without it.
             return [], [], str(error), False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Any, Optional
 
 from probe.backends.protocol import FrameworkAdapter, UnknownValue
+from probe.calls import memory
 from probe.calls.arguments import Unreadable
 from probe.calls.cases import Case
 from probe.calls.judged_results import JudgedResult, are_equal, draws_random_numbers, judge_results
@@ -18,6 +20,7 @@ from probe.common import log
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.formats import plain_name
+from probe.precheck import in_parts
 from probe.precheck.evaluated import Evaluated, NotRun, evaluate
 from probe.precheck.output.error_data import write_error_data
 from probe.precheck.result import CaseResult
@@ -33,12 +36,14 @@ class CheckOptions:
         seed: What generated inputs are drawn from, besides the name of the record.
         rules: Rules that judge each case besides ours, for tables of their own; ``None`` for none.
         error_data: The folder for inputs and results that fail; none are written without.
+        max_memory: Bytes that one case may take; one that needs more is not run.
     """
 
     device: str = "cpu"
     seed: int = 1234
     rules: Optional[CaseRules] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     error_data: Optional[str] = None  # noqa: UP045
+    max_memory: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,10 @@ class Judged:
 def check(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOptions) -> CaseResult:
     """Check one case. If it cannot be run, the result says why."""
     try:
+        if memory.most_elements(case) >= in_parts.LARGE:
+            found = _large(adapter, dump, case, options)
+            if found is not None:
+                return found
         prepared = prepare(adapter.execution, dump, case, options.seed)
         evaluated = evaluate(adapter.execution, dump, prepared, options.device)
         judged = judge(adapter, evaluated, options.device)
@@ -72,6 +81,54 @@ def check(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOptio
         why = f"msprobe failed: {reason(error)}"
         log.warning(f"{case.name} is not checked: {why}\n{traceback.format_exc()}", once="precheck-failed")
     return CaseResult(case.name, case.base, not_run=why, stands_for=case.stands_for)
+
+
+def _large(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOptions) -> CaseResult | None:
+    """The result of a case on large tensors if it can be judged in parts; ``None`` if it is to be judged as a whole.
+
+    Raises:
+        NotRun: it needs more memory than it may take.
+        Unreadable: it cannot be run from what the dump has.
+    """
+    outline = prepare(adapter.execution, dump, case, options.seed, load=in_parts.unloaded)
+    need, with_rules = memory.needed(outline), options.rules is not None
+    if in_parts.is_possible(outline, options.device):
+        if memory.needed_in_parts(outline, with_rules) > options.max_memory:
+            raise NotRun(memory.why_too_much(memory.needed_in_parts(outline, with_rules), options.max_memory))
+        try:
+            found = in_parts.judge_in_parts(
+                adapter.execution, dump, outline, options.seed, options.device, keep_whole=with_rules
+            )
+            return _of_parts(adapter, dump, found, options)
+        except (Unreadable, UnknownValue, MemoryError):
+            raise
+        except Exception:
+            # Whatever the framework raised it raises again as a whole, of which is said what it means.
+            log.warning(f"{case.name} is judged as a whole: {traceback.format_exc()}", once="precheck-parts")
+    if need > options.max_memory:
+        raise NotRun(memory.why_too_much(need, options.max_memory))
+    return None
+
+
+def _of_parts(adapter: FrameworkAdapter, dump: Dump, found: in_parts.InParts, options: CheckOptions) -> CaseResult:
+    """The result of a case that was judged in parts; the files of failing values are those of the worst part."""
+    prepared = found.worst.prepared
+    details: tuple[Any, ...] = ()
+    if options.rules is not None and found.whole is not None:
+        details = options.rules.judge(found.whole, dump.framework)
+    saved: tuple[str, ...] = ()
+    if options.error_data is not None and any(row.verdict.status in FAILURES for row in found.rows):
+        saved = _saved(adapter, options.error_data, found.worst)
+    return CaseResult(
+        prepared.case.name,
+        prepared.case.base,
+        found.rows,
+        backward_not_run=prepared.backward_not_run,
+        stands_for=prepared.case.stands_for,
+        inputs="generated" if prepared.generated else "recorded",
+        saved=saved,
+        details=details,
+    )
 
 
 def judge(adapter: FrameworkAdapter, evaluated: Evaluated, device: str) -> Judged:

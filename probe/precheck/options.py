@@ -25,6 +25,8 @@ class PrecheckOptions:
         resume: A file of an earlier run, whose journal has the cases that are done already.
         error_data: The folder for inputs and results that fail; none are written without.
         seed: What generated inputs are drawn from, besides the names of the records.
+        max_memory: GB that one call may take; one that needs more is not run. ``None`` for a quarter of the machine's
+            memory, or less where more than two processes work, so that they take no more than half of it together.
         where: Which processes do it.
     """
 
@@ -35,4 +37,5 @@ class PrecheckOptions:
     resume: Optional[str] = None  # noqa: UP045
     error_data: Optional[str] = None  # noqa: UP045
     seed: int = 1234
+    max_memory: Optional[float] = None  # noqa: UP045
     where: Where = field(default_factory=lambda: Where(1))

@@ -7,11 +7,13 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 
+from probe.calls import memory
 from probe.calls.cases import Case, Selection, cases_of
 from probe.common import log
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
+from probe.common.memory import of_machine
 from probe.common.parallel.run import run
 from probe.common.parallel.tasks import processors, results
 from probe.common.progress import ProgressCallback
@@ -118,6 +120,11 @@ def _checked(
     """The results of the parts, each as soon as it and those before it are done."""
     status = os.stat(path)
     version = status.st_mtime_ns, status.st_size
+    most = options.max_memory
+    if most is None:
+        most = memory.default_limit(of_machine(), options.where.jobs or processors())
+    else:
+        most *= memory.GB
     # Nobody reads rows of tables that are not written.
     rules = None if options.output is None else options.rules
     tasks = [
@@ -126,7 +133,7 @@ def _checked(
             first,
             last,
             options.selection,
-            CheckOptions(devices[number % len(devices)], options.seed, rules, error_data),
+            CheckOptions(devices[number % len(devices)], options.seed, rules, error_data, most),
             load,
             version,
         ).absolute()

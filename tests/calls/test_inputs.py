@@ -10,7 +10,7 @@ import pytest
 from made_dumps import written
 
 from probe.calls.arguments import RecordedArguments, Unreadable
-from probe.calls.inputs import leaf_values
+from probe.calls.inputs import values_of
 from probe.common.dump.reading.dump import Dump
 
 
@@ -22,7 +22,7 @@ def dump(tmp_path: Path) -> Dump:
 def values(dump: Dump, entry: dict[str, Any], name: str = "Torch.f.0.forward", seed: int = 1) -> Any:
     entry = {"type": "torch.Tensor", "Mean": None, "Norm": None, "requires_grad": False, **entry}
     (leaf,) = RecordedArguments(name, {"input_args": [entry]}).leaves
-    found = leaf_values(dump, leaf, seed)
+    found = values_of(dump, leaf.item, leaf.dtype, leaf.shape, seed)
     assert found.generated or 0 in leaf.shape
     return found.array
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,17 @@ def processes(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes; allowed: 1 and more.")
+    return number
+
+
+def gigabytes(text: str) -> float:
+    """An amount of memory in GB."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no amount of memory; allowed: a number of GB above 0.")
     return number
 
 

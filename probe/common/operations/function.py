@@ -58,6 +58,8 @@ class Trait(Enum):
     """It draws random numbers if an argument asks it to drop something."""
     NEVER_TWICE = auto()
     """It returns indices into its argument, of which none occurs twice."""
+    EACH_ALONE = auto()
+    """Each element of its result is made of one element of each tensor that it takes, where their shapes agree."""
     FREE_ORDER = auto()
     """Its results are right in any order."""
     FREE_SIGNS = auto()

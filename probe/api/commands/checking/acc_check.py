@@ -51,6 +51,10 @@ class AccCheck(Question):
         add("-save_error_data", action="store_true", help="write the inputs and results that fail")
         add("-j", "--jit_compile", action="store_true", help="accepted and without effect")
         add("--seed", metavar="N", type=int, default=1234, help="of generated inputs (1234)")
+        add(
+            "--max-memory", dest="max_memory", metavar="GB", type=arguments.gigabytes,
+            help="a call that needs more is not run (a quarter of the machine's memory)",
+        )  # fmt: skip
         arguments.add_standard(
             arguments.add_rules(parser, "judge the drop-in tables; probe: none (msprobe-documented)")
         )
@@ -192,5 +196,6 @@ def _options(args: argparse.Namespace, output: str) -> PrecheckOptions:
         resume=args.result_csv_path,
         error_data=(config.error_data or output) if args.save_error_data else None,
         seed=args.seed,
+        max_memory=args.max_memory,
         where=Where(args.jobs, args.dask),
     )

@@ -72,16 +72,43 @@ def evaluate(
     """Call `function` with `inputs`.
 
     A differentiated input is copied: the function may write to the copy, and the gradient arrives at what was copied.
+    A large one is given itself, and its gradient arrives at a tensor without memory of its own.
     """
     with alone(bool(differentiated), _autocast.kind), moving():
         if not differentiated:
             return Evaluated(function(inputs), ())
-        leaves = [inputs[index].detach().requires_grad_() for index in differentiated]
-        given, nodes = list(inputs), []
-        for index, leaf in zip(differentiated, leaves):
-            given[index] = leaf.clone()
+        given, leaves, nodes = list(inputs), [], []
+        for index in differentiated:
+            leaf, given[index] = _differentiated(inputs[index].detach())
+            leaves.append(leaf)
             nodes.append(given[index].grad_fn)
         return Evaluated(function(given), tuple(leaves), nodes)
+
+
+_LARGE = 64 << 20
+"""Bytes of an input of which no copy is made. For smaller ones a copy takes less time."""
+
+
+def _differentiated(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where the gradient of an input arrives, and what the function is given."""
+    if values.numel() * values.element_size() < _LARGE:
+        leaf = values.requires_grad_()
+        return leaf, leaf.clone()
+    leaf = torch.zeros((), dtype=values.dtype, device=values.device).expand(values.shape).requires_grad_()
+    return leaf, _Given.apply(leaf, values)
+
+
+class _Given(torch.autograd.Function):
+    """Makes `values` the result of an operation on a tensor of their shape, so that a function may write to them."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(values)
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
 
 
 # --- autocast
