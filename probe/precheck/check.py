@@ -91,23 +91,26 @@ def _large(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOpti
         Unreadable: it cannot be run from what the dump has.
     """
     outline = prepare(adapter.execution, dump, case, options.seed, load=in_parts.unloaded)
-    need, with_rules = memory.needed(outline), options.rules is not None
+    with_rules = options.rules is not None
     if in_parts.is_possible(outline, options.device):
-        if memory.needed_in_parts(outline, with_rules) > options.max_memory:
-            raise NotRun(memory.why_too_much(memory.needed_in_parts(outline, with_rules), options.max_memory))
+        _check_memory(memory.needed_in_parts(outline, with_rules), options)
         try:
             found = in_parts.judge_in_parts(
                 adapter.execution, dump, outline, options.seed, options.device, keep_whole=with_rules
             )
             return _of_parts(adapter, dump, found, options)
-        except (Unreadable, UnknownValue, MemoryError):
+        except MemoryError:
             raise
-        except Exception:
-            # Whatever the framework raised it raises again as a whole, of which is said what it means.
-            log.warning(f"{case.name} is judged as a whole: {traceback.format_exc()}", once="precheck-parts")
+        except Exception as error:
+            # It is raised as a whole again, and what it means is said there.
+            log.info(f"{case.name} cannot be judged in parts: {reason(error)}")
+    _check_memory(memory.needed(outline), options)
+    return None
+
+
+def _check_memory(need: float, options: CheckOptions) -> None:
     if need > options.max_memory:
         raise NotRun(memory.why_too_much(need, options.max_memory))
-    return None
 
 
 def _of_parts(adapter: FrameworkAdapter, dump: Dump, found: in_parts.InParts, options: CheckOptions) -> CaseResult:

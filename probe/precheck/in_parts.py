@@ -99,30 +99,35 @@ def judge_in_parts(
     """
     values = _Loaded(dump, prepared, seed)
     ran = _ran(execution, prepared, values, device)
-    leaves, of_outputs = values.leaves(), values.of_outputs()
-    prepared = replace(prepared, generated=values.generated)
-    size = math.prod(prepared.outputs[0].shape or ())
+    prepared = replace(prepared, leaves=values.leaves(), of_outputs=values.of_outputs(), generated=values.generated)
+    shape = prepared.outputs[0].shape or ()
+    size = math.prod(shape)
     found: dict[str, list[_Part]] = {}
     whole = _Whole(ran, size) if keep_whole else None
-    worst: tuple[tuple[int, float], Evaluated] | None = None
+    ranked: tuple[tuple[int, float], Evaluated] | None = None
     for start in range(0, size, PART):
         part = slice(start, min(start + PART, size))
-        given = [_cut(each, size, part) for each in leaves], [_cut(each, size, part) for each in of_outputs]
-        of_part = replace(prepared, leaves=given[0], of_outputs=given[1], call=prepared.call.part(*given))
-        reference = of_part.call.reference
-        results = ran.part(execution, part)
+        of_part = _part(prepared, size, part)
+        results, reference = ran.part(execution, part), of_part.call.reference
+        evaluated = Evaluated(of_part, reference, results)
         rows = list(judge_results(of_part, results, reference, device, ""))
         for row in rows:
             found.setdefault(row.name, []).append(_Part(start, row))
         rank = max(_rank(row.verdict) for row in rows)
-        if worst is None or rank > worst[0]:
-            worst = rank, Evaluated(of_part, reference, results)
+        if ranked is None or rank > ranked[0]:
+            ranked = rank, evaluated
         if whole is not None:
-            whole.add(part, results, reference)
-    assert worst is not None
-    shape = prepared.outputs[0].shape or ()
-    rows = tuple(_merged(parts, shape) for parts in found.values())
-    return InParts(rows, worst[1], None if whole is None else whole.evaluated(prepared, leaves, of_outputs, shape))
+            whole.add(part, evaluated)
+    assert ranked is not None
+    merged = tuple(_merged(parts, shape) for parts in found.values())
+    return InParts(merged, ranked[1], None if whole is None else whole.evaluated(prepared, shape))
+
+
+def _part(prepared: Prepared, size: int, part: slice) -> Prepared:
+    """The case of some elements alone."""
+    leaves = [_cut(each, size, part) for each in prepared.leaves]
+    of_outputs = [None if each is None else _cut(each, size, part) for each in prepared.of_outputs]
+    return replace(prepared, leaves=leaves, of_outputs=of_outputs, call=prepared.call.part(leaves, of_outputs))
 
 
 class _Loaded:
@@ -145,7 +150,7 @@ class _Loaded:
     def leaves(self) -> list[Array]:
         return [self.leaf(number) for number in range(len(self._leaves))]
 
-    def of_outputs(self) -> list[Array]:
+    def of_outputs(self) -> list[Optional[Array]]:  # noqa: UP045 (as in `Prepared`)
         return [
             self._kept(values_of(self._dump, item, plain_name(item.dtype or ""), item.shape or (), self._seed))
             for item in self._given
@@ -195,9 +200,10 @@ def _ran(execution: Execution, prepared: Prepared, values: _Loaded, device: str)
     gradients: Sequence[Any] = ()
     if wanted:
         dtype = execution.dtype_name(output)
-        gradients = done.gradients([execution.tensor(each, dtype, device) for each in values.of_outputs()])
+        given = [None if each is None else execution.tensor(each, dtype, device) for each in values.of_outputs()]
+        gradients = done.gradients(given)
     flat = [None if each is None else each.reshape(-1) for each in gradients]
-    return _Ran(output.detach().reshape(-1) if wanted else output.reshape(-1), dict(zip(wanted, flat)))
+    return _Ran(output.reshape(-1), dict(zip(wanted, flat)))
 
 
 def _cut(values: Array, size: int, part: slice) -> Array:
@@ -215,8 +221,9 @@ class _Whole:
         self._dtypes: list[list[str | None]] = [[None] * count, [None] * count]
         self._paths = ["0", *map(str, ran.gradients)]
 
-    def add(self, part: slice, results: Results, reference: Results) -> None:
-        for side, found in enumerate((results, reference)):
+    def add(self, part: slice, evaluated: Evaluated) -> None:
+        assert evaluated.results is not None
+        for side, found in enumerate((evaluated.results, evaluated.reference)):
             for place, output in enumerate((*found.outputs, *found.gradients)):
                 if output.value is None:
                     continue
@@ -226,9 +233,7 @@ class _Whole:
                     self._dtypes[side][place] = output.dtype
                 array[part] = output.value
 
-    def evaluated(
-        self, prepared: Prepared, leaves: list[Array], of_outputs: list[Array], shape: tuple[int, ...]
-    ) -> Evaluated:
+    def evaluated(self, prepared: Prepared, shape: tuple[int, ...]) -> Evaluated:
         sides = []
         for arrays, dtypes in zip(self._sides, self._dtypes):
             made = [
@@ -236,8 +241,7 @@ class _Whole:
                 for path, array, dtype in zip(self._paths, arrays, dtypes)
             ]
             sides.append(Results(made[:1], made[1:], made[0]))
-        everything = replace(prepared, leaves=leaves, of_outputs=list(of_outputs))
-        return Evaluated(everything, sides[1], sides[0])
+        return Evaluated(prepared, sides[1], sides[0])
 
 
 # --- one verdict of many

@@ -13,7 +13,7 @@ from probe.common import log
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
-from probe.common.memory import of_machine
+from probe.common.parallel.memory import of_machine
 from probe.common.parallel.run import run
 from probe.common.parallel.tasks import processors, results
 from probe.common.progress import ProgressCallback

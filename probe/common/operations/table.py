@@ -496,7 +496,7 @@ FUNCTIONS: tuple[Function, ...] = (
     _("rrelu", T.DRAWS_INSIDE),
     _("rrelu_with_noise", T.DRAWS_INSIDE),
     _("rsqrt", T.RELATIVE, primitive="Rsqrt", rounding=ELEMENTWISE, gradient=ELEMENTWISE),
-    _("rsub", T.EACH_ALONE, rounding=ROUNDED_ONCE),
+    _("rsub", rounding=ROUNDED_ONCE),
     _("rtruediv", T.RELATIVE, rounding=ELEMENTWISE),
     _("_safe_softmax", T.MASKED),
     _("scalar_cast", T.CASTS),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from probe.common.operations.function import Trait
+from probe.common.operations.function import ACTIVATION, ELEMENTWISE, ROUNDED_ONCE, Trait
 from probe.common.operations.lookup import function, has, writes_in_place
 from probe.common.operations.table import FUNCTIONS
 
@@ -209,3 +209,55 @@ def test_what_gives_no_index_twice_orders_its_argument(name: str) -> None:
     found = getattr(torch, name)(torch.tensor([1.0, 1.0, 1.0]), *((2,) if name == "topk" else ()))
     indices = (found if torch.is_tensor(found) else found.indices).tolist()
     assert len(set(indices)) == len(indices) > 1
+
+
+ALONE = [
+    each.name
+    for each in FUNCTIONS
+    if each.has(Trait.EACH_ALONE) or each.rounding in (ELEMENTWISE, ROUNDED_ONCE, ACTIVATION)
+]
+PARTS = torch.rand(3, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 0.8 + 0.1
+OTHERS: dict[str, tuple[Any, ...]] = {
+    "clamp": (0.3, 0.6), "clamp_max": (0.5,), "clamp_min": (0.5,), "threshold": (0.5, 0.1),
+    "masked_fill": (PARTS[1] > 0.5, 7.0), "prelu": (torch.full((1,), 0.25, dtype=torch.float64),),
+}  # fmt: skip
+"""What a function takes besides its first tensor, where that is not one or two tensors more."""
+
+
+def made_alone(name: str) -> tuple[Callable[..., Any], list[Any]] | None:
+    """A function with arguments that it takes; ``None`` where torch has none of the name."""
+    owners = (torch, torch.nn.functional, torch.Tensor)
+    found = [call for call in (getattr(owner, name, None) for owner in owners) if callable(call)]
+    choices = [(PARTS[0], *OTHERS[name])] if name in OTHERS else [tuple(PARTS[:count]) for count in (1, 2, 3)]
+    if name == "where":
+        choices = [(PARTS[0] > 0.5, PARTS[1], PARTS[2])]
+    for call in found:
+        for arguments in choices:
+            try:
+                call(*arguments)
+            except (TypeError, RuntimeError):
+                continue
+            return call, list(arguments)
+    return None
+
+
+@pytest.mark.parametrize("name", [name for name in ALONE if made_alone(name) is not None])
+def test_what_is_made_alone_is_the_same_in_parts(name: str) -> None:
+    known = made_alone(name)
+    assert known is not None
+    call, arguments = known
+    whole = call(*arguments)
+    if whole.shape != (4, 6):
+        assert name == "glu", "which is judged as a whole, for its result has another shape"
+        return
+    parts = [
+        call(
+            *(value.reshape(-1)[part] if torch.is_tensor(value) and value.numel() > 1 else value for value in arguments)
+        )
+        for part in (slice(0, 7), slice(7, 24))
+    ]
+    torch.testing.assert_close(torch.cat(parts), whole.reshape(-1), rtol=1e-12, atol=0, equal_nan=True)
+
+
+def test_most_of_what_is_made_alone_is_a_function_of_torch() -> None:
+    assert len([name for name in ALONE if made_alone(name) is not None]) >= len(ALONE) - 4

@@ -95,7 +95,8 @@ def _differentiated(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         leaf = values.requires_grad_()
         return leaf, leaf.clone()
     leaf = torch.zeros((), dtype=values.dtype, device=values.device).expand(values.shape).requires_grad_()
-    return leaf, _Given.apply(leaf, values)
+    given: torch.Tensor = _Given.apply(leaf, values)  # type: ignore[no-untyped-call]
+    return leaf, given
 
 
 class _Given(torch.autograd.Function):
