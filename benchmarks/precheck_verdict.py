@@ -426,20 +426,21 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
         out, grad, _ = evaluate(operator, new, torch.float64, grads if found else None)
         return out + grad
 
-    def moved(unit: float, moves_inside: bool, place: int) -> Array:
-        if ("moved", unit, moves_inside) not in cache:
+    def moved(unit: float, moves_inside: bool, place: int, moves_inputs: bool = True) -> Array:
+        if ("moved", unit, moves_inside, moves_inputs) not in cache:
             draws = np.random.default_rng(1)
             exact = exact_outputs + exact_found
             farthest = [None if e is None else np.zeros(e.shape) for e in exact]
             for number in range(DRAWS):
                 asked = rounding_inside(unit, number) if inside and moves_inside else contextlib.nullcontext()
                 with asked, moving():
-                    new = of_inputs(lambda v: v * (1 + unit * draws.choice((-1.0, 1.0), v.shape)))
+                    far = unit * moves_inputs
+                    new = of_inputs(lambda v, far=far: v * (1 + far * draws.choice((-1.0, 1.0), v.shape)))
                 for i, (a, b) in enumerate(zip(new, exact)):
                     if b is not None and a.shape == b.shape:
                         farthest[i] = np.fmax(farthest[i], np.abs(a.astype(float) - b.astype(float)))
-            cache["moved", unit, moves_inside] = farthest
-        return cache["moved", unit, moves_inside][place]
+            cache["moved", unit, moves_inside, moves_inputs] = farthest
+        return cache["moved", unit, moves_inside, moves_inputs][place]
 
     def rounded(name: str, place: int) -> Array:
         if ("rounded", name) not in cache:
@@ -454,7 +455,7 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
         yield Subject(
             operator.base, "forward", result, reference, name, inputs, input_dtypes,
             lambda unit, inside, p=place: moved(unit, inside, p), lambda form, p=place: rounded(form, p), nothing,
-            settings,
+            settings, lambda unit, p=place: moved(unit, inside, p, False),
         )  # fmt: skip
     with_gradients = [(g, n) for g, n in zip(gradients, names) if g is not None]
     for place, (result, reference) in enumerate(zip(found, exact_found), len(outputs)):
@@ -464,7 +465,7 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
             operator.base, "backward", result, reference, dtype, [*inputs, *(g for g, _ in with_gradients)],
             [*input_dtypes, *(n for _, n in with_gradients)],
             lambda unit, inside, p=place: moved(unit, inside, p), lambda form, p=place: rounded(form, p), nothing,
-            settings,
+            settings, lambda unit, p=place: moved(unit, inside, p, False),
         )  # fmt: skip
 
 

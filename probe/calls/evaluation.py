@@ -101,7 +101,7 @@ class Call:
         self.of_outputs = list(of_outputs)
         self._name = name
         self._returns_nothing = returns_nothing
-        self._moves: dict[tuple[float, bool], Results | None] = {}
+        self._moves: dict[tuple[float, bool, bool], Results | None] = {}
         self._reference: Results | None = None
 
     def with_inputs(self, arguments: Arguments, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Call:
@@ -138,17 +138,19 @@ class Call:
             self._reference = self._in_high(self._leaves, self.of_outputs)
         return self._reference
 
-    def moved(self, unit: float, inside: bool = False) -> Results | None:
+    def moved(self, unit: float, inside: bool = False, inputs: bool = True) -> Results | None:
         """How far the results move at most when each input is moved by `unit` of itself, up or down at random.
 
         ``None`` where the moved inputs are none that the function takes.
 
         Args:
             inside: Whether what the framework shows of what is computed inside is moved as well.
+            inputs: Whether the inputs are moved.
         """
-        if (unit, inside) not in self._moves:
-            self._moves[unit, inside] = self._moved(unit, inside)
-        return self._moves[unit, inside]
+        key = unit, inside, inputs
+        if key not in self._moves:
+            self._moves[key] = self._moved(*key)
+        return self._moves[key]
 
     def rounded(self, precision: str) -> Results | None:
         """The reference with its inputs rounded to a precision: ``bfloat16``, ``float16`` or ``tfloat32``.
@@ -166,14 +168,17 @@ class Call:
             # A matrix that was positive definite may be so no more.
             return None
 
-    def _moved(self, unit: float, inside: bool) -> Results | None:
+    def _moved(self, unit: float, inside: bool, inputs: bool) -> Results | None:
         size = sum(values.size for values in self._leaves)
         draws = np.random.default_rng(list(self._name.encode()))
         furthest: list[Any] = [None] * (len(self.reference.outputs) + len(self.reference.gradients))
         is_float = [leaf.is_float for leaf in self._arguments.leaves]
         for draw in range(DRAWS if size <= _LARGE else _FEWER_DRAWS):
-            leaves = [_move(values, unit, draws) if each else values for each, values in zip(is_float, self._leaves)]
-            gradients = [None if each is None else _move(each, unit, draws) for each in self.of_outputs]
+            leaves = list(self._leaves)
+            gradients = list(self.of_outputs)
+            if inputs:
+                leaves = [_move(values, unit, draws) if each else values for each, values in zip(is_float, leaves)]
+                gradients = [None if each is None else _move(each, unit, draws) for each in gradients]
             try:
                 with self._execution.rounding_inside(unit, draw) if inside else contextlib.nullcontext():
                     results = self._in_high(leaves, gradients)

@@ -17,7 +17,7 @@ import numpy as np
 from probe.calls.verdict.subject import Array, Subject
 from probe.common.align.operations import operation
 from probe.common.dump.frameworks import BACKEND_OF
-from probe.common.numerics.formats import is_complex, rounding_format
+from probe.common.numerics.formats import is_complex, rounding_format, unit_roundoff
 from probe.common.numerics.rounding import rounded_to
 from probe.common.operations.function import (
     ACTIVATION,
@@ -33,6 +33,7 @@ from probe.common.operations.function import (
 )
 from probe.common.operations.lookup import function
 
+FLOAT32, HALF = "float32", "half"
 _MORE_ROUNDINGS = frozenset(("alpha", "rounding_mode"))
 """Arguments with which an addition or a division does more than that."""
 
@@ -46,6 +47,9 @@ class Bound:
     """How many numbers are added for one element, where the operation adds."""
     unbiased: bool = False
     """Whether nothing inside, such as a constant that is rounded, changes all elements by one factor."""
+    sums_in: str = ""
+    """`FLOAT32` if a correct kernel of half precision sums in float32 and rounds the sum; `HALF` if correct kernels are
+    known that round parts of it; empty if neither is known."""
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.terms}" if self.terms > 1 else self.kind
@@ -64,17 +68,21 @@ def bound_of(subject: Subject) -> Bound:
     """The rule for a subject: that of its operation where the lists know it and the arguments are as they assume."""
     known = known_of(subject.base, subject.direction)
     kind = known.kind
+    half = Trait.ROUNDS_EARLY if subject.direction == "forward" else Trait.ROUNDS_GRADIENTS_EARLY
+    sums_in = HALF if _has(subject.base, half) else ""
     if kind in (DOT_PRODUCT, SUM):
-        return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT)
+        sums_in = sums_in or (FLOAT32 if _is_given_rounded(subject) else "")
+        return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT, sums_in)
     if subject.direction == "backward" and kind != ACTIVATION and _is_reduced(subject, kind):
-        return Bound(SUM, _terms(subject, known))
+        # What is summed may be a product that was rounded.
+        return Bound(SUM, _terms(subject, known), sums_in=sums_in)
     if kind == EXACT and subject.direction == "backward" and not _are_held(subject):
         # Which side of a limit an element is on may differ, where the limit is rounded.
-        return Bound(CONDITIONING)
+        return Bound(CONDITIONING, sums_in=sums_in)
     if kind == ROUNDED_ONCE and not _is_one_rounding(subject):
         kind = ELEMENTWISE
     without_constants = kind in (ROUNDED_ONCE, ELEMENTWISE) or (kind == ACTIVATION and subject.direction == "forward")
-    return Bound(kind, unbiased=without_constants and _are_held(subject))
+    return Bound(kind, unbiased=without_constants and _are_held(subject), sums_in=sums_in)
 
 
 def _is_reduced(subject: Subject, kind: str) -> bool:
@@ -84,6 +92,12 @@ def _is_reduced(subject: Subject, kind: str) -> bool:
     size, of_output = subject.result.size, subject.inputs[-1].size
     # Without a rule the gradient may be larger than the output's for any reason.
     return size < of_output if kind == CONDITIONING else size != of_output
+
+
+def _is_given_rounded(subject: Subject) -> bool:
+    """Whether no input is rounded before it is computed with, as inputs of float32 are under autocast."""
+    computes_in = max(unit_roundoff(subject.dtype), unit_roundoff(subject.precision))
+    return all(unit_roundoff(dtype) in (0.0, computes_in) for dtype in subject.input_dtypes)
 
 
 def _is_one_rounding(subject: Subject) -> bool:

@@ -58,6 +58,13 @@ class Trait(Enum):
     """It draws random numbers if an argument asks it to drop something."""
     NEVER_TWICE = auto()
     """It returns indices into its argument, of which none occurs twice."""
+    ROUNDS_EARLY = auto()
+    """Of half precision, PyTorch on a CPU rounds parts of the sum that its result is, and not the sum alone.
+
+    ``benchmarks/half_sums.py`` measures it, and the same of gradients.
+    """
+    ROUNDS_GRADIENTS_EARLY = auto()
+    """Of half precision, PyTorch on a CPU rounds parts of the sum that one of its gradients is."""
     FREE_ORDER = auto()
     """Its results are right in any order."""
     FREE_SIGNS = auto()
