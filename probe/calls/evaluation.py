@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from probe.backends.protocol import Execution
 from probe.calls.arguments import Arguments
 from probe.common.containers import parts_of
-from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name, rounding_format
+from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name, rounding_format, rounds
 from probe.common.numerics.rounding import rounded_to
 
 Array = NDArray[Any]
@@ -158,7 +158,7 @@ class Call:
         ``None`` where the rounded inputs are none that the function takes.
         """
         leaves = [
-            _rounded(values, precision) if leaf.is_float else values
+            _rounded(values, precision) if rounds(leaf.dtype) else values
             for leaf, values in zip(self._arguments.leaves, self._leaves)
         ]
         gradients = [None if each is None else _rounded(each, precision) for each in self.of_outputs]
@@ -172,12 +172,12 @@ class Call:
         size = sum(values.size for values in self._leaves)
         draws = np.random.default_rng(list(self._name.encode()))
         furthest: list[Any] = [None] * (len(self.reference.outputs) + len(self.reference.gradients))
-        is_float = [leaf.is_float for leaf in self._arguments.leaves]
+        are_rounded = [rounds(leaf.dtype) for leaf in self._arguments.leaves]
         for draw in range(DRAWS if size <= _LARGE else _FEWER_DRAWS):
             leaves = list(self._leaves)
             gradients = list(self.of_outputs)
             if inputs:
-                leaves = [_move(values, unit, draws) if each else values for each, values in zip(is_float, leaves)]
+                leaves = [_move(values, unit, draws) if each else values for each, values in zip(are_rounded, leaves)]
                 gradients = [None if each is None else _move(each, unit, draws) for each in gradients]
             try:
                 with self._execution.rounding_inside(unit, draw) if inside else contextlib.nullcontext():
@@ -338,14 +338,20 @@ def _raised_entry(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 def _rounded(values: Array, precision: str) -> Array:
     form = rounding_format(precision)
     assert form is not None
-    return rounded_to(values.astype(np.float64), form)
+    wide = np.ascontiguousarray(values, np.result_type(values.dtype, np.float64))
+    return rounded_to(_parts(wide.reshape(-1)), form).view(wide.dtype).reshape(values.shape)
+
+
+def _parts(values: Array) -> Array:
+    """A vector of real numbers as it is, and one of complex numbers as one of their parts, in the same memory."""
+    return values.view(values.real.dtype)
 
 
 def _move(values: Array, unit: float, draws: np.random.Generator) -> Array:
-    """Each of `values` moved up or down by `unit` of itself, in float64 or complex128."""
+    """Each of `values`, or each of its parts, moved up or down by `unit` of itself, in float64 or complex128."""
     values = np.ascontiguousarray(values)
     moved = np.empty(values.shape, np.result_type(values.dtype, np.float64))
-    before, after = values.reshape(-1), moved.reshape(-1)
+    before, after = _parts(values.reshape(-1)), _parts(moved.reshape(-1))
     for start in range(0, before.size, _BLOCK):
         block = before[start : start + _BLOCK]
         # One bit for each sign: drawing numbers takes longer than the product.

@@ -44,15 +44,17 @@ class Bound:
 
     kind: Rounding
     terms: int = 0
-    """How many numbers are added for one element, where the operation adds."""
+    """How many roundings one element takes: of a sum, how many numbers are added."""
     unbiased: bool = False
     """Whether nothing inside, such as a constant that is rounded, changes all elements by one factor."""
+    by_norm: bool = False
+    """Whether only the norm of the error is bounded, which small elements may have as well as large ones."""
     sums_in: str = ""
     """`FLOAT32` if a correct kernel of half precision sums in float32 and rounds the sum; `HALF` if correct kernels are
     known that round parts of it; empty if neither is known."""
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.terms}" if self.terms > 1 else self.kind
+        return f"{self.kind} of {self.terms}" if self.terms > 1 and self.kind != CONDITIONING else self.kind
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,15 @@ def bound_of(subject: Subject) -> Bound:
     """The rule for a subject: that of its operation where the lists know it and the arguments are as they assume."""
     known = known_of(subject.base, subject.direction)
     kind = known.kind
+    if _has(subject.base, Trait.MODULUS) and any(map(is_complex, subject.input_dtypes)):
+        return Bound(CONDITIONING)
+    if _has(subject.base, Trait.FACTORISES):
+        return Bound(CONDITIONING, _roundings_of_a_factor(subject), by_norm=True)
     half = Trait.ROUNDS_EARLY if subject.direction == "forward" else Trait.ROUNDS_GRADIENTS_EARLY
     sums_in = HALF if _has(subject.base, half) else ""
     if kind in (DOT_PRODUCT, SUM):
         sums_in = sums_in or (FLOAT32 if _is_given_rounded(subject) else "")
-        return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT, sums_in)
+        return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT, sums_in=sums_in)
     if subject.direction == "backward" and kind != ACTIVATION and _is_reduced(subject, kind):
         # What is summed may be a product that was rounded.
         return Bound(SUM, _terms(subject, known), sums_in=sums_in)
@@ -83,6 +89,17 @@ def bound_of(subject: Subject) -> Bound:
         kind = ELEMENTWISE
     without_constants = kind in (ROUNDED_ONCE, ELEMENTWISE) or (kind == ACTIVATION and subject.direction == "forward")
     return Bound(kind, unbiased=without_constants and _are_held(subject), sums_in=sums_in)
+
+
+def _roundings_of_a_factor(subject: Subject) -> int:
+    """How often an element of an m x n matrix is rounded while it is factorised: n times a sum of m products.
+
+    That is the bound of Householder's QR (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
+    theorem 19.4), of which the root is likely (M. P. Connolly and N. J. Higham, SIAM J. Matrix Anal. Appl. 44, 2023);
+    LU and Cholesky have less, and iterations to eigenvalues begin with it.
+    """
+    shape = subject.inputs[0].shape if subject.inputs else ()
+    return int(math.prod(shape[-2:]))
 
 
 def _is_reduced(subject: Subject, kind: str) -> bool:

@@ -77,11 +77,11 @@ def least_tolerance(magnitude: Array, reference: Array, bound: Bound, of: Format
         magnitude: the absolute values of `reference`, which is float64 and finite.
         unit: as `working_unit` gives it.
     """
-    flushed = _FLUSHED * of.smallest_normal if of.may_flush else 0.0
     if bound.kind == EXACT:
-        return np.asarray(np.abs(rounded_to(reference, of) - reference) * TWICE_ROUNDED + flushed)
+        return _to_nearest(reference, of) * TWICE_ROUNDED
     if bound.kind == ROUNDED_ONCE:
-        return np.asarray(spacing(magnitude, of) * (TWICE_ROUNDED / 2) + flushed)
+        return np.asarray(spacing(magnitude, of) * (TWICE_ROUNDED / 2))
+    flushed = _FLUSHED * of.smallest_normal if of.may_flush else 0.0
     if is_summed_in_float32(bound, unit):
         # The last rounding, and before it those of a kernel of float32.
         last = spacing(magnitude, of) * (unit / of.unit * TWICE_ROUNDED / 2)
@@ -89,6 +89,13 @@ def least_tolerance(magnitude: Array, reference: Array, bound: Bound, of: Format
         return np.asarray(last + rounding_scale(magnitude, of) * units + flushed)
     units = (ROUNDINGS + growth(bound, unit)) * unit
     return np.asarray(rounding_scale(magnitude, of) * units + flushed)
+
+
+def _to_nearest(reference: Array, of: Format) -> Array:
+    """How far the nearest number of the format is from each element; 0 if that is infinity, which alone is right."""
+    distance = np.abs(rounded_to(reference, of) - reference)
+    finite = np.isfinite(distance)
+    return distance if finite.all() else np.where(finite, distance, 0.0)
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,7 @@ def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside
             last = step * np.abs(reference) if unit > _ACCUMULATION else 0.0
             moved = np.fmax(moved, further - last)
     if moved is not None:
-        added += _finite(moved) if bound.kind == ELEMENTWISE else _no_less_than_typical(moved)
+        added += _finite(moved) if bound.kind == ELEMENTWISE else _no_less_than_typical(moved, bound.by_norm)
         added *= MOVES * (inside + growth(bound, unit)) * unit / step
         if not reference.any() and not moved.any():
             added += ROUNDINGS * unit * _least_size(subject)
@@ -197,9 +204,9 @@ def _before_the_last_rounding(subject: Subject, bound: Bound, unit: float, moves
 
 def _sizes_inside(subject: Subject) -> Array:
     """The numbers that the parts of an activation, which are between -1 and 1, are multiplied with."""
-    sizes = np.abs(np.asarray(subject.inputs[0], np.float64))
+    sizes = np.abs(subject.inputs[0]).astype(np.float64)
     if subject.direction == "backward":
-        gradients = np.abs(np.asarray(subject.inputs[-1], np.float64))
+        gradients = np.abs(subject.inputs[-1]).astype(np.float64)
         if gradients.shape != sizes.shape:
             return np.asarray(max(1.0, float(sizes.max())) * float(gradients.max()))
         return np.asarray(np.maximum(sizes, 1.0) * gradients)
@@ -224,12 +231,15 @@ def _least_size(subject: Subject) -> float:
     return min((float(np.abs(value).max()) for value in floats), default=0.0)
 
 
-def _no_less_than_typical(values: Array) -> Array:
+def _no_less_than_typical(values: Array, by_norm: bool = False) -> Array:
     """`values`, each at least what is typical of the tensor: what cancels in one element by luck is seen in others.
 
-    The square of the mean root stands for the typical value, since single large ones would carry the mean away.
+    The square of the mean root stands for the typical value, since single large ones would carry the mean away; if only
+    a norm is bounded it is the root of the mean square.
     """
     values = _finite(values)
+    if by_norm:
+        return np.asarray(np.maximum(values, math.sqrt(float(np.square(values).mean()))))
     return np.asarray(np.maximum(values, float(np.sqrt(values).mean()) ** 2))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -69,9 +70,25 @@ def judge(subject: Subject) -> KernelVerdict:
         of = rounding_format(subject.dtype)
         if of is None or reference.dtype.kind in "biu":
             return _judge_integers(subject)
-        verdict = _judge_numbers(_without_free_signs(subject), of)
+        verdict = _judge_numbers(_without_free_signs(_with_largest_of(subject, of)), of)
     why = bounds.why_not_judged(subject.base, subject.direction) if verdict.status in (SUSPECT, ERROR) else None
     return KernelVerdict(NOT_RUN, why) if why else verdict
+
+
+def _with_largest_of(subject: Subject, of: Format) -> Subject:
+    """The largest number of the result's dtype in the place of that of the reference's, which stands for infinity.
+
+    A dtype without infinity may have it for every number that is too large.
+    """
+    reference = subject.reference
+    if reference.dtype != np.float64 or of.largest == sys.float_info.max:
+        return subject
+    is_largest = np.abs(reference) == sys.float_info.max
+    if not of.has_infinity:
+        is_largest |= (np.abs(reference) >= of.overflow) & np.isfinite(subject.result)
+    if not is_largest.any():
+        return subject
+    return replace(subject, reference=np.where(is_largest, np.copysign(of.largest, reference), reference))
 
 
 def _without_free_signs(subject: Subject) -> Subject:
@@ -236,6 +253,9 @@ def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond
     )
     if verdict.status == PASS:
         return verdict
+    flushed = _flushed(result, magnitude, ratios > 1, of)
+    if flushed:
+        return replace(verdict, status=SUSPECT, interpretation=flushed)
     if verdict.status == SUSPECT and not of.is_complex and unit >= LEAST_UNIT and error.size >= LEAST_BIASED:
         status = _status_of_factor(_common_factor(subject, bound, of, unit, beyond), unit)
         verdict = replace(verdict, status=status)
@@ -244,6 +264,13 @@ def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond
     if fitting is None and not explains:
         fitting = fits.accumulated(subject, reference, distance, bound, of, unit)
     return replace(verdict, fits=fitting, interpretation=words)
+
+
+def _flushed(result: Array, magnitude: Array, over: Array, of: Format) -> str | None:
+    """If nothing is wrong but that subnormal numbers are zero, as on devices that have none: how many there are."""
+    if not of.may_flush or result[over].any() or (magnitude[over] >= of.smallest_normal).any():
+        return None
+    return f"{int(np.count_nonzero(over))} of {over.size} numbers below {of.smallest_normal:.2g} are set to zero"
 
 
 def _index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -340,7 +367,8 @@ def _nonfinite(result: Array, reference: Array, bound: Bound, of: Format) -> Ker
     limit = of.overflow * (1 - 4 * tolerance.ROUNDINGS * of.unit)
     if of.is_complex:
         too_large = np.maximum(np.abs(reference.real), np.abs(reference.imag)) >= limit
-        agrees = (nan & reference_nan) | (np.isinf(result) & too_large)
+        # A product of what is infinite is the difference of two infinities.
+        agrees = (nan & reference_nan) | ((np.isinf(result) | nan) & too_large)
     else:
         too_large = np.abs(reference) >= limit
         agrees = (nan & reference_nan) | (np.isinf(result) & too_large & (np.sign(result) == np.sign(reference)))

@@ -65,6 +65,10 @@ class Trait(Enum):
     """
     ROUNDS_GRADIENTS_EARLY = auto()
     """Of half precision, PyTorch on a CPU rounds parts of the sum that one of its gradients is."""
+    MODULUS = auto()
+    """Of a complex number it computes the absolute value, which is rounded."""
+    FACTORISES = auto()
+    """It factorises matrices, the last two dimensions of its first argument."""
     FREE_ORDER = auto()
     """Its results are right in any order."""
     FREE_SIGNS = auto()
