@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from probe.backends.torch.execution.rounding import moving, rounding_inside
 from probe.calls.verdict import KernelVerdict, Subject, judge
 from probe.common.numerics.formats import rounding_format
-from probe.common.numerics.rounding import rounded_to
+from probe.common.numerics.rounding import rounded_to, spacing
 
 DRAWS = 8
 Array = Any
@@ -359,6 +359,73 @@ def rotary(q: Any, angle: Any) -> Any:
     return q * cos + torch.cat((-second, first), -1) * sin
 
 
+# --- kernels that sum in half precision
+
+
+HALVES = (torch.bfloat16, torch.float16)
+
+
+def summed(products: Any) -> Any:
+    """The sum over the last dimension, each addition of which is rounded to the dtype."""
+    total = products[..., 0]
+    for place in range(1, products.shape[-1]):
+        total = total + products[..., place]
+    return total
+
+
+def _attention(q: Any, k: Any, v: Any) -> Any:
+    scores = summed(q.unsqueeze(-2) * k.unsqueeze(-3)) / q.shape[-1] ** 0.5
+    return summed(scores.softmax(-1).unsqueeze(-2) * v.transpose(-1, -2).unsqueeze(-3))
+
+
+def _linear(x: Any, weight: Any, bias: Any) -> Any:
+    return summed(x.unsqueeze(-2) * weight) + bias
+
+
+def _rms_norm(x: Any) -> Any:
+    return x / (summed(x * x) / x.shape[-1] + 1e-6).unsqueeze(-1).sqrt()
+
+
+def half_accumulators(terms: int) -> list[Operator]:
+    """Operators that sum this many numbers in their own dtype if it is one of half precision."""
+    found: list[Operator] = []
+
+    def add(base: str, right: Callable[..., Any], wrong: Callable[..., Any], *makers: Maker, **settings: Any) -> None:
+        def function(*tensors: Any) -> Any:
+            return (wrong if tensors[0].dtype in HALVES else right)(*tensors)
+
+        found.append(Operator(base, function, makers, settings))
+
+    x, many = like(8, terms), positive(8, terms)
+    add("Torch.matmul", torch.matmul, lambda a, b: summed(a.unsqueeze(-2) * b.T), x, like(terms, 9))
+    add("Torch.bmm", torch.bmm, lambda a, b: summed(a.unsqueeze(-2) * b.mT.unsqueeze(-3)), like(2, 8, terms),
+        like(2, terms, 9))  # fmt: skip
+    add("Functional.linear", F.linear, _linear, x, like(9, terms), like(9))
+    add("Torch.einsum", lambda a, b: torch.einsum("ik,jk->ij", a, b), lambda a, b: summed(a.unsqueeze(-2) * b), x,
+        like(9, terms))  # fmt: skip
+    add("Functional.conv1d", F.conv1d, lambda a, w: summed(a.mT.unsqueeze(-2) * w[..., 0]).mT, like(2, terms, 8),
+        like(9, terms, 1))  # fmt: skip
+    add("Torch.sum", lambda a: a.sum(-1), summed, many, dim=-1)
+    add("Torch.mean", lambda a: a.mean(-1), lambda a: summed(a) / a.shape[-1], many, dim=-1)
+    add("Torch.sum", lambda a: a.sum(-1), summed, like(64, terms), dim=-1)
+    attention = "Functional.scaled_dot_product_attention"
+    add(attention, F.scaled_dot_product_attention, _attention, like(1, 2, 8, 64), like(1, 2, terms, 64),
+        like(1, 2, terms, 64))  # fmt: skip
+    add("Functional.rms_norm", lambda a: F.rms_norm(a, a.shape[-1:], eps=1e-6), _rms_norm, x)
+    return found
+
+
+def print_half_accumulators(dtype: str, seed: int) -> None:
+    size = Size("one", 1, 1, 1, 1)
+    for terms in (32, 128, 512, 2048):
+        words = []
+        for operator in half_accumulators(terms):
+            subject = next(subjects(operator, size, VALUES[0], dtype, seed, True))
+            verdict = judge(subject)
+            words.append(f"{operator.base.partition('.')[2]} {verdict.status}, mean {verdict.mean_ulp or 0:.2g} ULP")
+        print(f"  {dtype} accumulation of {terms}: {'; '.join(words)}")
+
+
 # --- evaluation: what the runner of the pre-check does, in small
 
 
@@ -510,6 +577,30 @@ def faults(subject: Subject, generator: np.random.Generator) -> Iterator[tuple[s
         yield "gap in the middle", changed((..., slice(width // 2, width // 2 + 3)), 1.7)
     if right.ndim > 1 and right.shape[0] > 3:
         yield "first row everywhere", np.broadcast_to(right[:1], right.shape)
+    form = rounding_format(subject.dtype)
+    assert form is not None
+    nearest = held(exact, subject.dtype)
+    steps = spacing(np.abs(nearest), form)
+    flat, scale = right.reshape(-1), float(np.abs(right).max())
+    yield "one element eight places off", changed(largest, nearest[largest] + 8 * steps[largest])
+    yield "all two places high", nearest + 2 * steps
+    yield "all two places off at random", nearest + 2 * steps * generator.choice((-1.0, 1.0), right.shape)
+    yield "all cut off, and one place lower", np.trunc(exact / steps) * steps - np.sign(exact) * steps
+    yield "largest element zero", changed(largest, 0.0)
+    yield "largest element doubled", changed(largest, 2 * right[largest])
+    yield "1 % of the largest added to all", exact + 0.01 * scale
+    yield "5 % noise", exact * (1 + 0.05 * generator.standard_normal(right.shape))
+    yield "absolute values", np.where(right > 0, -right, right) if (right > 0).all() else np.abs(right)
+    yield "squared", exact * np.abs(exact)
+    yield "half as large", right / 2
+    yield "all the mean", np.full_like(right, right.mean())
+    yield "all infinite", np.full_like(right, np.inf)
+    yield "second half first", np.roll(flat, flat.size // 2).reshape(right.shape)
+    yield "backwards", flat[::-1].reshape(right.shape)
+    yield "last element written first", np.where(np.arange(flat.size) == 0, flat[-1], flat).reshape(right.shape)
+    yield "every other element zero", (flat * (np.arange(flat.size) % 2)).reshape(right.shape)
+    yield "two digits", np.vectorize(lambda value: float(f"{value:.2g}"))(exact)
+    yield "integers", np.rint(exact)
     yield "saturated", np.clip(right, -0.5 * np.abs(right).max(), 0.5 * np.abs(right).max())
     yield "not written", np.zeros_like(right)
     yield "other values", generator.permutation(right.ravel()).reshape(right.shape)
@@ -545,6 +636,8 @@ def main() -> None:
     chosen = [operator for operator in operators() if options.only in operator.base]
     print(f"{len(chosen)} operators, {len({o.base for o in chosen})} names")
     for dtype in options.dtypes.split(","):
+        if options.faults and dtype in ("bfloat16", "float16"):
+            print_half_accumulators(dtype, options.seed)
         statuses: collections.Counter[str] = collections.Counter()
         alarmed: collections.Counter[str] = collections.Counter()
         planted: collections.Counter[str] = collections.Counter()

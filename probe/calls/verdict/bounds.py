@@ -146,6 +146,9 @@ def _terms(subject: Subject, known: Known) -> int:
     """How many numbers are added for one element of the result, about: told by the sizes of what goes in."""
     inputs = subject.inputs
     size = max(subject.result.size, 1)
+    if known.kind == SUM and inputs and inputs[0].shape == inputs[-1].shape == subject.result.shape:
+        # What is summed and keeps its shape is a running sum along one dimension.
+        return max(subject.result.shape, default=1)
     if _is_of_convolution_weight(subject, known):
         summed = inputs[0] if "transpose" in known.name else inputs[-1]
         return max(summed.size // max(int(inputs[1].shape[0]), 1), 1)

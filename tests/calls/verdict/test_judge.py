@@ -171,6 +171,13 @@ def test_a_sum_of_more_terms_may_lose_more() -> None:
     assert verdict("Torch.sum", 1 + 50 * 2.0**-24, 1.0, **{**given, "inputs": [np.ones(9)]}).status == "suspect"
 
 
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_running_sum_adds_as_many_numbers_as_its_dimension_is_long(direction: str) -> None:
+    inputs = [np.ones((3, 4099))] * (2 if direction == "backward" else 1)
+    found = verdict("Torch.cumsum", 1.1 * np.ones((3, 4099)), np.ones((3, 4099)), inputs=inputs, direction=direction)
+    assert found.bound == "sum of 4099"
+
+
 def test_dot_products_say_how_many_terms() -> None:
     inputs = [np.ones((3, 4096)), np.ones((4096, 2))]
     assert (
