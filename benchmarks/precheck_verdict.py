@@ -539,6 +539,15 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
 # --- planted faults
 
 
+FEW_ROUNDINGS = (
+    "one element eight places off", "all two places high", "all two places off at random",
+    "all cut off, and one place lower",
+)  # fmt: skip
+"""Faults that are a few roundings large: many functions may make as many."""
+IN_TWO_DIGITS = ("two digits", "integers", "last element written first")
+"""Faults that a format with two or three digits hides where the numbers are alike."""
+
+
 def faults(subject: Subject, generator: np.random.Generator) -> Iterator[tuple[str, Array]]:
     """Names and wrong results, those left out that are the right one."""
     right = np.asarray(subject.result, np.float64)
