@@ -35,7 +35,7 @@ FUNCTIONS: tuple[Function, ...] = (
     _("addcdiv", divisor=2),
     _("addmm", rounding=DOT_PRODUCT, gradient=DOT_PRODUCT, summed=1, parts="matmul add"),
     _("addmv", rounding=DOT_PRODUCT, gradient=DOT_PRODUCT),
-    _("addr", T.ROUNDS_EARLY, rounding=DOT_PRODUCT, gradient=DOT_PRODUCT),
+    _("addr", T.ROUNDS_EARLY, T.ROUNDS_GRADIENTS_EARLY, rounding=DOT_PRODUCT, gradient=DOT_PRODUCT),
     _("adjoint", T.HANDS_ON),
     _("alias", T.HANDS_ON, rounding=EXACT, gradient=EXACT),
     _("alpha_dropout", T.DROPS),
