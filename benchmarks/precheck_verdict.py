@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from probe.backends.torch.execution.rounding import moving, rounding_inside
 from probe.calls.verdict import KernelVerdict, Subject, judge
 from probe.common.numerics.formats import rounding_format
-from probe.common.numerics.rounding import rounded_to
+from probe.common.numerics.rounding import rounded_to, spacing
 
 DRAWS = 8
 Array = Any
@@ -359,6 +359,73 @@ def rotary(q: Any, angle: Any) -> Any:
     return q * cos + torch.cat((-second, first), -1) * sin
 
 
+# --- kernels that sum in half precision
+
+
+HALVES = (torch.bfloat16, torch.float16)
+
+
+def summed(products: Any) -> Any:
+    """The sum over the last dimension, each addition of which is rounded to the dtype."""
+    total = products[..., 0]
+    for place in range(1, products.shape[-1]):
+        total = total + products[..., place]
+    return total
+
+
+def _attention(q: Any, k: Any, v: Any) -> Any:
+    scores = summed(q.unsqueeze(-2) * k.unsqueeze(-3)) / q.shape[-1] ** 0.5
+    return summed(scores.softmax(-1).unsqueeze(-2) * v.transpose(-1, -2).unsqueeze(-3))
+
+
+def _linear(x: Any, weight: Any, bias: Any) -> Any:
+    return summed(x.unsqueeze(-2) * weight) + bias
+
+
+def _rms_norm(x: Any) -> Any:
+    return x / (summed(x * x) / x.shape[-1] + 1e-6).unsqueeze(-1).sqrt()
+
+
+def half_accumulators(terms: int) -> list[Operator]:
+    """Operators that sum this many numbers in their own dtype if it is one of half precision."""
+    found: list[Operator] = []
+
+    def add(base: str, right: Callable[..., Any], wrong: Callable[..., Any], *makers: Maker, **settings: Any) -> None:
+        def function(*tensors: Any) -> Any:
+            return (wrong if tensors[0].dtype in HALVES else right)(*tensors)
+
+        found.append(Operator(base, function, makers, settings))
+
+    x, many = like(8, terms), positive(8, terms)
+    add("Torch.matmul", torch.matmul, lambda a, b: summed(a.unsqueeze(-2) * b.T), x, like(terms, 9))
+    add("Torch.bmm", torch.bmm, lambda a, b: summed(a.unsqueeze(-2) * b.mT.unsqueeze(-3)), like(2, 8, terms),
+        like(2, terms, 9))  # fmt: skip
+    add("Functional.linear", F.linear, _linear, x, like(9, terms), like(9))
+    add("Torch.einsum", lambda a, b: torch.einsum("ik,jk->ij", a, b), lambda a, b: summed(a.unsqueeze(-2) * b), x,
+        like(9, terms))  # fmt: skip
+    add("Functional.conv1d", F.conv1d, lambda a, w: summed(a.mT.unsqueeze(-2) * w[..., 0]).mT, like(2, terms, 8),
+        like(9, terms, 1))  # fmt: skip
+    add("Torch.sum", lambda a: a.sum(-1), summed, many, dim=-1)
+    add("Torch.mean", lambda a: a.mean(-1), lambda a: summed(a) / a.shape[-1], many, dim=-1)
+    add("Torch.sum", lambda a: a.sum(-1), summed, like(64, terms), dim=-1)
+    attention = "Functional.scaled_dot_product_attention"
+    add(attention, F.scaled_dot_product_attention, _attention, like(1, 2, 8, 64), like(1, 2, terms, 64),
+        like(1, 2, terms, 64))  # fmt: skip
+    add("Functional.rms_norm", lambda a: F.rms_norm(a, a.shape[-1:], eps=1e-6), _rms_norm, x)
+    return found
+
+
+def print_half_accumulators(dtype: str, seed: int) -> None:
+    size = Size("one", 1, 1, 1, 1)
+    for terms in (32, 128, 512, 2048):
+        words = []
+        for operator in half_accumulators(terms):
+            subject = next(subjects(operator, size, VALUES[0], dtype, seed, True))
+            verdict = judge(subject)
+            words.append(f"{operator.base.partition('.')[2]} {verdict.status}, mean {verdict.mean_ulp or 0:.2g} ULP")
+        print(f"  {dtype} accumulation of {terms}: {'; '.join(words)}")
+
+
 # --- evaluation: what the runner of the pre-check does, in small
 
 
@@ -426,20 +493,21 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
         out, grad, _ = evaluate(operator, new, torch.float64, grads if found else None)
         return out + grad
 
-    def moved(unit: float, moves_inside: bool, place: int) -> Array:
-        if ("moved", unit, moves_inside) not in cache:
+    def moved(unit: float, moves_inside: bool, place: int, moves_inputs: bool = True) -> Array:
+        if ("moved", unit, moves_inside, moves_inputs) not in cache:
             draws = np.random.default_rng(1)
             exact = exact_outputs + exact_found
             farthest = [None if e is None else np.zeros(e.shape) for e in exact]
             for number in range(DRAWS):
                 asked = rounding_inside(unit, number) if inside and moves_inside else contextlib.nullcontext()
                 with asked, moving():
-                    new = of_inputs(lambda v: v * (1 + unit * draws.choice((-1.0, 1.0), v.shape)))
+                    far = unit * moves_inputs
+                    new = of_inputs(lambda v, far=far: v * (1 + far * draws.choice((-1.0, 1.0), v.shape)))
                 for i, (a, b) in enumerate(zip(new, exact)):
                     if b is not None and a.shape == b.shape:
                         farthest[i] = np.fmax(farthest[i], np.abs(a.astype(float) - b.astype(float)))
-            cache["moved", unit, moves_inside] = farthest
-        return cache["moved", unit, moves_inside][place]
+            cache["moved", unit, moves_inside, moves_inputs] = farthest
+        return cache["moved", unit, moves_inside, moves_inputs][place]
 
     def rounded(name: str, place: int) -> Array:
         if ("rounded", name) not in cache:
@@ -454,7 +522,7 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
         yield Subject(
             operator.base, "forward", result, reference, name, inputs, input_dtypes,
             lambda unit, inside, p=place: moved(unit, inside, p), lambda form, p=place: rounded(form, p), nothing,
-            settings,
+            settings, lambda unit, p=place: moved(unit, inside, p, False),
         )  # fmt: skip
     with_gradients = [(g, n) for g, n in zip(gradients, names) if g is not None]
     for place, (result, reference) in enumerate(zip(found, exact_found), len(outputs)):
@@ -464,11 +532,20 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
             operator.base, "backward", result, reference, dtype, [*inputs, *(g for g, _ in with_gradients)],
             [*input_dtypes, *(n for _, n in with_gradients)],
             lambda unit, inside, p=place: moved(unit, inside, p), lambda form, p=place: rounded(form, p), nothing,
-            settings,
+            settings, lambda unit, p=place: moved(unit, inside, p, False),
         )  # fmt: skip
 
 
 # --- planted faults
+
+
+FEW_ROUNDINGS = (
+    "one element eight places off", "all two places high", "all two places off at random",
+    "all cut off, and one place lower",
+)  # fmt: skip
+"""Faults that are a few roundings large: many functions may make as many."""
+IN_TWO_DIGITS = ("two digits", "integers", "last element written first")
+"""Faults that a format with two or three digits hides where the numbers are alike."""
 
 
 def faults(subject: Subject, generator: np.random.Generator) -> Iterator[tuple[str, Array]]:
@@ -509,6 +586,30 @@ def faults(subject: Subject, generator: np.random.Generator) -> Iterator[tuple[s
         yield "gap in the middle", changed((..., slice(width // 2, width // 2 + 3)), 1.7)
     if right.ndim > 1 and right.shape[0] > 3:
         yield "first row everywhere", np.broadcast_to(right[:1], right.shape)
+    form = rounding_format(subject.dtype)
+    assert form is not None
+    nearest = held(exact, subject.dtype)
+    steps = spacing(np.abs(nearest), form)
+    flat, scale = right.reshape(-1), float(np.abs(right).max())
+    yield "one element eight places off", changed(largest, nearest[largest] + 8 * steps[largest])
+    yield "all two places high", nearest + 2 * steps
+    yield "all two places off at random", nearest + 2 * steps * generator.choice((-1.0, 1.0), right.shape)
+    yield "all cut off, and one place lower", np.trunc(exact / steps) * steps - np.sign(exact) * steps
+    yield "largest element zero", changed(largest, 0.0)
+    yield "largest element doubled", changed(largest, 2 * right[largest])
+    yield "1 % of the largest added to all", exact + 0.01 * scale
+    yield "5 % noise", exact * (1 + 0.05 * generator.standard_normal(right.shape))
+    yield "absolute values", np.where(right > 0, -right, right) if (right > 0).all() else np.abs(right)
+    yield "squared", exact * np.abs(exact)
+    yield "half as large", right / 2
+    yield "all the mean", np.full_like(right, right.mean())
+    yield "all infinite", np.full_like(right, np.inf)
+    yield "second half first", np.roll(flat, flat.size // 2).reshape(right.shape)
+    yield "backwards", flat[::-1].reshape(right.shape)
+    yield "last element written first", np.where(np.arange(flat.size) == 0, flat[-1], flat).reshape(right.shape)
+    yield "every other element zero", (flat * (np.arange(flat.size) % 2)).reshape(right.shape)
+    yield "two digits", np.vectorize(lambda value: float(f"{value:.2g}"))(exact)
+    yield "integers", np.rint(exact)
     yield "saturated", np.clip(right, -0.5 * np.abs(right).max(), 0.5 * np.abs(right).max())
     yield "not written", np.zeros_like(right)
     yield "other values", generator.permutation(right.ravel()).reshape(right.shape)
@@ -544,6 +645,8 @@ def main() -> None:
     chosen = [operator for operator in operators() if options.only in operator.base]
     print(f"{len(chosen)} operators, {len({o.base for o in chosen})} names")
     for dtype in options.dtypes.split(","):
+        if options.faults and dtype in ("bfloat16", "float16"):
+            print_half_accumulators(dtype, options.seed)
         statuses: collections.Counter[str] = collections.Counter()
         alarmed: collections.Counter[str] = collections.Counter()
         planted: collections.Counter[str] = collections.Counter()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from probe.backends.protocol import Execution
 from probe.calls.arguments import Arguments
 from probe.common.containers import parts_of
-from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name, rounding_format
+from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name, rounding_format, rounds
 from probe.common.numerics.rounding import rounded_to
 
 Array = NDArray[Any]
@@ -103,7 +103,7 @@ class Call:
         self.of_outputs = list(of_outputs)
         self._name = name
         self._returns_nothing = returns_nothing
-        self._moves: dict[tuple[float, bool], Results | None] = {}
+        self._moves: dict[tuple[float, bool, bool], Results | None] = {}
         self._reference: Results | None = None
         self._is_part = False
 
@@ -147,17 +147,19 @@ class Call:
             self._reference = self._in_high(self._leaves, self.of_outputs)
         return self._reference
 
-    def moved(self, unit: float, inside: bool = False) -> Results | None:
+    def moved(self, unit: float, inside: bool = False, inputs: bool = True) -> Results | None:
         """How far the results move at most when each input is moved by `unit` of itself, up or down at random.
 
         ``None`` where the moved inputs are none that the function takes.
 
         Args:
             inside: Whether what the framework shows of what is computed inside is moved as well.
+            inputs: Whether the inputs are moved.
         """
-        if (unit, inside) not in self._moves:
-            self._moves[unit, inside] = self._moved(unit, inside)
-        return self._moves[unit, inside]
+        key = unit, inside, inputs
+        if key not in self._moves:
+            self._moves[key] = self._moved(*key)
+        return self._moves[key]
 
     def rounded(self, precision: str) -> Results | None:
         """The reference with its inputs rounded to a precision: ``bfloat16``, ``float16`` or ``tfloat32``.
@@ -165,7 +167,7 @@ class Call:
         ``None`` where the rounded inputs are none that the function takes.
         """
         leaves = [
-            _rounded(values, precision) if leaf.is_float else values
+            _rounded(values, precision) if rounds(leaf.dtype) else values
             for leaf, values in zip(self._arguments.leaves, self._leaves)
         ]
         gradients = [None if each is None else _rounded(each, precision) for each in self.of_outputs]
@@ -175,14 +177,17 @@ class Call:
             # A matrix that was positive definite may be so no more.
             return None
 
-    def _moved(self, unit: float, inside: bool) -> Results | None:
+    def _moved(self, unit: float, inside: bool, inputs: bool) -> Results | None:
         size = sum(values.size for values in self._leaves)
         draws = np.random.default_rng(list(self._name.encode()))
         furthest: list[Any] = [None] * (len(self.reference.outputs) + len(self.reference.gradients))
-        is_float = [leaf.is_float for leaf in self._arguments.leaves]
+        are_rounded = [rounds(leaf.dtype) for leaf in self._arguments.leaves]
         for draw in range(DRAWS if size <= _LARGE and not self._is_part else _FEWER_DRAWS):
-            leaves = [_move(values, unit, draws) if each else values for each, values in zip(is_float, self._leaves)]
-            gradients = [None if each is None else _move(each, unit, draws) for each in self.of_outputs]
+            leaves = list(self._leaves)
+            gradients = list(self.of_outputs)
+            if inputs:
+                leaves = [_move(values, unit, draws) if each else values for each, values in zip(are_rounded, leaves)]
+                gradients = [None if each is None else _move(each, unit, draws) for each in gradients]
             try:
                 with self._execution.rounding_inside(unit, draw) if inside else contextlib.nullcontext():
                     results = self._in_high(leaves, gradients)
@@ -342,14 +347,20 @@ def _raised_entry(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 def _rounded(values: Array, precision: str) -> Array:
     form = rounding_format(precision)
     assert form is not None
-    return rounded_to(values.astype(np.float64), form)
+    wide = np.ascontiguousarray(values, np.result_type(values.dtype, np.float64))
+    return rounded_to(_parts(wide.reshape(-1)), form).view(wide.dtype).reshape(values.shape)
+
+
+def _parts(values: Array) -> Array:
+    """A vector of real numbers as it is, and one of complex numbers as one of their parts, in the same memory."""
+    return values.view(values.real.dtype)
 
 
 def _move(values: Array, unit: float, draws: np.random.Generator) -> Array:
-    """Each of `values` moved up or down by `unit` of itself, in float64 or complex128."""
+    """Each of `values`, or each of its parts, moved up or down by `unit` of itself, in float64 or complex128."""
     values = np.ascontiguousarray(values)
     moved = np.empty(values.shape, np.result_type(values.dtype, np.float64))
-    before, after = values.reshape(-1), moved.reshape(-1)
+    before, after = _parts(values.reshape(-1)), _parts(moved.reshape(-1))
     # A byte of random bits picks eight factors at once: drawing numbers takes longer than the product.
     factors = np.where(_BITS, 1 + unit, 1 - unit)
     for start in range(0, before.size, _BLOCK):

@@ -127,6 +127,7 @@ class _JudgedCall:
                 rounded=lambda precision: pick(call.rounded(precision)),
                 yardstick=lambda: pick(self._on_cpu()),
                 settings=prepared.arguments.settings,
+                moved_inside=lambda unit: pick(call.moved(unit, inside=True, inputs=False)),
                 precision=self._autocast,
             )
         )

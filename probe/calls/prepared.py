@@ -18,6 +18,8 @@ from probe.common.dump.reading.flattening import add, flatten
 from probe.common.dump.reading.items import INPUT, OUTPUT, Item
 from probe.common.errors import DumpFormatError, FileCheckException
 from probe.common.numerics.formats import is_float, is_half, plain_name
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 
 Array = NDArray[Any]
 Load = Callable[[Dump, Item, str, "tuple[int, ...]", int], Values]
@@ -226,13 +228,25 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
         item.shape == each.value.shape and plain_name(item.dtype or "") == dtype
         for item, each, dtype in zip(prepared.gradients, there, dtypes)
     )
-    known = like.are_gradients_recorded and len(prepared.gradients) == len(there) and fits
+    is_node = like.are_gradients_recorded and not _returned_its_input(prepared)
+    known = is_node and len(prepared.gradients) == len(there) and fits
     items = iter(prepared.gradients)
     gradients = [
         _recorded(dump, next(items), output) if known and output.value is not None else Output(output.path, None, None)
         for output in like.gradients
     ]
     return Results(list(found.values()), gradients, like.nested(lambda output: found[output.path]))
+
+
+def _returned_its_input(prepared: Prepared) -> bool:
+    """Whether the call was a cast to the dtype that its input had.
+
+    It returned the input itself, which no node of the graph made, though in float64 it is a cast. The gradients of the
+    record are those of all that took the input.
+    """
+    inputs = prepared.arguments.leaves
+    dtypes = {plain_name(item.dtype or "") for item in prepared.outputs}
+    return has(prepared.case.base, Trait.CASTS) and bool(inputs) and dtypes == {inputs[0].dtype}
 
 
 def _recorded(dump: Dump, item: Item, like: Output) -> Output:

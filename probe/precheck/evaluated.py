@@ -12,6 +12,7 @@ from probe.calls.prepared import RECORDED, Prepared, reason, recorded_results, r
 from probe.calls.verdict.subject import ERROR, KernelVerdict
 from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.common.dump.reading.dump import Dump
+from probe.common.numerics.formats import rounding_format
 
 _NO_FAULT = (
     "not implemented", "not support", "unsupported", "not available", "no kernel", "out of memory", "can't allocate",
@@ -57,7 +58,7 @@ def evaluate(execution: Execution, dump: Dump, prepared: Prepared, device: str) 
     try:
         return Evaluated(prepared, reference, *run_as_recorded(execution, prepared, device))
     except Exception as error:
-        if _is_no_fault(error):
+        if _is_no_fault(error) or _is_of_short_floats(prepared):
             raise _cannot_be_run(device, error) from None
         # The reference has no trouble with these inputs, and the recorded run had none.
         if not prepared.of_outputs:
@@ -108,6 +109,13 @@ def _is_no_fault(error: BaseException) -> bool:
     """Whether there is no kernel for the dtype or the device, or no memory for the call."""
     text = str(error).lower()
     return isinstance(error, (NotImplementedError, MemoryError)) or any(words in text for words in _NO_FAULT)
+
+
+def _is_of_short_floats(prepared: Prepared) -> bool:
+    """Whether a tensor has less than 16 bits a number: few devices compute with those, and each says so differently."""
+    dtypes = (*(leaf.dtype for leaf in prepared.arguments.leaves), *(item.dtype or "" for item in prepared.outputs))
+    formats = [rounding_format(dtype) for dtype in dtypes]
+    return any(each is not None and each.bits < 16 for each in formats)
 
 
 def _raised(name: str, error: Exception) -> JudgedResult:

@@ -198,6 +198,7 @@ class Exact:
                 rounded=lambda precision: self._array(self.call.rounded(precision), index),
                 yardstick=lambda: self._yardstick(index),
                 settings=running.arguments.settings,
+                moved_inside=lambda unit: self._array(self._moving.moved(unit, inside=True, inputs=False), index),
                 precision=precision or self._autocast or "",
             )
         )

@@ -36,6 +36,27 @@ def planted(owner: Any, name: str, fault: Callable[[torch.Tensor], torch.Tensor]
         setattr(owner, name, right)
 
 
+@contextlib.contextmanager
+def accumulating_in_half(owner: Any, name: str) -> Iterator[None]:
+    """A product of two matrices of half precision, rounded to it after each term."""
+    right: Kernel = getattr(owner, name)
+
+    def wrong(left: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        if left.dtype not in (torch.bfloat16, torch.float16):
+            result: torch.Tensor = right(left, other)
+            return result
+        total = left[:, :1] * other[:1]
+        for term in range(1, left.shape[-1]):
+            total = total + left[:, term : term + 1] * other[term : term + 1]
+        return total
+
+    setattr(owner, name, wrong)
+    try:
+        yield
+    finally:
+        setattr(owner, name, right)
+
+
 def one_element(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Only the largest element is wrong."""
 

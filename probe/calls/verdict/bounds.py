@@ -17,7 +17,7 @@ import numpy as np
 from probe.calls.verdict.subject import Array, Subject
 from probe.common.align.operations import operation
 from probe.common.dump.frameworks import BACKEND_OF
-from probe.common.numerics.formats import is_complex, rounding_format
+from probe.common.numerics.formats import is_complex, rounding_format, unit_roundoff
 from probe.common.numerics.rounding import rounded_to
 from probe.common.operations.function import (
     ACTIVATION,
@@ -33,6 +33,7 @@ from probe.common.operations.function import (
 )
 from probe.common.operations.lookup import function
 
+FLOAT32, HALF = "float32", "half"
 _MORE_ROUNDINGS = frozenset(("alpha", "rounding_mode"))
 """Arguments with which an addition or a division does more than that."""
 
@@ -43,12 +44,17 @@ class Bound:
 
     kind: Rounding
     terms: int = 0
-    """How many numbers are added for one element, where the operation adds."""
+    """How many roundings one element takes: of a sum, how many numbers are added."""
     unbiased: bool = False
     """Whether nothing inside, such as a constant that is rounded, changes all elements by one factor."""
+    by_norm: bool = False
+    """Whether only the norm of the error is bounded, which small elements may have as well as large ones."""
+    sums_in: str = ""
+    """`FLOAT32` if a correct kernel of half precision sums in float32 and rounds the sum; `HALF` if correct kernels are
+    known that round parts of it; empty if neither is known."""
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.terms}" if self.terms > 1 else self.kind
+        return f"{self.kind} of {self.terms}" if self.terms > 1 and self.kind != CONDITIONING else self.kind
 
 
 @dataclass(frozen=True)
@@ -64,17 +70,36 @@ def bound_of(subject: Subject) -> Bound:
     """The rule for a subject: that of its operation where the lists know it and the arguments are as they assume."""
     known = known_of(subject.base, subject.direction)
     kind = known.kind
+    if _has(subject.base, Trait.MODULUS) and any(map(is_complex, subject.input_dtypes)):
+        return Bound(CONDITIONING)
+    if _has(subject.base, Trait.FACTORISES):
+        return Bound(CONDITIONING, _roundings_of_a_factor(subject), by_norm=True)
+    half = Trait.ROUNDS_EARLY if subject.direction == "forward" else Trait.ROUNDS_GRADIENTS_EARLY
+    sums_in = HALF if _has(subject.base, half) else ""
     if kind in (DOT_PRODUCT, SUM):
-        return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT)
+        sums_in = sums_in or (FLOAT32 if _is_given_rounded(subject) else "")
+        return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT, sums_in=sums_in)
     if subject.direction == "backward" and kind != ACTIVATION and _is_reduced(subject, kind):
-        return Bound(SUM, _terms(subject, known))
+        # What is summed may be a product that was rounded.
+        return Bound(SUM, _terms(subject, known), sums_in=sums_in)
     if kind == EXACT and subject.direction == "backward" and not _are_held(subject):
         # Which side of a limit an element is on may differ, where the limit is rounded.
-        return Bound(CONDITIONING)
+        return Bound(CONDITIONING, sums_in=sums_in)
     if kind == ROUNDED_ONCE and not _is_one_rounding(subject):
         kind = ELEMENTWISE
     without_constants = kind in (ROUNDED_ONCE, ELEMENTWISE) or (kind == ACTIVATION and subject.direction == "forward")
-    return Bound(kind, unbiased=without_constants and _are_held(subject))
+    return Bound(kind, unbiased=without_constants and _are_held(subject), sums_in=sums_in)
+
+
+def _roundings_of_a_factor(subject: Subject) -> int:
+    """How often an element of an m x n matrix is rounded while it is factorised: n times a sum of m products.
+
+    That is the bound of Householder's QR (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
+    theorem 19.4), of which the root is likely (M. P. Connolly and N. J. Higham, SIAM J. Matrix Anal. Appl. 44, 2023);
+    LU and Cholesky have less, and iterations to eigenvalues begin with it.
+    """
+    shape = subject.inputs[0].shape if subject.inputs else ()
+    return int(math.prod(shape[-2:]))
 
 
 def _is_reduced(subject: Subject, kind: str) -> bool:
@@ -84,6 +109,12 @@ def _is_reduced(subject: Subject, kind: str) -> bool:
     size, of_output = subject.result.size, subject.inputs[-1].size
     # Without a rule the gradient may be larger than the output's for any reason.
     return size < of_output if kind == CONDITIONING else size != of_output
+
+
+def _is_given_rounded(subject: Subject) -> bool:
+    """Whether no input is rounded before it is computed with, as inputs of float32 are under autocast."""
+    computes_in = max(unit_roundoff(subject.dtype), unit_roundoff(subject.precision))
+    return all(unit_roundoff(dtype) in (0.0, computes_in) for dtype in subject.input_dtypes)
 
 
 def _is_one_rounding(subject: Subject) -> bool:
@@ -115,6 +146,9 @@ def _terms(subject: Subject, known: Known) -> int:
     """How many numbers are added for one element of the result, about: told by the sizes of what goes in."""
     inputs = subject.inputs
     size = max(subject.result.size, 1)
+    if known.kind == SUM and inputs and inputs[0].shape == inputs[-1].shape == subject.result.shape:
+        # What is summed and keeps its shape is a running sum along one dimension.
+        return max(subject.result.shape, default=1)
     if _is_of_convolution_weight(subject, known):
         summed = inputs[0] if "transpose" in known.name else inputs[-1]
         return max(summed.size // max(int(inputs[1].shape[0]), 1), 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from probe.calls.verdict import tolerance
@@ -96,12 +98,17 @@ def accumulated(
     if distance.size < _LEAST_ELEMENTS or of.is_complex:
         return None
     magnitude = np.abs(reference)
-    for form in _lower_than(unit):
-        # No device accumulates in tfloat32, whose roundoff is that of float16.
-        if form.name == "tfloat32":
+    lower = [form for form in map(rounding_format, LOWER) if form is not None and form.unit >= unit]
+    for form in lower:
+        # No device accumulates in tfloat32, whose roundoff is that of float16; and float32 was accumulated in if it is
+        # no lower precision than that of the result.
+        if form.name == "tfloat32" or (form.unit == unit and not tolerance.is_summed_in_float32(bound, unit)):
             continue
         least = tolerance.least_tolerance(magnitude, reference, Bound(CONDITIONING), form, form.unit)
         reach = tolerance.beyond(subject, Bound(CONDITIONING), form, form.unit, False).over(least)
+        if form.unit == unit:
+            # One after the other, in the precision that the result has anyway.
+            reach = reach * (1 + math.sqrt(bound.terms) / 2)
         if (distance <= reach).all() and _rms(distance) > _LEAST_SHARE * _rms(reach):
             return f"{form.name} accumulation"
     return None

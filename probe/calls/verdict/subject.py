@@ -56,6 +56,8 @@ class Subject:
     """What another correct kernel computes in the dtype of the result, where there is one."""
     settings: Mapping[str, Any]
     """The plain arguments, by place (``"0"``) or by name (``"dim"``)."""
+    moved_inside: Callable[[float], Array | None] = lambda unit: None
+    """As `moved`, with what is computed inside moved and the inputs as they are; ``None`` if nothing inside is seen."""
     precision: str = ""
     """The dtype of the autocast under which the result was computed; empty without. A linear layer of float32 under
     autocast to bfloat16 has gradients of float32 that were computed in bfloat16."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probe.calls.verdict.bounds import Bound, is_by_squares
+from probe.calls.verdict.bounds import FLOAT32, HALF, Bound, is_by_squares
 from probe.calls.verdict.subject import Array, Subject
 from probe.common.numerics.formats import Format, unit_roundoff
 from probe.common.numerics.rounding import rounded_to, rounding_scale, spacing
-from probe.common.operations.function import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE
+from probe.common.operations.function import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE, SUM
 
 ROUNDINGS = 4.0
 """Roundings of the result itself that are granted: the last one, and those of what it is multiplied with."""
@@ -26,6 +26,11 @@ MOVES = 4.0
 """How many times as far as the roundings of the inputs move the result its error may be."""
 YARDSTICK = 4.0
 """How many times the error of another correct kernel is granted."""
+_LIKELY_MOVE = 1 / math.sqrt(3)
+"""The mean error that roundings make, at most, by what moving all numbers by a whole unit roundoff does: the square of
+a rounding is a third of the largest on average, and the farthest of several moves is no less than their mean square."""
+_LIKELY_YARDSTICK = 2.0
+"""The mean error of one correct kernel by that of another, which may round twice as much."""
 TWICE_ROUNDED = 1 + 2.0**-10
 """A result that is rounded to float32 first, or a reference that is not exact, adds this to half a unit."""
 _FLUSHED = 2.0**7
@@ -47,6 +52,11 @@ def working_unit(subject: Subject, of: Format) -> float:
     return unit
 
 
+def is_summed_in_float32(bound: Bound, unit: float) -> bool:
+    """Whether a correct kernel sums with more digits than it returns, and rounds the sum once."""
+    return bound.sums_in == FLOAT32 and unit > _ACCUMULATION
+
+
 def growth(bound: Bound, unit: float) -> float:
     """How many units of the result the roundings of a sum add, and how many times conditioning is granted for them.
 
@@ -54,7 +64,10 @@ def growth(bound: Bound, unit: float) -> float:
     Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41, 2019); several accumulators beside each other, which
     every kernel has, lose less.
     """
-    return math.sqrt(bound.terms) / 2 * min(_ACCUMULATION, unit) / unit if bound.terms > 1 else 0.0
+    if bound.terms <= 1:
+        return 0.0
+    is_half = bound.sums_in == HALF and bound.kind == SUM
+    return math.sqrt(bound.terms) / 2 * (1.0 if is_half else min(_ACCUMULATION, unit) / unit)
 
 
 def least_tolerance(magnitude: Array, reference: Array, bound: Bound, of: Format, unit: float) -> Array:
@@ -64,13 +77,25 @@ def least_tolerance(magnitude: Array, reference: Array, bound: Bound, of: Format
         magnitude: the absolute values of `reference`, which is float64 and finite.
         unit: as `working_unit` gives it.
     """
-    flushed = _FLUSHED * of.smallest_normal if of.may_flush else 0.0
     if bound.kind == EXACT:
-        return np.asarray(np.abs(rounded_to(reference, of) - reference) * TWICE_ROUNDED + flushed)
+        return _to_nearest(reference, of) * TWICE_ROUNDED
     if bound.kind == ROUNDED_ONCE:
-        return np.asarray(spacing(magnitude, of) * (TWICE_ROUNDED / 2) + flushed)
+        return np.asarray(spacing(magnitude, of) * (TWICE_ROUNDED / 2))
+    flushed = _FLUSHED * of.smallest_normal if of.may_flush else 0.0
+    if is_summed_in_float32(bound, unit):
+        # The last rounding, and before it those of a kernel of float32.
+        last = spacing(magnitude, of) * (unit / of.unit * TWICE_ROUNDED / 2)
+        units = (ROUNDINGS + growth(bound, _ACCUMULATION)) * _ACCUMULATION
+        return np.asarray(last + rounding_scale(magnitude, of) * units + flushed)
     units = (ROUNDINGS + growth(bound, unit)) * unit
     return np.asarray(rounding_scale(magnitude, of) * units + flushed)
+
+
+def _to_nearest(reference: Array, of: Format) -> Array:
+    """How far the nearest number of the format is from each element; 0 if that is infinity, which alone is right."""
+    distance = np.abs(rounded_to(reference, of) - reference)
+    finite = np.isfinite(distance)
+    return distance if finite.all() else np.where(finite, distance, 0.0)
 
 
 @dataclass(frozen=True)
@@ -89,8 +114,32 @@ class Beyond:
             tolerance = np.maximum(tolerance, self.at_least.reshape(-1)[part].reshape(least.shape))
         return tolerance
 
+    def likely(self, least: Array, share: float, part: slice = slice(None)) -> Array:
+        """The mean error that correct kernels have at most, for each element.
+
+        Args:
+            least: as for `over`.
+            share: of it, as `likely_share` gives it.
+        """
+        error = least * share
+        if self.added is not None:
+            error = error + self.added.reshape(-1)[part].reshape(least.shape) * (_LIKELY_MOVE / MOVES)
+        if self.at_least is not None:
+            at_least = self.at_least.reshape(-1)[part].reshape(least.shape)
+            error = np.maximum(error, at_least * (_LIKELY_YARDSTICK / YARDSTICK))
+        return error
+
 
 NOTHING = Beyond()
+
+
+def likely_share(bound: Bound, unit: float) -> float:
+    """The part of the least tolerance that the mean error of a correct kernel is at most.
+
+    A rounding is uniformly distributed: its mean is half of the largest one, its root of the mean square 1 / sqrt(3) of
+    it. Of n independent ones the root of the mean square, which no mean exceeds, is sqrt(n / 3), of n granted.
+    """
+    return 0.5 if is_summed_in_float32(bound, unit) else 1 / math.sqrt(3 * ROUNDINGS)
 
 
 def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside: bool) -> Beyond:
@@ -101,6 +150,9 @@ def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside
     """
     if bound.kind in (EXACT, ROUNDED_ONCE):
         return NOTHING
+    if is_summed_in_float32(bound, unit):
+        added = _before_the_last_rounding(subject, bound, unit, moves_inside)
+        return _or_yardstick(subject, added)
     # Kernels of lower precision compute in float32 inside; those of float32 do so in what is rounded to as well.
     inside = 2.0 if unit <= _ACCUMULATION else 1.0
     reference = subject.reference
@@ -114,7 +166,7 @@ def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside
             last = step * np.abs(reference) if unit > _ACCUMULATION else 0.0
             moved = np.fmax(moved, further - last)
     if moved is not None:
-        added += _finite(moved) if bound.kind == ELEMENTWISE else _no_less_than_typical(moved)
+        added += _finite(moved) if bound.kind == ELEMENTWISE else _no_less_than_typical(moved, bound.by_norm)
         added *= MOVES * (inside + growth(bound, unit)) * unit / step
         if not reference.any() and not moved.any():
             added += ROUNDINGS * unit * _least_size(subject)
@@ -122,17 +174,39 @@ def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside
         added += _lost_in_squares(subject, inside * ROUNDINGS * unit)
     if bound.kind == ACTIVATION:
         added += inside * ROUNDINGS * unit * _sizes_inside(subject)
-    other = subject.yardstick()
+    return _or_yardstick(subject, added)
+
+
+def _or_yardstick(subject: Subject, added: Array) -> Beyond:
+    other, reference = subject.yardstick(), subject.reference
     if other is None or other.shape != reference.shape:
         return Beyond(added)
     return Beyond(added, YARDSTICK * _no_less_than_typical(np.abs(other - reference)))
 
 
+def _before_the_last_rounding(subject: Subject, bound: Bound, unit: float, moves_inside: bool) -> Array:
+    """What a sum in float32 may be off before it is rounded to the result.
+
+    The inputs are numbers of the dtype as they are: only roundings of float32 are made of them. Of a function of
+    several operations each rounds what it returns, which is seen inside.
+    """
+    moved = subject.moved(unit, False)
+    added = np.zeros(subject.reference.shape)
+    if moved is not None:
+        roundings = MOVES * (2.0 + growth(bound, _ACCUMULATION))
+        added += _no_less_than_typical(moved) * (roundings * _ACCUMULATION / unit)
+    further = subject.moved_inside(unit) if moves_inside else None
+    if further is not None:
+        # The last one is granted already.
+        added += MOVES * _no_less_than_typical(np.fmax(further - unit * np.abs(subject.reference), 0.0))
+    return added
+
+
 def _sizes_inside(subject: Subject) -> Array:
     """The numbers that the parts of an activation, which are between -1 and 1, are multiplied with."""
-    sizes = np.abs(np.asarray(subject.inputs[0], np.float64))
+    sizes = np.abs(subject.inputs[0]).astype(np.float64)
     if subject.direction == "backward":
-        gradients = np.abs(np.asarray(subject.inputs[-1], np.float64))
+        gradients = np.abs(subject.inputs[-1]).astype(np.float64)
         if gradients.shape != sizes.shape:
             return np.asarray(max(1.0, float(sizes.max())) * float(gradients.max()))
         return np.asarray(np.maximum(sizes, 1.0) * gradients)
@@ -157,12 +231,15 @@ def _least_size(subject: Subject) -> float:
     return min((float(np.abs(value).max()) for value in floats), default=0.0)
 
 
-def _no_less_than_typical(values: Array) -> Array:
+def _no_less_than_typical(values: Array, by_norm: bool = False) -> Array:
     """`values`, each at least what is typical of the tensor: what cancels in one element by luck is seen in others.
 
-    The square of the mean root stands for the typical value, since single large ones would carry the mean away.
+    The square of the mean root stands for the typical value, since single large ones would carry the mean away; if only
+    a norm is bounded it is the root of the mean square.
     """
     values = _finite(values)
+    if by_norm:
+        return np.asarray(np.maximum(values, math.sqrt(float(np.square(values).mean()))))
     return np.asarray(np.maximum(values, float(np.sqrt(values).mean()) ** 2))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,8 @@ from probe.calls.verdict.subject import (
 from probe.calls.verdict.tolerance import Beyond
 from probe.common.numerics.formats import Format, rounding_format
 from probe.common.numerics.rounding import rounded_to, spacing
+from probe.common.operations.function import EXACT as EXACT_ROUNDING
+from probe.common.operations.function import ROUNDED_ONCE
 
 PART = 1 << 14
 """Elements that are judged at a time: what is made on the way stays in the cache. Measured: 7 ns an element."""
@@ -38,8 +41,9 @@ BIAS_OF_OTHERS = 0.15
 LEAST_FACTOR_OF_OTHERS = 2.5
 """Elsewhere it is this part of the tolerance, and this many unit roundoffs: a constant that is rounded inside, or a
 number that a whole row is divided by, makes a factor of one."""
-BIAS_SIGMAS = 8.0
-"""And if independent roundings would give it with a probability of about 1e-15."""
+SIGMAS = 8.0
+"""And if independent roundings would give it with a probability of about 1e-15; the same of errors that are large on
+average."""
 LEAST_UNIT = 2.0**-14
 """In finer formats a factor this small is of no consequence, and the tolerance of each element finds a larger one."""
 NEAR_OVERFLOW = 16.0
@@ -66,9 +70,25 @@ def judge(subject: Subject) -> KernelVerdict:
         of = rounding_format(subject.dtype)
         if of is None or reference.dtype.kind in "biu":
             return _judge_integers(subject)
-        verdict = _judge_numbers(_without_free_signs(subject), of)
+        verdict = _judge_numbers(_without_free_signs(_with_largest_of(subject, of)), of)
     why = bounds.why_not_judged(subject.base, subject.direction) if verdict.status in (SUSPECT, ERROR) else None
     return KernelVerdict(NOT_RUN, why) if why else verdict
+
+
+def _with_largest_of(subject: Subject, of: Format) -> Subject:
+    """The largest number of the result's dtype in the place of that of the reference's, which stands for infinity.
+
+    A dtype without infinity may have it for every number that is too large.
+    """
+    reference = subject.reference
+    if reference.dtype != np.float64 or of.largest == sys.float_info.max:
+        return subject
+    is_largest = np.abs(reference) == sys.float_info.max
+    if not of.has_infinity:
+        is_largest |= (np.abs(reference) >= of.overflow) & np.isfinite(subject.result)
+    if not is_largest.any():
+        return subject
+    return replace(subject, reference=np.where(is_largest, np.copysign(of.largest, reference), reference))
 
 
 def _without_free_signs(subject: Subject) -> Subject:
@@ -135,7 +155,8 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, bey
     """
     results, references = subject.result.reshape(-1), subject.reference.reshape(-1)
     worst, where, level = -1.0, 0, 0.0
-    most, total, product, square = 0.0, 0.0, 0.0, 0.0
+    most, total, product, square, reached, likely = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    share = tolerance.likely_share(bound, unit)
     is_equal = is_nearest = True
     for start in range(0, results.size, PART):
         part = slice(start, start + PART)
@@ -143,7 +164,8 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, bey
         distance, magnitude = np.abs(error), np.abs(reference)
         is_equal = is_equal and not distance.any()
         is_nearest = is_nearest and np.array_equal(result, rounded_to(reference, of))
-        allowed = beyond.over(tolerance.least_tolerance(magnitude, reference, bound, of, unit), part)
+        least = tolerance.least_tolerance(magnitude, reference, bound, of, unit)
+        allowed = beyond.over(least, part)
         ratios = distance / allowed
         place = int(ratios.argmax())
         ratio = float(ratios[place])
@@ -154,6 +176,8 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, bey
             return None
         if ratio > worst:
             worst, where, level = ratio, start + place, float(allowed[place])
+        reached += float(ratios.sum())
+        likely += float((beyond.likely(least, share, part) / allowed).sum())
         ulps = distance / spacing(magnitude, of)
         most = max(most, float(ulps.max()))
         total += float(ulps.sum())
@@ -180,13 +204,22 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, bey
         mean,
         0.0,
     )
-    if not _may_be_biased(product, square, results.size, bound, unit):
-        return verdict
-    if beyond is tolerance.NOTHING and not bound.unbiased:
-        # The factor that is common to large elements counts, and which these are the conditioning says.
+    is_large = reached > likely and _has_a_mean(bound, unit, results.size)
+    if is_large and beyond is tolerance.NOTHING:
         return None
-    factor = _common_factor(subject, bound, of, unit, beyond)
-    return _biased(verdict, factor, unit) if factor else verdict
+    if _may_be_biased(product, square, results.size, bound, unit):
+        if beyond is tolerance.NOTHING and not bound.unbiased:
+            # The factor that is common to large elements counts, and which these are the conditioning says.
+            return None
+        factor = _common_factor(subject, bound, of, unit, beyond)
+        if factor:
+            return _biased(verdict, factor, unit)
+    words = _larger_than_likely(subject, bound, of, unit, beyond) if is_large else ""
+    if not words:
+        return verdict
+    _, _, errors = _differences(results, references, of)
+    fitting = fits.accumulated(subject, references, np.abs(errors), bound, of, unit)
+    return replace(verdict, status=SUSPECT, interpretation=words, fits=fitting)
 
 
 def _differences(result: Array, reference: Array, of: Format) -> tuple[Array, Array, Array]:
@@ -220,6 +253,9 @@ def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond
     )
     if verdict.status == PASS:
         return verdict
+    flushed = _flushed(result, magnitude, ratios > 1, of)
+    if flushed:
+        return replace(verdict, status=SUSPECT, interpretation=flushed)
     if verdict.status == SUSPECT and not of.is_complex and unit >= LEAST_UNIT and error.size >= LEAST_BIASED:
         status = _status_of_factor(_common_factor(subject, bound, of, unit, beyond), unit)
         verdict = replace(verdict, status=status)
@@ -228,6 +264,13 @@ def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond
     if fitting is None and not explains:
         fitting = fits.accumulated(subject, reference, distance, bound, of, unit)
     return replace(verdict, fits=fitting, interpretation=words)
+
+
+def _flushed(result: Array, magnitude: Array, over: Array, of: Format) -> str | None:
+    """If nothing is wrong but that subnormal numbers are zero, as on devices that have none: how many there are."""
+    if not of.may_flush or result[over].any() or (magnitude[over] >= of.smallest_normal).any():
+        return None
+    return f"{int(np.count_nonzero(over))} of {over.size} numbers below {of.smallest_normal:.2g} are set to zero"
 
 
 def _index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -259,6 +302,30 @@ def _may_be_biased(product: float, square: float, size: int, bound: Bound, unit:
     return share > BIAS_OF_OTHERS and abs(product) / square > LEAST_FACTOR_OF_OTHERS * unit
 
 
+def _has_a_mean(bound: Bound, unit: float, size: int) -> bool:
+    """Whether the mean error of a correct kernel is known, and worth to be asked for."""
+    is_known = bound.kind not in (EXACT_ROUNDING, ROUNDED_ONCE) and bound.sums_in != bounds.HALF
+    return is_known and unit >= LEAST_UNIT and size >= LEAST_BIASED
+
+
+def _larger_than_likely(subject: Subject, bound: Bound, of: Format, unit: float, beyond: Beyond) -> str:
+    """How much larger the errors are on average than roundings make them; empty if chance may be the reason.
+
+    Independent errors have a mean that is off by their deviation by the root of their number. The same number in many
+    places has the same error, so that each value of the reference counts once.
+    """
+    _, reference, error = _differences(subject.result.reshape(-1), subject.reference.reshape(-1), of)
+    least = tolerance.least_tolerance(np.abs(reference), reference, bound, of, unit)
+    allowed = beyond.over(least)
+    _, first = np.unique(reference, return_index=True)
+    ratios = (np.abs(error) / allowed)[first]
+    likely = float((beyond.likely(least, tolerance.likely_share(bound, unit)) / allowed)[first].mean())
+    mean = float(ratios.mean())
+    if first.size < LEAST_BIASED or mean <= likely + SIGMAS * float(ratios.std()) / math.sqrt(first.size):
+        return ""
+    return f"the mean error is {mean / likely:.2g} times as large as roundings make it at most"
+
+
 def _common_factor(subject: Subject, bound: Bound, of: Format, unit: float, beyond: Beyond) -> float:
     """By how much all elements are too large, as a part of them; 0 where that is no more than roundings make.
 
@@ -273,7 +340,7 @@ def _common_factor(subject: Subject, bound: Bound, of: Format, unit: float, beyo
     _, first = np.unique(reference, return_index=True)
     products = scaled[first] * sizes[first]
     deviation = math.sqrt(_inner(products, products))
-    return product / square if abs(float(products.sum())) > BIAS_SIGMAS * deviation else 0.0
+    return product / square if abs(float(products.sum())) > SIGMAS * deviation else 0.0
 
 
 def _biased(verdict: KernelVerdict, factor: float, unit: float) -> KernelVerdict:
@@ -300,7 +367,8 @@ def _nonfinite(result: Array, reference: Array, bound: Bound, of: Format) -> Ker
     limit = of.overflow * (1 - 4 * tolerance.ROUNDINGS * of.unit)
     if of.is_complex:
         too_large = np.maximum(np.abs(reference.real), np.abs(reference.imag)) >= limit
-        agrees = (nan & reference_nan) | (np.isinf(result) & too_large)
+        # A product of what is infinite is the difference of two infinities.
+        agrees = (nan & reference_nan) | ((np.isinf(result) | nan) & too_large)
     else:
         too_large = np.abs(reference) >= limit
         agrees = (nan & reference_nan) | (np.isinf(result) & too_large & (np.sign(result) == np.sign(reference)))

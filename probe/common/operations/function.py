@@ -60,6 +60,17 @@ class Trait(Enum):
     """It returns indices into its argument, of which none occurs twice."""
     EACH_ALONE = auto()
     """Each element of its result is made of one element of each tensor that it takes, where their shapes agree."""
+    ROUNDS_EARLY = auto()
+    """Of half precision, PyTorch on a CPU rounds parts of the sum that its result is, and not the sum alone.
+
+    ``benchmarks/half_sums.py`` measures it, and the same of gradients.
+    """
+    ROUNDS_GRADIENTS_EARLY = auto()
+    """Of half precision, PyTorch on a CPU rounds parts of the sum that one of its gradients is."""
+    MODULUS = auto()
+    """Of a complex number it computes the absolute value, which is rounded."""
+    FACTORISES = auto()
+    """It factorises matrices, the last two dimensions of its first argument."""
     FREE_ORDER = auto()
     """Its results are right in any order."""
     FREE_SIGNS = auto()

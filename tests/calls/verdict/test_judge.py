@@ -171,6 +171,13 @@ def test_a_sum_of_more_terms_may_lose_more() -> None:
     assert verdict("Torch.sum", 1 + 50 * 2.0**-24, 1.0, **{**given, "inputs": [np.ones(9)]}).status == "suspect"
 
 
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_running_sum_adds_as_many_numbers_as_its_dimension_is_long(direction: str) -> None:
+    inputs = [np.ones((3, 4099))] * (2 if direction == "backward" else 1)
+    found = verdict("Torch.cumsum", 1.1 * np.ones((3, 4099)), np.ones((3, 4099)), inputs=inputs, direction=direction)
+    assert found.bound == "sum of 4099"
+
+
 def test_dot_products_say_how_many_terms() -> None:
     inputs = [np.ones((3, 4096)), np.ones((4096, 2))]
     assert (
@@ -214,6 +221,32 @@ def test_subnormal_numbers_may_be_flushed_but_not_those_of_float16() -> None:
     assert verdict("Torch.exp", [0.0], [1e-39], dtype="bfloat16").status == "pass"
     assert verdict("Torch.exp", [0.0], [3e-5], dtype="float16").status == "error"
     assert verdict("Torch.exp", [6e-8], [1e-7], dtype="float16").status in ("exact", "pass")
+
+
+@pytest.mark.parametrize("base", ["Tensor.clone", "Torch.cat", "Functional.relu", "Torch.mul", "Torch.add"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_numbers_that_are_copied_or_rounded_once_are_not_flushed(base: str, dtype: str) -> None:
+    given: dict[str, Any] = {"dtype": dtype, "inputs": [np.ones(2), np.ones(2)]}
+    found = verdict(base, [0.0, 1.0], [held(1e-39, dtype), 1.0], **given)
+    assert (found.status, found.interpretation) == ("suspect", "1 of 2 numbers below 1.2e-38 are set to zero")
+    assert verdict(base, [0.0, 1.0], [held(1e-37, dtype), 1.0], **given).status == "error"
+
+
+def test_what_is_put_in_the_place_of_infinity_is_the_largest_number_of_the_dtype() -> None:
+    largest = 3.4028234663852886e38
+    exact = [np.finfo(np.float64).max, 1.0, -np.finfo(np.float64).max]
+    assert verdict("Torch.nan_to_num", [largest, 1.0, -largest], exact).status == "exact"
+    for wrong in (0.0, 1e38):
+        assert verdict("Torch.nan_to_num", [wrong, 1.0, -largest], exact).status == "error"
+
+
+def test_a_number_that_is_too_large_is_infinite_and_nothing_else() -> None:
+    for wrong in (0.0, 65504.0):
+        assert verdict("Tensor.to", [wrong, 1.0], [1e5, 1.0], dtype="float16").status == "error"
+    assert verdict("Tensor.to", [np.inf, 1.0], [1e5, 1.0], dtype="float16").status == "exact"
+    # A format without infinity has its largest number there, or NaN.
+    assert verdict("Tensor.to", [448.0, 1.0], [1e5, 1.0], dtype="float8_e4m3fn").status in ("exact", "pass")
+    assert verdict("Tensor.to", [0.0, 1.0], [1e5, 1.0], dtype="float8_e4m3fn").status == "error"
 
 
 # --- what correct kernels may do
@@ -427,3 +460,47 @@ def test_complex_numbers_are_judged_by_their_distance() -> None:
     assert verdict("Torch.fft", result, exact, dtype="complex64", **moved).status == "exact"
     found = verdict("Torch.fft", result * np.complex64(1.01), exact, dtype="complex64", **moved)
     assert (found.status, found.interpretation[:5]) == ("error", "every")
+
+
+@pytest.mark.parametrize("base", ["Torch.abs", "Torch.sgn"])
+def test_the_absolute_value_of_a_complex_number_is_rounded(base: str) -> None:
+    values = normal(40) + 1j * normal(40)[::-1]
+    single = values.astype(np.complex64)
+    given: dict[str, Any] = {"inputs": [values], "input_dtypes": ["complex64"], "dtype": "complex64"}
+    result = single / np.abs(single) * (1 + np.float32(2.0**-23))
+    exact = values / np.abs(values)
+    assert verdict(base, result, exact, **given).status == "pass"
+    assert verdict(base, result * np.complex64(1 + 1e-5), exact, **given).status == "error"
+    given = {"inputs": [exact.real], "dtype": "float32"}
+    assert verdict(base, exact.real * (1 + 2.0**-22), exact.real, **given).status == "error"
+
+
+def test_a_factor_of_a_matrix_is_rounded_as_often_as_it_is_changed() -> None:
+    exact = normal(40, 40)
+    moved = {"moved": lambda unit: unit * np.abs(exact)}
+    result = held(exact * (1 + 60 * 2.0**-24), "float32")
+    assert verdict("Torch.pinv", result, exact, inputs=[np.ones((40, 40))], **moved).status == "pass"
+    assert verdict("Torch.pinv", result, exact, inputs=[np.ones((2, 2))], **moved).status == "suspect"
+
+
+def test_sizes_inside_of_an_activation_of_complex_numbers_are_absolute_values(recwarn: pytest.WarningsRecorder) -> None:
+    exact = 3e-9 + 4e-9j * np.ones(3)
+    values = np.full(3, 3 + 4j)
+    given: dict[str, Any] = {"dtype": "complex64", "inputs": [values], "input_dtypes": ["complex64"]}
+    verdict("Functional.silu", (exact + 1e-7).astype(np.complex64), exact, **given)
+    assert not recwarn.list
+
+
+def test_a_product_of_complex_numbers_that_is_too_large_may_be_nan() -> None:
+    exact = np.array([1e60 + 1e60j, 1 + 1j])
+    assert verdict("Torch.prod", np.array([complex("nan+nanj"), 1 + 1j]), exact, dtype="complex64").status == "exact"
+    wrong = np.array([1e60 + 1e60j, complex("nan+nanj")])
+    assert verdict("Torch.prod", wrong, exact, dtype="complex64").status == "nonfinite"
+
+
+def test_a_small_element_of_an_inverse_has_the_error_of_the_large_ones() -> None:
+    exact = np.eye(8) + 1e-4
+    result = held(exact + 4 * 2.0**-24, "float32")
+    moved = {"moved": lambda unit: unit * exact, "inputs": [np.eye(8)]}
+    assert verdict("Torch.pinv", result, exact, **moved).status == "pass"
+    assert verdict("Functional.unheard_of", result, exact, **moved).status != "pass"

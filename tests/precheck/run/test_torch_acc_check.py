@@ -272,10 +272,13 @@ def test_the_users_process_keeps_what_it_has(recorded: dict[str, str], tmp_path:
     assert torch.is_grad_enabled()
 
 
-def dump_of(folder: Path, calls: Callable[[], object], task: str = "tensor") -> str:
+def dump_of(folder: Path, calls: Callable[[], object], task: str = "tensor", risk_level: str = "FOCUS") -> str:
     """Return the path of the dump of some calls, collected in this process."""
     PrecisionDebugger.reset()
-    debugger = PrecisionDebugger(dump_path=str(folder), task=task, level="L1")
+    settings = {"dump_path": str(folder), "task": task, "level": "L1", "risk_level": risk_level}
+    configuration = folder.with_suffix(".json")
+    configuration.write_text(json.dumps(settings))
+    debugger = PrecisionDebugger(config_path=str(configuration))
     debugger.start()
     calls()
     debugger.stop()
@@ -515,3 +518,64 @@ def test_a_product_of_complex_numbers_is_rounded_more_than_once(tmp_path: Path) 
     assert failing(check(path, tmp_path / "right")) == {}
     with planted(torch, "mul", FAULTS["one element 10 % off"]):
         assert [result.base for result in check(path, tmp_path / "wrong").failed] == ["Torch.mul"]
+
+
+def test_complex_kernels_pass(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    z = torch.randn(33, 20, dtype=torch.complex64, requires_grad=True)
+    w = torch.randn(20, 9, dtype=torch.complex64)
+
+    def step() -> None:
+        (torch.view_as_real(torch.sgn(z)).pow(2).sum() + torch.abs(z).pow(2).sum()).backward()
+        torch.view_as_real(z @ w).pow(2).sum().backward()
+
+    assert failing(check(dump_of(tmp_path / "run", step), tmp_path / "out")) == {}
+
+
+def test_the_recorded_gradient_of_a_cast_that_casts_nothing_is_not_its_own(tmp_path: Path) -> None:
+    x = torch.linspace(-3, 3, 8, requires_grad=True)
+
+    def step() -> None:
+        hidden = x * 2
+        (torch.exp(hidden.float()) + torch.sin(hidden)).sum().backward()
+
+    path = dump_of(tmp_path / "run", step, risk_level="ALL")
+    report = check(path, tmp_path / "out", devices=["recorded"])
+    assert failing(report) == {}
+    (cast,) = [result for result in report.results if result.base == "Tensor.float"]
+    assert [row.verdict.status for row in cast.rows] == ["exact"]
+    assert "autograd nodes" in cast.backward_not_run
+
+
+def test_a_device_that_cannot_compute_with_float8_is_not_wrong(tmp_path: Path) -> None:
+    x = torch.rand(3, 4).to(torch.float8_e4m3fn)
+    path = dump_of(tmp_path / "run", lambda: x.t())
+    with planted(torch.Tensor, "t", raising):
+        (result,) = check(path, tmp_path / "out").results
+    assert result.not_run == "it cannot be run on cpu: RuntimeError: kernel launch failed"
+
+
+def test_a_suspect_call_is_said_first_and_is_the_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = torch.linspace(0.1, 3, 50)
+    path = dump_of(tmp_path / "run", lambda: torch.mul(x, 1.5))
+    with planted(torch, "mul", lambda result: result * (1 + 2.0**-22)):
+        statuses = [
+            main(["acc_check", "-api_info", path, "-o", str(tmp_path / "out"), *options])
+            for options in ((), ("--fail-on", "suspect"), ("--fail-on", "error"), ("--fail-on", "never"))
+        ]
+    first = capsys.readouterr().out.splitlines()[0]
+    assert (statuses, "1 suspect" in first) == ([1, 1, 0, 0], True), first
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("terms", [128, 2048])
+def test_a_product_that_is_accumulated_in_half_precision_is_found(
+    tmp_path: Path, dtype: torch.dtype, terms: int
+) -> None:
+    torch.manual_seed(1)
+    left, right = torch.randn(24, terms).to(dtype), torch.randn(terms, 16).to(dtype)
+    path = dump_of(tmp_path / "run", lambda: torch.matmul(left, right))
+    assert failing(check(path, tmp_path / "right")) == {}
+    with planted_kernels.accumulating_in_half(torch, "matmul"):
+        found = rows_of(check(path, tmp_path / "wrong"))
+    assert {status for status, _ in found.values()} == {"error"}

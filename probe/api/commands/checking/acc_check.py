@@ -61,8 +61,8 @@ class AccCheck(Question):
         add("--headers", choices=["english", "msprobe"], default="english", help="what the drop-in tables look like")
         add("--against", metavar="FILE", type=arguments.path, help="details of another device, for the second stage")
         add(
-            "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="error",
-            help="from which verdict on the status is 1 (error)",
+            "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="suspect",
+            help="from which verdict on the status is 1 (suspect)",
         )  # fmt: skip
         self.add_processes(parser)
 

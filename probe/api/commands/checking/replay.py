@@ -37,8 +37,8 @@ class ReplayCommand(Question):
         add("--minimise", action="store_true", help="make the inputs smaller while the call still fails")
         add("--seed", metavar="N", type=int, default=_SEED, help=f"of generated inputs ({_SEED})")
         add(
-            "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="error",
-            help="from which verdict on the status is 1 (error)",
+            "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="suspect",
+            help="from which verdict on the status is 1 (suspect)",
         )  # fmt: skip
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> RunAgain:

@@ -45,9 +45,10 @@ class _Moved(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if function.is_view or function.namespace != "aten" or not _computes(function.overloadpacket.__name__):
             return output
         for tensor in output if isinstance(output, (tuple, list)) else (output,):
-            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
-                signs = torch.randint(0, 2, tensor.shape, generator=self._generator, dtype=tensor.dtype)
-                tensor.mul_(1 + self._unit * (2 * signs - 1))
+            if isinstance(tensor, torch.Tensor) and (tensor.is_floating_point() or tensor.is_complex()):
+                parts = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+                signs = torch.randint(0, 2, parts.shape, generator=self._generator, dtype=parts.dtype)
+                parts.mul_(1 + self._unit * (2 * signs - 1))
         return output
 
 
