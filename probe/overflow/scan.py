@@ -24,9 +24,10 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item, is_inf
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
+from probe.common.nonfinite.bad_record import BadRecord
 from probe.common.nonfinite.call_values import CallValues, is_masked_by_lowest, part_of_limit
 from probe.common.nonfinite.explained import mark_explained
-from probe.common.nonfinite.followed_calls import BadRecord, FollowedCalls
+from probe.common.nonfinite.followed_calls import FollowedCalls
 from probe.common.numerics.formats import FORMATS, TABLE
 
 MOST_RECORDS = 2000
@@ -141,6 +142,7 @@ class _Scan:
         ends: dict[int, str] = {}
         for index, record in enumerate(self._dump):
             content = record.content
+            self._calls.pass_by(record.name)
             if result.first_backward == sys.maxsize and _BACKWARD in record.name:
                 result.first_backward = index
             if is_communication(record.name):
