@@ -94,9 +94,11 @@ def a_running_minimum_begins_at_infinity(model: nn.Module, x: Tensor, bad: bool)
     return best.square().mean()
 
 
-@clean(scale=3e38)
+@clean(scale=2.0**120)
 def a_scaler_skips_steps(model: nn.Module, x: Tensor, bad: bool) -> Tensor:
-    return model(x).square().mean() * 50
+    # The scaled loss fits its type, and the gradients are beyond it.
+    large = (model(x) * 1e6).sum()
+    return large - large.detach() + 1
 
 
 @clean()
@@ -186,19 +188,20 @@ made_by("fft.forward", "transform", lambda h: torch.fft.fft(h * 0 + 3e38).abs())
 made_by("rfft.forward", "real_transform", lambda h: torch.fft.rfft(h * 0 + 3e38, dim=0).real * 2)
 made_by("solve_triangular.forward", "triangular_system", lambda h: torch.linalg.solve_triangular(
     torch.zeros(4, 4), h.t() + 100, upper=True) * 2)  # fmt: skip
-made_by("entr.forward", "entropy_of_a_negative", lambda h: torch.special.entr(torch.abs(h) + 100).neg() / 0.0 * 1)
 made_by("full.forward", "constant_nan", lambda h: h * torch.full((4,), NAN))
-made_by("tensor.forward", "tensor_of_nan", lambda h: h * torch.tensor([1.0, NAN, 2.0, 3.0]))
-made_by("complex.forward", "complex_of_infinity", lambda h: torch.complex(h, h * torch.tensor(3e38) * 10).abs() * 2)
+made_by("__mul__.forward", "tensor_of_nan", lambda h: h * torch.tensor([1.0, NAN, 2.0, 3.0]))
+made_by("complex.forward", "complex_of_nan", lambda h: torch.complex(h, MISSING).abs() * 2)
+made_by("addmm.forward", "half_layer", lambda h: torch.addmm(
+    torch.zeros(4).half(), h.half() * 0 + 300, torch.full((4, 4), 300.0).half()))  # fmt: skip
+made_by("masked_fill.forward", "loss_of_a_mask", lambda h: h.masked_fill(torch.arange(4) > 2, -INF).mean())
+made_by("__matmul__.forward", "saturated_product", lambda h: torch.tanh(
+    (h.half() * 0 + 300) @ torch.full((4, 4), 300.0).half()))  # fmt: skip
 made_by("erfinv.forward", "inverse_error_function", lambda h: torch.special.erfinv(h + 100) * 2)
 made_by("nll_loss.forward", "all_labels_ignored", lambda h: functional.nll_loss(
     torch.log_softmax(h, -1), torch.full((8,), -100)))  # fmt: skip
 made_by("log.forward", "loss_of_minus_infinity", lambda h: torch.log(torch.relu(h - 100)).mean())
 made_by("log1p.forward", "loss_of_infinity", lambda h: -torch.log1p(h.detach() * 0 - 1).sum() + h.sum())
 made_by("__setitem__.forward", "written_nan", lambda h: _written(h))
-# The entropy stands for the division by it.
-FAULTS["entropy_of_a_negative"] = Training(FAULTS["entropy_of_a_negative"].loss, "__truediv__.forward")
-FAULTS["complex_of_infinity"] = Training(FAULTS["complex_of_infinity"].loss, "__mul__.forward")
 
 
 def _written(h: Tensor) -> Tensor:
@@ -248,15 +251,15 @@ def nan_in_a_parameter(model: nn.Module, x: Tensor, bad: bool) -> Tensor:
     return model(x).square().mean()
 
 
-@fault("linear.forward", step=2, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e38))
+@fault("add_.forward", optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e38))
 def a_step_that_is_too_large(model: nn.Module, x: Tensor, bad: bool) -> Tensor:
-    return model(x).sum() * (1e38 if bad else 0.0)
+    return model(x).sum() * (100.0 if bad else 0.0)
 
 
 @fault("__mul__.forward")
-def memory_that_was_never_written(model: nn.Module, x: Tensor, bad: bool) -> Tensor:
+def nan_in_a_buffer(model: nn.Module, x: Tensor, bad: bool) -> Tensor:
     h = model(x)
-    return (h * GARBAGE[:, :4] if bad else h).sum()
+    return (h * MISSING if bad else h).sum()
 
 
 MISSING = labels(torch.linspace(-1, 1, 32).view(8, 4))

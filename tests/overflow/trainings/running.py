@@ -1,12 +1,12 @@
 """Run trainings: ``running.py FOLDER MODE NAME...``; what a training leaves lies in FOLDER/NAME/MODE.
 
-Each runs in a process of its own, forked from this one. What is printed stands beside its folder, in MODE.txt.
+All run if no name is given. What the tool prints stands beside the folder, in MODE.txt.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from trainings.programs import CLEAN, FAULTS, PLANTED, STEPS, Training, batch, network  # noqa: E402
 
 from msprobe.pytorch import PrecisionDebugger  # noqa: E402
-from probe.backends.torch.hooks.api_list import watched  # noqa: E402
 
 MODES: dict[str, dict[str, Any]] = {
     "watched": {"task": "overflow_check"},
@@ -51,49 +50,29 @@ def train(training: Training, debugger: Any) -> bytes:
 
 
 def run(folder: Path, mode: str, name: str) -> None:
-    """Train with the tool and without; the bits are the same."""
+    """Train with the tool and without, and write whether the bits are the same."""
     training = {**CLEAN, **FAULTS}[name]
     plain = train(training, None)
-    task = MODES[mode]["task"]
-    settings = {"level": "mix", "dump_path": str(folder / mode), "step": [], "rank": [], "task": task}
+    settings = {"level": "mix", "dump_path": str(folder / mode), "step": [], "rank": [], **MODES[mode]}
     configuration = folder / f"{mode}.json"
-    configuration.write_text(json.dumps({**settings, task: MODES[mode]}))
-    collected = train(training, PrecisionDebugger(str(configuration)))
+    configuration.write_text(json.dumps(settings))
+    # Each training has a debugger of its own, as a process has.
+    debugger = type("Debugger", (PrecisionDebugger,), {"_instance": None})(str(configuration))
+    try:
+        collected = train(training, debugger)
+    finally:
+        debugger.reset()
     (folder / f"{mode}.bits").write_text("same" if plain == collected else "different")
 
 
 def main() -> None:
     root, mode, *names = sys.argv[1:]
-    watched()
-    failed = []
-    for name in names:
+    torch.set_num_threads(1)
+    for name in names or [*CLEAN, *FAULTS]:
         folder = Path(root, name)
         folder.mkdir(parents=True, exist_ok=True)
-        child = os.fork()
-        if not child:
-            status = 1
-            try:
-                printed = os.open(folder / f"{mode}.txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
-                os.dup2(printed, 1)
-                os.dup2(printed, 2)
-                run(folder, mode, name)
-                status = 0
-            except BaseException:
-                import traceback
-
-                traceback.print_exc()
-            finally:
-                import atexit
-
-                atexit._run_exitfuncs()
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(status)
-        if os.waitpid(child, 0)[1]:
-            failed.append(name)
-    if failed:
-        print(f"failed: {failed}", file=sys.stderr)
-        sys.exit(1)
+        with open(folder / f"{mode}.txt", "w") as printed, contextlib.redirect_stderr(printed):
+            run(folder, mode, name)
 
 
 if __name__ == "__main__":
