@@ -57,10 +57,10 @@ class StepLife:
         self._config = config
         self._with_tree = config.level in ("L0", "mix")
         self._selection = Selection(config.names, config.scope, config.data_mode, config.level == "mix")
-        # What makes a value that is not finite may be any function.
-        default = "ALL" if config.task == "overflow_check" else self._hooks.default_risk_level
-        self._risk_level = config.risk_level or default
-        self.takes_everything = self._risk_level == "ALL"
+        # Any function may make a value that is not finite; the records of the other tasks are those of msProbe's list.
+        watches = config.task == "overflow_check"
+        self._risk_level = config.risk_level or ("ALL" if watches else self._hooks.default_risk_level)
+        self.takes_everything = watches and self._risk_level == "ALL"
         """Whether calls are taken of every function that makes or changes a number, in the list or not."""
         self._by_risk = bool(not config.names and not config.scope and self._risk_level != "ALL")
         self._describer.configure(config)

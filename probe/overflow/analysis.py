@@ -268,6 +268,8 @@ class _Analysis:
         if further > _MOST_FURTHER:
             yield f"{further - _MOST_FURTHER} further findings are left out."
         for scan in scans:
+            if scan.is_skipped:
+                yield f"{scan.name}: the gradient scaler skipped this step for gradients that were not finite, as it should."
             if scan.ending:
                 yield f"{scan.name}: its dump {scan.ending}; what it holds was read."
         for name, item in [(scan.name, item) for scan in scans for item in scan.norms][:5]:

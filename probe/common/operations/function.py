@@ -52,6 +52,8 @@ class Trait(Enum):
     """It may leave out elements of its argument: what is not finite in the argument need not be in the result."""
     ASKS = auto()
     """It compares the elements of its argument: its result holds truth values and none of the argument's numbers."""
+    BRINGS_IN = auto()
+    """It makes a tensor of numbers that the program has elsewhere, which are data to it."""
     TELLS = auto()
     """It tells a property of its argument, or changes one, and neither makes nor changes a number of a tensor."""
     DRAWS = auto()

@@ -1,4 +1,4 @@
-"""The names of functions that are in no list: at risk level ``ALL`` every function is recorded that makes a number.
+"""The names of functions that are in no list: task overflow_check records every function that makes a number.
 
 The list is msProbe's, and leaves out casts by some of their names, what allocates memory, and most of ``torch.fft``,
 ``torch.special`` and ``torch.linalg``. What such a function makes would be blamed on the next call.
@@ -34,7 +34,7 @@ def unlisted_name(function: Any) -> ApiName | None:
 
 def computes_nothing(name: str) -> bool:
     """Whether a function makes and changes no number of a tensor, by the table of functions."""
-    return has(name, Trait.TELLS, Trait.HANDS_ON) and not has(name, Trait.OVERWRITES, Trait.LEAVES_OUT)
+    return has(name, Trait.TELLS, Trait.BRINGS_IN, Trait.HANDS_ON) and not has(name, Trait.OVERWRITES, Trait.LEAVES_OUT)
 
 
 @functools.cache

@@ -108,7 +108,7 @@ class _Replay:
             modules = hooks.attach_modules(models, collector)
             handles += [modules.gradients, modules.forward]
         if self._config.level in ("L1", "mix"):
-            handles.append(hooks.attach_apis(models, collector, collector.takes_everything))
+            handles.append(hooks.attach_apis(models, collector, self._config.risk_level == "ALL"))
 
     def _begin_call(self, numbers: Mapping[str, int]) -> None:
         # The loss function, or the calls before the model, have had numbers too, and are not run again.
