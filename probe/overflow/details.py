@@ -132,8 +132,8 @@ def _unrecorded(finding: Finding, dump: Dump) -> str:
     before = _before(finding, dump)
     if before is not None:
         name, given, got = before
-        change = "" if given == got else f", and {got} arrives here"
-        text = f", such as one between {name}, which returns a finite tensor of this shape in {given}{change}, and this call"
+        change = "" if given == got else f"; in {got} it arrives here"
+        text = f". The last recorded call with a finite result of this shape is {name}, in {given}{change}"
     if dump.framework != "pytorch":
         return text
     return (

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from probe.common.dump.nearest_names import nearest
-from probe.common.dump.reading.dump import read
+from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import DumpLocation, dumps_in
 from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
@@ -16,7 +16,7 @@ from probe.common.progress import ProgressCallback
 from probe.overflow.analysis import analyse
 from probe.overflow.details import add_details
 from probe.overflow.findings import Finding, Report, StepFindings, together
-from probe.overflow.scan import MOST_SKIPS, RankScan, scan
+from probe.overflow.scan import MOST_SKIPS, RankScan, scan, scan_dump
 
 MOST_DETAILED = 16
 """Findings of which values, stacks and causes are told."""
@@ -50,6 +50,16 @@ def find_overflow(
     if wanted is not None and not any(step.names(wanted) for step in report.steps):
         _check_recorded(wanted, report.folders)
     return report
+
+
+def first_in_dump(dump: Dump) -> Finding | None:
+    """The first finding in one dump by itself; ``None`` if all is finite or has no consequence.
+
+    Raises:
+        DumpFormatError: a record is damaged.
+        MsprobeException: the dump has no statistics.
+    """
+    return next(iter(analyse([scan_dump(dump)]).first), None)
 
 
 def _analysed(scans: Sequence[RankScan], mode: str, wanted: str | None) -> StepFindings:

@@ -133,11 +133,26 @@ def scan(task: tuple[str, int | None], skips_count: bool = False) -> RankScan:
     dump = read(path)
     if dump.task == "structure":
         raise MsprobeException(f"{dump.path}: task structure has no values; collect with task statistics or tensor.")
-    folder, rank = folder_of(path), (dump.rank or 0) if number is None else number
-    result = RankScan(folder, dump.step, rank, dump.framework, dump.level or "", len(dump), ending=dump.ending)
+    result = _nothing_yet(dump, (dump.rank or 0) if number is None else number)
     if number is not None:
-        result.process = os.path.basename(folder)
+        result.process = os.path.basename(result.folder)
     return _Scan(dump, result, skips_count).run()
+
+
+def scan_dump(dump: Dump) -> RankScan:
+    """What is not finite in a dump that was read.
+
+    Raises:
+        DumpFormatError: a record is damaged.
+        MsprobeException: it has no statistics.
+    """
+    return _Scan(dump, _nothing_yet(dump, dump.rank or 0), False).run()
+
+
+def _nothing_yet(dump: Dump, rank: int) -> RankScan:
+    return RankScan(
+        folder_of(dump.path), dump.step, rank, dump.framework, dump.level or "", len(dump), ending=dump.ending
+    )
 
 
 class _Scan:

@@ -137,7 +137,10 @@ class FollowedCalls:
                 return
             is_beyond_type = found[-1].flags == OUTPUT and not found[-1].mask and all(map(infinite_sign, outputs))
             candidate = self._candidates.begin(found, inputs, outputs, is_beyond_type)
-            computes = inputs and not outputs and not leaves_it_at_that(record.name, False)
+            computes = bool(inputs) and not outputs and not leaves_it_at_that(record.name, False)
+            if computes and is_masked(record.name) and all(infinite_sign(item) == -1 for item in inputs):
+                # Scores that were masked by a call that is not recorded.
+                return
         else:
             computes = self._candidates.go_on(candidate, record, inputs, outputs)
         if computes or (outputs and self._is_kept(record.name)):

@@ -332,7 +332,7 @@ FUNCTIONS: tuple[Function, ...] = (
     _("hstack", rounding=EXACT),
     _("hypot", rounding=ELEMENTWISE),
     _("imag", T.HANDS_ON, rounding=EXACT),
-    _("index", T.LEAVES_OUT, rounding=EXACT),
+    _("index", rounding=EXACT),
     _("index_copy", rounding=EXACT),
     _("index_copy_", T.OVERWRITES_A_PART),
     _("index_fill", rounding=EXACT),
