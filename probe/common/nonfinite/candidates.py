@@ -83,6 +83,8 @@ class Candidates:
         is_computed = not inputs or not leaves_it_at_that(record.name, bool(outputs))
         candidate = Candidate(list(records), is_computed, is_beyond_type)
         self._all.append(candidate)
+        # Another call may take what came in, too.
+        self._of_mark.update({mark_of(item): candidate for item in inputs})
         self._open(candidate, record.name, [*inputs, *outputs] if not is_computed else outputs)
         return candidate
 
