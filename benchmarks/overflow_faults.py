@@ -92,7 +92,9 @@ def trainings() -> list[TrainingOutcome]:
 
 def table_of_trainings(found: Sequence[TrainingOutcome]) -> str:
     """A row for each training: what is true, and what is found in each mode."""
-    lines = ["| training | true | while it runs | afterwards | in a dump of level ALL | in a dump of the default level |"]
+    lines = [
+        "| training | true | while it runs | afterwards | in a dump of level ALL | in a dump of the default level |"
+    ]
     lines.append("|---|---|---|---|---|---|")
     for each in found:
         said = [each.while_running, each.said["watched"], *(_in_dump(each, mode) for mode in ("all", "default"))]
@@ -165,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{outcome} (said {'; '.join(outcome.said) or 'nothing'})", flush=True)
         wrong = sum(bool(outcome.wrong) for outcome in (*found, *small))
         text = f"# First findings of generated faults\n\n{EXPLANATION}\nSeed {options.seed}.\n\n{table(found)}\n"
-        text += f"\n# Small trainings\n\n{OF_TRAININGS}\n{of_trainings}\n"
+        text += f"\n## Small trainings\n\n{OF_TRAININGS}\n{of_trainings}\n"
         print(table(found))
     print(f"{time.perf_counter() - begin:.0f} s")
     if options.report:

@@ -78,7 +78,7 @@ def _overflow(graph: Graph, items: Callable[[int], Iterable[Item]]) -> Overflow:
     calls = FollowedCalls()
     for node in range(len(graph)):
         if graph.has_record[node]:
-            calls.pass_by(graph.names[node])
+            calls.pass_by(node, graph.names[node])
             values = CallValues.of(items(node))
             if not calls.look_at(node, graph.names[node], values):
                 levels[node] = _hint(values)

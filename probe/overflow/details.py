@@ -121,7 +121,9 @@ def _of_outside(finding: Finding, dump: Dump, is_backward: bool) -> str:
     elif dump.level == "L0":
         where = "the data, or a function between the modules, which level L0 does not record (mix does)"
     else:
-        made = f"{argument} is not finite, and no record before it made that: it came from outside, as the data does, or"
+        made = (
+            f"{argument} is not finite, and no record before it made that: it came from outside, as the data does, or"
+        )
         return f"{made} from a function that is not recorded{_unrecorded(finding, dump)}."
     return f"{argument} is not finite, and no record before it made that: it comes from {where}."
 

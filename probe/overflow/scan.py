@@ -18,8 +18,8 @@ from probe.common.collectives.collectives import (
     meaningful,
     without_statistics,
 )
-from probe.common.dump.layout import folder_of
 from probe.common.dump import naming
+from probe.common.dump.layout import folder_of
 from probe.common.dump.naming import BACKWARD
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item, is_inf
@@ -187,7 +187,7 @@ class _Scan:
             if naming.function_name(record.name) == _UNSCALES and naming.FORWARD in record.name:
                 frames = (self._dump.stacks or {}).get(record.name, [])[:1]
                 scale = next((item.max for item in self._dump.items(record) if item.is_tensor), None)
-                if any(_SCALER in frame for frame in frames) and is_number(scale):
+                if scale is not None and is_number(scale) and any(_SCALER in frame for frame in frames):
                     return float(scale)
         return 0.0
 
@@ -197,7 +197,7 @@ class _Scan:
         ends: dict[int, str] = {}
         for index, record in enumerate(self._dump):
             content = record.content
-            self._calls.pass_by(record.name)
+            self._calls.pass_by(index, record.name)
             if result.first_backward == sys.maxsize and _BACKWARD in record.name:
                 result.first_backward = index
             if is_communication(record.name):

@@ -15,6 +15,7 @@ function makes a finite value of it, which is wrong.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,6 +57,8 @@ class Candidates:
         self._of_mark: dict[Any, Candidate] = {}
         self._of_record: dict[str, Candidate] = {}
         """By the records whose outputs belong to it."""
+        self._numbers: dict[str, Candidate] = {}
+        """By the records of those that returned a single number, as a loss is."""
         self.dismissed: list[str] = []
         """Records whose values had no consequence."""
 
@@ -67,6 +70,11 @@ class Candidates:
     def of_record(self, name: str) -> Candidate | None:
         """The candidate of which the outputs of a record are."""
         return self._of_record.get(name)
+
+    def of_number(self, name: str) -> Candidate | None:
+        """The candidate of the single number that a record has returned, as long as it was not reported."""
+        candidate = self._numbers.get(name)
+        return candidate if candidate in self._all else None
 
     def begin(
         self, records: Sequence[BadRecord], inputs: Sequence[Item], outputs: Sequence[Item], is_beyond_type: bool
@@ -112,10 +120,16 @@ class Candidates:
         candidate.open.difference_update(map(mark_of, inputs))
         return False
 
-    def leave_out(self) -> None:
-        """What was there before was left out, by calls that are not recorded: the backward begins at a finite result."""
+    @property
+    def are_there(self) -> bool:
+        """Whether there was one so far."""
+        return bool(self._all)
+
+    def leave_out(self, place: int) -> None:
+        """What came to no record from number `place` on was left out, by calls that need not be recorded."""
         for candidate in self._all:
-            if not candidate.is_beyond_type:
+            last = candidate.passed[-1].place if candidate.passed else candidate.place
+            if not candidate.is_beyond_type and last < place:
                 candidate.open.clear()
 
     def take(self, candidate: Candidate) -> list[BadRecord]:
@@ -141,6 +155,9 @@ class Candidates:
 
     def _open(self, candidate: Candidate, name: str, items: Iterable[Item]) -> None:
         self._of_record[name] = candidate
+        items = list(items)
+        if items and all(math.prod(item.shape or ()) == 1 for item in items):
+            self._numbers[name] = candidate
         for item in items:
             mark = mark_of(item)
             self._of_mark[mark] = candidate

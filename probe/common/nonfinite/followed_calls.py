@@ -17,6 +17,7 @@ from probe.common.nonfinite.writes import fills, reads
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has, writes_in_place
 
+
 class Passed(NamedTuple):
     """What is not finite in a communication call; masks are minus infinities of which nothing else has come so far."""
 
@@ -42,6 +43,8 @@ class FollowedCalls:
         """Whether gradients, and what is computed of them, may be infinite."""
         self._infinities = Infinities()
         self._candidates = Candidates()
+        self._places: dict[str, int] = {}
+        """The numbers of forward calls by their records, from the first candidate on."""
         self._in_backward = False
         """Whether the last call was one of the backward."""
         self._has_gradients = False
@@ -60,13 +63,26 @@ class FollowedCalls:
         found.ignores_gradients = True
         return found
 
-    def pass_by(self, name: str) -> None:
+    def pass_by(self, index: int, name: str) -> None:
         """Tell of the next call, before it is looked at; of every call, its values finite or not."""
         if not is_of_backward(name):
             self._in_backward = False
-        elif not self._in_backward and not is_gradients(name):
+            if self._candidates.are_there:
+                self._places[name] = index
+        elif not is_gradients(name):
+            is_first = not self._in_backward
             self._in_backward = self._has_gradients = True
-            self._begin_backward(name)
+            if is_first:
+                self._begin_backward(name)
+            elif self._candidates.are_there:
+                self._go_back(name)
+
+    def _go_back(self, name: str) -> None:
+        """Of several batches each has a loss, and the backward of the second follows that of the first."""
+        parsed = parse(name)
+        candidate = parsed and self._candidates.of_number(record_name(parsed._replace(direction=FORWARD)))
+        if candidate:
+            self._report(candidate)
 
     def _begin_backward(self, name: str) -> None:
         """The backward begins at the result of the forward call of `name`, most often the loss."""
@@ -74,9 +90,13 @@ class FollowedCalls:
         if parsed is None:
             return
         result = record_name(parsed._replace(direction=FORWARD))
+        # Candidates that came later are of another batch, whose backward is still to come.
+        place = self._places.get(result, -1)
         if self.is_reached:
-            if all(record.name != result for record in self.bad):
-                self._candidates.leave_out()
+            if self._candidates.of_number(result) is not None:
+                self._go_back(name)
+            elif all(record.name != result for record in self.bad):
+                self._candidates.leave_out(place)
             return
         candidate, source = self._candidates.of_record(result), self._infinities.of_record(result)
         if candidate is not None:
@@ -85,7 +105,7 @@ class FollowedCalls:
             # A mask, too: a loss of minus infinity is no mask.
             self._reach([_as_record(source)])
         else:
-            self._candidates.leave_out()
+            self._candidates.leave_out(place)
 
     def look_at(self, index: int, name: str, values: CallValues) -> bool:
         """Go on to the next call; whether a value of it is not finite.
@@ -133,6 +153,7 @@ class FollowedCalls:
             if found is None:
                 return
             if self._matters_at_once(found[-1]):
+                self._report_of_forward(record.name)
                 self._reach(found)
                 return
             is_beyond_type = found[-1].flags == OUTPUT and not found[-1].mask and all(map(infinite_sign, outputs))
@@ -143,8 +164,16 @@ class FollowedCalls:
                 return
         else:
             computes = self._candidates.go_on(candidate, record, inputs, outputs)
-        if computes or (outputs and self._is_kept(record.name)):
+        if computes or is_of_backward(record.name) or (outputs and self._is_kept(record.name)):
             self._report(candidate)
+
+    def _report_of_forward(self, name: str) -> None:
+        """What the forward call of a backward gave is not finite either, and nothing has left it out."""
+        parsed = parse(name)
+        if parsed is not None and parsed.direction == BACKWARD:
+            candidate = self._candidates.of_record(record_name(parsed._replace(direction=FORWARD)))
+            if candidate is not None and candidate.open:
+                self._report(candidate)
 
     def _matters_at_once(self, record: BadRecord) -> bool:
         """Whether a record is a finding whatever comes of it."""
@@ -169,8 +198,8 @@ class FollowedCalls:
             first = self._candidates.first_open()
             if first is not None and records[0].flags & (INPUT | PARAMETER) and first.place < records[0].place:
                 self.bad += self._candidates.take(first)
-            # It is a consequence of this one, or has none.
-            self._candidates.leave_out()
+            # The others are consequences of this one, or have none.
+            self._candidates.leave_out(records[-1].place if records else 0)
         self.bad += records
 
     def communicate(self, index: int, name: str, inputs: list[Item], outputs: list[Item]) -> Passed:
@@ -186,11 +215,11 @@ class FollowedCalls:
         if not (bad_inputs or bad_outputs):
             return Passed()
         given, got = _names(bad_inputs), _names(bad_outputs)
+        candidate = None if self.is_reached else self._candidates.of_items(bad_inputs)
+        if candidate is not None:
+            self._report(candidate)
         sources = None if self.is_reached else self._infinities.known(index, name, bad_inputs)
         if sources is None:
-            candidate = None if self.is_reached else self._candidates.of_items(bad_inputs)
-            if candidate is not None:
-                self._report(candidate)
             self.is_reached = True
             # A mask may come to a rank that was reached, too.
             masked = _names([item for item in bad_outputs if infinite_sign(item) == -1])

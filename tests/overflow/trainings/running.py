@@ -15,9 +15,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from trainings.programs import CLEAN, FAULTS, PLANTED, STEPS, Training, batch, network  # noqa: E402
-
-from msprobe.pytorch import PrecisionDebugger  # noqa: E402
+from msprobe.pytorch import PrecisionDebugger
+from trainings.programs import CLEAN, FAULTS, PLANTED, STEPS, Training, batch, network
 
 MODES: dict[str, dict[str, Any]] = {
     "watched": {"task": "overflow_check"},

@@ -85,7 +85,7 @@ class Judgement:
         if not suspects:
             for frame in frames:
                 self._pass_by(frame)
-            self._count += len(frames)
+                self._count += 1
             return
         bad = {id(entry) for entry in suspects}
         for frame in _as_in_a_dump(frames):
@@ -93,9 +93,9 @@ class Judgement:
             if frame.name in self._tree:
                 self._note_parent(frame)
             self._pass_by(frame)
-            if frame.rule is not None and isinstance(frame.fields, dict):
-                if _holds(frame.fields.values(), bad) or fills(frame.name):
-                    self._look_at(frame)
+            is_record = frame.rule is not None and isinstance(frame.fields, dict)
+            if is_record and (_holds(frame.fields.values(), bad) or fills(frame.name)):
+                self._look_at(frame)
             self._count += 1
         if self._followed.calls.is_settled and (self._forward is None or self._forward.calls.is_settled):
             self._names = []
@@ -104,7 +104,7 @@ class Judgement:
         if frame.rule is not None:
             self._in_backward = self._in_backward or is_of_backward(frame.name)
             for followed in filter(None, (self._followed, self._forward)):
-                followed.calls.pass_by(frame.name)
+                followed.calls.pass_by(self._count, frame.name)
 
     def _look_at(self, frame: Frame) -> None:
         self._note_parent(frame)

@@ -56,7 +56,8 @@ class _Replay:
         self._keep = config.keep
         self._config = dataclasses.replace(
             config, task="tensor", dump_path=os.path.join(config.dump_path, FOLDER), scope=(), data_mode=frozenset(),
-            names=names_around(found, ring.frames), async_dump=False, dump_enable=None, risk_level=config.risk_level or "ALL",
+            names=names_around(found, ring.frames), async_dump=False, dump_enable=None,
+            risk_level=config.risk_level or "ALL",
         )  # fmt: skip
         host = Host(adapter, self._failed, adapter.training.rank, _never_ends, lambda: self._collector.numbers())
         self._sink = RecordSink(self._config, host)
