@@ -269,7 +269,7 @@ class _Analysis:
             yield f"{further - _MOST_FURTHER} further findings are left out."
         for scan in scans:
             if scan.is_skipped:
-                yield f"{scan.name}: a gradient scaler skipped this step for gradients that are not finite, as it should."
+                yield f"{scan.name}: a gradient scaler skipped this step, for its gradients are not finite."
             if scan.ending:
                 yield f"{scan.name}: its dump {scan.ending}; what it holds was read."
         for name, item in [(scan.name, item) for scan in scans for item in scan.norms][:5]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from probe.common.dump import naming
+from probe.common.dump.frameworks import BACKEND_OF, FRAMEWORKS
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.nonfinite.call_values import CallValues, is_nonfinite, is_number
@@ -124,25 +125,21 @@ def _of_outside(finding: Finding, dump: Dump, is_backward: bool) -> str:
         made = (
             f"{argument} is not finite, and no record before it made that: it came from outside, as the data does, or"
         )
-        return f"{made} from a function that is not recorded{_unrecorded(finding, dump)}."
+        return f"{made} from a function that is not recorded{_unrecorded(finding, dump)}"
     return f"{argument} is not finite, and no record before it made that: it comes from {where}."
 
 
 def _unrecorded(finding: Finding, dump: Dump) -> str:
-    """The rest of a sentence: where a call may have been that is not recorded, and which setting records it."""
+    """The end of a sentence, and where a call may have been that is not recorded, and which setting records it."""
     text = ""
     before = _before(finding, dump)
     if before is not None:
         name, given, got = before
         change = "" if given == got else f"; in {got} it arrives here"
         text = f". The last recorded call with a finite result of this shape is {name}, in {given}{change}"
-    if dump.framework != "pytorch":
-        return text
-    return (
-        f"{text}. The default risk level leaves out casts (half, to, float), full, what allocates memory, and parts of "
-        'torch.fft, torch.special and torch.linalg; risk_level "ALL" records casts and full, and task overflow_check '
-        "records every function"
-    )
+    backend = BACKEND_OF.get(dump.framework, "")
+    left_out = FRAMEWORKS[backend].left_out if backend else ""
+    return f"{text}. {left_out}" if left_out else f"{text}."
 
 
 def _before(finding: Finding, dump: Dump) -> tuple[str, str, str] | None:

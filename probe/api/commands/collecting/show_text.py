@@ -160,7 +160,7 @@ class Pointer(NamedTuple):
 
 
 def first_nonfinite(dump: Dump) -> Pointer:
-    """Where the first NaN or infinity with a consequence is, by the rule of ``overflow_check``, or that there is none."""
+    """Where the first NaN or infinity of consequence is, by the rule of ``overflow_check``, or that there is none."""
     first = _first(dump)
     if first is not None:
         return _pointer("first NaN" if first[1].has_nan else "first infinity", dump, *first)

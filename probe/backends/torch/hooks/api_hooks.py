@@ -30,10 +30,10 @@ from probe.backends.torch.autograd.graph import TorchGraph
 from probe.backends.torch.guards import guarded, passed_over
 from probe.backends.torch.hooks.api_backward import ApiBackward
 from probe.backends.torch.hooks.api_calls import ApiCalls, all_disabled
+from probe.backends.torch.hooks.api_list import unlisted_name
 from probe.backends.torch.hooks.function_mode import FunctionMode
 from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.backends.torch.hooks.torch_script import script_guard
-from probe.backends.torch.hooks.unlisted import unlisted_name
 from probe.backends.torch.originals import BUILT_IN, OPERATORS, built_in, is_of_torch, own
 from probe.common.interfaces import ApiName, Listener
 
