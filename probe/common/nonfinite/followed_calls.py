@@ -170,10 +170,14 @@ class FollowedCalls:
     def _report_of_forward(self, name: str) -> None:
         """What the forward call of a backward gave is not finite either, and nothing has left it out."""
         parsed = parse(name)
-        if parsed is not None and parsed.direction == BACKWARD:
+        candidate = None
+        if is_gradients(name):
+            # They stand before the backward of their module, which need not have shown where the backward begins.
+            candidate = self._candidates.first_open()
+        elif parsed is not None and parsed.direction == BACKWARD:
             candidate = self._candidates.of_record(record_name(parsed._replace(direction=FORWARD)))
-            if candidate is not None and candidate.open:
-                self._report(candidate)
+        if candidate is not None and candidate.open:
+            self._report(candidate)
 
     def _matters_at_once(self, record: BadRecord) -> bool:
         """Whether a record is a finding whatever comes of it."""
