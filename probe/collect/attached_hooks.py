@@ -57,7 +57,7 @@ class AttachedHooks:
         if level == "mix":
             handles.append(hooks.attach_optimizer_hooks(collector))
         if level in ("L1", "mix"):
-            handles.append(hooks.attach_apis(models, collector))
+            handles.append(hooks.attach_apis(models, collector, collector.takes_everything))
         handles += collector.sinks.attach(models)
         if token_range is None:
             collector.collecting = True

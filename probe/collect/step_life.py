@@ -57,7 +57,9 @@ class StepLife:
         self._config = config
         self._with_tree = config.level in ("L0", "mix")
         self._selection = RecordFilter(config.names, config.scope, config.data_mode, config.level == "mix")
-        self._risk_level = config.risk_level or self._hooks.default_risk_level
+        self.takes_everything = config.takes_every_function
+        """True if calls are taken of every function that makes or changes a number, in the list or not."""
+        self._risk_level = "ALL" if self.takes_everything else config.risk_level or self._hooks.default_risk_level
         self._by_risk = bool(not config.names and not config.scope and self._risk_level != "ALL")
         self._describer.configure(config)
 

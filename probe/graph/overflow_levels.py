@@ -22,8 +22,9 @@ from probe.common.align.row import Row
 from probe.common.dump.naming import is_gradients
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import Item
+from probe.common.nonfinite.bad_record import INPUT, OUTPUT, PARAMETER, BadRecord
 from probe.common.nonfinite.call_values import CallValues, is_number, limit_of, part_of_limit
-from probe.common.nonfinite.followed_calls import INPUT, OUTPUT, PARAMETER, BadRecord, FollowedCalls
+from probe.common.nonfinite.followed_calls import FollowedCalls
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
 
@@ -77,6 +78,7 @@ def _overflow(graph: Graph, items: Callable[[int], Iterable[Item]]) -> OverflowL
     calls = FollowedCalls()
     for node in range(len(graph)):
         if graph.has_record[node]:
+            calls.pass_by(node, graph.names[node])
             values = CallValues.of(items(node))
             if not calls.look_at(node, graph.names[node], values):
                 levels[node] = _hint(values)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from probe.common.collectives.collectives import Exchange, is_among
 from probe.common.collectives.event_graph import Event, TimedCall, in_order
 from probe.common.dump.naming import FORWARD, is_gradients, is_module, parse
-from probe.common.nonfinite.followed_calls import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
+from probe.common.nonfinite.bad_record import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
 from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
 from probe.overflow.findings import PARAMETER as OF_PARAMETER
 from probe.overflow.passed_infinities import settle
@@ -268,6 +268,8 @@ class _Analysis:
         if further > _MOST_FURTHER:
             yield f"{further - _MOST_FURTHER} further findings are left out."
         for scan in scans:
+            if scan.is_skipped:
+                yield f"{scan.name}: a gradient scaler skipped this step, for its gradients are not finite."
             if scan.ending:
                 yield f"{scan.name}: its dump {scan.ending}; what it holds was read."
         for name, item in [(scan.name, item) for scan in scans for item in scan.norms][:5]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from probe.common.dump import naming
+from probe.common.dump.frameworks import BACKEND_OF, FRAMEWORKS
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.nonfinite.call_values import CallValues, is_nonfinite, is_number
@@ -71,7 +72,7 @@ def _sentence(finding: Finding, dump: Dump, values: CallValues, forward: CallVal
         more = f": {reason}" if reason else ", so that it arose on the way, as where a sum is beyond its type"
         return f"What ranks {ranks} give is finite, and what they get is not{more}."
     if finding.kind == OUTSIDE:
-        return _of_outside(finding, dump.level, forward is not None or values.is_gradients)
+        return _of_outside(finding, dump, forward is not None or values.is_gradients)
     return ""
 
 
@@ -101,7 +102,7 @@ def _of_parameter(finding: Finding, dump: Dump) -> str:
     return f"The parameter {name} is not finite; {writer}."
 
 
-def _of_outside(finding: Finding, level: str | None, is_backward: bool) -> str:
+def _of_outside(finding: Finding, dump: Dump, is_backward: bool) -> str:
     argument = finding.item.rpartition(f"{finding.record}.")[2]
     if finding.source.startswith("rank "):
         return f"{argument} came from {finding.source}."
@@ -118,12 +119,43 @@ def _of_outside(finding: Finding, level: str | None, is_backward: bool) -> str:
         return f"{argument} has the type and shape of what {finding.source} returned: memory that nobody wrote is read."
     if is_backward or naming.BACKWARD in finding.record:
         where = "the loss, its scale, or a backward that is not recorded"
-    elif level == "L0":
+    elif dump.level == "L0":
         where = "the data, or a function between the modules, which level L0 does not record (mix does)"
     else:
-        where = "from outside, as the data does, or from a function that is not recorded"
-        return f"{argument} is not finite, and no record before it made that: it came {where}."
+        made = (
+            f"{argument} is not finite, and no record before it made that: it came from outside, as the data does, or"
+        )
+        return f"{made} from a function that is not recorded{_unrecorded(finding, dump)}"
     return f"{argument} is not finite, and no record before it made that: it comes from {where}."
+
+
+def _unrecorded(finding: Finding, dump: Dump) -> str:
+    """The end of a sentence, and where a call may have been that is not recorded, and which setting records it."""
+    text = ""
+    before = _before(finding, dump)
+    if before is not None:
+        name, given, got = before
+        change = "" if given == got else f"; in {got} it arrives here"
+        text = f". The last recorded call with a finite result of this shape is {name}, in {given}{change}"
+    backend = BACKEND_OF.get(dump.framework, "")
+    left_out = FRAMEWORKS[backend].left_out if backend else ""
+    return f"{text}. {left_out}" if left_out else f"{text}."
+
+
+def _before(finding: Finding, dump: Dump) -> tuple[str, str, str] | None:
+    """The last call before a finding that returns a finite tensor of its shape; the dtypes of both."""
+    tensor = next((item for item in dump.items(dump[finding.record]) if item.name == finding.item), None)
+    if tensor is None or not tensor.shape:
+        return None
+    found = None
+    for record in dump:
+        if record.name == finding.record:
+            return found
+        if not naming.is_module(record.name):
+            outputs = CallValues.of(dump.items(record)).outputs
+            same = [item for item in outputs if item.shape == tensor.shape and not is_nonfinite(item)]
+            found = (record.name, same[0].dtype or "", tensor.dtype or "") if same else found
+    return found
 
 
 _WEIGHTS = ("linear", "embedding", "conv1d", "conv2d", "conv3d", "dense")

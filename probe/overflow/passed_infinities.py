@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from probe.common.collectives.collectives import Exchange
-from probe.common.nonfinite.followed_calls import BadRecord
+from probe.common.nonfinite.bad_record import BadRecord
 from probe.overflow.scan import Communication
 
 Place = tuple[int, int]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from probe.common.dump.nearest_names import nearest
-from probe.common.dump.reading.dump import read
+from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import DumpLocation, dumps_in
 from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
@@ -16,7 +16,7 @@ from probe.common.progress import ProgressCallback
 from probe.overflow.analysis import analyse
 from probe.overflow.details import add_details
 from probe.overflow.findings import Finding, Report, StepFindings, together
-from probe.overflow.scan import RankScan, scan
+from probe.overflow.scan import MOST_SKIPS, RankScan, scan, scan_dump
 
 MOST_DETAILED = 16
 """Findings of which values, stacks and causes are told."""
@@ -40,6 +40,7 @@ def find_overflow(
     """
     locations = dumps_in(path)
     scans = _scans(locations, where or Where(1), watch)
+    _count_skips(scans, list(zip((each.path for each in locations), _numbers(locations))))
     steps: dict[tuple[str, int | None], list[RankScan]] = {}
     for location, each in zip(locations, scans):
         steps.setdefault((location.mode, location.step), []).append(each)
@@ -49,6 +50,16 @@ def find_overflow(
     if wanted is not None and not any(step.names(wanted) for step in report.steps):
         _check_recorded(wanted, report.folders)
     return report
+
+
+def first_in_dump(dump: Dump) -> Finding | None:
+    """The first finding in one dump by itself; ``None`` if all is finite or has no consequence.
+
+    Raises:
+        DumpFormatError: a record is damaged.
+        MsprobeException: the dump has no statistics.
+    """
+    return next(iter(analyse([scan_dump(dump)]).first), None)
 
 
 def _analysed(scans: Sequence[RankScan], mode: str, wanted: str | None) -> StepFindings:
@@ -80,6 +91,16 @@ def _scans(locations: Sequence[DumpLocation], where: Where, watch: ProgressCallb
     if where == Where() and not are_large(paths):
         where = Where(1)
     return list(results(tasks, run(where, scan, tasks, watch)))
+
+
+def _count_skips(scans: list[RankScan], tasks: Sequence[tuple[str, int | None]]) -> None:
+    """Look again at steps that a gradient scaler has skipped, if it has skipped too many in a row."""
+    in_a_row: dict[int, int] = {}
+    for place in sorted(range(len(scans)), key=lambda place: scans[place].step or 0):
+        rank = scans[place].rank
+        in_a_row[rank] = in_a_row.get(rank, 0) + 1 if scans[place].is_skipped else 0
+        if in_a_row[rank] >= MOST_SKIPS:
+            scans[place] = scan(tasks[place], skips_count=True)
 
 
 def _numbers(locations: Sequence[DumpLocation]) -> list[int | None]:

@@ -18,21 +18,28 @@ from probe.common.collectives.collectives import (
     meaningful,
     without_statistics,
 )
+from probe.common.dump import naming
 from probe.common.dump.layout import folder_of
 from probe.common.dump.naming import BACKWARD
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item, is_inf
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
-from probe.common.nonfinite.call_values import CallValues, is_masked_by_lowest, part_of_limit
+from probe.common.nonfinite.bad_record import BadRecord
+from probe.common.nonfinite.call_values import CallValues, is_masked_by_lowest, is_number, part_of_limit
 from probe.common.nonfinite.explained import mark_explained
-from probe.common.nonfinite.followed_calls import BadRecord, FollowedCalls
+from probe.common.nonfinite.followed_calls import FollowedCalls
 from probe.common.numerics.formats import FORMATS, TABLE
 
 MOST_RECORDS = 2000
 """Of a rank; where more are not finite, the others are counted."""
 NEARLY_FULL = 0.9
 """The part of the largest number of a type from which on a value is told of."""
+LEAST_SCALE, MOST_SKIPS = 1.0, 20
+"""A gradient scaler that skips a step at a smaller scale is reported, and so is one that skips so many in a row; the
+defaults of the settings ``min_scale`` and ``max_skips`` of the task that watches while training."""
+_UNSCALES, _SCALER = "reciprocal", "grad_scaler.py"
+"""The function that a gradient scaler calls before it decides on a step, and the file that calls it."""
 _MOST_NOTED = 20
 _BACKWARD = f".{BACKWARD}"
 
@@ -92,6 +99,8 @@ class RankScan:
     """Items that nearly reach the largest number of their type, and the part of it that they reach."""
     norms: list[str] = field(default_factory=list)
     """Outputs that are finite, and whose norm is not."""
+    is_skipped: bool = False
+    """Whether a gradient scaler has skipped the step for gradients that are not finite, which is no finding."""
     ending: str = ""
     """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
     first_backward: int = sys.maxsize
@@ -108,11 +117,12 @@ class RankScan:
         return self.process or f"rank {self.rank}"
 
 
-def scan(task: tuple[str, int | None]) -> RankScan:
+def scan(task: tuple[str, int | None], skips_count: bool = False) -> RankScan:
     """What is not finite in a dump.
 
     Args:
         task: Its path, and the number by which the process is known; ``None`` if that is its rank.
+        skips_count: Whether gradients count for which a gradient scaler has skipped the step.
 
     Raises:
         FileCheckException: there is no dump.
@@ -123,24 +133,71 @@ def scan(task: tuple[str, int | None]) -> RankScan:
     dump = read(path)
     if dump.task == "structure":
         raise MsprobeException(f"{dump.path}: task structure has no values; collect with task statistics or tensor.")
-    folder, rank = folder_of(path), (dump.rank or 0) if number is None else number
-    result = RankScan(folder, dump.step, rank, dump.framework, dump.level or "", len(dump), ending=dump.ending)
+    result = _nothing_yet(dump, (dump.rank or 0) if number is None else number)
     if number is not None:
-        result.process = os.path.basename(folder)
-    return _Scan(dump, result).run()
+        result.process = os.path.basename(result.folder)
+    return _Scan(dump, result, skips_count).run()
+
+
+def scan_dump(dump: Dump) -> RankScan:
+    """What is not finite in a dump that was read.
+
+    Raises:
+        DumpFormatError: a record is damaged.
+        MsprobeException: it has no statistics.
+    """
+    return _Scan(dump, _nothing_yet(dump, dump.rank or 0), False).run()
+
+
+def _nothing_yet(dump: Dump, rank: int) -> RankScan:
+    return RankScan(
+        folder_of(dump.path), dump.step, rank, dump.framework, dump.level or "", len(dump), ending=dump.ending
+    )
 
 
 class _Scan:
-    def __init__(self, dump: Dump, result: RankScan) -> None:
+    def __init__(self, dump: Dump, result: RankScan, skips_count: bool) -> None:
+        self._skips_count = skips_count
         self._dump = dump
         self._result = result
         self._calls = FollowedCalls()
 
     def run(self) -> RankScan:
         result = self._result
+        ends = self._follow()
+        if result.bad and not self._skips_count and self._scale() >= LEAST_SCALE:
+            # The scaler skips the step for such gradients, and what clips or measures them is given them.
+            before = len(result.bad)
+            self._calls = FollowedCalls()
+            self._calls.ignores_gradients = True
+            result.communication, result.more, result.nearly_full, result.norms = [], 0, [], []
+            ends = self._follow()
+            result.is_skipped = len(result.bad) < before
+        result.intended, result.uninitialised = self._calls.intended, self._calls.uninitialised
+        self._set_ends(ends)
+        if not result.bad and not result.communication:
+            self._check_statistics()
+        result.bad = mark_explained(result.bad, self._dump.tree)
+        return result
+
+    def _scale(self) -> float:
+        """The scale of the gradient scaler that skips the step for its gradients; 0 if none does."""
+        # A scaler takes the reciprocal of its scale once the gradients are there.
+        for record in self._dump:
+            if naming.function_name(record.name) == _UNSCALES and naming.FORWARD in record.name:
+                frames = (self._dump.stacks or {}).get(record.name, [])[:1]
+                scale = next((item.max for item in self._dump.items(record) if item.is_tensor), None)
+                if scale is not None and is_number(scale) and any(_SCALER in frame for frame in frames):
+                    return float(scale)
+        return 0.0
+
+    def _follow(self) -> dict[int, str]:
+        """Go through the records; where the results of asynchronous communication arrived."""
+        result = self._result
         ends: dict[int, str] = {}
         for index, record in enumerate(self._dump):
             content = record.content
+            self._calls.pass_by(index, record.name)
             if result.first_backward == sys.maxsize and _BACKWARD in record.name:
                 result.first_backward = index
             if is_communication(record.name):
@@ -153,12 +210,7 @@ class _Scan:
             if not self._calls.is_reached and (content is None or _may_be_nearly_full(content)):
                 self._note_nearly_full(self._dump.items(record))
         result.bad = self._calls.end([record.name for record in self._dump])
-        result.intended, result.uninitialised = self._calls.intended, self._calls.uninitialised
-        self._set_ends(ends)
-        if not result.bad and not result.communication:
-            self._check_statistics()
-        result.bad = mark_explained(result.bad, self._dump.tree)
-        return result
+        return ends
 
     # --- one call
 

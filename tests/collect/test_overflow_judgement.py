@@ -202,7 +202,7 @@ class Folder:
 @pytest.mark.parametrize("records", [12, 15, 40])
 def test_a_full_ring_leaves_out_those_that_come_last(records: int) -> None:
     ring = ring_of(8, range(3, records), records)
-    ring.judge()
+    ring.look_at_new()
     folder = Folder()
     ring.write(folder)  # type: ignore[arg-type]
     assert folder.numbers == list(range(12)) and ring.left_out == records - 12

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from generated.cases import KINDS, cases
-from generated.judging import Outcome, judge
+from generated.judging import Outcome, outcome_of
 from generated.making import make_dumps
 from while_running import while_running
 
@@ -37,7 +37,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def outcomes(folders: list[Path]) -> list[Outcome]:
-    return [judge(folder) for folder in folders]
+    return [outcome_of(folder) for folder in folders]
 
 
 def test_the_first_finding_is_what_was_planted(outcomes: list[Outcome]) -> None:

@@ -54,8 +54,11 @@ class Hooks(Protocol):
             MsprobeException: it cannot.
         """
 
-    def attach_apis(self, models: Any, listener: Listener) -> Handle:
-        """Report every watched function to `listener`, those that `models` (or ``None``) hold included."""
+    def attach_apis(self, models: Any, listener: Listener, everything: bool = False) -> Handle:
+        """Report every watched function to `listener`, those that `models` (or ``None``) hold included.
+
+        With `everything` each function that makes or changes a number of a tensor is reported, in a list or not.
+        """
 
     def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
         """Watch one function of the user's choice, recorded as ``prefix.attribute``."""

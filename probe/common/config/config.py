@@ -205,6 +205,11 @@ class Config:
     preheat_step: int = key(15, parse_count, ("free_benchmark",))
     max_sample: int = key(20, parse_count, ("free_benchmark",))
 
+    @property
+    def takes_every_function(self) -> bool:
+        """True if calls are recorded of functions that are not in msProbe's list, since any may make an infinity."""
+        return self.task == "overflow_check" and self.risk_level in (None, "ALL")
+
 
 KEYS = keys_of(Config)
 """Every key, by its name in the file."""

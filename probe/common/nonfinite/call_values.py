@@ -89,6 +89,11 @@ def is_number(value: Any) -> bool:
     return (type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) < 1 << 1023)
 
 
+def memory(item: Item) -> tuple[object, int]:
+    """What two views of one tensor have in common: the dtype, and how many numbers they hold."""
+    return item.dtype, math.prod(item.shape or ())
+
+
 def limit_of(item: Item) -> float | None:
     """The largest number of the type of a tensor; ``None`` where it is none of floating-point numbers."""
     form = rounding_format(item.dtype or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from probe.common.dump.naming import BACKWARD, FORWARD, is_gradients, is_module, parse, record_name
 from probe.common.dump.reading.call_tree import CallTree
-from probe.common.nonfinite.followed_calls import EXPLAINED, INPUT, OUTPUT, PARAMETER, BadRecord
+from probe.common.nonfinite.bad_record import EXPLAINED, INPUT, OUTPUT, PARAMETER, BadRecord
 
 
 def mark_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadRecord]:

@@ -7,36 +7,15 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from probe.common.dump.naming import BACKWARD, FORWARD, function_name, is_gradients, parse
+from probe.common.dump.naming import BACKWARD, FORWARD, function_name, is_gradients, is_module, parse, record_name
 from probe.common.dump.reading.items import Item
-from probe.common.nonfinite.call_values import CallValues, infinite_sign, is_nonfinite
+from probe.common.nonfinite.bad_record import INPUT, OUTPUT, PARAMETER, UNWRITTEN, BadRecord
+from probe.common.nonfinite.call_values import CallValues, infinite_sign, is_nonfinite, memory
+from probe.common.nonfinite.candidates import Candidate, Candidates, bad_items, leaves_it_at_that
 from probe.common.nonfinite.infinities import Infinities, Source, is_masked
 from probe.common.nonfinite.writes import fills, reads
 from probe.common.operations.function import Trait
-from probe.common.operations.lookup import has
-
-INPUT, PARAMETER, OUTPUT, EXPLAINED, UNWRITTEN = 1, 2, 4, 8, 16
-"""What is not finite in a record: an input, a parameter, an output. `EXPLAINED`: another record of this rank, which
-stands later in the file, made it. `UNWRITTEN`: its input is memory that was never written."""
-
-
-class BadRecord(NamedTuple):
-    """A record with values that are not finite."""
-
-    place: int
-    """The number of the record among those of its rank."""
-    name: str
-    flags: int
-    input: str = ""
-    """The first input or parameter that is not finite."""
-    output: str = ""
-    """The first output that is not finite."""
-    unwritten: str = ""
-    """The record that gave the memory which was never written."""
-    inside: str = ""
-    """The module of which all inputs are finite, where something inside of it that is not recorded made its input."""
-    mask: str = ""
-    """The record that made the infinities, which were asked for, of which this one made something else."""
+from probe.common.operations.lookup import has, writes_in_place
 
 
 class Passed(NamedTuple):
@@ -62,9 +41,14 @@ class FollowedCalls:
         """Whether a record before has made something that is not finite, so that anything may come of it."""
         self.ignores_gradients = False
         """Whether gradients, and what is computed of them, may be infinite."""
-        self._handed_on: BadRecord | None = None
-        """The first call that handed on what came from outside, which nothing was computed of so far."""
         self._infinities = Infinities()
+        self._candidates = Candidates()
+        self._places: dict[str, int] = {}
+        """The numbers of forward calls by their records, from the first candidate on."""
+        self._in_backward = False
+        """Whether the last call was one of the backward."""
+        self._has_gradients = False
+        """Whether a call of the backward was among those before."""
         self._unwritten: dict[tuple[object, object], str] = {}
         """Memory that was never written and is not finite: its record, by type and shape."""
         self._written: dict[tuple[object, int], BadRecord] = {}
@@ -79,6 +63,50 @@ class FollowedCalls:
         found.ignores_gradients = True
         return found
 
+    def pass_by(self, index: int, name: str) -> None:
+        """Tell of the next call, before it is looked at; of every call, its values finite or not."""
+        if not is_of_backward(name):
+            self._in_backward = False
+            if self._candidates.are_there:
+                self._places[name] = index
+        elif not is_gradients(name):
+            is_first = not self._in_backward
+            self._in_backward = self._has_gradients = True
+            if is_first:
+                self._begin_backward(name)
+            elif self._candidates.are_there:
+                self._go_back(name)
+
+    def _go_back(self, name: str) -> None:
+        """Of several batches each has a loss, and the backward of the second follows that of the first."""
+        parsed = parse(name)
+        candidate = parsed and self._candidates.of_number(record_name(parsed._replace(direction=FORWARD)))
+        if candidate:
+            self._report(candidate)
+
+    def _begin_backward(self, name: str) -> None:
+        """The backward begins at the result of the forward call of `name`, most often the loss."""
+        parsed = parse(name)
+        if parsed is None:
+            return
+        result = record_name(parsed._replace(direction=FORWARD))
+        # Candidates that came later are of another batch, whose backward is still to come.
+        place = self._places.get(result, -1)
+        if self.is_reached:
+            if self._candidates.of_number(result) is not None:
+                self._go_back(name)
+            elif all(record.name != result for record in self.bad):
+                self._candidates.leave_out(place)
+            return
+        candidate, source = self._candidates.of_record(result), self._infinities.of_record(result)
+        if candidate is not None:
+            self._report(candidate)
+        elif source is not None:
+            # A mask, too: a loss of minus infinity is no mask.
+            self._reach([_as_record(source)])
+        else:
+            self._candidates.leave_out(place)
+
     def look_at(self, index: int, name: str, values: CallValues) -> bool:
         """Go on to the next call; whether a value of it is not finite.
 
@@ -91,7 +119,7 @@ class FollowedCalls:
             self._infinities.write(index, name, values)
             if any(map(math.isnan, values.numbers)):
                 record = BadRecord(index, name, OUTPUT, "", f"{name}.input.0")
-                self._written.update({_memory(item): record for item in values.inputs[:1]})
+                self._written.update({memory(item): record for item in values.inputs[:1]})
         bad_inputs = [item for item in reads(name, values.inputs) if is_nonfinite(item)]
         bad_parameters = [item for item in values.parameters if is_nonfinite(item)]
         bad_outputs = [item for item in values.outputs if is_nonfinite(item)]
@@ -108,22 +136,75 @@ class FollowedCalls:
         record = BadRecord(index, name, flags, first_input, _first_name(bad_outputs))
         if self.ignores_gradients and is_of_backward(name):
             return True
-        judged = record if self.is_reached else self._of_reached_by_none(record, values, bad_inputs)
-        if judged is None or (self.ignores_gradients and not self.is_reached and judged.flags & INPUT):
-            return True
-        self._reach(judged)
+        if self.is_reached:
+            self.bad.append(record)
+        elif not self.ignores_gradients or not self._has_gradients or not flags & INPUT:
+            self._take(record, values)
         return True
 
-    def _reach(self, record: BadRecord) -> None:
-        """A record has something that is not finite and was not meant."""
-        if not self.is_reached and record.flags & INPUT:
-            if _computes_nothing_of_it(record):
-                self._handed_on = self._handed_on or record
+    def _take(self, record: BadRecord, values: CallValues) -> None:
+        """A call has something that is not finite, and no call before it was a finding."""
+        inputs, outputs = bad_items(reads(record.name, values.inputs)), bad_items(values.outputs)
+        # A module returns what a call inside of it made.
+        is_returned = record.flags == OUTPUT and is_module(record.name)
+        candidate = self._candidates.of_items(outputs if is_returned else inputs)
+        if candidate is None or record.flags & PARAMETER:
+            found = self._of_reached_by_none(record, values, inputs)
+            if found is None:
                 return
-            if self._handed_on is not None:
-                self.bad.append(self._handed_on)
-        self.is_reached = True
-        self.bad.append(record)
+            if self._matters_at_once(found[-1]):
+                self._report_of_forward(record.name)
+                self._reach(found)
+                return
+            is_beyond_type = found[-1].flags == OUTPUT and not found[-1].mask and all(map(infinite_sign, outputs))
+            candidate = self._candidates.begin(found, inputs, outputs, is_beyond_type)
+            computes = bool(inputs) and not outputs and not leaves_it_at_that(record.name, False)
+            if computes and is_masked(record.name) and all(infinite_sign(item) == -1 for item in inputs):
+                # Scores that were masked by a call that is not recorded.
+                return
+        else:
+            computes = self._candidates.go_on(candidate, record, inputs, outputs)
+        if computes or is_of_backward(record.name) or (outputs and self._is_kept(record.name)):
+            self._report(candidate)
+
+    def _report_of_forward(self, name: str) -> None:
+        """What the forward call of a backward gave is not finite either, and nothing has left it out."""
+        parsed = parse(name)
+        candidate = None
+        if is_gradients(name):
+            # They stand before the backward of their module, which need not have shown where the backward begins.
+            candidate = self._candidates.first_open()
+        elif parsed is not None and parsed.direction == BACKWARD:
+            candidate = self._candidates.of_record(record_name(parsed._replace(direction=FORWARD)))
+        if candidate is not None and candidate.open:
+            self._report(candidate)
+
+    def _matters_at_once(self, record: BadRecord) -> bool:
+        """Whether a record is a finding whatever comes of it."""
+        return bool(record.flags & PARAMETER) or is_of_backward(record.name) or self._is_kept(record.name)
+
+    def _is_kept(self, name: str) -> bool:
+        """Whether a call writes where the next step may read: once there are gradients, it is an optimizer's."""
+        function = function_name(name)
+        return self._has_gradients and (writes_in_place(function) or function.startswith(("_foreach_", "_fused_")))
+
+    def _report(self, candidate: Candidate) -> None:
+        """What came to a candidate is a consequence."""
+        first = self._candidates.first_open()
+        if first is not None and first.place < candidate.place and candidate.records[0].flags != OUTPUT:
+            # What seems to have come from outside has most likely come from there, by a call that is not recorded.
+            self._reach(self._candidates.take(first))
+        self._reach(self._candidates.take(candidate))
+
+    def _reach(self, records: Sequence[BadRecord]) -> None:
+        if not self.is_reached:
+            self.is_reached = True
+            first = self._candidates.first_open()
+            if first is not None and records[0].flags & (INPUT | PARAMETER) and first.place < records[0].place:
+                self.bad += self._candidates.take(first)
+            # The others are consequences of this one, or have none.
+            self._candidates.leave_out(records[-1].place if records else 0)
+        self.bad += records
 
     def communicate(self, index: int, name: str, inputs: list[Item], outputs: list[Item]) -> Passed:
         """Go on to a call by which ranks exchange values.
@@ -138,6 +219,9 @@ class FollowedCalls:
         if not (bad_inputs or bad_outputs):
             return Passed()
         given, got = _names(bad_inputs), _names(bad_outputs)
+        candidate = None if self.is_reached else self._candidates.of_items(bad_inputs)
+        if candidate is not None:
+            self._report(candidate)
         sources = None if self.is_reached else self._infinities.known(index, name, bad_inputs)
         if sources is None:
             self.is_reached = True
@@ -155,46 +239,43 @@ class FollowedCalls:
             self._infinities.receive(index, name, item)
         return Passed((), (), given, got, masks)
 
-    def _of_reached_by_none(self, record: BadRecord, values: CallValues, bad_inputs: list[Item]) -> BadRecord | None:
+    def _of_reached_by_none(
+        self, record: BadRecord, values: CallValues, bad_inputs: list[Item]
+    ) -> list[BadRecord] | None:
         """What a call comes to before which nothing was wrong; ``None`` where it is as it was meant."""
         index, name, flags = record[:3]
         if flags == OUTPUT and self._infinities.begin(index, name, values):
             return None
         if flags & ~OUTPUT != INPUT:
-            return record
-        sources = self._infinities.known(index, name, bad_inputs)
+            return [record]
+        unwritten = self._unwritten_input(bad_inputs)
+        sources = None if unwritten else self._infinities.known(index, name, bad_inputs)
         if sources is not None:
             return self._of_infinities(record, sources, values)
         written = self._writer_of(bad_inputs)
         if written is not None:
-            self.bad.append(written)
-            return record
-        unwritten = self._unwritten_input(bad_inputs)
+            return [written, record]
         if unwritten and not flags & OUTPUT:
             return None
-        return record._replace(flags=flags | UNWRITTEN * bool(unwritten), unwritten=unwritten)
+        return [record._replace(flags=flags | UNWRITTEN * bool(unwritten), unwritten=unwritten)]
 
-    def _of_infinities(self, record: BadRecord, sources: list[Source], values: CallValues) -> BadRecord | None:
+    def _of_infinities(self, record: BadRecord, sources: list[Source], values: CallValues) -> list[BadRecord] | None:
         """What a call comes to that uses infinities which are known."""
-        culprit = self._infinities.use(record.place, sources, values)
+        culprit = self._infinities.use(record.place, record.name, sources, values)
         if culprit is None:
             return None
         if culprit.user is not None and not is_masked(record.name):
             # No mask: infinities that came in, of which a call that knows no masks made something.
             came_in = _as_record(culprit)
-            if came_in.place == record.place:
-                return came_in
-            self.bad.append(came_in)
-            return record
+            return [came_in] if came_in.place == record.place else [came_in, record]
         if culprit.is_asked_for and culprit.sign < 0:
             # The infinities were meant; what this call made of them was not.
-            return record._replace(flags=OUTPUT, mask=culprit.name or culprit.item)
-        self._add_source(culprit)
-        return record
+            return [record._replace(flags=OUTPUT, mask=culprit.name or culprit.item)]
+        return [_as_record(culprit), record]
 
     def _writer_of(self, bad_inputs: list[Item]) -> BadRecord | None:
         """The call that wrote a NaN, the last one, into all of what a call got, whatever shape that has now."""
-        found = [self._written.get(_memory(item)) for item in bad_inputs if not infinite_sign(item)]
+        found = [self._written.get(memory(item)) for item in bad_inputs if not infinite_sign(item)]
         known = [record for record in found if record is not None]
         return max(known, key=lambda record: record.place) if known and len(known) == len(bad_inputs) else None
 
@@ -202,8 +283,11 @@ class FollowedCalls:
         found = [self._unwritten.get((item.dtype, item.shape), "") for item in bad_inputs]
         return found[0] if all(found) else ""
 
-    def _add_source(self, source: Source) -> None:
-        self.bad.append(_as_record(source))
+    @property
+    def waiting(self) -> list[BadRecord]:
+        """What is reported if nothing leaves it out, as long as nothing else is reported."""
+        candidate = None if self.is_reached else self._candidates.first_open()
+        return [] if candidate is None else candidate.records
 
     def end(self, names: Sequence[str]) -> list[BadRecord]:
         """All calls were looked at; what is not finite and was not meant to be, in order.
@@ -211,34 +295,28 @@ class FollowedCalls:
         Args:
             names: the records of all calls by their numbers; an empty text where a number has none.
         """
+        is_end = _ends_of_forward(names) if self._infinities.unsettled else []
+        candidate = self._candidates.end()
+        if candidate is not None:
+            self.bad += self._candidates.take(candidate)
         first = self.bad[0] if self.bad else None
-        unsettled = list(self._infinities.unsettled)
-        is_end = _ends_of_forward(names) if unsettled else []
-        for source in unsettled:
+        for source in list(self._infinities.unsettled):
             # What is not recorded may have used it, as a cast to integers does. It counts where it is what the forward
             # ends with, and where something comes out of nowhere behind it.
             if is_end[source.last + 1] or (first is not None and first.flags & INPUT and first.place > source.last):
-                self._add_source(source)
+                self.bad.append(_as_record(source))
         self.bad.sort(key=lambda record: record.place)
         return self.bad
 
     @property
     def is_settled(self) -> bool:
-        """Whether every infinity that nobody asked for was used by a call that made finite values of it."""
-        return not self._infinities.unsettled
+        """Whether all that is not finite was used by calls that made finite values of it, and no more is waited for."""
+        return not self._infinities.unsettled and not self._candidates.is_waiting
 
     @property
     def intended(self) -> list[str]:
-        """Records that made infinities which were meant."""
-        return [source.name for source in self._infinities.intended]
-
-
-def _computes_nothing_of_it(record: BadRecord) -> bool:
-    """Whether a call hands on what came from outside or leaves it out: data may be marked by NaN."""
-    function = function_name(record.name)
-    if record.flags & UNWRITTEN:
-        return False
-    return has(function, Trait.HANDS_ON) or (not record.flags & OUTPUT and has(function, Trait.LEAVES_OUT))
+        """Records that made values which are not finite and have no consequence, or were meant to be so."""
+        return [source.name for source in self._infinities.intended] + self._candidates.dismissed
 
 
 def is_of_backward(name: str) -> bool:
@@ -255,11 +333,6 @@ def _as_record(source: Source) -> BadRecord:
     if source.user is not None:
         return BadRecord(*source.user, INPUT | OUTPUT, source.item)
     return BadRecord(source.index, source.name, OUTPUT, "", source.item)
-
-
-def _memory(item: Item) -> tuple[object, int]:
-    """What two views of one tensor have in common: the type, and how many numbers they hold."""
-    return item.dtype, math.prod(item.shape or ())
 
 
 def _names(items: list[Item]) -> tuple[str, ...]:

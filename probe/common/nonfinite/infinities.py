@@ -17,10 +17,11 @@ from typing import Any
 
 from probe.common.dump.naming import function_name, is_module
 from probe.common.dump.reading.records import Item
-from probe.common.nonfinite.call_values import CallValues, infinite_sign, is_nonfinite
+from probe.common.nonfinite.call_values import CallValues, infinite_sign, is_nonfinite, is_number
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has
 
+_MOVES = (Trait.HANDS_ON, Trait.LEAVES_OUT)
 _WRITTEN = ("in the tensor that was written to",)
 """Marks what a call wrote that does not return it."""
 
@@ -52,6 +53,13 @@ class Infinities:
         self._of_mark: dict[Any, Source] = {}
         self._latest: dict[int, list[Source]] = {-1: [], 1: []}
         """By sign, in the order in which calls had them; those that were used up may be among them."""
+        self._of_record: dict[str, Source] = {}
+        """By the records whose outputs belong to them."""
+
+    def of_record(self, name: str) -> Source | None:
+        """The lineage that the outputs of a record belong to, which are infinite."""
+        source = self._of_record.get(name)
+        return None if source is None or source.is_broken else source
 
     def known(self, index: int, name: str, inputs: list[Item]) -> list[Source] | None:
         """The lineages that all of `inputs`, which are not finite, belong to; ``None`` where one belongs to none."""
@@ -62,8 +70,8 @@ class Infinities:
             if source is None and sign:
                 # Of one that was made where nothing is recorded, the nearest; of a mask that came in, none.
                 source = self._nearest(sign)
-                # A mask has no gradient; a weight and what was computed have.
-                if source is None and sign < 0 and not item.requires_grad:
+                # A mask has no gradient, nor has what a minimum begins with; a weight and what was computed have.
+                if source is None and not item.requires_grad:
                     source = self._begin(-1, "", item.name, sign, is_asked_for=True)
                     source.user = (index, name)
             if source is None or source.is_broken:
@@ -83,13 +91,14 @@ class Infinities:
             inner = self._of_mark.get(_mark(bad[0]))
             if inner is not None and not inner.is_broken:
                 inner.last = index
-                self._follow(inner, bad)
+                self._follow(inner, name, bad)
                 return True
-        is_asked_for = sign * math.inf in values.numbers
-        if not is_asked_for and not (sign < 0 and has(function_name(name), Trait.INFINITE)):
+        # A call that moves numbers makes none: that of an argument which its record does not show.
+        is_asked_for = sign * math.inf in values.numbers or has(function_name(name), *_MOVES)
+        if not is_asked_for and not _is_exact(name, sign, values):
             return False
         source = self._begin(index, name, bad[0].name, sign, is_asked_for)
-        self._follow(source, bad)
+        self._follow(source, name, bad)
         return True
 
     def write(self, index: int, name: str, values: CallValues) -> None:
@@ -104,9 +113,9 @@ class Infinities:
         source = self._begin(-1, "", item.name, -1, is_asked_for=True)
         source.user = (index, name)
         source.last = index
-        self._follow(source, [item])
+        self._follow(source, name, [item])
 
-    def use(self, index: int, sources: list[Source], values: CallValues) -> Source | None:
+    def use(self, index: int, name: str, sources: list[Source], values: CallValues) -> Source | None:
         """A call uses what belongs to `sources`; returns the one of which something else than infinities came."""
         for source in sources:
             source.last = index
@@ -118,7 +127,7 @@ class Infinities:
             return None
         signs = {source.sign for source in sources}
         if {infinite_sign(item) for item in bad} == signs and len(signs) == 1:
-            self._follow(sources[0], bad)
+            self._follow(sources[0], name, bad)
             return None
         for source in sources:
             source.is_broken = True
@@ -145,7 +154,8 @@ class Infinities:
         self._sources.append(source)
         return source
 
-    def _follow(self, source: Source, items: list[Item]) -> None:
+    def _follow(self, source: Source, name: str, items: list[Item]) -> None:
+        self._of_record[name] = source
         for item in items:
             mark = _mark(item)
             self._of_mark[mark] = source
@@ -162,6 +172,16 @@ class Infinities:
         while latest and not latest[-1].open:
             latest.pop()
         return latest[-1] if latest else None
+
+
+def _is_exact(name: str, sign: int, values: CallValues) -> bool:
+    """Whether the exact result of a call is infinite, and no number that is too large for its type."""
+    function = function_name(name)
+    if sign < 0 and has(function, Trait.INFINITE):
+        return True
+    divisors = [item for item in values.inputs if is_number(item.max) and is_number(item.min)][-1:]
+    is_zero = any(item.min <= 0 <= item.max for item in divisors) or 0 in values.numbers
+    return is_zero and has(function, Trait.DIVIDES)
 
 
 def is_masked(name: str) -> bool:

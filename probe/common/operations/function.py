@@ -46,8 +46,16 @@ class Trait(Enum):
     """Its exact result may be minus infinity though its arguments are finite."""
     MASKED = auto()
     """It takes minus infinity in its argument for what is left out."""
+    DIVIDES = auto()
+    """It divides, so that its exact result is infinite where its divisor, its last argument, is 0."""
     LEAVES_OUT = auto()
-    """It may leave out elements of its argument, or asks for them: NaN in the argument need not be in the result."""
+    """It may leave out elements of its argument: what is not finite in the argument need not be in the result."""
+    ASKS = auto()
+    """It compares the elements of its argument: its result holds truth values and none of the argument's numbers."""
+    BRINGS_IN = auto()
+    """It makes a tensor of numbers that the program has elsewhere, which are data to it."""
+    TELLS = auto()
+    """It tells a property of its argument, or changes one, and neither makes nor changes a number of a tensor."""
     DRAWS = auto()
     """Its result is random numbers."""
     DROPS = auto()

@@ -57,25 +57,41 @@ def names(lines: list[str]) -> list[str]:
     return [line[start:].strip() for line in lines[header + 1 :]]
 
 
-def test_the_first_lines_say_where_the_first_nan_and_infinity_are(
+def test_the_first_lines_say_where_the_first_value_is_that_has_a_consequence(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = shown(capsys, folder)
-    assert lines[:4] == [
-        f"first infinity: {SOFTMAX}.input.0 in {BLOCK}",
+    # The infinity of the mask before it has none.
+    assert lines[:3] == [
         f"first NaN: {LOG}.output.0; all that went in is finite",
         "  called at: File train.py, line 7, in step, log(x)",
         f"{folder}/dump.json: pytorch, mix, statistics, 5 records",
     ]
 
 
-@pytest.mark.parametrize(("value", "returned"), [(math.nan, math.nan), (-math.inf, -math.inf)])
-def test_a_plain_number_that_went_in_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: float, returned: float
+def test_a_plain_number_that_went_in_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = {LOG: call([tensor(50.0), plain(math.nan)], [tensor(1.0, math.nan)])}
+    assert shown(capsys, dump(tmp_path / "run", data))[0].endswith(f"{LOG}.output.0; input.1 is nan")
+
+
+def test_an_infinity_that_was_asked_for_is_not_the_first_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Such as the infinity that a mask is filled with."""
-    data = {LOG: call([tensor(50.0), plain(value)], [tensor(1.0, returned)])}
-    assert shown(capsys, dump(tmp_path / "run", data))[0].endswith(f"{LOG}.output.0; input.1 is {value}")
+    fill = "Tensor.masked_fill.0.forward"
+    data = {fill: call([tensor(50.0), plain(-math.inf)], [tensor(1.0, -math.inf)]), SOFTMAX: DATA[SOFTMAX]}
+    folder = dump(tmp_path / "run", data)
+    said = f"no NaN and no infinity that has a consequence; {fill}.output.0 has one that was meant or left out"
+    assert shown(capsys, folder)[0] == said
+    assert shown(capsys, tmp_path / "run")[0] == said
+    assert cli.main(["overflow_check", "-i", str(folder)]) == 0
+
+
+def test_a_buffer_that_a_call_only_writes_to_is_not_the_first_nan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = call([tensor(1.0)], [tensor(1.0)], {"out": tensor(math.nan, math.nan)})
+    first = shown(capsys, dump(tmp_path / "run", {"Torch.mul.0.forward": written}))[0]
+    assert first.startswith("no NaN and no infinity that has a consequence; Torch.mul.0.forward.input.out ")
 
 
 def test_a_record_is_a_line_with_what_is_not_finite_or_its_first_output(
@@ -184,7 +200,7 @@ def test_without_a_stack_file_a_line_says_so(folder: Path, capsys: pytest.Captur
 def test_a_tree_shows_what_ran_inside_of_what(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, folder, "--tree")
     start = next(line.index("record and item") for line in lines if line.endswith("record and item"))
-    depths = [(len(line[start:]) - len(line[start:].lstrip()), line.split("  ")[-2].strip()) for line in lines[5:]]
+    depths = [(len(line[start:]) - len(line[start:].lstrip()), line.split("  ")[-2].strip()) for line in lines[4:]]
     assert depths == [(0, BLOCK), (2, LINEAR), (2, SOFTMAX), (0, LOG), (0, NORM)]
     # What is around is kept, so that the place can be seen.
     found = [name.split("  ")[0] for name in names(shown(capsys, folder, "--tree", "--where", "inf"))]
@@ -263,7 +279,7 @@ def test_json_is_json_whatever_the_numbers_are(folder: Path, capsys: pytest.Capt
     (found,) = json.loads("\n".join(shown(capsys, folder, "--json", "--stack")), parse_constant=refuse)["dumps"]
     assert (found["step"], found["rank"], found["level"], found["records_in_dump"]) == (0, 0, "mix", 5)
     assert (found["first_nan"]["name"], found["first_nan"]["Min"]) == (f"{LOG}.output.0", "NaN")
-    assert (found["first_infinity"]["name"], found["first_infinity"]["Min"]) == (f"{SOFTMAX}.input.0", "-Infinity")
+    assert found["first_infinity"] is None
     assert [record["name"] for record in found["records"]] == list(DATA)
     linear, softmax, *_ = found["records"]
     assert linear["inside"] == BLOCK and linear["stack"] == STACK and softmax["stack"] == []

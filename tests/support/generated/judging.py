@@ -25,8 +25,8 @@ class Outcome:
         return f"{truth.case} ({truth.setting}, {truth.kind}, {truth.fault}): {self.wrong or 'right'}"
 
 
-def judge(folder: Path) -> Outcome:
-    """Search one case and judge what is found."""
+def outcome_of(folder: Path) -> Outcome:
+    """What is found in one case, and what is wrong with that."""
     truth = truth_of(folder)
     report = find_overflow(str(folder), where=Where(jobs=1))
     said = tuple(f"{each.kind}: rank {each.rank} {each.record}" for each in report.first)

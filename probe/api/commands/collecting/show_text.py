@@ -17,9 +17,9 @@ from probe.common.dump.reading.run import Run
 from probe.common.dump.reading.selection import number_text, statistics
 from probe.common.errors import MsprobeException
 from probe.compare.output.summary_text import users_line
+from probe.overflow.run import first_in_dump
 
 _BAD, _HEAD, _DIM = "bold red", "bold", "dim"
-_FIRST_NAN = "first NaN"
 _NUMBERS = ("Max", "Min", "Mean", "Norm")
 _WIDEST_SHAPE = 24
 _AT_ONCE = 500
@@ -40,38 +40,40 @@ class ShownLine(NamedTuple):
 
 
 class FirstNonfinite(NamedTuple):
-    """The first NaN or infinity, or a sentence that there is none."""
+    """Where the first NaN or infinity is, or that there is none."""
 
     text: str
     record: str = ""
     """The record that has it."""
 
 
-def first_nonfinite(dump: Dump) -> list[FirstNonfinite]:
-    """The first infinity and the first NaN, or a sentence that there is none."""
-    nan, infinity = _first_of_each(dump)
-    found = []
-    if infinity is not None:
-        # A mask has infinities where nothing is wrong, so that a NaN is named as well.
-        found.append(_pointer("first infinity", dump, *infinity))
-    if nan is not None:
-        found.append(_pointer(_FIRST_NAN, dump, *nan))
-    if found:
-        return found
+def first_nonfinite(dump: Dump) -> FirstNonfinite:
+    """Where the first NaN or infinity of consequence is, by the rule of ``overflow_check``, or that there is none."""
+    first = _first(dump)
+    if first is not None:
+        return _pointer("first NaN" if first[1].has_nan else "first infinity", dump, *first)
+    without_consequence = next(dump.nonfinite(), None)
+    if without_consequence is not None:
+        name = without_consequence[1].name
+        meant = f"{name} has one that was meant or left out"
+        return FirstNonfinite(f"no NaN and no infinity that has a consequence; {meant}")
     tensors = (item for record in dump for item in dump.items(record) if item.is_tensor)
     if any(item.max is not None for item in tensors):
-        return [FirstNonfinite("no NaN and no infinity")]
-    return [FirstNonfinite("whether there is a NaN is not known: no statistics were recorded")]
+        return FirstNonfinite("no NaN and no infinity")
+    return FirstNonfinite("whether there is a NaN is not known: no statistics were recorded")
 
 
-def _first_of_each(dump: Dump) -> tuple[tuple[Record, Item] | None, tuple[Record, Item] | None]:
-    """The first NaN, and the first infinity if it comes before; what follows a NaN says nothing."""
-    infinity: tuple[Record, Item] | None = None
-    for record, item in dump.nonfinite():
-        if item.has_nan:
-            return (record, item), infinity
-        infinity = infinity or (record, item)
-    return None, infinity
+def _first(dump: Dump) -> tuple[Record, Item] | None:
+    """The first record of ``overflow_check``, and its item that is not finite."""
+    if next(dump.nonfinite(), None) is None:
+        return None
+    finding = first_in_dump(dump)
+    if finding is None:
+        return None
+    record = dump[finding.record]
+    items = [item for item in dump.items(record) if item.has_nan or item.has_inf]
+    # A bad weight is an item of the module around, and an argument of the call.
+    return record, next((item for item in items if item.name == finding.item), items[0])
 
 
 def _pointer(what: str, dump: Dump, record: Record, item: Item) -> FirstNonfinite:
@@ -140,10 +142,10 @@ def several_dumps_lines(
 
 
 def _head_lines(dump: Dump, with_stacks: bool) -> Iterator[ShownLine]:
-    for found in first_nonfinite(dump):
-        yield ShownLine(found.text, _BAD if found.record else "")
-        if stack := _stack(dump, found.record):
-            yield ShownLine(f"  called at: {' '.join(users_line(stack).split())}")
+    found = first_nonfinite(dump)
+    yield ShownLine(found.text, _BAD if found.record else "")
+    if stack := _stack(dump, found.record):
+        yield ShownLine(f"  called at: {' '.join(users_line(stack).split())}")
     yield ShownLine(f"{dump.path}: {_head(dump)}", _HEAD)
     if with_stacks and dump.stacks is None:
         yield ShownLine("there are no call stacks: stack.json is missing")
@@ -265,7 +267,7 @@ def _cut(text: str) -> str:
 
 
 def run_lines(run: Run) -> Iterator[ShownLine]:
-    """A line for each dump of `run`, and before them the first NaN, or the first infinity where there is no NaN.
+    """A line for each dump of `run`, and before them the first NaN or infinity that has a consequence.
 
     Raises:
         MsprobeException: dumps of it cannot be read; their lines say why, and the others have come before.
@@ -282,10 +284,9 @@ def run_lines(run: Run) -> Iterator[ShownLine]:
             unreadable += 1
             lines.append(ShownLine(f"{where}: {error}", _BAD, counts=True))
             continue
-        text = f"{where}: {_head(dump)}; {'; '.join(one.text for one in found)}"
-        lines.append(ShownLine(text, _BAD if found[0].record else "", counts=True))
-        firsts += [(one, where) for one in found if one.record]
-    firsts.sort(key=lambda first: not first[0].text.startswith(_FIRST_NAN))
+        lines.append(ShownLine(f"{where}: {_head(dump)}; {found.text}", _BAD if found.record else "", counts=True))
+        if found.record:
+            firsts.append((found, where))
     if firsts:
         first, where = firsts[0]
         yield ShownLine(f"{where}: {first.text}", _BAD)
@@ -308,7 +309,7 @@ def dump_as_json(dump: Dump, wanted: Wanted, with_stacks: bool = False, limit: i
     """
     stacks = (dump.stacks or {}) if with_stacks else None
     tree = dump.tree or CallTree()
-    nan, infinity = _first_of_each(dump)
+    first = _first(dump)
     records = []
     for record in wanted.records(dump):
         items = [item for item in dump.items(record) if wanted.fits is None or wanted.fits(item)]
@@ -329,8 +330,8 @@ def dump_as_json(dump: Dump, wanted: Wanted, with_stacks: bool = False, limit: i
         "level": dump.level,
         "died": dump.died,
         "records_in_dump": len(dump),
-        "first_nan": None if nan is None else _item_json(nan[1]),
-        "first_infinity": None if infinity is None else _item_json(infinity[1]),
+        "first_nan": None if first is None or not first[1].has_nan else _item_json(first[1]),
+        "first_infinity": None if first is None or first[1].has_nan else _item_json(first[1]),
         "records": records,
     }
 

@@ -70,7 +70,7 @@ class MindSporeHooks:
             self._parts = _Parts(listener, tracker, apis, ModuleHooks(listener, tracker, compilation, seen.modules))
         return self._parts
 
-    def attach_apis(self, models: Any, listener: Listener) -> Handle:
+    def attach_apis(self, models: Any, listener: Listener, everything: bool = False) -> Handle:
         apis = self._for(listener).apis
         apis.install(models, self._seen.modules)
         return apis

@@ -30,6 +30,7 @@ from probe.backends.torch.autograd.graph import TorchGraph
 from probe.backends.torch.guards import guarded, passed_over
 from probe.backends.torch.hooks.api_backward import ApiBackward
 from probe.backends.torch.hooks.api_calls import ApiCalls, all_disabled
+from probe.backends.torch.hooks.api_list import unlisted_name
 from probe.backends.torch.hooks.function_mode import FunctionMode
 from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.backends.torch.hooks.torch_script import script_guard
@@ -58,6 +59,10 @@ class ApiHooks:
         self._calls = ApiCalls(listener, tracker, backward, self._mode.call_without)
         self._prepare(families)
         self._attached = False
+        self._everything = False
+        """Whether functions are reported that no family has."""
+        self._unlisted: dict[Any, ApiName | None] = {}
+        """Of functions that no family has; ``None`` for those that make and change no number."""
 
     def _prepare(self, families: Mapping[str, list[Watched]]) -> None:
         for family, functions in families.items():
@@ -144,7 +149,13 @@ class ApiHooks:
 
     # --- installing
 
-    def install(self) -> None:
+    def install(self, everything: bool = False) -> None:
+        """Put the hooks in place.
+
+        Args:
+            everything: Whether functions are reported that no family has.
+        """
+        self._everything = everything
         if self._attached:
             return
         self._attached = True
@@ -177,7 +188,7 @@ class ApiHooks:
         try:
             yield
         finally:
-            self.install()
+            self.install(self._everything)
 
     def end_step(self) -> None:
         self._calls.async_handles.forget()
@@ -196,12 +207,18 @@ class ApiHooks:
             return function(*args, **kwargs)
         name = self._names.get(function)
         if name is None:
-            if type(function) in BUILT_IN:
-                return function(*args, **kwargs)
-            name = guarded(self._listener, "Aten", self._aten_name, function)
+            if type(function) not in _OF_TORCH:
+                name = guarded(self._listener, "Aten", self._aten_name, function)
+            elif self._everything:
+                name = guarded(self._listener, "unlisted", self._unlisted_name, function)
             if name is None:
                 return function(*args, **kwargs)
         return self._calls.observe(name, function, args, kwargs)
+
+    def _unlisted_name(self, function: Any) -> ApiName | None:
+        if function not in self._unlisted:
+            self._unlisted[function] = unlisted_name(function)
+        return self._unlisted[function]
 
     def _aten_name(self, function: Any) -> ApiName | None:
         packet = function.overloadpacket if isinstance(function, internals.OperatorOverload) else function

@@ -57,9 +57,9 @@ class TorchHooks:
         # What torch compiles is told from the rest call by call.
         return
 
-    def attach_apis(self, models: Any, listener: Listener) -> Handle:
+    def attach_apis(self, models: Any, listener: Listener, everything: bool = False) -> Handle:
         apis = self._for(listener).apis
-        apis.install()
+        apis.install(everything)
         return apis
 
     def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:

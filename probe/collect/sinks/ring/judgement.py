@@ -17,16 +17,10 @@ from probe.common.dump.reading.call_tree import CallTree
 from probe.common.dump.reading.flattening import flatten
 from probe.common.dump.reading.records import Record
 from probe.common.interfaces import Entry
+from probe.common.nonfinite.bad_record import EXPLAINED, INPUT, PARAMETER, BadRecord
 from probe.common.nonfinite.call_values import CallValues
 from probe.common.nonfinite.explained import mark_explained
-from probe.common.nonfinite.followed_calls import (
-    EXPLAINED,
-    INPUT,
-    PARAMETER,
-    BadRecord,
-    FollowedCalls,
-    is_of_backward,
-)
+from probe.common.nonfinite.followed_calls import FollowedCalls, is_of_backward
 from probe.common.nonfinite.writes import fills
 
 _MOST_BAD = 2000
@@ -78,7 +72,7 @@ class Judgement:
 
     @property
     def first(self) -> Found | None:
-        """The first record; until `end`, without infinities that may still turn out to be of no consequence."""
+        """The first record; until `end`, it may still turn out to be of no consequence."""
         followed = self._forward if self._leaves_out_backward and self._forward is not None else self._followed
         return followed.first(self._tree)
 
@@ -89,21 +83,28 @@ class Judgement:
     def look_at(self, frames: Sequence[Frame], suspects: Sequence[Entry]) -> None:
         """Go through further frames; `suspects` are the entries of the step so far that are not finite."""
         if not suspects:
-            self._in_backward = self._in_backward or any(is_of_backward(frame.name) for frame in frames)
-            self._count += len(frames)
+            for frame in frames:
+                self._pass_by(frame)
+                self._count += 1
             return
         bad = {id(entry) for entry in suspects}
         for frame in _as_in_a_dump(frames):
             self._names.append(frame.name if frame.rule is not None else "")
             if frame.name in self._tree:
                 self._note_parent(frame)
-            if frame.rule is not None and isinstance(frame.fields, dict):
-                self._in_backward = self._in_backward or is_of_backward(frame.name)
-                if _holds(frame.fields.values(), bad) or fills(frame.name):
-                    self._look_at(frame)
+            self._pass_by(frame)
+            is_record = frame.rule is not None and isinstance(frame.fields, dict)
+            if is_record and (_holds(frame.fields.values(), bad) or fills(frame.name)):
+                self._look_at(frame)
             self._count += 1
         if self._followed.calls.is_settled and (self._forward is None or self._forward.calls.is_settled):
             self._names = []
+
+    def _pass_by(self, frame: Frame) -> None:
+        if frame.rule is not None:
+            self._in_backward = self._in_backward or is_of_backward(frame.name)
+            for followed in filter(None, (self._followed, self._forward)):
+                followed.calls.pass_by(self._count, frame.name)
 
     def _look_at(self, frame: Frame) -> None:
         self._note_parent(frame)
@@ -128,6 +129,7 @@ class Judgement:
         names = [""] * (self._count - len(self._names)) + self._names
         for followed in filter(None, (self._followed, self._forward)):
             followed.calls.end(names)
+            followed.is_over = True
 
 
 class _Followed:
@@ -135,6 +137,8 @@ class _Followed:
 
     def __init__(self, calls: FollowedCalls) -> None:
         self.calls = calls
+        self.is_over = False
+        """Whether all records of the step were shown, so that nothing is waited for any more."""
         self._exchanged: BadRecord | None = None
         """The first exchange by which something came in, or was given, that is not finite and no mask."""
 
@@ -149,7 +153,8 @@ class _Followed:
             self.calls.look_at(index, name, values)
 
     def first(self, tree: CallTree) -> Found | None:
-        bad = mark_explained(sorted(self.calls.bad, key=lambda record: record.place), tree)
+        calls, waiting = self.calls, [] if self.is_over else self.calls.waiting
+        bad = mark_explained(sorted(calls.bad or waiting, key=lambda record: record.place), tree)
         found = [record for record in bad if not record.flags & EXPLAINED][:1]
         found += [] if self._exchanged is None else [self._exchanged]
         if not found:

@@ -57,6 +57,7 @@ class _Replay:
         self._config = dataclasses.replace(
             config, task="tensor", dump_path=os.path.join(config.dump_path, FOLDER), scope=(), data_mode=frozenset(),
             names=names_around(found, ring.frames), async_dump=False, dump_enable=None,
+            risk_level=config.risk_level or "ALL",
         )  # fmt: skip
         host = Host(adapter, self._failed, adapter.training.rank, _never_ends, lambda: self._collector.numbers())
         self._sink = RecordSink(self._config, host)
@@ -108,7 +109,7 @@ class _Replay:
             modules = hooks.attach_modules(models, collector)
             handles += [modules.gradients, modules.forward]
         if self._config.level in ("L1", "mix"):
-            handles.append(hooks.attach_apis(models, collector))
+            handles.append(hooks.attach_apis(models, collector, self._config.risk_level == "ALL"))
 
     def _begin_call(self, numbers: Mapping[str, int]) -> None:
         # The loss function, or the calls before the model, have had numbers too, and are not run again.

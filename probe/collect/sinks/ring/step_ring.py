@@ -57,7 +57,7 @@ class StepRing:
     def _make_room(self) -> None:
         if len(self.frames) < self._most:
             return  # another thread has made it
-        self.judge()
+        self.look_at_new()
         first = self.judgement.first
         if first is None:
             self._leave_out(0, self._part)
@@ -74,7 +74,7 @@ class StepRing:
         self._judged -= left_out
         del self.frames[begin:end]
 
-    def judge(self) -> None:
+    def look_at_new(self) -> None:
         """Look at every record so far, which on a device waits for the statistics."""
         if self._tensors.pending():
             self._tensors.resolve()
@@ -84,7 +84,7 @@ class StepRing:
 
     def end(self) -> None:
         """The step is over: look at the rest of its records."""
-        self.judge()
+        self.look_at_new()
         self.judgement.end()
 
     def has_records(self) -> bool:
