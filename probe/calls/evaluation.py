@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
 from probe.calls.arguments import Arguments
+from probe.calls.memory_errors import is_out_of_memory
 from probe.common.containers import parts_of
 from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name, rounding_format, rounds
 from probe.common.numerics.rounding import rounded_to
@@ -155,6 +156,9 @@ class Call:
         Args:
             inside: Whether what the framework shows of what is computed inside is moved as well.
             inputs: Whether the inputs are moved.
+
+        Raises:
+            MemoryError: there is no memory for it.
         """
         key = unit, inside, inputs
         if key not in self._moves:
@@ -165,17 +169,17 @@ class Call:
         """The reference with its inputs rounded to a precision: ``bfloat16``, ``float16`` or ``tfloat32``.
 
         ``None`` where the rounded inputs are none that the function takes.
+
+        Raises:
+            MemoryError: there is no memory for it.
         """
         leaves = [
             _rounded(values, precision) if rounds(leaf.dtype) else values
             for leaf, values in zip(self._arguments.leaves, self._leaves)
         ]
         gradients = [None if each is None else _rounded(each, precision) for each in self.of_outputs]
-        try:
-            return self._in_high(leaves, gradients)
-        except Exception:
-            # A matrix that was positive definite may be so no more.
-            return None
+        # A matrix that was positive definite may be so no more.
+        return self._unless_refused(leaves, gradients)
 
     def _moved(self, unit: float, inside: bool, inputs: bool) -> Results | None:
         size = sum(values.size for values in self._leaves)
@@ -188,11 +192,9 @@ class Call:
             if inputs:
                 leaves = [_move(values, unit, draws) if each else values for each, values in zip(are_rounded, leaves)]
                 gradients = [None if each is None else _move(each, unit, draws) for each in gradients]
-            try:
-                with self._execution.rounding_inside(unit, draw) if inside else contextlib.nullcontext():
-                    results = self._in_high(leaves, gradients)
-            except Exception:
-                # A probability of 1 that was moved up is none, and a function may say so.
+            # A probability of 1 that was moved up is none, and a function may say so.
+            results = self._unless_refused(leaves, gradients, (unit, draw) if inside else None)
+            if results is None:
                 return None
             for place, (first, then) in enumerate(zip(_all(self.reference), _all(results))):
                 furthest[place] = _further(furthest[place], first.value, then.value)
@@ -201,6 +203,30 @@ class Call:
         outputs = len(self.reference.outputs)
         found = [dataclasses.replace(each, value=value) for each, value in zip(_all(self.reference), furthest)]
         return Results(found[:outputs], found[outputs:])
+
+    def _unless_refused(
+        self, leaves: Sequence[Array], of_outputs: Sequence[Array | None], inside: tuple[float, int] | None = None
+    ) -> Results | None:
+        """The results in float64 of other values; ``None`` if the function refuses these.
+
+        Args:
+            inside: The arguments of `Execution.rounding_inside`; ``None`` if nothing inside is moved.
+
+        Raises:
+            MemoryError: there is no memory for it, which says nothing of the values.
+            RecursionError: the stack is too deep already.
+        """
+        # A function refuses the same values each time. What passes the second time was no refusal.
+        for _ in range(2):
+            try:
+                with contextlib.nullcontext() if inside is None else self._execution.rounding_inside(*inside):
+                    return self._in_high(leaves, of_outputs)
+            except RecursionError:
+                raise
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise MemoryError(str(error)) from error
+        return None
 
     def _in_high(self, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Results:
         # What a function draws is no part of how its inputs move it.

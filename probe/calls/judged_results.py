@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
 from probe.calls.evaluation import Results
+from probe.calls.memory_errors import is_out_of_memory
 from probe.calls.prepared import RECORDED, Prepared
 from probe.calls.verdict.subject import ERROR, EXACT, STRUCTURE, KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge
@@ -37,14 +37,20 @@ class JudgedResult:
 
 
 def draws_random_numbers(execution: Execution, prepared: Prepared, device: str, autocast: str) -> bool:
-    """Tell whether the function draws random numbers: another seed gives something else, the same seed does not."""
+    """Tell whether the function draws random numbers: another seed gives something else, the same seed does not.
+
+    Raises:
+        MemoryError: there is no memory to find out.
+    """
     where = "cpu" if device == RECORDED else device
     found = []
     for seed in (0, 0, 1):
         execution.seed_draws(seed)
         try:
             found.append(prepared.call.on(where, autocast or None))
-        except Exception:
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise MemoryError(str(error)) from error
             # What was recorded elsewhere may have no kernel here.
             return False
     first, again, other = found
@@ -146,9 +152,12 @@ class _JudgedCall:
         """What the CPU's own kernel of the device's dtype makes of the case."""
         if self._has_yardstick:
             self._has_yardstick = False
-            # Kernels of half precision are missing on CPUs; the other tolerances stay.
-            with contextlib.suppress(Exception):
+            try:
                 self._yardstick = self._prepared.call.on("cpu", self._autocast or None)
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise MemoryError(str(error)) from error
+                # Kernels of half precision are missing on CPUs; the other tolerances stay.
         return self._yardstick
 
 

@@ -123,6 +123,10 @@ class Session:
         """Hand calls to `sink` too, from the next step on."""
         if not isinstance(sink, Sink):
             raise MsprobeException(f"add_sink: sink is a {type(sink).__name__}; allowed: an instance of probe.Sink.")
+        if type(sink).__hash__ is not object.__hash__:
+            # They are told apart by identity: two that are equal would get what one of them needs.
+            text = f"add_sink: {type(sink).__name__} defines when two sinks are equal; allowed: a class that does not"
+            raise MsprobeException(f"{text}, such as a dataclass with eq=False.")
         if not self.collector.sinks.add(sink):
             log.warning(f"add_sink: this {type(sink).__name__} is there already; it is not added again.")
 

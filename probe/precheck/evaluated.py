@@ -8,15 +8,14 @@ from typing import Optional
 from probe.backends.protocol import Execution
 from probe.calls.evaluation import Results
 from probe.calls.judged_results import JudgedResult
+from probe.calls.memory_errors import is_out_of_memory
 from probe.calls.prepared import RECORDED, Prepared, reason, recorded_results, run_as_recorded
 from probe.calls.verdict.subject import ERROR, KernelVerdict
 from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.common.dump.reading.dump import Dump
 from probe.common.numerics.formats import rounding_format
 
-_NO_FAULT = (
-    "not implemented", "not support", "unsupported", "not available", "no kernel", "out of memory", "can't allocate",
-)  # fmt: skip
+_NO_KERNEL = ("not implemented", "not support", "unsupported", "not available", "no kernel")
 _NO_RECORDED_GRADIENTS = "a record has the gradients of autograd nodes, which are not always those of the arguments"
 
 
@@ -108,7 +107,8 @@ def _cannot_be_run(device: str, error: Exception) -> NotRun:
 def _is_no_fault(error: BaseException) -> bool:
     """Whether there is no kernel for the dtype or the device, or no memory for the call."""
     text = str(error).lower()
-    return isinstance(error, (NotImplementedError, MemoryError)) or any(words in text for words in _NO_FAULT)
+    has_no_kernel = isinstance(error, NotImplementedError) or any(words in text for words in _NO_KERNEL)
+    return has_no_kernel or is_out_of_memory(error)
 
 
 def _is_of_short_floats(prepared: Prepared) -> bool:

@@ -167,7 +167,12 @@ class FreeBenchmark:
             self._leave_out(error)
             return
         finally:
-            self._execution.set_random_states(states)
+            try:
+                self._execution.set_random_states(states)
+            except Exception:
+                # Once more, before this is told: the training must draw what it would have drawn.
+                self._execution.set_random_states(states)
+                raise
         self._checked += 1
         for each in said:
             self._note(call, name, shown, each)

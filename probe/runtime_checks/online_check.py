@@ -157,7 +157,12 @@ class OnlineCheck:
             self.failures += [each for each in found if each.verdict.status in FAILURES]
             self.suspects += [each for each in found if each.verdict.status == SUSPECT]
         finally:
-            self.adapter.execution.set_random_states(states)
+            try:
+                self.adapter.execution.set_random_states(states)
+            except Exception:
+                # Once more, before this is told: the program must draw what it would have drawn.
+                self.adapter.execution.set_random_states(states)
+                raise
             self.seconds += time.monotonic() - begun
 
     def _judged(self, call: RunningCall, output: Any) -> Iterator[OperatorResult]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from probe.backends.protocol import Execution, FrameworkAdapter
 from probe.calls.arguments import Unreadable
 from probe.calls.evaluation import Call, Output, Results, autocast_for, run
+from probe.calls.memory_errors import is_out_of_memory
 from probe.calls.prepared import half_of_mixed
 from probe.calls.verdict.subject import KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge
@@ -119,10 +120,10 @@ class RunningCall:
             return None
         try:
             results = self.again()
-        except Exception:
+        except Exception as error:
             # A product of bfloat16 with float32 is one under autocast only.
             half = half_of_mixed(self.dtypes)
-            if half is None:
+            if half is None or is_out_of_memory(error):
                 raise
             return half
         return autocast_for(dtypes, results, self.dtypes)
@@ -209,7 +210,9 @@ class Exact:
             return None
         try:
             value = self.on_cpu()[index].value
-        except Exception:
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
             return None  # Kernels of half precision are missing on CPUs; the other tolerances stay.
         return value if isinstance(value, np.ndarray) else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from planted_operators import planted
 
 from msprobe.pytorch import PrecisionDebugger
+from probe.backends.torch.execution import group
 from probe.common.errors import MsprobeException
 from probe.runtime_checks.examination import MODES
 
@@ -285,6 +287,64 @@ def test_a_failure_of_the_tool_is_logged_once(
     for_tan = torch.full((8,), 1.5707964)
     assert check.run("bit_noise", lambda: (torch.tan(for_tan), torch.tan(for_tan))) == []
     assert capsys.readouterr().err.count("the disk is gone") == 1
+
+
+# --- what goes wrong
+
+OUT_OF_MEMORY = [MemoryError("no room"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+REFUSED = ValueError("no such value")
+
+
+def rows_of_failing(check: Check, error: Exception, failing: Sequence[int]) -> list[dict[str, str]]:
+    """Those of a function of which the evaluations in float64 numbered `failing` raise `error`.
+
+    Its result is right, since it enlarges the rounding errors of its inputs about 50 times.
+    """
+    count = itertools.count(1)
+
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        if x.dtype == torch.float64 and next(count) in failing:
+            raise error
+        return torch.exp(3 * x * x)
+
+    with planted("silu", silu):
+        return check.run("improve_precision", lambda: F.silu(torch.linspace(2, 4, 64)))
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
+def test_missing_memory_makes_no_kernel_wrong(
+    check: Check, error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rows_of_failing(check, error, range(2, 99)) == []
+    assert f"not checked, 1: MemoryError: {error}" in capsys.readouterr().err
+
+
+def test_a_failure_that_does_not_repeat_is_no_refusal(check: Check, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rows_of_failing(check, REFUSED, [2]) == []
+    assert "1 calls of step 0: nothing found" in capsys.readouterr().err
+
+
+def test_a_function_that_refuses_moved_inputs_is_judged_without_them(check: Check) -> None:
+    (row,) = rows_of_failing(check, REFUSED, range(2, 99))
+    assert row["verdict"] == "unstable"
+
+
+def test_the_way_back_of_random_numbers_may_fail_once(
+    check: Check, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failures = iter([OSError("once")])
+    set_states = group.set_random_states
+
+    def set_random_states(states: Any) -> None:
+        for failure in failures:
+            raise failure
+        set_states(states)
+
+    monkeypatch.setattr(group, "set_random_states", set_random_states)
+    x, before = torch.rand(8), torch.get_rng_state()
+    check.run("improve_precision", lambda: F.silu(x))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert capsys.readouterr().err.count("OSError: once") == 1
 
 
 # --- what is chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -283,6 +284,16 @@ class Without(CallCounter):
 
     def needs(self) -> Any:
         return None
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_sink_that_equals_another_one_is_refused(runs: Any, frozen: bool) -> None:
+    @dataclasses.dataclass(frozen=frozen)
+    class Equal(probe.Sink):
+        every: int = 1
+
+    with pytest.raises(MsprobeException, match=r"Equal defines when two sinks are equal.*dataclass with eq=False"):
+        runs.new(level="L1").add_sink(Equal())
 
 
 def test_needs_that_are_none_cost_that_sink_alone_and_are_told(
