@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from running import run
-from torch_running import PRELUDE, quick
+from torch_running import DESCENT, PRELUDE, quick
 
 LINEAR_RELU_LINEAR = ["Module.0.Linear", "Module.1.ReLU", "Module.2.Linear"]
 
@@ -452,12 +452,13 @@ def test_a_process_that_is_spawned_finds_its_configuration(tmp_path: Path) -> No
     (tmp_path / "config.json").write_text('{"dump_path": "./from_file", "level": "L0", "step": [0]}')
     program = (
         PRELUDE
+        + DESCENT
         + """
 import multiprocessing, os
 
 def train():
     net = network()
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    optimizer = Descent(net.parameters(), 0.1)
     net(torch.randn(5, 8)).sum().backward()
     optimizer.step()
 

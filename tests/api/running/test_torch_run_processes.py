@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from running import Ran, run
-from torch_running import PRELUDE, quick
+from torch_running import DESCENT, PRELUDE, quick
 
 import probe
 from probe.api.cli import main
@@ -20,6 +20,7 @@ from probe.common.log import reset
 
 TRAIN = (
     PRELUDE
+    + DESCENT
     + """
 import multiprocessing, os, subprocess
 from concurrent.futures import ProcessPoolExecutor
@@ -27,7 +28,9 @@ from concurrent.futures import ProcessPoolExecutor
 def train(width, steps=3, rate=0.1):
     torch.manual_seed(width)
     net = network(width)
-    optimizer = torch.optim.SGD(net.parameters(), rate)
+    # The process in which forks are made has imported the compiler.
+    kind = torch.optim.SGD if "torch._dynamo" in sys.modules else Descent
+    optimizer = kind(net.parameters(), rate)
     for _ in range(steps):
         net(torch.randn(5, width)).sum().backward()
         optimizer.step()
@@ -205,7 +208,9 @@ if not pid:
 os.waitpid(pid, 0)
 launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ranks.py"]
 subprocess.run(launcher, check=True)
-assert subprocess.check_output([*child, "12"], env={"PATH": os.environ["PATH"]}, text=True) == "trained 12\\n"
+watching = [sys.executable, "-c", "import sys; print('_msprobe' in str([type(each) for each in sys.meta_path]))"]
+assert subprocess.check_output(watching, text=True) == "True\\n"
+assert subprocess.check_output(watching, env={"PATH": os.environ["PATH"]}, text=True) == "False\\n"
 """
     ran = run(tmp_path, text, "--follow-children", "--level", "L0")
     assert ran.status == 0, ran.err

@@ -16,6 +16,27 @@ torch.manual_seed(0)
 def network(width=8):
     return nn.Sequential(nn.Linear(width, 16), nn.ReLU(), nn.Linear(16, 4))
 """
+DESCENT = """
+class Descent(torch.optim.Optimizer):
+    # Those of torch import its compiler before their first step. That is most of what a fresh interpreter takes here.
+    def __init__(self, parameters, rate):
+        super().__init__(parameters, {"lr": rate})
+
+    def add_param_group(self, group):
+        self.param_groups.append({**self.defaults, **group})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter -= group["lr"] * parameter.grad
+
+    def zero_grad(self, set_to_none=True):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+"""
+"""An optimizer for programs in interpreters of their own, after `PRELUDE`."""
 IN_A_FORK = """
 import sys
 {before}
