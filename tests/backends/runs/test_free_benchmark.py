@@ -61,7 +61,9 @@ def test_a_call_that_gives_something_else_again_is_named(
 ) -> None:
     debugger, absolute = checking(runs, "no_change"), backend.apis["abs"]
     right = backend.adapter.execution.function(absolute.base)
-    monkeypatch.setattr(backend.adapter.execution, "function", lambda base, attributes=None: lambda x: right(x) + 1)
+    monkeypatch.setattr(
+        backend.adapter.execution, "function", lambda base, attributes=None, called="": lambda x: right(x) + 1
+    )
     debugger.start()
     absolute.call(batch(backend))
     debugger.stop()
