@@ -8,6 +8,7 @@ torch.compile compiles.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Callable, TypeVar
@@ -49,7 +50,24 @@ def skipped(function: _Function) -> _Function:
     if hasattr(frames, "set_code_exec_strategy"):
         skip = frames._FrameAction.SKIP
         frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
-    return function
+        return function
+    return _without_compiler(function) if hasattr(frames, "skip_code") else function
+
+
+def _without_compiler(function: Any) -> Any:
+    """`function` with torch.compile off while it runs, in torch 2.5, where code has no strategies."""
+    set_compiler = internals.compiler_frames.set_eval_frame
+
+    @passed_over
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before = set_compiler(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            set_compiler(before)
+
+    return call
 
 
 def passed_over(function: _Function) -> _Function:
@@ -58,6 +76,9 @@ def passed_over(function: _Function) -> _Function:
     if hasattr(frames, "set_code_exec_strategy"):
         actions = frames._FrameAction
         frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(actions.SKIP, actions.DEFAULT))
+    elif hasattr(frames, "skip_code"):
+        # The same in torch 2.5, where strategies are not known.
+        frames.skip_code(function.__code__)
     return function
 
 

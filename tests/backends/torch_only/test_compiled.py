@@ -303,3 +303,21 @@ def test_functions_of_torch_compile_as_a_whole_in_any_order_of_start_and_stop(ru
         if state == "on":
             debugger.stop()
             debugger.step()
+
+
+def test_a_function_of_torch_that_asks_for_a_value_is_called_in_compiled_code(runs: Any) -> None:
+    """Compiled code ends where the value is asked for, and torch 2.5 then compiled the tool's own frames."""
+
+    def loss(*given: torch.Tensor) -> torch.Tensor:
+        return nn.functional.gaussian_nll_loss(*given)
+
+    torch.manual_seed(0)
+    given = [torch.rand(4, 6) for _ in range(3)]
+    torch._dynamo.reset()
+    expected = torch.compile(loss, backend="eager")(*given)
+    torch._dynamo.reset()
+    model, debugger = Net(), runs.new(level="L1")
+    debugger.start(model)
+    found = torch.compile(loss, backend="eager")(*given)
+    debugger.stop()
+    assert torch.equal(found, expected)
