@@ -167,7 +167,7 @@ def compared(
         for task, outcome in done:
             if outcome.value is None:
                 cut = Prefixes(task.options.strip_paths)
-                yield cut.text(f"{task.location} is left out: {outcome.error}", task.paths)
+                yield cut.text(_left_out(task.location, outcome.error), task.paths)
                 continue
             if task.options.progress_log:
                 log.info(f"{task.location}: done")
@@ -181,6 +181,16 @@ def compared(
         raise MsprobeException(f"{plan.title}: no dump could be shown.")
     for sentence in without_dumps(tasks[0].options.pairs, shown):
         log.warning(sentence)
+
+
+def _left_out(location: GraphLocation, error: Exception | None) -> str:
+    """A sentence for a comparison that could not be made; errors of files begin with their paths."""
+    text = str(error)
+    has_path = any(path in text for path in (location.target, location.golden) if path)
+    if location.golden is None:
+        return f"{text.rstrip('.')}. It is left out." if has_path else f"{location.target} is left out: {text}"
+    name = f"{location.step} {location.label}".strip() or "The comparison"
+    return f"{name if has_path else f'The comparison of {location.target} with {location.golden}'} is left out: {text}"
 
 
 def make(task: Task, watch: ProgressCallback | None = None) -> list[ShownComparison]:

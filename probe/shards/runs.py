@@ -82,6 +82,6 @@ def rank_folders(step: str) -> dict[int, str]:
     found = find_dumps(step)
     if found.is_one:
         return {}
-    # A folder ``rank`` without a number is that of rank 0; one without records is read, which says so.
-    ranks = {each.rank or 0: each.path for each in (*found.dumps, *found.empty) if not each.process}
+    # A folder ``rank`` without a number is that of rank 0.
+    ranks = {each.rank or 0: each.path for each in found.dumps if not each.process}
     return ranks if ranks or len(found.dumps) > 1 else {0: found.dumps[0].path}

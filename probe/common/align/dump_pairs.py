@@ -81,7 +81,21 @@ def pairs_of(target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
         for step in _common_steps(target, golden, list(of_target), list(of_golden))
         for pair in _processes(of_target[step], of_golden[step], step, partners)
     ]
+    pairs = _with_records(pairs, target, golden)
     return _with_steps_before(_with_tasks(pairs, PoolTasks(_without_rank(target), _without_rank(golden))))
+
+
+def _with_records(pairs: list[DumpPair], target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
+    """The pairs without those of a rank that has no records in one of the runs, of which a warning was given.
+
+    Raises:
+        FileCheckException: no pair is left.
+    """
+    empty = {each.path for found in (target, golden) for each in found.empty}
+    kept = [pair for pair in pairs if pair.target not in empty and pair.golden not in empty]
+    if not kept:
+        raise FileCheckException(f"{target.path} and {golden.path} have no rank in common of which both hold records.")
+    return kept
 
 
 def _without_rank(found: FoundDumps) -> list[str]:
