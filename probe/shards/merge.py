@@ -15,7 +15,7 @@ of them. An example, for the command line::
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -96,7 +96,7 @@ def _sentences(calls: Calls) -> dict[str, list[str]]:
     """What is said of each record and its items."""
     found = {name: list(sentences) for name, sentences in calls.sentences.items()}
     for item, how in calls.items.items():
-        record = _record_of(item, calls)
+        record = record_of(item, calls.records)
         if record not in found:
             found[record] = []
         ranks = f"Merged of ranks {numbers([part.rank for part in how.parts])}."
@@ -106,9 +106,10 @@ def _sentences(calls: Calls) -> dict[str, list[str]]:
     return found
 
 
-def _record_of(item: str, calls: Calls) -> str:
+def record_of(item: str, records: Container[str]) -> str:
+    """The record among `records` that has an item; empty where none has."""
     name = item
-    while name and name not in calls.records:
+    while name and name not in records:
         name = name.rpartition(".")[0]
     return name
 

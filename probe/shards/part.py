@@ -30,6 +30,8 @@ class MergedItem:
     sentences: list[str]
     """One for each statistic, with its numbers, and one for the shape."""
     parts: list[PartOfItem]
+    fields: Optional[dict[str, Any]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """Those of the record, with the shape of one piece, if it is not known along which dimension it is split."""
 
 
 @dataclass

@@ -16,6 +16,7 @@ from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, functio
 from probe.common.dump.reading.items import Shape, shape_text
 
 _LINEAR = ("linear", "dense")
+_TRANSPOSING = ("transpose", "permute", "swapaxes", "swapdims", "t")
 _BATCHED = ("matmul", "bmm", "scaled_dot_product_attention")
 
 
@@ -27,18 +28,23 @@ class SplitDimensions:
         """The shape of one piece, and the dimension; ``None`` of what every rank has whole."""
         self._inputs: dict[str, list[str]] = {}
         """The tensors among the inputs of each call."""
-        self._of_values: dict[tuple[Any, ...], int] = {}
+        self._of_values: dict[tuple[Any, ...], set[int]] = {}
+        """A square tensor and the same transposed have the same values, and two dimensions."""
         self._of_parameter: dict[str, int | None] = {}
         self.record = ""
         """The record whose items are given now."""
         self._fields: dict[str, Any] = {}
+        self._outputs: list[str] = []
+        """The tensors among the outputs of the record."""
+        self._given: tuple[Any, ...] = ()
+        """The values of the first input of the record, if these are pieces."""
         self._looks_up_own_words = self._has_own_matrices = False
         self._of_forward: dict[str, tuple[bool, bool]] = {}
         """These two, of the calls of the forward pass."""
 
     def begin(self, record: str, pieces: Sequence[dict[str, Any]]) -> None:
         """The items that follow are of this record."""
-        self.record, self._fields = record, pieces[0]
+        self.record, self._fields, self._given, self._outputs = record, pieces[0], (), []
         self._looks_up_own_words, self._has_own_matrices = self._of_forward.get(self._forward, (False, False))
         if self._forward in ("", record):
             differs = [len({str(argument) for argument in of_ranks}) > 1 for of_ranks in zip(*map(_arguments, pieces))]
@@ -62,6 +68,8 @@ class SplitDimensions:
 
     def see(self, name: str) -> None:
         """Take the next tensor of the record."""
+        if name.startswith(f"{self.record}.output."):
+            self._outputs.append(name)
         if name.startswith(f"{self.record}.input."):
             self._inputs.setdefault(self.record, []).append(name)
 
@@ -70,6 +78,9 @@ class SplitDimensions:
         known = self._known(name, shapes[0])
         if known is not None:
             return known[1] is not None
+        if self._is_gradient_of_input(name):
+            possible = self._of_inputs(name, shapes[0])
+            return bool(possible) and None not in possible
         parameter = self._parameter(name)
         if parameter is None or not parameter.endswith(".bias") or len(shapes[0]) != 1:
             return False
@@ -80,11 +91,13 @@ class SplitDimensions:
         """True if it is the gradient of what every rank has whole, of which each has computed a part."""
         known = self._known(name, shapes[0])
         parsed = parse(self.record)
-        is_gradient = parsed is not None and (
-            parsed.direction == PARAMETERS_GRAD
-            or (parsed.direction == BACKWARD and name.startswith(f"{self.record}.output."))
-        )
+        is_gradient = (parsed is not None and parsed.direction == PARAMETERS_GRAD) or self._is_gradient_of_input(name)
         return is_gradient and known is not None and known[1] is None
+
+    def may_be_summands(self, name: str, shapes: Sequence[Shape]) -> bool:
+        """True if it is the gradient of one of several inputs, and some of these are whole and others are split."""
+        possible = self._of_inputs(name, shapes[0]) if self._is_gradient_of_input(name) else set()
+        return len(possible) > 1 and None in possible
 
     def note_whole(self, name: str, shapes: Sequence[Shape]) -> None:
         """Every rank has all of this item."""
@@ -95,7 +108,7 @@ class SplitDimensions:
 
     def note_split(self, values: tuple[Any, ...]) -> None:
         """What has these values is split along the first dimension."""
-        self._of_values[values] = 0
+        self._of_values[values] = {0}
 
     def whole(
         self, name: str, shapes: Sequence[Shape], values: tuple[Any, ...], are_pieces: bool
@@ -108,11 +121,13 @@ class SplitDimensions:
                 or masks.
         """
         dimension = self._dimension(name, shapes, values) if are_pieces else None
+        if name == f"{self.record}.input.0":
+            self._given = values
         pieces = ", ".join(map(shape_text, shapes))
         if dimension is None:
             return None, f"the shapes of its pieces are {pieces}; along which dimension it is split is not known."
         self._of_item[name] = (shapes[0], dimension)
-        self._of_values.setdefault(values, dimension)
+        self._of_values.setdefault(values, set()).add(dimension)
         parameter = self._parameter(name)
         if parameter is not None:
             self._of_parameter[parameter] = dimension
@@ -129,11 +144,16 @@ class SplitDimensions:
             return odd.pop() if len(odd) == 1 else None
         if len(first) == 1:
             return 0
+        if self._is_gradient_of_input(name):
+            return self._of_gradient(name, first, values)
         known = self._known(name, first)
         if known is not None and known[1] is not None:
             return known[1]
-        if values in self._of_values:
-            return self._of_values[values]
+        if self._api in _TRANSPOSING and name.startswith(f"{self.record}.output."):
+            return self._carried(name, first)
+        of_values = self._of_values.get(values, set())
+        if of_values:
+            return next(iter(of_values)) if len(of_values) == 1 else None
         weight = self._of_weight(name, first)
         if weight is not None:
             return weight
@@ -146,17 +166,65 @@ class SplitDimensions:
         parameter = self._parameter(name)
         if parameter is not None and parameter in self._of_parameter:
             return shape, self._of_parameter[parameter]
+        if self._is_gradient_of_input(name):
+            possible = self._of_inputs(name, shape)
+            return (shape, possible.pop()) if len(possible) == 1 else None
         parsed = parse(self.record)
-        if parsed is None or parsed.direction != BACKWARD or not name.startswith(self.record):
+        if parsed is None or parsed.direction != BACKWARD or not name.startswith(f"{self.record}.input."):
             return None
-        state, _, rest = name[len(self.record) + 1 :].partition(".")
-        other = f"{self._forward}.output.{rest}"
-        if state == "output":
-            # Gradients are those of the inputs that are tensors, one after the other.
-            inputs = self._inputs.get(self._forward, [])
-            other = inputs[int(rest)] if rest.isdigit() and int(rest) < len(inputs) else ""
-        found = self._of_item.get(other)
+        found = self._of_item.get(f"{self._forward}.output.{name[len(self.record) + len('.input.') :]}")
         return found if found is not None and found[0] == shape else None
+
+    def _is_gradient_of_input(self, name: str) -> bool:
+        """True if it comes out of a call of the backward pass."""
+        parsed = parse(self.record)
+        return parsed is not None and parsed.direction == BACKWARD and name.startswith(f"{self.record}.output.")
+
+    def _of_inputs(self, name: str, shape: Shape) -> set[int | None]:
+        """Each dimension along which a gradient may be split, from the inputs of its shape; ``None`` of whole ones.
+
+        Gradients are those of the inputs that are tensors, one after the other. Those of a linear layer have no such
+        order: torch gives that of the bias first and that of the weight transposed, and other frameworks do not.
+        """
+        inputs = self._inputs.get(self._forward, [])
+        if not self._is_linear:
+            position = name[len(self.record) + len(".output.") :]
+            there = inputs[int(position)] if position.isdigit() and int(position) < len(inputs) else ""
+            inputs = [there]
+        known = {each: self._of_item[each] for each in inputs if each in self._of_item}
+        possible = [dimension for of_input, dimension in known.values() if of_input == shape]
+        if self._is_linear and len(shape) == 2:
+            possible += [
+                None if dimension is None else 1 - dimension
+                for each, (of_input, dimension) in known.items()
+                if of_input == shape[::-1] and each != f"{self._forward}.input.0"
+            ]
+        if self._is_linear:
+            # Each input has one gradient: those of whole ones may have been among the outputs before this one.
+            before = [self._of_item[each] for each in self._outputs if each != name and each in self._of_item]
+            if before.count((shape, None)) >= possible.count(None):
+                possible = [dimension for dimension in possible if dimension is not None]
+        return set(possible)
+
+    @property
+    def _is_linear(self) -> bool:
+        return any(kind in self._api for kind in _LINEAR)
+
+    def _of_gradient(self, name: str, shape: Shape, values: tuple[Any, ...]) -> int | None:
+        """The dimension of what comes out of a call of the backward pass; it is never guessed."""
+        possible = self._of_inputs(name, shape)
+        given = self._of_item.get(f"{self.record}.input.0")
+        # A framework that makes a linear layer of several functions records what the last of them returned.
+        may_be_view = (self._is_linear or not possible) and self._api not in _TRANSPOSING
+        if may_be_view and given is not None and given[1] is not None and _are_reshaped(self._given, values):
+            viewed = given[1] if shape == given[0] else self._viewed(given, shape)
+            if viewed is not None:
+                return viewed
+        if not possible:
+            possible = {*self._of_values.get(values, ())}
+        if not possible and self._has_own_matrices and len(shape) > 2:
+            return len(shape) - 3
+        return possible.pop() if len(possible) == 1 else None
 
     def _parameter(self, name: str) -> str | None:
         """Module and name of a parameter, the same of its values and its gradient."""
@@ -173,7 +241,7 @@ class SplitDimensions:
         is_parameter = self._parameter(name) is not None
         if self._looks_up_own_words and len(shape) == 2:
             return 0
-        is_argument = name == f"{self.record}.input.1" and any(kind in self._api for kind in _LINEAR)
+        is_argument = name == f"{self.record}.input.1" and self._is_linear
         if len(shape) != 2 or not (is_parameter or is_argument):
             return None
         given = self._of_item.get(f"{self.record}.input.0")
@@ -183,15 +251,20 @@ class SplitDimensions:
     def _carried(self, name: str, shape: Shape) -> int | None:
         """The dimension of what an operation returns, from that of what it takes; the last one of activations."""
         given = self._of_item.get(f"{self.record}.input.0")
+        if given is None and self._given:
+            # It takes pieces of which the dimension is not known.
+            return None
         if given is None or given[1] is None:
             return len(shape) - 1 if len(shape) < 4 else None
         from_shape, dimension = given
-        if shape == from_shape:
-            return dimension
         moved = self._moved(self._api, len(shape))
         if moved is not None:
             return moved.index(dimension) if dimension in moved else None
-        # A view keeps the order of elements: what stands before the dimension stands before it still.
+        return dimension if shape == from_shape else self._viewed(given, shape)
+
+    def _viewed(self, given: tuple[Shape, int | None], shape: Shape) -> int | None:
+        """The dimension of a view, which keeps the order of elements: what stands before it stands before it still."""
+        from_shape, dimension = given
         before = math.prod(from_shape[:dimension])
         for axis in range(len(shape)):
             if math.prod(shape[:axis]) == before and shape[axis] > 1:
@@ -200,7 +273,7 @@ class SplitDimensions:
 
     def _moved(self, api: str, dimensions: int) -> list[int] | None:
         """Which dimension of the input each one of a transposed tensor is."""
-        if api not in ("transpose", "permute", "swapaxes", "swapdims", "t"):
+        if api not in _TRANSPOSING:
             return None
         arguments = [argument.get("value") for argument in _arguments(self._fields)[1:] if argument]
         axes = list(range(dimensions))
@@ -215,6 +288,11 @@ class SplitDimensions:
             return None
         axes[flat[0]], axes[flat[1]] = axes[flat[1]], axes[flat[0]]
         return axes
+
+
+def _are_reshaped(values: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    """True if the tensors of all ranks have the same statistics, whatever shapes."""
+    return [each[1:] for each in values] == [each[1:] for each in others]
 
 
 def _arguments(fields: dict[str, Any]) -> list[Any]:

@@ -177,7 +177,9 @@ class _TensorParallel:
             self._dimensions.note_whole(name, _shapes(pieces))
             return whole
         if self._dimensions.are_summands(name, _shapes(pieces)):
-            return self._left_out(name, pieces)
+            return self._left_out(name, pieces, "a summand")
+        if self._dimensions.may_be_summands(name, _shapes(pieces)):
+            return self._left_out(name, pieces, "a piece or a summand")
         short = self._short(name)
         statistics, sentences = _of_pieces(short, pieces)
         whole.update(statistics)
@@ -186,14 +188,15 @@ class _TensorParallel:
         shape, sentence = self._dimensions.whole(name, _shapes(pieces), _fingerprint(pieces), are_pieces)
         if shape is not None:
             whole["shape"] = list(shape)
-        self._items[name] = MergedItem("split", [*sentences, f"{short}: {sentence}"], self._parts(name, pieces))
+        fields = whole if shape is None and not is_communication(name) else None
+        self._items[name] = MergedItem("split", [*sentences, f"{short}: {sentence}"], self._parts(name, pieces), fields)
         return whole
 
-    def _left_out(self, name: str, pieces: Pieces) -> None:
-        """Summands of which no call returned the sum, about which nothing can be said."""
+    def _left_out(self, name: str, pieces: Pieces, kind: str) -> None:
+        """Summands of which no call returned the sum, or what may be that, about which nothing can be said."""
         means = ", ".join(repr(number(piece.get("Mean"))) for piece in pieces)
         sentence = (
-            f"{self._short(name)}: each of ranks {numbers(self._ranks)} has a summand, of means {means}; their "
+            f"{self._short(name)}: each of ranks {numbers(self._ranks)} has {kind}, of means {means}; their "
             "sum was not recorded, and the gradient is left out."
         )
         self._items[name] = MergedItem("sum", [sentence], self._parts(name, pieces))

@@ -7,6 +7,7 @@ import math
 import zlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from made_dumps import written
 
+from probe.api.cli import main
 from probe.common.collectives.collectives import CollectiveCall, exchanges
 from probe.common.collectives.event_graph import layers
 from probe.common.dump.naming import function_name
@@ -253,6 +255,96 @@ def test_linear_layers_split_by_columns_or_rows_have_the_shapes_of_the_whole(
         whole = entry(array)
         assert merged_entry["shape"] == whole["shape"]
         assert all(same(merged_entry[key], whole[key]) for key in ("Max", "Min", "Mean", "Norm"))
+
+
+@dataclass(frozen=True)
+class LinearStep:
+    """The forward and the backward pass of a linear layer, split by columns or by rows, as torch records them."""
+
+    batch: int
+    inputs: int
+    outputs: int
+    columns: bool
+    has_bias: bool
+    tp: int = 2
+
+    def records(self, ranks: int) -> list[dict[str, Any]]:
+        """The records of each of `ranks`, which are one or as many as the layer is split over."""
+        random = np.random.default_rng(5)
+        x, weight = random.normal(size=(self.batch, self.inputs)), random.normal(size=(self.outputs, self.inputs))
+        bias, given_grad = random.normal(size=self.outputs), random.normal(size=(self.batch, self.outputs))
+        along = {"columns": 0, "rows": 1}["columns" if self.columns else "rows"]
+        of_ranks = zip(
+            [x] * ranks if self.columns else np.split(x, ranks, 1), np.split(weight, ranks, along),
+            np.split(bias, ranks), np.split(given_grad, ranks, 1) if self.columns else [given_grad] * ranks,
+        )  # fmt: skip
+        summed = given_grad @ weight if self.columns else x @ weight.T
+        return [self._of_rank(ranks, summed, *arrays) for arrays in of_ranks]
+
+    def _of_rank(
+        self, ranks: int, summed: np.ndarray, x: np.ndarray, weight: np.ndarray, bias: np.ndarray,
+        given_grad: np.ndarray,
+    ) -> dict[str, Any]:  # fmt: skip
+        grad = given_grad @ weight
+        biases = [bias] if self.has_bias and self.columns else []
+        bias_grads = [entry(given_grad.sum(0))] if biases else []
+        found = {
+            "Functional.linear.0.forward": {"input_args": [entry(each) for each in (x, weight, *biases)],
+                                            "input_kwargs": {}, "output": [entry(x @ weight.T)]},
+            "Functional.linear.0.backward": {"input": [entry(given_grad)],
+                                             "output": [*bias_grads, entry(grad), entry((given_grad.T @ x).T)]},
+        }  # fmt: skip
+        if ranks > 1:
+            summand = grad if self.columns else x @ weight.T
+            exchanged = {"input_args": [entry(summand)], "input_kwargs": {}, "output": [entry(summed)]}
+            found["Distributed.all_reduce.0.forward"] = exchanged
+        return found
+
+
+LINEAR_STEPS = [
+    LinearStep(batch, inputs, outputs, columns, has_bias)
+    for batch, inputs, outputs in itertools.product((2, 4, 6), (4, 8), (4, 8))
+    for columns, has_bias in ((True, True), (True, False), (False, False))
+]
+
+
+@pytest.mark.parametrize("step", LINEAR_STEPS, ids=str)
+def test_gradients_of_a_linear_layer_are_never_merged_along_a_wrong_dimension(step: LinearStep) -> None:
+    name = "Functional.linear.0.backward"
+    found, (whole,) = merge(step.records(step.tp)), step.records(1)
+    for index, (merged_entry, of_whole) in enumerate(zip(found.records[name]["output"], whole[name]["output"])):
+        said = found.items[f"{name}.output.{index}"].sentences[-1]
+        assert merged_entry["shape"] == of_whole["shape"] or "is not known" in said
+        assert all(same(merged_entry[key], of_whole[key]) for key in ("Max", "Min", "Mean", "Norm"))
+
+
+@pytest.mark.parametrize("step", LINEAR_STEPS, ids=str)
+def test_a_whole_golden_run_tells_the_dimension_that_ranks_do_not(
+    step: LinearStep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank, records in enumerate(step.records(step.tp)):
+        written(tmp_path / "split" / "step0" / f"rank{rank}", records, None)
+    written(tmp_path / "whole" / "step0" / "proc1", step.records(1)[0], None)
+    paths = ["-tp", str(tmp_path / "split"), "-gp", str(tmp_path / "whole"), "-o", str(tmp_path / "out")]
+    assert main(["compare", *paths, "--rank_size", "2", "1", "--tp", "2", "1", "--pp", "1", "1"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("no divergence") and " 0 error" in said and "has shape" not in said
+
+
+def test_a_transposed_tensor_is_split_along_the_dimension_that_moved() -> None:
+    random = np.random.default_rng(5)
+    given_x, weight = random.normal(size=(3, 4)), random.normal(size=(6, 4))
+    records = []
+    for piece in np.split(weight, 2):
+        # The result of each rank is square, so that shapes do not tell a transposed one.
+        result = given_x @ piece.T
+        swapped = [entry(result), {"type": "int", "value": 0}, {"type": "int", "value": 1}]
+        records.append({
+            "Functional.linear.0.forward": {"input_args": [entry(given_x), entry(piece)], "output": [entry(result)]},
+            "Tensor.transpose.0.forward": {"input_args": swapped, "output": [entry(result.T)]},
+        })  # fmt: skip
+    (output,) = merge(records).records["Tensor.transpose.0.forward"]["output"]
+    assert output["shape"] == [6, 3]
 
 
 # --- calls that exchange data

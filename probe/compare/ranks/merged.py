@@ -15,6 +15,7 @@ from probe.compare.output.summary import Summary, summarise
 from probe.compare.output.summary_text import print_metrics
 from probe.compare.pair import PairTask, compare_and_write
 from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Mode, Unexplained
+from probe.shards.fitting import fit_shapes
 from probe.shards.merge import Merged, merged
 from probe.shards.part import PartOfItem
 from probe.shards.runs import StepFolders, check_folders, common_steps, dumps_of, rank_folders
@@ -63,6 +64,8 @@ def summarise_merged(task: MergedPairTask, watch: ProgressCallback | None = None
     target, golden = (
         merged(dumps_of(step), split, step) for step, split in zip((task.pair.target, task.pair.golden), task.splits)
     )
+    for copy, other in zip(target, golden):
+        fit_shapes(copy, other)
     return [_summary(task, copy, other, watch) for copy, other in zip(target, golden)]
 
 

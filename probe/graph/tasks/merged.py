@@ -15,6 +15,7 @@ from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
 from probe.graph.tasks.communication import add_partners
 from probe.graph.tasks.task import Task, diff_of_dumps, rows_of
+from probe.shards.fitting import fit_shapes
 from probe.shards.merge import Merged, merged
 from probe.shards.partners import partners
 from probe.shards.runs import dumps_of, rank_folders
@@ -42,6 +43,9 @@ class MergedGraphTask(Task):
         others: list[Merged | None] = [None] * len(copies)
         if self.location.golden is not None:
             others = [*merged(dumps_of(self.location.golden), self.splits[1], self.location.golden)]
+        for copy, other in zip(copies, others):
+            if other is not None:
+                fit_shapes(copy, other)
         found = [self._copy(copy, other) for copy, other in zip(copies, others)]
         ranks = {rank: len(found) + index for index, rank in enumerate(sorted(dumps))}
         rows: dict[int, dict[str, int]] = {}
