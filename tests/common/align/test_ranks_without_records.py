@@ -59,3 +59,17 @@ def test_runs_whose_ranks_have_no_records_in_common_are_refused(
     paths = ["-tp", str(tmp_path / "run"), "-gp", str(tmp_path / "golden"), "-o", str(tmp_path / "out")]
     assert main([command, *paths]) == 2
     assert "have no rank in common of which both hold records" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_golden", [True, False])
+def test_a_comparison_that_graph_visualize_cannot_make_is_named_once(
+    has_golden: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = made(tmp_path / "run", 2)
+    damaged = run / "step0" / "rank1" / "dump.json"
+    damaged.write_text('{"data": 3}', encoding="utf-8")
+    golden = ["-gp", str(run)] if has_golden else []
+    assert main(["graph_visualize", "-tp", str(run), *golden, "-o", str(tmp_path / "out")]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+    assert line.count(str(damaged.parent)) == 1
+    assert ("step0 rank1 is left out: " in line) if has_golden else line.endswith(". It is left out.")
