@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from probe.common.align.row import Row
+from probe.common.collectives.collectives import is_communication
 from probe.common.dump.naming import is_gradients
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import Item
@@ -76,13 +77,20 @@ def _of_target(rows: Iterable[Row]) -> Iterator[Item]:
 def _overflow(graph: Graph, items: Callable[[int], Iterable[Item]]) -> OverflowLevels:
     levels = bytearray(len(graph))
     calls = FollowedCalls()
+    exchanged: list[BadRecord] = []
     for node in range(len(graph)):
         if graph.has_record[node]:
-            calls.pass_by(node, graph.names[node])
-            values = CallValues.of(items(node))
-            if not calls.look_at(node, graph.names[node], values):
+            name, values = graph.names[node], CallValues.of(items(node))
+            calls.pass_by(node, name)
+            if is_communication(name):
+                # What comes from another rank is no consequence of what was made here before.
+                passed = calls.communicate(node, name, values.inputs, values.outputs)
+                flags = INPUT * bool(passed.inputs) | OUTPUT * bool(passed.outputs)
+                exchanged += [BadRecord(node, name, flags)] if flags else []
+            elif not calls.look_at(node, name, values):
                 levels[node] = _hint(values)
-    bad = calls.end([name if graph.has_record[node] else "" for node, name in enumerate(graph.names)])
+    names = [name if graph.has_record[node] else "" for node, name in enumerate(graph.names)]
+    bad = sorted([*calls.end(names), *exchanged], key=lambda record: record.place)
     for record in bad:
         levels[record.place] = _level(record)
     return OverflowLevels(levels, bad[0].place if bad else -1)

@@ -246,7 +246,7 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "fine": Case(0, one("", dump, SILU, output=""), framework="torch"),
         "found": Case(1, one("", dump, SILU, output=""), framework="torch", is_faulty=True),
         "unreadable": Case(2, one("", unreadable, SILU, output=""), "cut off"),
-        "wrong argument": Case(2, one("", dump, output=""), "DUMP and RECORD are needed"),
+        "wrong argument": Case(2, one("", dump, output=""), "the following arguments are required: RECORD"),
         "nothing to judge": Case(2, one("", EMPTY, SILU, output=""), "Functional.silu.0"),
         "interrupted": Case(130, one("", dump, SILU, output=""), "interrupted."),
     },

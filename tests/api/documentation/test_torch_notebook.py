@@ -27,8 +27,9 @@ def shown(cell: dict[str, Any]) -> str:
     """All text of the outputs of a cell."""
     texts = []
     for output in cell["outputs"]:
-        texts += [output.get("text", [])] if "text" in output else output["data"].values()
-    text = "\n".join(text if isinstance(text, str) else "".join(text) for text in texts)
+        texts += [output["text"]] if "text" in output else [[*value, "\n"] for value in output["data"].values()]
+    # What is printed may come in pieces that end anywhere.
+    text = "".join(part for text in texts for part in text)
     # A notebook is a terminal with colours.
     return re.sub("\x1b\\[[0-9;]*m", "", text).replace("\r\n", "\n")
 

@@ -288,8 +288,9 @@ def test_two_runs_are_compared_process_by_process(
     assert len(paired) == 2 and all(width[mine] == width[theirs] for mine, theirs in paired.items())
 
 
+# Its values are filled in by `str.format`.
 POOL = (
-    TRAIN
+    TRAIN.replace("{", "{{").replace("}", "}}")
     + """
 def task(seed):
     torch.manual_seed(seed)
