@@ -64,7 +64,8 @@ class RunSettings:
         rules = self.rules if now.rules == NO_RULES else now.rules
         continued = replace(now, rules=rules)
         then = replace(self, rules=rules) if NO_RULES in (self.rules, now.rules) else self
-        differing = [field.name for field in fields(self) if getattr(then, field.name) != getattr(continued, field.name)]
+        names = [field.name for field in fields(self)]
+        differing = [name for name in names if getattr(then, name) != getattr(continued, name)]
         if differing:
             said = ", ".join(
                 f"{name} was {getattr(self, name)} in the earlier run and is {getattr(now, name)} now"

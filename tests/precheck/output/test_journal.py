@@ -80,7 +80,8 @@ def test_a_new_file_has_no_result(tmp_path: Path) -> None:
 def test_damaged_settings_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "j.jsonl")
     whole = path.read_bytes()
-    for before, after in ((b'"seed": 1234', b'"seed": "a"'), (b'"device"', b'"divice"'), (b'"settings"', b'"settinks"')):
+    damages = ((b'"seed": 1234', b'"seed": "a"'), (b'"device"', b'"divice"'), (b'"settings"', b'"settinks"'))
+    for before, after in damages:
         path.write_bytes(whole.replace(before, after, 1))
         with pytest.raises(FileCheckException, match="line 1 is damaged: no settings of a run"):
             read(path)
@@ -97,7 +98,7 @@ def test_a_journal_without_settings_is_refused(tmp_path: Path) -> None:
     """An older msprobe wrote it; its results may be of another device."""
     path = tmp_path / "j.jsonl"
     path.write_text("".join(f"{encode(result)}\n" for result in RESULTS))
-    with pytest.raises(FileCheckException, match="does not begin with the settings of its run.*without -csv_path"):
+    with pytest.raises(FileCheckException, match=r"does not begin with the settings of its run.*without -csv_path"):
         read(path)
 
 
@@ -118,7 +119,7 @@ def test_later_settings_hold_from_there_on(tmp_path: Path) -> None:
 def test_a_run_with_another_setting_does_not_go_on(name: str, value: Any) -> None:
     other = replace(SETTINGS, **{name: value})
     before = getattr(SETTINGS, name)
-    with pytest.raises(MsprobeException, match=f"^{name} was {before} in the earlier run and is {value} now; go on with"):
+    with pytest.raises(MsprobeException, match=f"^{name} was {before} in the earlier run and is {value} now; go on"):
         SETTINGS.continued_by(other)
 
 
