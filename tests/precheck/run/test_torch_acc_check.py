@@ -544,6 +544,47 @@ def test_digits_that_are_lost_without_autocast_are_not_excused_by_it(tmp_path: P
         assert [result.base for result in check(path, tmp_path / "wrong").failed] == ["Torch.add"]
 
 
+NO_REFUSALS = [
+    (RuntimeError("CUDA out of memory"), "there is not enough memory for it"),
+    (RecursionError("maximum recursion depth exceeded"), "msprobe failed: RecursionError"),
+]
+
+
+def runs_under_autocast() -> bool:
+    """The same in every version of PyTorch, without a warning: autocast computes this product in bfloat16."""
+    return torch.ones(1, 1).mm(torch.ones(1, 1)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(("error", "why"), NO_REFUSALS, ids=lambda each: type(each).__name__)
+def test_autocast_without_memory_does_not_make_a_kernel_wrong(tmp_path: Path, error: Exception, why: str) -> None:
+    """Nobody knows then if the call was recorded under autocast."""
+    half, single = torch.randn(64, 8).bfloat16(), torch.randn(64, 8)
+    path = dump_of(tmp_path / "run", lambda: torch.add(half, single))
+
+    def fault(result: torch.Tensor) -> torch.Tensor:
+        if runs_under_autocast():
+            raise error
+        return IN_FLOAT32["digits of bfloat16"](result)
+
+    with planted(torch, "add", fault):
+        (add,) = check(path, tmp_path / "out").results
+    assert add.not_run.startswith(why)
+
+
+def test_a_call_without_memory_is_not_run_under_autocast_in_its_place(tmp_path: Path) -> None:
+    half, single = torch.randn(64, 8).bfloat16(), torch.randn(64, 8)
+    path = dump_of(tmp_path / "run", lambda: torch.add(half, single))
+
+    def fault(result: torch.Tensor) -> torch.Tensor:
+        if not runs_under_autocast():
+            raise RuntimeError("CUDA out of memory")
+        return result
+
+    with planted(torch, "add", fault):
+        (add,) = check(path, tmp_path / "out").results
+    assert (add.autocast, add.not_run) == ("", "it cannot be run on cpu: MemoryError: CUDA out of memory")
+
+
 def test_a_product_of_complex_numbers_is_rounded_more_than_once(tmp_path: Path) -> None:
     torch.manual_seed(0)
     z, w = torch.randn(40, 40, dtype=torch.complex64), torch.randn(40, 40, dtype=torch.complex64)
