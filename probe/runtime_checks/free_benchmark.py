@@ -26,6 +26,7 @@ from probe.runtime_checks.findings import CheckFinding, FindingsFile
 from probe.runtime_checks.running_call import RunningCall
 
 _MOST_REASONS = 3
+_MOST_NAMES = 5
 
 
 @dataclass
@@ -71,6 +72,7 @@ class FreeBenchmark:
         self._checked = self._written = 0
         self._verdicts: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
+        self._unlisted: Counter[str] = Counter()
 
     def resume_step(self, rank: int | None, folder: str) -> None:
         self._rank = rank
@@ -85,14 +87,23 @@ class FreeBenchmark:
         log.info(f"free_benchmark, {self._mode}, {stage}: {self._checked} calls of step {self._step}: {found}{where}.")
         for why, count in self._left_out.most_common(_MOST_REASONS):
             log.info(f"free_benchmark: not checked, {count}: {why}.")
+        if self._unlisted:
+            names = [name for name, _ in self._unlisted.most_common(_MOST_NAMES)]
+            more = f" and {len(self._unlisted) - len(names)} more" if len(self._unlisted) > len(names) else ""
+            why = "a function that is not in the framework's lists cannot be run again"
+            count = sum(self._unlisted.values())
+            log.info(f"free_benchmark: not checked, {count}: {why}: {', '.join(names)}{more}.")
         self._file.remove_earlier()
 
     # --- calls
 
     def enter(self, name: str, api: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RunningCall | None:
         self._file.remove_earlier()
+        if not self._computes(api):
+            return None
         function = self._function(api)
         if function is None:
+            self._unlisted[api.base] += 1
             return None
         try:
             return RunningCall.of(self._adapter, name, function, args, kwargs)
@@ -102,8 +113,6 @@ class FreeBenchmark:
 
     def _function(self, api: ApiName) -> Callable[..., Any] | None:
         base = api.base
-        if not self._computes(api):
-            return None
         if api.attributes is not None:
             # One of many primitives of this name, each made in its own way.
             return self._execution.function(base, api.attributes)

@@ -127,6 +127,26 @@ def test_casts_are_not_checked(check: Check, capsys: pytest.CaptureFixture[str])
     assert " 0 calls of step 0" in capsys.readouterr().err
 
 
+def test_functions_that_a_user_registered_are_named_as_not_checked(
+    check: Check, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Library:
+        twice = staticmethod(lambda x: x.numpy() * 2)
+        thrice = staticmethod(lambda x: x.numpy() * 3)
+
+    debugger, x = check.debugger("bit_noise"), torch.ones(3)
+    for name in ("twice", "thrice"):
+        debugger.register_custom_api(Library, name, "Mine")
+    debugger.start()
+    Library.twice(x), Library.thrice(x), Library.twice(x)
+    debugger.stop()
+    debugger.step()
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "not checked" in line]
+    assert line.endswith(
+        "not checked, 3: a function that is not in the framework's lists cannot be run again: Mine.twice, Mine.thrice."
+    )
+
+
 # --- what is found
 
 
