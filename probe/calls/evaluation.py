@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
 from probe.calls.arguments import Arguments
-from probe.calls.memory_errors import is_out_of_memory
+from probe.calls.memory_errors import raise_unless_refusal
 from probe.common.containers import parts_of
 from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name, rounding_format, rounds
 from probe.common.numerics.rounding import rounded_to
@@ -221,11 +221,8 @@ class Call:
             try:
                 with contextlib.nullcontext() if inside is None else self._execution.rounding_inside(*inside):
                     return self._in_high(leaves, of_outputs)
-            except RecursionError:
-                raise
             except Exception as error:
-                if is_out_of_memory(error):
-                    raise MemoryError(str(error)) from error
+                raise_unless_refusal(error)
         return None
 
     def _in_high(self, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Results:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
 from probe.calls.evaluation import Results
-from probe.calls.memory_errors import is_out_of_memory
+from probe.calls.memory_errors import raise_unless_refusal
 from probe.calls.prepared import RECORDED, Prepared
 from probe.calls.verdict.subject import ERROR, EXACT, STRUCTURE, KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge
@@ -41,6 +41,7 @@ def draws_random_numbers(execution: Execution, prepared: Prepared, device: str, 
 
     Raises:
         MemoryError: there is no memory to find out.
+        RecursionError: the stack is too deep already.
     """
     where = "cpu" if device == RECORDED else device
     found = []
@@ -49,8 +50,7 @@ def draws_random_numbers(execution: Execution, prepared: Prepared, device: str, 
         try:
             found.append(prepared.call.on(where, autocast or None))
         except Exception as error:
-            if is_out_of_memory(error):
-                raise MemoryError(str(error)) from error
+            raise_unless_refusal(error)
             # What was recorded elsewhere may have no kernel here.
             return False
     first, again, other = found
@@ -155,8 +155,7 @@ class _JudgedCall:
             try:
                 self._yardstick = self._prepared.call.on("cpu", self._autocast or None)
             except Exception as error:
-                if is_out_of_memory(error):
-                    raise MemoryError(str(error)) from error
+                raise_unless_refusal(error)
                 # Kernels of half precision are missing on CPUs; the other tolerances stay.
         return self._yardstick
 

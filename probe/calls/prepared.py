@@ -13,6 +13,7 @@ from probe.calls.arguments import RecordedArguments, Unreadable
 from probe.calls.cases import Case, not_run
 from probe.calls.evaluation import Call, Output, Results, autocast_for
 from probe.calls.inputs import Values, values_of
+from probe.calls.memory_errors import raise_unless_refusal
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.flattening import add, flatten
 from probe.common.dump.reading.items import INPUT, OUTPUT, Item
@@ -177,11 +178,12 @@ def run_as_recorded(execution: Execution, prepared: Prepared, device: str) -> tu
     draw_as_recorded(execution, prepared, device)
     try:
         results = call.on(device)
-    except Exception:
+    except Exception as error:
         # A layer of bfloat16 with an input of float32 runs under autocast only.
         half = half_of_mixed(inputs)
         if half is None:
             raise
+        raise_unless_refusal(error)
         draw_as_recorded(execution, prepared, device)
         return call.on(device, half), half
     recorded = [plain_name(item.dtype or "") for item in prepared.outputs]

@@ -150,7 +150,13 @@ class CallChecker(Protocol):
     """
 
     def begin_step(self, step: int, rank: int | None, folder: str) -> None:
-        """Step number `step` begins; what is found of it goes below `folder`."""
+        """Step number `step` begins; what is found of it goes below `folder`.
+
+        If nothing is called in it, it ends without `end_step`, and no file has been changed.
+        """
+
+    def resume_step(self, rank: int | None, folder: str) -> None:
+        """The step goes on after a stop; the rank may be known now, and what was found so far moves to `folder`."""
 
     def enter(self, name: str, api: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The wanted call `name`, as ``Torch.sum.0``, is about to run; ``None`` if it is not checked."""

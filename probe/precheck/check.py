@@ -13,6 +13,7 @@ from probe.calls import memory
 from probe.calls.arguments import Unreadable
 from probe.calls.cases import Case
 from probe.calls.judged_results import JudgedResult, are_equal, draws_random_numbers, judge_results
+from probe.calls.memory_errors import raise_unless_refusal
 from probe.calls.prepared import RECORDED, half_of_mixed, prepare, reason
 from probe.calls.verdict import dropout
 from probe.calls.verdict.subject import FAILURES, SUSPECT
@@ -99,9 +100,8 @@ def _large(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOpti
                 adapter.execution, dump, outline, options.seed, options.device, keep_whole=with_rules
             )
             return _of_parts(adapter, dump, found, options)
-        except MemoryError:
-            raise
         except Exception as error:
+            raise_unless_refusal(error)
             # It is raised as a whole again, and what it means is said there.
             log.info(f"{case.name} cannot be judged in parts: {reason(error)}")
     _check_memory(memory.needed(outline), options)
@@ -168,13 +168,18 @@ def _under_autocast(without: Evaluated, device: str) -> Judged | None:
     """The case under autocast, if it is right then: not every function shows by its dtype that it was cast.
 
     Where autocast changes no result, the tolerance is not that of autocast either.
+
+    Raises:
+        MemoryError: there is no memory to find out.
+        RecursionError: the stack is too deep already.
     """
     half = half_of_mixed([leaf.dtype for leaf in without.prepared.arguments.leaves])
     if half is None or without.results is None:
         return None
     try:
         results = without.prepared.call.on(device, half)
-    except Exception:
+    except Exception as error:
+        raise_unless_refusal(error)
         # It could not have been recorded so.
         return None
     if are_equal(results, without.results):

@@ -44,6 +44,10 @@ class CaseTables(Protocol):
 class CaseRules(Protocol):
     """Rules that judge each case besides ours."""
 
+    @property
+    def name(self) -> str:
+        """The name by which users choose these rules; a run goes on under the same ones only."""
+
     def judge(self, evaluated: Evaluated, framework: str) -> tuple[Mapping[str, Any], ...]:
         """The rows of a case in values of JSON, also tuples and floats that are not finite; the journal keeps them.
 

@@ -11,7 +11,7 @@ from probe.calls import memory
 from probe.calls.cases import Case, Selection, cases_of
 from probe.common import log
 from probe.common.dump.nearest_names import nearest
-from probe.common.dump.reading.dump import read
+from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.memory import of_machine
 from probe.common.parallel.run import run
@@ -21,6 +21,7 @@ from probe.precheck.check import CheckOptions
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.report import Report
 from probe.precheck.output.run_output import Output, OutputFiles
+from probe.precheck.output.settings import RunSettings
 from probe.precheck.result import CaseResult
 from probe.precheck.work import (
     CASES_OF_A_PART,
@@ -54,8 +55,7 @@ def precheck(path: str, options: PrecheckOptions, load: LoadAdapter, watch: Prog
     execution = load(dump.framework).execution
     devices = [device_for(execution, wanted) for wanted in options.devices or ("",)]
     began = time.monotonic()
-    folder = options.output
-    with Output() if folder is None else OutputFiles(folder, options, dump.framework) as output:
+    with _output(dump, devices, options) as output:
         other = output.done.difference(case.name for case in cases)
         if other:
             raise MsprobeException(f"{options.resume} has {min(other)}, and {dump.path} has not: it is another dump's.")
@@ -70,6 +70,13 @@ def precheck(path: str, options: PrecheckOptions, load: LoadAdapter, watch: Prog
         seconds = time.monotonic() - began
         report = Report(dump.path, dump.framework, ", ".join(devices), results, seconds, checked, dump.ending)
         return output.finish(report)
+
+
+def _output(dump: Dump, devices: Sequence[str], options: PrecheckOptions) -> Output:
+    if options.output is None:
+        return Output()
+    settings = RunSettings.of(dump.path, devices, options)
+    return OutputFiles(options.output, options, dump.framework, settings)
 
 
 def _check_names(selection: Selection, cases: Sequence[Case]) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from probe.backends.protocol import Execution
 from probe.calls.arguments import RecordedArguments
 from probe.calls.judged_results import judge_results
+from probe.calls.memory_errors import raise_unless_refusal
 from probe.calls.prepared import Prepared, run_as_recorded
 from probe.calls.verdict.subject import FAILURES
 from probe.common.dump.reading.dump import Dump
@@ -78,6 +79,8 @@ def minimise(execution: Execution, dump: Dump, rerun: Rerun, tries: int = MOST_T
 
     Raises:
         MsprobeException: no result of now is wrong.
+        MemoryError: there is no memory for a candidate.
+        RecursionError: the stack is too deep already.
     """
     if rerun.now not in FAILURES or rerun.is_random:
         raise MsprobeException(f"{rerun.name} is not wrong on {rerun.device} now; there is nothing to minimise.")
@@ -129,7 +132,8 @@ class _SmallerSearch:
             exact = candidate.call.reference
             rows = judge_results(candidate, results, exact, self._rerun.device, autocast)
             status = next((row.verdict.status for row in rows if row.name == self._target), None)
-        except Exception:
+        except Exception as error:
+            raise_unless_refusal(error)
             # A framework says what it likes to inputs that do not go together.
             return None
         return candidate if status == self._status else None

@@ -7,7 +7,8 @@ import os
 from dataclasses import astuple, dataclass
 from typing import Optional
 
-from probe.common import files
+from probe.common import files, log
+from probe.common.errors import FileCheckException
 from probe.common.report.csv_lines import csv_line
 
 FILE = "free_benchmark.csv"
@@ -51,10 +52,41 @@ class FindingsFile:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self.path = os.path.join(folder, FILE)
-        self._begun = False
+        self.exists = False
+        """True if a line of this step was written."""
+        self._is_ours = False
+        """True if no file of an earlier run is there any more."""
+
+    def remove_earlier(self) -> None:
+        """Remove the file of an earlier run, whose findings must not stand for this one; called when the step is one.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        if self._is_ours:
+            return
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            # What an earlier run found must not stand for this one.
             os.unlink(self.path)
+        self._is_ours = True
+
+    def move(self, folder: str) -> None:
+        """Go on in the folder of the rank, which is known now; if the file cannot be moved, it stays where it is."""
+        path = os.path.join(folder, FILE)
+        if path == self.path:
+            return
+        if self.exists:
+            try:
+                files.make_folder(folder)
+                os.replace(self.path, path)
+            except (OSError, FileCheckException) as error:
+                log.warning(f"{self.path} cannot be moved to {folder} ({error}); further findings go to the same file.")
+                return
+            with contextlib.suppress(OSError):
+                # A folder that holds files of others stays.
+                os.rmdir(self._folder)
+            log.info(f"This process has a rank now: {self.path} is {path} from here on.")
+        self._folder, self.path = folder, path
+        self._is_ours = self.exists
 
     def add(self, finding: CheckFinding) -> None:
         """Write a line, at once: the program may end at any time.
@@ -63,10 +95,11 @@ class FindingsFile:
             OSError: it cannot be written.
             FileCheckException: the folder cannot be made.
         """
-        if not self._begun:
+        self.remove_earlier()
+        if not self.exists:
             for folder in (os.path.dirname(os.path.dirname(self._folder)), os.path.dirname(self._folder), self._folder):
                 files.make_folder(folder)
-        lines = csv_line(astuple(finding)) if self._begun else csv_line(HEADER) + csv_line(astuple(finding))
+        lines = csv_line(astuple(finding)) if self.exists else csv_line(HEADER) + csv_line(astuple(finding))
         with files.open_for_writing(self.path, append=True) as stream:
             stream.write(lines)
-        self._begun = True
+        self.exists = True

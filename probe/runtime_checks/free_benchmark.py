@@ -26,6 +26,7 @@ from probe.runtime_checks.findings import CheckFinding, FindingsFile
 from probe.runtime_checks.running_call import RunningCall
 
 _MOST_REASONS = 3
+_MOST_NAMES = 5
 
 
 @dataclass
@@ -68,23 +69,41 @@ class FreeBenchmark:
         self._step, self._rank = step, rank
         self._file = FindingsFile(folder)
         self._functions.clear()
-        self._checked = 0
+        self._checked = self._written = 0
         self._verdicts: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
+        self._unlisted: Counter[str] = Counter()
+
+    def resume_step(self, rank: int | None, folder: str) -> None:
+        self._rank = rank
+        self._file.move(folder)
 
     def end_step(self) -> None:
         found = ", ".join(f"{count} {verdict}" for verdict, count in self._verdicts.most_common()) or "nothing found"
         stage = "backward" if self._backward else "forward"
-        where = f", see {self._file.path}" if self._verdicts else ""
+        where = f", see {self._file.path}" if self._file.exists else ""
+        lost = sum(self._verdicts.values()) - self._written
+        where += f"; {lost} of them could not be written" if lost else ""
         log.info(f"free_benchmark, {self._mode}, {stage}: {self._checked} calls of step {self._step}: {found}{where}.")
         for why, count in self._left_out.most_common(_MOST_REASONS):
             log.info(f"free_benchmark: not checked, {count}: {why}.")
+        if self._unlisted:
+            names = [name for name, _ in self._unlisted.most_common(_MOST_NAMES)]
+            more = f" and {len(self._unlisted) - len(names)} more" if len(self._unlisted) > len(names) else ""
+            why = "a function that is not in the framework's lists cannot be run again"
+            count = sum(self._unlisted.values())
+            log.info(f"free_benchmark: not checked, {count}: {why}: {', '.join(names)}{more}.")
+        self._file.remove_earlier()
 
     # --- calls
 
     def enter(self, name: str, api: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RunningCall | None:
+        self._file.remove_earlier()
+        if not self._computes(api):
+            return None
         function = self._function(api)
         if function is None:
+            self._unlisted[api.base] += 1
             return None
         try:
             return RunningCall.of(self._adapter, name, function, args, kwargs)
@@ -94,8 +113,6 @@ class FreeBenchmark:
 
     def _function(self, api: ApiName) -> Callable[..., Any] | None:
         base = api.base
-        if not self._computes(api):
-            return None
         if api.attributes is not None:
             # One of many primitives of this name, each made in its own way.
             return self._execution.function(base, api.attributes)
@@ -175,17 +192,21 @@ class FreeBenchmark:
                 raise
         self._checked += 1
         for each in said:
-            self._note(call, name, shown, each)
+            self._verdicts[each.verdict] += 1
+            text = f"{name} is {each.verdict}: {each.explanation}."
+            log.warning(text, once=f"free_benchmark {call.base} {each.verdict}")
+        # After all of them were said: the file may have no room.
+        for each in said:
+            self._write(name, shown, each)
+            self._written += 1
 
-    def _note(self, call: RunningCall, name: str, shown: Sequence[tuple[str, str]], said: Said) -> None:
-        self._verdicts[said.verdict] += 1
+    def _write(self, name: str, shown: Sequence[tuple[str, str]], said: Said) -> None:
         index = said.output_index if len(shown) > 1 else None
         stage = "backward" if self._backward else "forward"
         self._file.add(CheckFinding(
             self._rank, self._mode, stage, self._step, name, said.max_rel, *shown[said.output_index], index,
             said.verdict, said.explanation,
         ))  # fmt: skip
-        log.warning(f"{name} is {said.verdict}: {said.explanation}.", once=f"free_benchmark {call.base} {said.verdict}")
 
     def _leave_out(self, error: Exception) -> None:
         # Which call it was is seldom of interest, and thousands of them would be.

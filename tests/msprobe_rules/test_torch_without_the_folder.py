@@ -31,9 +31,9 @@ def test_every_call_is_judged_and_a_run_goes_on_from_its_journal(package: Path, 
     rows = table.read_text()
     journal.write_text("".join(whole[:5]) + whole[5][:40])
     assert check(package, tmp_path, "-csv_path", table)[0] == 0
-    assert [json.loads(line)["name"] for line in journal.read_text().splitlines()] == [
-        json.loads(line)["name"] for line in whole
-    ]
+    settings, *cases = journal.read_text().splitlines()
+    assert json.loads(settings) == json.loads(whole[0])
+    assert [json.loads(line)["name"] for line in cases] == [json.loads(line)["name"] for line in whole[1:]]
     assert table.read_text() == rows
 
 

@@ -246,6 +246,24 @@ def test_lengths_among_the_arguments_follow(recorded: dict[str, str]) -> None:
     assert found.smaller.after[0][1] == found.smaller.after[1][0] < 24
 
 
+@pytest.mark.parametrize(
+    ("error", "passed_on"),
+    [(RuntimeError("CUDA out of memory"), MemoryError), (RecursionError("too deep"), RecursionError)],
+)
+def test_a_candidate_without_memory_is_not_called_refused(
+    recorded: dict[str, str], error: Exception, passed_on: type[Exception]
+) -> None:
+    name = name_of(recorded["tensor"], "Functional.silu", "float32")
+
+    def fault(result: torch.Tensor) -> torch.Tensor:
+        if result.numel() < 8 * 24:
+            raise error
+        return result * 1.1
+
+    with planted(F, "silu", fault), pytest.raises(passed_on):
+        probe.replay(recorded["tensor"], f"{name}.forward", minimise=True)
+
+
 def test_a_call_that_is_right_has_nothing_to_minimise() -> None:
     with pytest.raises(MsprobeException, match=r"Functional\.silu\.0 is not wrong on cpu now"):
         probe.replay(LLAMA, "Functional.silu.0", minimise=True)

@@ -127,6 +127,26 @@ def test_casts_are_not_checked(check: Check, capsys: pytest.CaptureFixture[str])
     assert " 0 calls of step 0" in capsys.readouterr().err
 
 
+def test_functions_that_a_user_registered_are_named_as_not_checked(
+    check: Check, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Library:
+        twice = staticmethod(lambda x: x.numpy() * 2)
+        thrice = staticmethod(lambda x: x.numpy() * 3)
+
+    debugger, x = check.debugger("bit_noise"), torch.ones(3)
+    for name in ("twice", "thrice"):
+        debugger.register_custom_api(Library, name, "Mine")
+    debugger.start()
+    Library.twice(x), Library.thrice(x), Library.twice(x)
+    debugger.stop()
+    debugger.step()
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "not checked" in line]
+    assert line.endswith(
+        "not checked, 3: a function that is not in the framework's lists cannot be run again: Mine.twice, Mine.thrice."
+    )
+
+
 # --- what is found
 
 
@@ -286,7 +306,53 @@ def test_a_failure_of_the_tool_is_logged_once(
     monkeypatch.setattr("probe.runtime_checks.findings.FindingsFile.add", fails)
     for_tan = torch.full((8,), 1.5707964)
     assert check.run("bit_noise", lambda: (torch.tan(for_tan), torch.tan(for_tan))) == []
-    assert capsys.readouterr().err.count("the disk is gone") == 1
+    said = capsys.readouterr().err
+    assert said.count("the disk is gone") == 1
+    assert "2 calls of step 0: 2 ill-conditioned; 2 of them could not be written." in said, "no file is named"
+
+
+# --- the file of a step
+
+
+POLE = torch.full((8,), 1.5707964)
+
+
+def test_findings_go_to_the_folder_of_the_rank_once_it_is_known(
+    check: Check, capsys: pytest.CaptureFixture[str]
+) -> None:
+    debugger, step = check.debugger("bit_noise"), check.folder / "out" / "step0"
+    (step / "rank0").mkdir(parents=True)
+    (step / "rank0" / "free_benchmark.csv").write_text("of an earlier run\n")
+    for rank in (None, 0):
+        debugger.start(rank_id=rank)
+        torch.tan(POLE)
+        debugger.stop()
+    debugger.step()
+    assert [path.name for path in step.iterdir()] == ["rank0"]
+    table = step / "rank0" / "free_benchmark.csv"
+    found = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert [(row["api_name"], row["rank"]) for row in found] == [
+        ("Torch.tan.0.forward", ""), ("Torch.tan.1.forward", "0"),
+    ]  # fmt: skip
+    assert f"see {table}." in capsys.readouterr().err
+
+
+def test_a_step_that_is_discarded_leaves_the_file_of_an_earlier_run(check: Check) -> None:
+    check.run("bit_noise", lambda: torch.tan(POLE))
+    before = check.rows()
+    assert len(before) == 1
+    PrecisionDebugger.reset()
+    debugger = check.debugger("bit_noise")
+    debugger.start()
+    PrecisionDebugger.set_init_step(5)
+    assert check.rows() == before
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_the_file_of_an_earlier_run_does_not_stand_for_a_step_without_findings(check: Check, calls: int) -> None:
+    check.run("bit_noise", lambda: torch.tan(POLE))
+    PrecisionDebugger.reset()
+    assert check.run("bit_noise", lambda: [torch.relu(torch.ones(3)) for _ in range(calls)]) == []
 
 
 # --- what goes wrong

@@ -37,11 +37,16 @@ class CheckerSink(Sink):
 
     def begin_step(self, step: Step) -> bool:
         self._entered, self._left = {}, {}
-        folder = os.path.join(self._root, step_folder(step.number), step.process)
-        self._checker.begin_step(step.number, step.rank, folder)
+        self._checker.begin_step(step.number, step.rank, self._folder(step))
         self._is_open = True
         self.steps.append(step.number)
         return True
+
+    def resume_step(self, step: Step) -> None:
+        self._checker.resume_step(step.rank, self._folder(step))
+
+    def _folder(self, step: Step) -> str:
+        return os.path.join(self._root, step_folder(step.number), step.process)
 
     def log_start(self) -> None:
         log.info(f"The calls of step {self.steps[-1]} are checked.")

@@ -33,6 +33,11 @@ class MsprobeCases:
     headers: str = "english"
     against: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
 
+    @property
+    def name(self) -> str:
+        """``msprobe-documented`` or ``msprobe``."""
+        return self.method.name
+
     def judge(self, evaluated: Evaluated, framework: str) -> tuple[Mapping[str, Any], ...]:
         """A row for each output, and one for each tensor among the arguments: its gradient, or that there is none."""
         rows: list[DetailsRow] = []

@@ -21,6 +21,8 @@ from probe.msprobe_rules.precheck import (
 class Method:
     """What differs between the two."""
 
+    name: str
+    """The name of the method for ``--rules``."""
     raised: str
     """The status of a direction that raised."""
     outputs: Callable[[str, Any, Any, str, bool], Iterable[DetailsRow]]
@@ -36,7 +38,7 @@ def _documented(base: str, result: Any, reference: Any, prefix: str, _: bool) ->
     return documented_single.classify_output(base, result, reference, prefix)
 
 
-DOCUMENTED = Method(ERROR, _documented, documented_single.worst_of, documented_two_device.compare)
+DOCUMENTED = Method("msprobe-documented", ERROR, _documented, documented_single.worst_of, documented_two_device.compare)
 """As msProbe's documentation says."""
-V26_2 = Method(SKIP, v26_2_single.classify_output, v26_2_single.worst_of, v26_2_two_device.compare)
+V26_2 = Method("msprobe", SKIP, v26_2_single.classify_output, v26_2_single.worst_of, v26_2_two_device.compare)
 """As msProbe 26.2 does, which does not judge what it cannot run."""

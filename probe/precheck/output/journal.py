@@ -1,7 +1,8 @@
 """The results of a pre-check as they come, a line of JSON for each case, and all of them at the end in one file.
 
 The journal is what a run is taken up from: a line that a kill cut short is left out, and the tables are written anew
-from the others.
+from the others. Its first line has the settings of the run, so that no other settings go on with it. A further line of
+settings holds from there on: other rules have judged the cases below it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from probe.calls.verdict.subject import KernelVerdict
 from probe.common import files
 from probe.common.errors import FileCheckException
 from probe.common.report.json_values import from_json, to_json
+from probe.precheck.output.settings import RunSettings
 from probe.precheck.result import CaseResult
 
 VERSION = 1
-"""Of the form of the lines and of the file. 1: the first one (2026-11)."""
+"""Of the form of the file with all cases. 1: the first one (2026-11)."""
+JOURNAL_VERSION = 2
+"""Of the form of the journal. 1: cases alone (2026-11). 2: the settings of the run come first (2026-11)."""
+_SETTINGS = "settings"
 
 
 def encode(result: CaseResult) -> str:
@@ -79,11 +84,13 @@ class Journal:
             self._stream.close()
             raise FileCheckException(f"{path}: another run is writing it; wait until it has ended.")
 
-    def read(self) -> list[CaseResult]:
-        """The cases that are done; a last line that was cut short is taken off the file.
+    def read(self) -> tuple[RunSettings | None, list[CaseResult]]:
+        """The settings of the run, ``None`` in a new file, and the cases that are done.
+
+        A last line that was cut short is taken off the file.
 
         Raises:
-            FileCheckException: the file cannot be read, or another line of it is damaged.
+            FileCheckException: the file cannot be read, another line of it is damaged, or its form is another one.
         """
         try:
             with files.open_for_reading(self.path) as stream:
@@ -91,21 +98,48 @@ class Journal:
         except OSError as error:
             raise FileCheckException(f"{self.path}: cannot be read: {error.strerror or error}.") from None
         whole = content.rfind(b"\n") + 1
-        found = list(self._decoded(content[:whole].decode("utf-8", "replace").splitlines()))
+        settings: RunSettings | None = None
+        results: list[CaseResult] = []
+        for line in self._decoded(content[:whole].decode("utf-8", "replace").splitlines()):
+            if isinstance(line, RunSettings):
+                settings = line
+            elif settings is None:
+                raise FileCheckException(
+                    f"{self.path}: it does not begin with the settings of its run, as an older msprobe wrote it; check "
+                    "the whole dump again without -csv_path."
+                )
+            else:
+                results.append(line)
         if whole < len(content):
             os.truncate(self.path, whole)
-        return found
+        return settings, results
 
-    def _decoded(self, lines: Sequence[str]) -> Iterator[CaseResult]:
+    def _decoded(self, lines: Sequence[str]) -> Iterator[RunSettings | CaseResult]:
         for number, line in enumerate(lines, 1):
             try:
-                yield decode(line)
+                yield self._settings(line) if line.startswith('{"version"') else decode(line)
             except ValueError as error:
                 raise FileCheckException(f"{self.path}: line {number} is damaged: {error}.") from None
 
+    def _settings(self, line: str) -> RunSettings:
+        found = json.loads(line)
+        if found["version"] != JOURNAL_VERSION:
+            raise FileCheckException(
+                f"{self.path}: its version is {found['version']!r}, and this msprobe reads {JOURNAL_VERSION}; go on "
+                "with the msprobe that wrote it, or check the whole dump again without -csv_path."
+            )
+        return RunSettings.from_plain(found.get(_SETTINGS))
+
+    def begin(self, settings: RunSettings) -> None:
+        """Append the settings of the cases that follow."""
+        self._write(json.dumps({"version": JOURNAL_VERSION, _SETTINGS: settings.plain()}))
+
     def add(self, result: CaseResult) -> None:
         """Append one case."""
-        left = memoryview(encode(result).encode() + b"\n")
+        self._write(encode(result))
+
+    def _write(self, line: str) -> None:
+        left = memoryview(line.encode() + b"\n")
         while left:
             # Without a buffer a stream may take less.
             left = left[self._stream.write(left) :]
@@ -113,3 +147,10 @@ class Journal:
     def close(self) -> None:
         """Close the file; nothing of it is held back before."""
         self._stream.close()
+
+    def give_up(self) -> None:
+        """Close the file of a run that does not begin; one that is new is removed."""
+        is_new = os.path.getsize(self.path) == 0
+        self.close()
+        if is_new:
+            os.unlink(self.path)

@@ -19,6 +19,7 @@ from probe.common.errors import FileCheckException, MsprobeException
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.journal import Journal
 from probe.precheck.output.report import Report, as_json
+from probe.precheck.output.settings import RunSettings
 from probe.precheck.output.verdict_table import table_lines
 from probe.precheck.result import CaseResult
 
@@ -64,26 +65,37 @@ class OutputFiles(Output):
 
     Raises:
         FileCheckException: the folder cannot be made, or the journal to go on with cannot be read.
-        MsprobeException: the file to go on with has a name that no file of a run has.
+        MsprobeException: the file to go on with has a name that no file of a run has, or is of a run with other
+            settings.
     """
 
-    def __init__(self, folder: str, options: PrecheckOptions, framework: str) -> None:
+    def __init__(self, folder: str, options: PrecheckOptions, framework: str, settings: RunSettings) -> None:
         super().__init__()
         rules, resume = options.rules, options.resume
         folder, time = _new_run(folder) if resume is None else _earlier_run(resume)
         self._stem = _stem(folder, time)
-        self._tables = None if rules is None else rules.tables(folder, time, framework)
         self._journal = Journal(f"{self._stem}.jsonl")
         try:
-            written = self._journal.read()
+            begun, written = self._journal.read()
+            # Before the tables are touched: they stay those of the run that this one does not go on with.
+            continued = settings if begun is None else self._continued(begun, settings)
+            self._tables = None if rules is None else rules.tables(folder, time, framework)
+            if continued != begun:
+                self._journal.begin(continued)
         except BaseException:
-            self.close()
+            self._journal.give_up()
             raise
         # A case that no other rules have judged is done only where there are none.
         self._results = {each.name: each for each in written if rules is None or each.details is not None}
         self.done = frozenset(self._results)
         below = options.error_data
         self.error_data = None if below is None else os.path.join(below, f"ut_error_data{time}")
+
+    def _continued(self, begun: RunSettings, now: RunSettings) -> RunSettings:
+        try:
+            return begun.continued_by(now)
+        except MsprobeException as error:
+            raise MsprobeException(f"{self._journal.path}: {error}") from None
 
     def close(self) -> None:
         self._journal.close()

@@ -150,6 +150,30 @@ def test_the_tables_of_a_run_have_their_names_from_its_beginning(recorded: dict[
     assert len(rows(str(result))) == len(report.results)
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "text"),
+    [
+        ("-d", "recorded", "device was cpu in the earlier run and is recorded now"),
+        ("--seed", "7", "seed was 1234 in the earlier run and is 7 now"),
+        ("--rules", "msprobe", "rules was msprobe-documented in the earlier run and is msprobe now"),
+    ],
+)
+def test_a_run_goes_on_with_its_own_settings_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str, value: str, text: str
+) -> None:
+    """The tables would mix the results of both."""
+    path = dump_of(tmp_path / "run", lambda: torch.exp(torch.ones(3)))
+    command = ["acc_check", "-api_info", path, "-o", str(tmp_path / "out")]
+    assert main([*command, "-d", "cpu"]) == 0
+    (table,) = (tmp_path / "out").glob("accuracy_checking_result_*.csv")
+    before = contents(tmp_path / "out")
+    device = [] if flag == "-d" else ["-d", "cpu"]
+    assert main([*command, *device, flag, value, "-csv_path", str(table)]) == 2
+    assert text in capsys.readouterr().err
+    assert contents(tmp_path / "out") == before
+    assert main([*command, "-d", "cpu", "-csv_path", str(table)]) == 0
+
+
 def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
@@ -474,8 +498,17 @@ def test_memory_that_is_not_there_is_no_fault_of_a_kernel(tmp_path: Path) -> Non
 def test_a_table_of_another_dump_is_not_gone_on_with(recorded: dict[str, str], tmp_path: Path) -> None:
     check(str(REPLAY), tmp_path)
     (table,) = tmp_path.glob("accuracy_checking_result_*.csv")
-    with pytest.raises(MsprobeException, match="another dump's"):
+    with pytest.raises(MsprobeException, match=r"dump was .*replay.* in the earlier run and is .* now"):
         check(recorded["tensor"], tmp_path, resume=str(table))
+
+
+def test_a_dump_that_was_recorded_anew_is_not_gone_on_with(tmp_path: Path) -> None:
+    path = dump_of(tmp_path / "run", lambda: torch.exp(torch.ones(3)))
+    check(path, tmp_path / "out")
+    (table,) = (tmp_path / "out").glob("accuracy_checking_result_*.csv")
+    os.replace(dump_of(tmp_path / "other", lambda: torch.sin(torch.ones(3))), path)
+    with pytest.raises(MsprobeException, match="another dump's"):
+        check(path, tmp_path / "out", resume=str(table))
 
 
 def test_a_misspelt_name_is_refused(recorded: dict[str, str], tmp_path: Path) -> None:
@@ -509,6 +542,47 @@ def test_digits_that_are_lost_without_autocast_are_not_excused_by_it(tmp_path: P
     assert check(path, tmp_path / "right").failed == []
     with planted(torch, "add", IN_FLOAT32["digits of bfloat16"]):
         assert [result.base for result in check(path, tmp_path / "wrong").failed] == ["Torch.add"]
+
+
+NO_REFUSALS = [
+    (RuntimeError("CUDA out of memory"), "there is not enough memory for it"),
+    (RecursionError("maximum recursion depth exceeded"), "msprobe failed: RecursionError"),
+]
+
+
+def runs_under_autocast() -> bool:
+    """The same in every version of PyTorch, without a warning: autocast computes this product in bfloat16."""
+    return torch.ones(1, 1).mm(torch.ones(1, 1)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(("error", "why"), NO_REFUSALS, ids=lambda each: type(each).__name__)
+def test_autocast_without_memory_does_not_make_a_kernel_wrong(tmp_path: Path, error: Exception, why: str) -> None:
+    """Nobody knows then if the call was recorded under autocast."""
+    half, single = torch.randn(64, 8).bfloat16(), torch.randn(64, 8)
+    path = dump_of(tmp_path / "run", lambda: torch.add(half, single))
+
+    def fault(result: torch.Tensor) -> torch.Tensor:
+        if runs_under_autocast():
+            raise error
+        return IN_FLOAT32["digits of bfloat16"](result)
+
+    with planted(torch, "add", fault):
+        (add,) = check(path, tmp_path / "out").results
+    assert add.not_run.startswith(why)
+
+
+def test_a_call_without_memory_is_not_run_under_autocast_in_its_place(tmp_path: Path) -> None:
+    half, single = torch.randn(64, 8).bfloat16(), torch.randn(64, 8)
+    path = dump_of(tmp_path / "run", lambda: torch.add(half, single))
+
+    def fault(result: torch.Tensor) -> torch.Tensor:
+        if not runs_under_autocast():
+            raise RuntimeError("CUDA out of memory")
+        return result
+
+    with planted(torch, "add", fault):
+        (add,) = check(path, tmp_path / "out").results
+    assert (add.autocast, add.not_run) == ("", "it cannot be run on cpu: MemoryError: CUDA out of memory")
 
 
 def test_a_product_of_complex_numbers_is_rounded_more_than_once(tmp_path: Path) -> None:
