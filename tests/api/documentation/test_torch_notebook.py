@@ -31,7 +31,7 @@ def shown(cell: dict[str, Any]) -> str:
     # What is printed may come in pieces that end anywhere.
     text = "".join(part for text in texts for part in text)
     # A notebook is a terminal with colours.
-    return re.sub("\x1b\\[[0-9;]*m", "", text).replace("\r\n", "\n")
+    return re.sub("\x1b\\[[0-9;]*m", "", text).replace("\r\n", "\n").rstrip("\n")
 
 
 def test_it_is_kept_without_outputs() -> None:
