@@ -189,8 +189,7 @@ def test_the_overflow_view_leads_to_the_earliest_value_of_all_ranks(tmp_path: Pa
     for place, first in breaks.items():
         for side, number in (("target", first), ("golden", len(names))):
             values = [tensor(float("nan") if at >= number else 1.0) for at in range(len(names))]
-            given = [tensor(), *values]
-            records = {name: call(given[at], output=values[at]) for at, name in enumerate(names)}
+            records = {name: call(tensor(), output=value) for name, value in zip(names, values)}
             written(tmp_path / side / place, records, dict.fromkeys(names))
     paths = ("-tp", tmp_path / "target", "-gp", tmp_path / "golden")
     page = open_page(visualised(tmp_path / "page", *paths), "#c=0")

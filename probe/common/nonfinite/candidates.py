@@ -144,14 +144,16 @@ class Candidates:
 
     def first_open(self) -> Candidate | None:
         """The first candidate of which something may still come."""
-        waiting = (each for each in self._all if each.open and each.is_computed)
-        return min(waiting, key=lambda each: each.place, default=None)
+        return min(self._waiting(), key=lambda each: each.place, default=None)
 
-    def end(self) -> Candidate | None:
-        """The step is over: the first candidate that is a finding, since nothing has left it out."""
-        first = self.first_open()
-        self.dismissed = [each.records[0].name for each in self._all if each is not first and each.is_computed]
-        return first
+    def _waiting(self) -> list[Candidate]:
+        return [each for each in self._all if each.open and each.is_computed]
+
+    def end(self) -> list[BadRecord]:
+        """The step is over: the records of candidates that are findings, since nothing has left them out."""
+        waiting = self._waiting()
+        self.dismissed = [each.records[0].name for each in self._all if each not in waiting and each.is_computed]
+        return [record for each in waiting for record in self.take(each)]
 
     def _open(self, candidate: Candidate, name: str, items: Iterable[Item]) -> None:
         self._of_record[name] = candidate

@@ -296,9 +296,7 @@ class FollowedCalls:
             names: the records of all calls by their numbers; an empty text where a number has none.
         """
         is_end = _ends_of_forward(names) if self._infinities.unsettled else []
-        candidate = self._candidates.end()
-        if candidate is not None:
-            self.bad += self._candidates.take(candidate)
+        self.bad += self._candidates.end()
         first = self.bad[0] if self.bad else None
         for source in list(self._infinities.unsettled):
             # What is not recorded may have used it, as a cast to integers does. It counts where it is what the forward
