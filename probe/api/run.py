@@ -43,7 +43,7 @@ _SPAWN = "multiprocessing.spawn"
 _WATCHING = ("overflow_check", "free_benchmark")
 """Tasks that write only what they find."""
 _DEFAULTS = {"level": "mix", "dump_path": "./msprobe_output", "step": ["0-1"]}
-"""Where no configuration file is given."""
+"""The settings if no configuration file is given."""
 _DEFAULTS_OF_TASK: dict[str, dict[str, Any]] = {"overflow_check": {"step": []}}
 """With this task no step is more worth a look than others."""
 _MOST_SHOWN = 12

@@ -61,7 +61,7 @@ def chosen(rules: str | None, default: str, allowed: Sequence[str] = NAMES) -> s
 
 
 def asked_by(rules: str | None) -> str:
-    """How the rules were chosen that `chosen` gives for other rules than the default: the flag or the variable.
+    """The flag or the variable by which other rules than the default were chosen.
 
     Example:
         >>> asked_by("msprobe")

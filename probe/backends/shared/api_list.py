@@ -133,7 +133,7 @@ Places = Mapping[tuple[str, str], tuple[Any, str]]
 
 
 def places(families: Mapping[str, Sequence[Watched]], left_out: Collection[str]) -> Places:
-    """Where each function is, without those of the families `left_out`; of equal names the first counts."""
+    """The owner and name of each function, without the families `left_out`; of equal names the first counts."""
     found: dict[tuple[str, str], tuple[Any, str]] = {}
     for family, functions in families.items():
         if family not in left_out:

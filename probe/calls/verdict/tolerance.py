@@ -30,7 +30,8 @@ _LIKELY_MOVE = 1 / math.sqrt(3)
 """The mean error that roundings make, at most, by what moving all numbers by a whole unit roundoff does: the square of
 a rounding is a third of the largest on average, and the farthest of several moves is no less than their mean square."""
 _LIKELY_YARDSTICK = 2.0
-"""The mean error of one correct kernel by that of another, which may round twice as much."""
+"""The mean error of one correct kernel by that of another. A guess, not measured: another order of summing
+may round twice as much."""
 TWICE_ROUNDED = 1 + 2.0**-10
 """A result that is rounded to float32 first, or a reference that is not exact, adds this to half a unit."""
 _FLUSHED = 2.0**7

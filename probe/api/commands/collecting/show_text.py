@@ -48,7 +48,7 @@ class FirstNonfinite(NamedTuple):
 
 
 def first_nonfinite(dump: Dump) -> FirstNonfinite:
-    """Where the first NaN or infinity of consequence is, by the rule of ``overflow_check``, or that there is none."""
+    """A line on the first NaN or infinity of consequence, by the rule of ``overflow_check``, or that there is none."""
     first = _first(dump)
     if first is not None:
         return _pointer("first NaN" if first[1].has_nan else "first infinity", dump, *first)

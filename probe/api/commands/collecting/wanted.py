@@ -34,7 +34,7 @@ class Wanted:
 
     @classmethod
     def of(cls, module: str | None, api: str | None, where: str | None, items: bool = False) -> Wanted:
-        """What the options of the command ask for.
+        """The records and items that the options of the command ask for.
 
         Raises:
             MsprobeException: `where` is no condition.

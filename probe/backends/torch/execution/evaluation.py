@@ -90,7 +90,7 @@ _LARGE = 64 << 20
 
 
 def _differentiated(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where the gradient of an input arrives, and what the function is given."""
+    """The tensor at which the gradient of an input arrives, and the one that the function is given."""
     if values.numel() * values.element_size() < _LARGE:
         leaf = values.requires_grad_()
         return leaf, leaf.clone()

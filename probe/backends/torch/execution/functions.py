@@ -22,7 +22,7 @@ _ACTING = re.compile("file|load|save|dump|print|compile|custom|hook|record|profi
 
 
 def function(base: str, attributes: Mapping[str, Any] | None = None, called: str = "") -> Callable[..., Any] | None:
-    """What ``Prefix.api`` calls now, replacements included; ``None`` for a name that this torch does not have.
+    """The function that ``Prefix.api`` calls now, replacements included; ``None`` for a name that this torch has not.
 
     A record without `called` may be of a tool that does not tell functions of one name apart.
     """
@@ -72,7 +72,7 @@ def _places() -> Places:
 
 @functools.cache
 def _namesakes() -> dict[str, list[tuple[Any, str]]]:
-    """Where the functions are whose names in records stand for another one."""
+    """The owners and names of functions whose names in records stand for another one."""
     found: dict[str, list[tuple[Any, str]]] = {}
     for (base, called), place in _places().items():
         if called:
