@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -24,9 +24,12 @@ from probe.common.numerics.rounding import rounded_to
 
 Array = NDArray[Any]
 DRAWS = 8
-_FEWER_DRAWS = 3
+_FEWER_DRAWS = 4
 _LARGE = 1 << 20
-"""Elements of the inputs above which fewer draws are made: there are enough elements to see the same."""
+"""Elements of the inputs above which fewer draws are made, since each takes long.
+
+Few of them miss nothing of what the inputs do together: see `_is_turned`.
+"""
 _BLOCK = 1 << 17
 """Elements that are worked on at a time, so that what is made on the way stays in the cache."""
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
@@ -114,7 +117,7 @@ class Call:
         return Call(self._execution, self.function, arguments, leaves, of_outputs, self._name, *functions)
 
     def part(self, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Call:
-        """The same call of a part of the elements. Of many parts each needs fewer draws to see the same."""
+        """The same call of a part of the elements, of which each is made of one element of each input."""
         found = self.with_inputs(self._arguments, leaves, of_outputs)
         found._is_part = True
         return found
@@ -182,16 +185,14 @@ class Call:
         return self._unless_refused(leaves, gradients)
 
     def _moved(self, unit: float, inside: bool, inputs: bool) -> Results | None:
-        size = sum(values.size for values in self._leaves)
-        draws = np.random.default_rng(list(self._name.encode()))
         furthest: list[Any] = [None] * (len(self.reference.outputs) + len(self.reference.gradients))
         are_rounded = [rounds(leaf.dtype) for leaf in self._arguments.leaves]
-        for draw in range(DRAWS if size <= _LARGE and not self._is_part else _FEWER_DRAWS):
-            leaves = list(self._leaves)
-            gradients = list(self.of_outputs)
+        for draw in range(self._number_of_draws(inside)):
+            leaves, gradients = list(self._leaves), list(self.of_outputs)
             if inputs:
-                leaves = [_move(values, unit, draws) if each else values for each, values in zip(are_rounded, leaves)]
-                gradients = [None if each is None else _move(each, unit, draws) for each in gradients]
+                moved = self._moved_inputs(unit, draw)
+                leaves = [next(moved) if each else values for each, values in zip(are_rounded, leaves)]
+                gradients = [None if each is None else next(moved) for each in gradients]
             # A probability of 1 that was moved up is none, and a function may say so.
             results = self._unless_refused(leaves, gradients, (unit, draw) if inside else None)
             if results is None:
@@ -203,6 +204,25 @@ class Call:
         outputs = len(self.reference.outputs)
         found = [dataclasses.replace(each, value=value) for each, value in zip(_all(self.reference), furthest)]
         return Results(found[:outputs], found[outputs:])
+
+    def _number_of_draws(self, inside: bool) -> int:
+        if self._is_part and not inside:
+            # Of one element of each input there is nothing else to see.
+            return _draws_in_group(len(self._to_be_moved()))
+        is_large = self._is_part or sum(values.size for values in self._leaves) > _LARGE
+        return _FEWER_DRAWS if is_large else DRAWS
+
+    def _to_be_moved(self) -> list[Array]:
+        leaves = [values for leaf, values in zip(self._arguments.leaves, self._leaves) if rounds(leaf.dtype)]
+        return [*leaves, *(each for each in self.of_outputs if each is not None)]
+
+    def _moved_inputs(self, unit: float, draw: int) -> Iterator[Array]:
+        """The inputs that are rounded, and the gradients of the outputs, moved as in one of the draws."""
+        moved = self._to_be_moved()
+        group, draw = divmod(draw, _draws_in_group(len(moved)))
+        signs = np.random.default_rng([*self._name.encode(), group])
+        for number, values in enumerate(moved):
+            yield _move(values, -unit if _is_turned(number, draw) else unit, signs)
 
     def _unless_refused(
         self, leaves: Sequence[Array], of_outputs: Sequence[Array | None], inside: tuple[float, int] | None = None
@@ -379,8 +399,27 @@ def _parts(values: Array) -> Array:
     return values.view(values.real.dtype)
 
 
+def _draws_in_group(inputs: int) -> int:
+    """How many draws move by the same signs but for what is turned."""
+    return 1 if inputs <= 1 else 2 if inputs == 2 else 4
+
+
+def _is_turned(number: int, draw: int) -> bool:
+    """Whether an input is moved the other way than in the first draw of a group.
+
+    Up to three inputs that would move a result against each other move it together in one of the draws, so that the
+    farthest is the sum of their effects. With independent draws one of 2^k elements would miss that in all k of them,
+    and would seem to be better conditioned than it is. The signs are those of a Hadamard matrix: of more inputs the
+    mean square over a group is about the sum of the squares of their effects.
+    """
+    return bin(number & draw).count("1") % 2 == 1
+
+
 def _move(values: Array, unit: float, draws: np.random.Generator) -> Array:
-    """Each of `values`, or each of its parts, moved up or down by `unit` of itself, in float64 or complex128."""
+    """Each of `values`, or each of its parts, moved up or down by `unit` of itself, in float64 or complex128.
+
+    A negative `unit` moves by the same draws the other way.
+    """
     values = np.ascontiguousarray(values)
     moved = np.empty(values.shape, np.result_type(values.dtype, np.float64))
     before, after = _parts(values.reshape(-1)), _parts(moved.reshape(-1))

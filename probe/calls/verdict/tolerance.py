@@ -26,6 +26,9 @@ MOVES = 4.0
 """How many times as far as the roundings of the inputs move the result its error may be."""
 YARDSTICK = 4.0
 """How many times the error of another correct kernel is granted."""
+_MEASURED, _OF_ONE_SUM = 1 << 17, 1 << 10
+"""The elements of the largest tensors with which the constants were chosen, and those that share what one sum loses: a
+row that is divided by it. A guess: rows may be longer or shorter, and its logarithm counts."""
 _LIKELY_MOVE = 1 / math.sqrt(3)
 """The mean error that roundings make, at most, by what moving all numbers by a whole unit roundoff does: the square of
 a rounding is a third of the largest on average, and the farthest of several moves is no less than their mean square."""
@@ -105,12 +108,15 @@ class Beyond:
 
     added: Array | None = None
     at_least: Array | None = None
+    farther: float = 1.0
+    """How many times what is added is granted, because the result has very many elements."""
 
     def over(self, least: Array, part: slice = slice(None)) -> Array:
         """The tolerance of a part of the elements, counted without dimensions, from their least one."""
         tolerance = least
         if self.added is not None:
-            tolerance = tolerance + self.added.reshape(-1)[part].reshape(least.shape)
+            added = self.added.reshape(-1)[part].reshape(least.shape)
+            tolerance = tolerance + (added if self.farther == 1 else self.farther * added)
         if self.at_least is not None:
             tolerance = np.maximum(tolerance, self.at_least.reshape(-1)[part].reshape(least.shape))
         return tolerance
@@ -153,7 +159,7 @@ def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside
         return NOTHING
     if is_summed_in_float32(bound, unit):
         added = _before_the_last_rounding(subject, bound, unit, moves_inside)
-        return _or_yardstick(subject, added)
+        return _or_yardstick(subject, added, _farther(bound, added.size))
     # Kernels of lower precision compute in float32 inside; those of float32 do so in what is rounded to as well.
     inside = 2.0 if unit <= _ACCUMULATION else 1.0
     reference = subject.reference
@@ -175,14 +181,25 @@ def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside
         added += _lost_in_squares(subject, inside * ROUNDINGS * unit)
     if bound.kind == ACTIVATION:
         added += inside * ROUNDINGS * unit * _sizes_inside(subject)
-    return _or_yardstick(subject, added)
+    return _or_yardstick(subject, added, _farther(bound, added.size))
 
 
-def _or_yardstick(subject: Subject, added: Array) -> Beyond:
+def _farther(bound: Bound, size: int) -> float:
+    """How much farther the worst error of a large tensor is than those with which the constants were chosen.
+
+    What sums lose is about normally distributed, and the largest of n such errors grows as sqrt(2 ln n). The few
+    roundings of an elementwise function have a largest error whatever n is.
+    """
+    if bound.kind in (ELEMENTWISE, ACTIVATION) or size <= _MEASURED:
+        return 1.0
+    return math.sqrt(math.log(size / _OF_ONE_SUM) / math.log(_MEASURED / _OF_ONE_SUM))
+
+
+def _or_yardstick(subject: Subject, added: Array, farther: float) -> Beyond:
     other, reference = subject.yardstick(), subject.reference
     if other is None or other.shape != reference.shape:
-        return Beyond(added)
-    return Beyond(added, YARDSTICK * _no_less_than_typical(np.abs(other - reference)))
+        return Beyond(added, farther=farther)
+    return Beyond(added, YARDSTICK * _no_less_than_typical(np.abs(other - reference)), farther)
 
 
 def _before_the_last_rounding(subject: Subject, bound: Bound, unit: float, moves_inside: bool) -> Array:

@@ -504,3 +504,23 @@ def test_a_small_element_of_an_inverse_has_the_error_of_the_large_ones() -> None
     moved = {"moved": lambda unit: unit * exact, "inputs": [np.eye(8)]}
     assert verdict("Torch.pinv", result, exact, **moved).status == "pass"
     assert verdict("Functional.unheard_of", result, exact, **moved).status != "pass"
+
+
+# --- very many elements
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1 << 10, "suspect"), (1 << 17, "suspect"), (1 << 22, "pass")])
+def test_the_worst_of_very_many_sums_may_be_farther_off(size: int, expected: str) -> None:
+    """The constants stand for tensors of 2^17 elements at most; the largest of n normal errors grows with n."""
+    exact = np.ones(size)
+    wrong = exact.copy()
+    # Granted are 4 roundings of the result, and 8 of the inputs.
+    wrong[size // 2] += 13 * 2.0**-24
+    assert verdict("Functional.softmax", wrong, exact).status == expected
+
+
+def test_the_roundings_of_an_elementwise_function_have_a_largest_error() -> None:
+    exact = np.ones(1 << 22)
+    wrong = exact.copy()
+    wrong[3] += 13 * 2.0**-24
+    assert verdict("Torch.exp", wrong, exact).status == "suspect"

@@ -206,6 +206,7 @@ def run(count, folder, kernel):
     PrecisionDebugger.reset()
     debugger = PrecisionDebugger(dump_path=folder, task="tensor", level="L1")
     debugger.start()
+    torch.manual_seed(count)
     x = torch.randn(count, 1024, requires_grad=True)
     kernel(x).backward(torch.ones(count, 1024))
     debugger.stop()
