@@ -24,6 +24,8 @@ MODELS = random.Random(SEED).sample(("llama", "bert", "resnet"), 3 if LONG else 
 """One model in a run of all tests, drawn from the seed that it prints."""
 FAULTS = ("constant", "bf16", "transpose", "mask", "nan")
 SIDES = ("target", "golden")
+# All of them are read from one run. So that `make reliability`, which takes all models, has them too.
+pytestmark = pytest.mark.sampled(least=len(MODELS) * len(FAULTS) * len(SIDES))
 SETTING = ("--levels", "mix", "--tasks", "statistics", "--dtypes", "float32")
 
 

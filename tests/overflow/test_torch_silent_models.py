@@ -26,6 +26,8 @@ LONG = os.environ.get("PROBE_TEST_LONG") == "1"
 NAMES = list(MODELS) if LONG else ["t5", *random.Random(os.environ["PROBE_TEST_SEED"]).sample(
     [name for name in MODELS if name not in ("t5", "llama_sampling")], 1
 ), "llama_sampling"]  # fmt: skip
+# So that `make reliability`, which takes all models, runs it.
+pytestmark = pytest.mark.sampled()
 
 
 @pytest.mark.parametrize("name", NAMES)

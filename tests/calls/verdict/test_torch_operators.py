@@ -59,6 +59,7 @@ def test_correct_kernels_are_not_called_wrong(dtype: str) -> None:
     assert not [alarm for alarm in alarms if "suspect" not in alarm]
 
 
+@pytest.mark.sampled()
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["linear", "layer_norm", "softmax", "silu", "scaled_dot_product_attention", "cat"])
 def test_planted_faults_are_found(name: str, dtype: str) -> None:

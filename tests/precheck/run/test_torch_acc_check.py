@@ -6,6 +6,7 @@ import contextlib
 import csv
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,22 +121,32 @@ def rows(path: str) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+A_FEW = Selection(frozenset(("linear", "silu", "softmax", "sort", "__setitem__", "to")))
+
+
+@pytest.fixture(scope="module")
+def whole(recorded: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a run over a few calls that ended; nobody changes them."""
+    folder = tmp_path_factory.mktemp("whole")
+    check(recorded["tensor"], folder, selection=A_FEW)
+    return folder
+
+
+@pytest.mark.sampled()
 @pytest.mark.parametrize("cut", [1, 40, 300, 2000, 9000])
 @pytest.mark.parametrize("name", ["accuracy_checking_result", "accuracy_checking_details", "precheck"])
 def test_a_run_that_was_killed_is_taken_up_where_it_ended(
-    recorded: dict[str, str], tmp_path: Path, name: str, cut: int
+    recorded: dict[str, str], whole: Path, tmp_path: Path, name: str, cut: int
 ) -> None:
     """Whatever byte of its journal was the last one that it wrote, and whichever of its tables is named."""
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    small = Selection(frozenset(("linear", "silu", "softmax", "sort", "__setitem__", "to")))
-    check(recorded["tensor"], whole, selection=small)
-    check(recorded["tensor"], killed, selection=small)
+    killed = tmp_path / "killed"
+    shutil.copytree(whole, killed)
     (journal,) = killed.glob("precheck_*.jsonl")
     os.truncate(journal, journal.stat().st_size - cut)
     for path in (*killed.glob("*.csv"), *killed.glob("precheck_*.json")):
         path.unlink()
     resume = str(journal).replace("precheck", name).replace(".jsonl", ".csv")
-    report = check(recorded["tensor"], killed, selection=small, resume=resume)
+    report = check(recorded["tensor"], killed, selection=A_FEW, resume=resume)
     assert contents(killed) == contents(whole)
     assert 0 < report.checked < len(report.results)
 
