@@ -83,7 +83,7 @@ verdicts: .tox/bootstrap/.installed
 
 reliability: .tox/bootstrap/.installed
 	$(TOX) run -e reliability -- --kills $(KILLS) $(if $(SEED),--seed $(SEED))
-	PROBE_TEST_LONG=1 $(TOX_RUN) -e torch,mindspore,mindspore27,msadapter -- -m sampled
+	PROBE_TEST_LONG=1 $(TOX_RUN) -e torch,mindspore,core,msadapter -- -m "sampled or hypothesis"
 
 # One after the other: two builds for CUDA at once may not fit the disk.
 newest: .tox/bootstrap/.installed

@@ -34,7 +34,7 @@ def execute(framework: str, _: None, folder: str, run: Mapping[str, Any], work: 
     config = Path(folder, run.get("config", "config.json"))
     if config.is_file():
         arguments += ["--config", str(config)]
-    (ended,) = forks.server(*forks.MODULES[framework]).run(
+    (ended,) = forks.server(*forks.with_tool(framework)).run(
         Path(folder, "train.py"), [*arguments, *run.get("args", [])],
         cwd=cwd, environment=run_cases.run_environment(), output=(output, output), timeout=timeout,
     )  # fmt: skip

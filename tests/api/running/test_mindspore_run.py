@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forks import run_python
 from running import quick, run
 
 PRELUDE = """
@@ -40,7 +39,8 @@ print("parameters", [float(p.asnumpy().sum()).hex() for p in net.trainable_param
     assert (ran.status, ran.steps) == (0, ["step1", "step2"]), ran.err
     expected = [f"Cell.{cell}.forward.{number}" for number in (0, 1) for cell in CELLS]
     assert ran.forwards(1, "Cell") == ran.forwards(2, "Cell") == expected
-    bare = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    bare = run_python("mindspore", tmp_path / "train.py")
+    assert bare.returncode == 0, bare.stderr
     assert bare.stdout.splitlines()[-1] in ran.out.splitlines()
 
 
@@ -128,7 +128,7 @@ for fold in range(2):
 )
 def test_steps_are_those_that_a_person_counts(tmp_path: Path, steps: int, program: str) -> None:
     options = ("--step", "all", "--level", "L0", "--task", "structure")
-    ran = quick("mindspore", tmp_path, PRELUDE + TURNS + program, *options)
+    ran = quick("mindspore and the tool", tmp_path, PRELUDE + TURNS + program, *options)
     assert (ran.status, ran.warnings, len(ran.steps)) == (0, [], steps), ran.err
 
 
@@ -140,7 +140,7 @@ model = train.Model(net, loss, nn.Momentum(net.trainable_params(), 0.1, 0.9), me
 model.train(1, data, dataset_sink_mode=False)
 model.eval(data, dataset_sink_mode=False)
 """
-    ran = quick("mindspore", tmp_path, PRELUDE + program, "--step", "all", "--level", "L0")
+    ran = quick("mindspore and the tool", tmp_path, PRELUDE + program, "--step", "all", "--level", "L0")
     assert (ran.status, len(ran.steps)) == (0, 4), ran.err
     inside = [f"Cell._backbone.{cell}.forward.0" for cell in CELLS]
     outside = ["Cell._backbone.SequentialCell.forward.0", "Cell._loss_fn.CrossEntropyLoss.forward.0"]
@@ -153,7 +153,7 @@ ms.set_context(mode=ms.GRAPH_MODE)
 net(ms.Tensor(x))
 print("ended")
 """
-    ran = quick("mindspore", tmp_path, PRELUDE + program)
+    ran = quick("mindspore and the tool", tmp_path, PRELUDE + program)
     assert (ran.status, ran.steps) == (0, []) and "ended" in ran.out
     (line,) = ran.warnings
     assert "msprobe run collected nothing" in line and "ms.jit" in line
@@ -176,7 +176,7 @@ for step in range(3):
     value, gradients = gradient(ms.Tensor(np.arange(10).reshape(2, 5).astype(np.int32)), ms.Tensor(y[:2]))
     optimizer(gradients)
 """
-    ran = quick("mindspore", tmp_path, PRELUDE + program, "--level", "L0")
+    ran = quick("mindspore and the tool", tmp_path, PRELUDE + program, "--level", "L0")
     assert (ran.status, ran.steps, ran.warnings) == (0, ["step0", "step1"], []), ran.err
     bases = ["Cell.Embedding", "Cell.model~2.LSTM", "Cell.model~3.Dense"]
     for step in (0, 1):
@@ -194,6 +194,6 @@ parameters = [*first.trainable_params(), *second.trainable_params()]
 gradient = ms.value_and_grad(lambda x: second(first(x)).sum(), None, parameters)
 gradient(ms.Tensor(x))
 """
-    ran = quick("mindspore", tmp_path, PRELUDE + program, "--level", "L0")
+    ran = quick("mindspore and the tool", tmp_path, PRELUDE + program, "--level", "L0")
     cells = ["0.Dense", "1.0.Dense", "1.SequentialCell", "model~2.0.Dense"]
     assert ran.forwards(0, "Cell") == [f"Cell.{cell}.forward.0" for cell in cells]

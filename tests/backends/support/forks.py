@@ -33,6 +33,11 @@ MODULES = {
     "transformers": ("torch", "torch._dynamo", "transformers.modeling_utils"),
     "mindspore": ("mindspore",),
     "msadapter": ("mindspore",),
+    # The tool takes two thirds of a second, which most of these programs take for themselves, too.
+    "mindspore and the tool": ("mindspore", "mindspore.train", "mindspore.dataset", "msprobe.mindspore", *(
+        f"probe.{name}" for name in ("api.cli", "backends.mindspore.adapter", "common.dump.reading.dump")
+    )),
+    "msadapter and the tool": ("mindtorch_first", "msprobe.mindspore", "probe.backends.msadapter.adapter"),
     # Most of what `msprobe run` imports, which takes as long as a short training; nothing of it watches for forks.
     "torch and the tool": (
         "torch", "torch._dynamo", "probe.backends.torch.execution.group", "probe.backends.torch.hooks.group",
@@ -41,8 +46,13 @@ MODULES = {
 }  # fmt: skip
 """By backend, and for models of Transformers, what the server imports.
 
-Programs over msadapter import mindtorch themselves, in their own order.
+Programs over msadapter import mindtorch themselves, in their own order; those with the tool do it as everybody does.
 """
+
+
+def with_tool(backend: str) -> tuple[str, ...]:
+    """What the server imports for programs that begin with the framework and the tool."""
+    return MODULES.get(f"{backend} and the tool", MODULES[backend])
 
 
 class ToolLines:

@@ -48,7 +48,7 @@ def run_script(backend: str, head: str, source: str, *arguments: str, cwd: Path,
     """Run `head` and `source` in a process of their own that must end with `code`; what it wrote to the terminal."""
     path, output = cwd / "script.py", cwd / "script.out"
     path.write_text(head + source, encoding="utf-8")
-    (ended,) = forks.server(*forks.MODULES[backend]).run(
+    (ended,) = forks.server(*forks.with_tool(backend)).run(
         path, arguments, environment={**os.environ, "PYTHONPATH": PATHS}, output=(output, output), timeout=120,
         tear_down=True,
     )  # fmt: skip

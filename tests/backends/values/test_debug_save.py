@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from typing import Any
 
 import dumped
@@ -218,7 +219,14 @@ def test_saving_changes_no_gradient(runs: Any, backend: Any) -> None:
     assert np.array_equal(without.output, given.output) and np.array_equal(without.inputs[0], given.inputs[0])
 
 
-def test_lists_that_share_their_parts_are_saved_to_a_bound(runs: Any, backend: Any) -> None:
+# Each gradient writes the whole value to the journal again: of ten thousand containers, for half a minute.
+@pytest.mark.sampled()
+def test_lists_that_share_their_parts_are_saved_to_a_bound(
+    runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.environ.get("PROBE_TEST_LONG") != "1":
+        monkeypatch.setattr("probe.collect.saved_values.MAX_CONTAINERS", 300)
+        monkeypatch.setattr("probe.collect.describing.values.MAX_CONTAINERS", 300)
     debugger = runs.new(level="debug")
 
     def forward(x: Any) -> Any:
