@@ -18,8 +18,7 @@ def lines(report: Report) -> Iterator[str]:
     found = report.found
     if found is None:
         yield f"{report.path}: all values are finite{_in_all(report.steps)}."
-        for step in report.steps:
-            yield from _notes(step)
+        yield from _notes_of_all(report.steps)
         return
     where = f"{found.name}, " if found.name else ""
     yield from (f"{where}{_title(finding, found)}" for finding in found.first[:1])
@@ -133,6 +132,18 @@ def _in_all(steps: Sequence[StepFindings]) -> str:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
+
+
+def _notes_of_all(steps: Sequence[StepFindings]) -> Iterator[str]:
+    """The notes of steps without a finding, each once, with its steps if it does not belong to all of them."""
+    noted: dict[str, list[StepFindings]] = {}
+    for step in steps:
+        for note in _notes(step):
+            noted.setdefault(note, []).append(step)
+    for note, of in noted.items():
+        names = [] if len(of) == len(steps) else [step.name for step in of if step.name]
+        shown = ", ".join(names[:_MOST_SHOWN]) + (" ..." if len(names) > _MOST_SHOWN else "")
+        yield f"{shown}: {note}" if shown else note
 
 
 def _notes(step: StepFindings) -> Iterator[str]:

@@ -85,8 +85,10 @@ def _check_recorded(record: str, folders: Iterable[str]) -> None:
 
 
 def _scans(locations: Sequence[DumpLocation], where: Where, watch: ProgressCallback | None) -> list[RankScan]:
-    # A process elsewhere may run in another folder.
-    paths = [os.path.abspath(each.path) for each in locations]
+    paths = [each.path for each in locations]
+    if where.dask is not None:
+        # A process on another machine may run in another folder.
+        paths = list(map(os.path.abspath, paths))
     tasks = list(zip(paths, _numbers(locations)))
     if where == Where() and not are_large(paths):
         where = Where(1)

@@ -75,3 +75,12 @@ def test_a_process_without_a_rank_is_not_taken_for_that_of_a_rank(tmp_path: Path
 def test_where_all_is_finite_every_process_is_counted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["overflow_check", "-i", str(run / "step0")]) == 0
     assert "all values are finite in 3 records of 3 processes and 1 step." in capsys.readouterr().out
+
+
+def test_a_damaged_dump_is_named_by_the_path_that_was_given(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run / "step1" / "proc97" / "dump.json").write_text('{"data": {')
+    monkeypatch.chdir(run.parent)
+    assert main(["overflow_check", "-i", run.name, "-o", "out", "--no_page"]) == 2
+    assert f"msprobe overflow_check: {run.name}/step1/proc97/dump.json: " in capsys.readouterr().err

@@ -11,6 +11,7 @@ from made_dumps import call, plain, tensor, write
 
 from probe.common.parallel.tasks import Where
 from probe.overflow.findings import ORIGIN, OUTSIDE, PARAMETER, Report
+from probe.overflow.report import lines
 from probe.overflow.run import find_overflow
 
 FINE, NAN = tensor(), tensor(math.nan, math.nan)
@@ -132,3 +133,24 @@ def test_bad_gradients_of_one_rank_that_nothing_explains_are_named(tmp_path: Pat
         clip: call([NAN], [NAN]),
     }
     assert first(search(tmp_path, data)) == [(OUTSIDE, 0, clip)]
+
+
+def test_a_note_that_steps_have_in_common_is_printed_once(tmp_path: Path) -> None:
+    data = {"Torch.sin.0.forward": call([FINE], [FINE])}
+    masked = {"Torch.softmax.0.forward": call([MINUS], [FINE])}
+    for step in range(3):
+        for rank in range(2):
+            write(tmp_path / f"step{step}" / f"rank{rank}", masked if (step, rank) == (1, 0) else data)
+    report = find_overflow(str(tmp_path), where=Where(jobs=1))
+    _, *notes = lines(report)
+    assert [note for note in notes if "No communication is recorded" in note] == [
+        "No communication is recorded: whether a value came from another rank is not known."
+    ]
+
+
+def test_a_note_on_some_of_the_steps_says_which(tmp_path: Path) -> None:
+    small, large = tensor(), tensor(60000.0, dtype="torch.float16")
+    for step, output in enumerate((small, large, small)):
+        write(tmp_path / f"step{step}" / "rank0", {"Torch.sin.0.forward": call([FINE], [output])})
+    _, *notes = lines(find_overflow(str(tmp_path), where=Where(jobs=1)))
+    assert len(notes) == 1 and notes[0].startswith("step 1: rank 0: Torch.sin.0.forward.output.0 reaches 92%")
