@@ -30,7 +30,7 @@ class Recovered:
     torn_at: int | None
     """The byte at which the records end that can be read, if something follows that cannot."""
     problem: str | None = None
-    """The reason why the files could not be made, if so."""
+    """The reason why the files could not be made, if so: a sentence that names the folder or the file."""
     unwritten: int = 0
     """Tensors that were still to be written (``async_dump``): their entries name no file."""
     lost: int = 0
@@ -57,12 +57,19 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
         try:
             yield _recover_one(folder, remove)
         except (DumpFormatError, OSError) as error:
-            yield Recovered(folder, "", 0, None, str(error))
+            yield Recovered(folder, "", 0, None, _problem(folder, error))
     for folder, name in _without_journal(directory):
         try:
             read(os.path.join(folder, name))
         except (DumpFormatError, FileCheckException, OSError) as error:
-            yield Recovered(folder, name, 0, None, f"{error} There is no journal to make it from.")
+            problem = f"{_problem(folder, error)} There is no journal to make it from."
+            yield Recovered(folder, name, 0, None, problem)
+
+
+def _problem(folder: str, error: Exception) -> str:
+    """The error as a sentence that names the folder; most errors of files name their file themselves."""
+    text = str(error)
+    return text if folder in text else f"{folder}: {text}"
 
 
 def set_aside(directory: str) -> list[str]:
@@ -80,7 +87,9 @@ def set_aside(directory: str) -> list[str]:
 def _recover_one(folder: str, remove: bool) -> Recovered:
     journal = os.path.join(folder, JOURNAL_FILE)
     if in_use(journal):
-        return Recovered(folder, "", 0, None, "a process is still collecting here; its files come when it ends.")
+        return Recovered(
+            folder, "", 0, None, f"{folder}: a process is still collecting here; its files come when it ends."
+        )
     files = _TensorFiles(os.path.join(folder, TENSOR_FOLDER))
     header = json_files.write(folder, files.forget_unwritten)
     with JournalReader(journal) as reader:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import probe
+from probe.api.cli import main
 from probe.collect.sinks.journal.dump_folder import DumpFolder
 from probe.common import files
 from probe.common.config.config import load_config
@@ -91,7 +92,7 @@ def test_recover_makes_the_files_of_a_dead_run_and_leaves_a_living_one_alone(
     first, second = recover(str(tmp_path / "dump"), remove)
     assert (first.records, first.problem) == (3, None)
     assert (second.folder, second.file_name, second.records) == (str(alive), "", 0)
-    assert second.problem is not None and "a process is still collecting here" in second.problem
+    assert second.problem is not None and second.problem.startswith(f"{alive}: a process is still collecting here")
     assert {path.name: path.read_bytes() for path in alive.iterdir()} == before
     kept = [] if remove else ["dump.journal"]
     names = sorted(path.name for path in left.parent.iterdir())
@@ -183,3 +184,12 @@ def test_a_link_that_was_laid_while_a_run_is_dead_is_not_followed(tmp_path: Path
     left.symlink_to(target)
     list(recover(str(tmp_path / "dump")))
     assert target.read_text() == "mine"
+
+
+def test_files_without_a_journal_that_cannot_be_read_are_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dump.json").write_text('{"data": {')
+    assert main(["recover", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.count(str(tmp_path)) == 1 and "There is no journal to make it from." in said

@@ -66,7 +66,7 @@ class Recovery:
 
         for recovered in recover(self.directory, self.remove):
             if recovered.problem is not None:
-                self.invocation.problem(f"{recovered.folder}: {recovered.problem}")
+                self.invocation.problem(recovered.problem)
             yield recovered
 
     def _set_aside(self) -> list[str]:
