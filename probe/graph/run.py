@@ -27,6 +27,8 @@ from probe.graph.tasks.communication import CommunicationPartners
 from probe.graph.tasks.located import GraphLocation, located
 from probe.graph.tasks.task import GraphTask, Task
 
+_MOST_REASONS = 4
+"""Dumps of which it is said why they are left out, where none could be shown."""
 MOST_RUNS = 8
 """How many runs stand beside one."""
 
@@ -161,13 +163,15 @@ def compared(
     large = are_large(path for task in tasks for path in task.paths)
     exchanged = CommunicationPartners(tasks)
     shown: set[tuple[str, int | None, int | None]] = set()
+    left_out: list[str] = []
     before = 0
     outcomes = run_where_it_pays(where, make, tasks, watch, large)
     with closing(finished(tasks, outcomes, (MsprobeException, OSError))) as done:
         for task, outcome in done:
             if outcome.value is None:
                 cut = Prefixes(task.options.strip_paths)
-                yield cut.text(_left_out(task.location, outcome.error), task.paths)
+                left_out.append(cut.text(_left_out(task.location, outcome.error), task.paths))
+                yield left_out[-1]
                 continue
             if task.options.progress_log:
                 log.info(f"{task.location}: done")
@@ -178,7 +182,7 @@ def compared(
                 yield exchanged.added(each, task)
             before += len(outcome.value)
     if not shown:
-        raise MsprobeException(f"{plan.title}: no dump could be shown.")
+        raise MsprobeException(f"{plan.title}: no dump could be shown. {' '.join(left_out[:_MOST_REASONS])}")
     for sentence in without_dumps(tasks[0].options.pairs, shown):
         log.warning(sentence)
 

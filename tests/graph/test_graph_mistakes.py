@@ -89,3 +89,16 @@ def test_the_older_form_with_a_hostile_file_is_one_line(tmp_path: Path, capsys: 
         assert main(["-f", "pytorch", "graph", "-i", str(tmp_path / name), "-o", str(tmp_path)]) != 0
         (line,) = capsys.readouterr().err.splitlines()
         assert "msprobe graph_visualize -tp TARGET -gp GOLDEN" in line
+
+
+def test_where_no_dump_can_be_shown_the_reason_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for step in range(2):
+        folder = tmp_path / "run" / f"step{step}" / "rank0"
+        folder.mkdir(parents=True)
+        (folder / "dump.json").write_text('{"data": {')
+    assert main(["graph_visualize", "-tp", "run", "-o", "out"]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "no dump could be shown. run/step0/rank0/dump.json: cut off" in said
