@@ -123,3 +123,12 @@ def test_the_folders_below_a_process_are_found_in_all_steps(tmp_path: Path) -> N
     assert sorted(found) == [(0, "proc2"), (0, "rank0"), (10, "proc2"), (10, "rank0")]
     assert [each.name for _, each in folders_of_run(str(tmp_path), RunProcess("a", (5,)))] == ["rank0", "rank0"]
     assert list(folders_of_run(str(tmp_path / "missing"), RunProcess("a"))) == []
+
+
+@pytest.mark.parametrize(("count", "said"), [(6, "rank5."), (7, "rank5 and 1 more.")])
+def test_at_most_six_of_the_folders_that_are_left_out_are_named(tmp_path: Path, count: int, said: str) -> None:
+    folder(tmp_path / "step0", "rank9")
+    for rank in range(count):
+        (tmp_path / "step0" / f"rank{rank}").mkdir()
+    (sentence,) = processes_of(str(tmp_path / "step0")).left_out
+    assert sentence.endswith(said)
