@@ -160,7 +160,7 @@ class RecordedArguments(Arguments):
             return {key: self._read(f"{name}.{key}", each) for key, each in entry.items()}
         if "dtype" in entry and "shape" in entry:
             return self._leaf(name, entry)
-        return _plain(name, kind, entry)
+        return _argument(name, kind, entry)
 
     def _leaf(self, name: str, entry: Mapping[str, Any]) -> RecordedLeaf:
         found: list[Item] = []
@@ -191,7 +191,7 @@ def _index(parts: list[Any]) -> tuple[Any, ...]:
     return tuple(parts)
 
 
-def _plain(name: str, kind: str, entry: Mapping[str, Any]) -> Any:
+def _argument(name: str, kind: str, entry: Mapping[str, Any]) -> Any:
     value = number(entry.get("value", entry.get("format")))
     if kind == "slice":
         return slice(*value) if isinstance(value, list) else slice(None)

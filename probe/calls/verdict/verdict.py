@@ -198,8 +198,8 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, bey
         worst,
         level,
         _index(where, subject.result.shape),
-        _plain(results[where]),
-        _plain(references[where]),
+        _number(results[where]),
+        _number(references[where]),
         most,
         mean,
         0.0,
@@ -245,8 +245,8 @@ def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond
         ratio,
         float(allowed.flat[worst]),
         _index(worst, result.shape),
-        _plain(result.flat[worst]),
-        _plain(reference.flat[worst]),
+        _number(result.flat[worst]),
+        _number(reference.flat[worst]),
         float(ulps.max()),
         float(ulps.mean()),
         0.0 if ratio <= 1 else float(np.count_nonzero(ratios > 1) / ratios.size),
@@ -282,7 +282,7 @@ def _inner(one: Array, other: Array) -> float:
     return float(np.einsum("i,i->", one, other))
 
 
-def _plain(value: Any) -> Value:
+def _number(value: Any) -> Value:
     number: Value = value.item()
     return number
 
@@ -387,7 +387,7 @@ def _nonfinite(result: Array, reference: Array, bound: Bound, of: Format) -> Ker
         math.inf,
         None,
         tuple(map(int, first)),
-        _plain(result[first]),
-        _plain(reference[first]),
+        _number(result[first]),
+        _number(reference[first]),
         share_over=float(np.count_nonzero(wrong) / wrong.size),
     )

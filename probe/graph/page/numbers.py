@@ -64,14 +64,14 @@ def numbers(column: Sequence[Any], narrow: NDArray[np.bool_] | slice = slice(Non
     kinds = set(map(type, column))
     others: dict[int, Any] = {}
     if kinds - {float}:
-        others = {index: _plain(value) for index, value in enumerate(column) if type(value) is not float}
+        others = {index: _json_value(value) for index, value in enumerate(column) if type(value) is not float}
         column = [value if type(value) is float else np.nan for value in column]
     values = np.array(column, dtype=np.float64)
     values[narrow] = shortest(values[narrow])
     return NumberColumn(values, others)
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """A value that is no float as JSON has it."""
     if value is None or type(value) is str:
         return value

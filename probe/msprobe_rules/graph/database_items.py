@@ -69,7 +69,7 @@ class ItemTexts:
         if item.dtype is None:
             return _NOTHING
         if not item.is_tensor:
-            return self._plain(item)
+            return self._plain_item(item)
         key = item.dtype, item.shape
         start = self._tensor_starts.get(key)
         if start is None:
@@ -83,7 +83,7 @@ class ItemTexts:
             f'"Norm":{_value(item.norm)},"requires_grad":{_value(item.requires_grad)},{md5}"data_name":{data_name}}}'
         )
 
-    def _plain(self, item: Item) -> str:
+    def _plain_item(self, item: Item) -> str:
         dtype = item.dtype or ""
         # msProbe leaves the quotes of <class 'int'> out.
         kind = dtype[len("<class '") : -len("'>")] if dtype.startswith("<class '") else dtype

@@ -25,7 +25,7 @@ def api_class(base: str) -> str:
     Args:
         base: ``Functional.silu``, ``Tensor.__iadd__``, ``Mint.add``, ``Primitive.MatMul``.
     """
-    name = _plain(base)
+    name = _function_name(base)
     for method, listed in _tables()["classes"].items():
         for entry in listed:
             plain = _without_marks(entry)
@@ -46,12 +46,12 @@ def ratio_limits(base: str, as_written: bool = False) -> Mapping[str, float]:
     tables = _tables()
     name = base.rpartition(".")[2]
     for level, listed in tables["levels"].items():
-        if name in listed or (not as_written and _plain(base) in map(_without_marks, listed)):
+        if name in listed or (not as_written and _function_name(base) in map(_without_marks, listed)):
             return dict(tables["limits"][level])
     return dict(tables["limits"]["L0"])
 
 
-def _plain(base: str) -> str:
+def _function_name(base: str) -> str:
     name = base.rpartition(".")[2]
     if name.startswith("__") and name.endswith("__"):
         name = name[2:-2]
