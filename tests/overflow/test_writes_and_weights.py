@@ -97,6 +97,16 @@ def test_an_exact_infinity_at_the_end_is_a_finding(tmp_path: Path) -> None:
     assert first(search(tmp_path, data)) == [(ORIGIN, 0, "Torch.log.0.forward")]
 
 
+def test_an_overflow_is_not_meant_because_an_input_holds_zeros(tmp_path: Path) -> None:
+    # Only where something is divided by it is the exact result infinite.
+    data = {
+        "Torch.mul.0.forward": call([tensor(3e38, 0.0), tensor(3e38, 0.0)], [tensor(math.inf, 0.0)]),
+        "Tensor.__mul__.0.forward": call([tensor(math.inf, 0.0)], [tensor(math.inf, 0.0)]),
+        "Functional.embedding.0.forward": call([FINE], [FINE]),
+    }
+    assert first(search(tmp_path, data)) == [(ORIGIN, 0, "Torch.mul.0.forward")]
+
+
 def test_what_something_unrecorded_inside_of_a_module_made_is_said_to_be_so(tmp_path: Path) -> None:
     module, function = "Module.half.Half.forward.0", "Functional.linear.0.forward"
     data = {

@@ -5,6 +5,7 @@ The table is in ``tests/support/exit_status_cases.py``.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -222,3 +223,13 @@ def test_without_a_standard_error_the_status_tells(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     *answer, status = done.stdout.splitlines()
     assert status == "2" and json.loads("\n".join(answer))["status"] == 2
+
+
+def test_a_standard_output_that_the_program_closed_is_not_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    for output in (closed, None):
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", output)
+            invocation = Invocation("run")
+            assert (invocation.run(lambda: 0), invocation.problems) == (0, [])
