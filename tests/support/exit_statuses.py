@@ -56,6 +56,8 @@ def check(
     assert not any(message in out for message in messages) or as_json
     if as_json:
         found = json.loads(out)
+        if isinstance(found, list):
+            return
         errors = [message.partition(": ")[2] for message in messages]
         assert (found["command"], found["status"], found["errors"]) == (command, status, errors)
         assert type(found["version"]) is int

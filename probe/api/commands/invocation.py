@@ -34,7 +34,7 @@ class Invocation:
 
     Args:
         command: its name; empty if none is given.
-        as_json: standard output is for a machine: it gets one JSON object, of trouble too.
+        as_json: standard output is for a machine: it gets one JSON value, of trouble too.
     """
 
     def __init__(self, command: str = "", as_json: bool = False) -> None:
@@ -60,11 +60,13 @@ class Invocation:
         """The exit status of a command that came to its end."""
         return TROUBLE if self.problems else FOUND if found else FINE
 
-    def print_json(self, status: int, content: Mapping[str, Any]) -> None:
-        """Print the one object of ``--json``: the outer keys of all commands, then those of this one."""
+    def print_json(self, status: int, content: Mapping[str, Any] | list[Any]) -> None:
+        """Print what ``--json`` asks for: the outer keys of all commands and those of this one, or a list as it is."""
         self._is_answered = True
-        outer = {"version": JSON_VERSION, "command": self.command, "status": status, "errors": self.problems}
-        print(json.dumps(to_json({**outer, **content}), allow_nan=False, indent=1))
+        if isinstance(content, Mapping):
+            outer = {"version": JSON_VERSION, "command": self.command, "status": status, "errors": self.problems}
+            content = {**outer, **content}
+        print(json.dumps(to_json(content), allow_nan=False, indent=1))
 
     def run(self, work: Callable[[], int]) -> int:
         """Do `work`, which returns a status; gives the exit status, also of whatever `work` raises."""

@@ -43,8 +43,8 @@ class Answer(Protocol):
     def lines(self) -> Iterable[Line]:
         """The text, which may be made while it is printed."""
 
-    def as_json(self) -> dict[str, Any]:
-        """The keys of the command."""
+    def as_json(self) -> dict[str, Any] | list[Any]:
+        """The keys of the command; a list, of an object for each dump or pair, where programs read one."""
 
     @property
     def found(self) -> bool:
@@ -59,7 +59,7 @@ class Question(ABC):
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         self.add_arguments(parser)
-        parser.add_argument("--json", action="store_true", help="print the answer as one JSON object")
+        parser.add_argument("--json", action="store_true", help="print the answer as JSON")
         parser.add_argument("-q", "--quiet", action="store_true", help="no notes and no progress beside the answer")
 
     @abstractmethod

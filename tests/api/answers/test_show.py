@@ -276,7 +276,7 @@ def test_json_is_json_whatever_the_numbers_are(folder: Path, capsys: pytest.Capt
     def refuse(name: str) -> None:
         raise AssertionError(f"{name} is not JSON")
 
-    (found,) = json.loads("\n".join(shown(capsys, folder, "--json", "--stack")), parse_constant=refuse)["dumps"]
+    (found,) = json.loads("\n".join(shown(capsys, folder, "--json", "--stack")), parse_constant=refuse)
     assert (found["step"], found["rank"], found["level"], found["records_in_dump"]) == (0, 0, "mix", 5)
     assert (found["first_nan"]["name"], found["first_nan"]["Min"]) == (f"{LOG}.output.0", "NaN")
     assert found["first_infinity"] is None
@@ -288,7 +288,7 @@ def test_json_is_json_whatever_the_numbers_are(folder: Path, capsys: pytest.Capt
         "Max": 3.0, "Min": -1.0, "Mean": 0.0123456, "Norm": 2.0, "requires_grad": True, "md5": None, "value": None,
         "data_name": None,
     }  # fmt: skip
-    (found,) = json.loads("\n".join(shown(capsys, folder, "--json", "--where", "nan", "--limit", 1)))["dumps"]
+    (found,) = json.loads("\n".join(shown(capsys, folder, "--json", "--where", "nan", "--limit", 1)))
     assert [(record["name"], len(record["items"])) for record in found["records"]] == [(LOG, 1)]
 
 
@@ -322,7 +322,7 @@ def test_what_the_dump_counted_is_shown(tmp_path: Path, capsys: pytest.CaptureFi
     elements = math.prod(counted["shape"])
     lines = shown(capsys, path)
     assert any(f"{LOG}.output.0 (2 of {elements} elements, the others from -1.25 to 3.5)" in line for line in lines)
-    (found,) = json.loads("\n".join(shown(capsys, path, "--json")))["dumps"]
+    (found,) = json.loads("\n".join(shown(capsys, path, "--json")))
     assert [found["first_nan"][key] for key in ("Nonfinite", "Finite Max", "Finite Min")] == [2, 3.5, -1.25]
     (given, _) = found["records"][0]["items"]
     assert "Nonfinite" not in given

@@ -109,7 +109,7 @@ def test_paths_may_be_relative_and_lines_come_back_in_order(
     more = ("--dask", cluster, "--algorithms", metric(Path(), FAILS), "-tensor_log", "--json")
     assert compare(Path("target"), Path("golden"), Path("out"), *more) == 0
     said = capsys.readouterr()
-    assert [summary["step"] for summary in json.loads(said.out)["pairs"]] == ["step0", "step1", "step2", "step3"]
+    assert [summary["step"] for summary in json.loads(said.out)] == ["step0", "step1", "step2", "step3"]
     errors = [float(text.partition(",")[0]) for text in said.err.split("MaxRelativeErr ")[1:]]
     assert errors == pytest.approx([0.5 / (n + 1.5) for n in range(4)])
     assert said.err.count("'Mine' failed") == 1

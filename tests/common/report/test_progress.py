@@ -93,7 +93,7 @@ def test_ranks_are_counted_in_the_search_for_the_first_difference(tmp_path: Path
 
 def test_json_has_no_bar(tmp_path: Path) -> None:
     one_pair(tmp_path)
-    assert json.loads(on_terminal(tmp_path, "--json"))["pairs"][0]["rows"] == 4
+    assert json.loads(on_terminal(tmp_path, "--json"))[0]["rows"] == 4
 
 
 def test_without_rich_there_is_none(tmp_path: Path) -> None:

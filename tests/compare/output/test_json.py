@@ -63,7 +63,7 @@ def test_the_command_asks_for_everything(tmp_path: Path, capsys: pytest.CaptureF
     summary_of(tmp_path, run_of(APART), run_of(0.0))
     sides = [str(tmp_path / side / "dump.json") for side in ("target", "golden")]
     assert cli.main(["compare", "-tp", sides[0], "-gp", sides[1], "-o", str(tmp_path / "out"), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["pairs"]
+    (found,) = json.loads(capsys.readouterr().out)
     assert len(found["divergence"]["suspects"]) == CALLS - 1
 
 

@@ -105,7 +105,7 @@ def test_the_exit_status_can_say_that_runs_differ(tmp_path: Path, case: str, lev
 
 def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ranks(tmp_path, "--json") == 0
-    first, second = json.loads(capsys.readouterr().out)["pairs"]
+    first, second = json.loads(capsys.readouterr().out)
     assert (first["label"], second["label"], first["mode"]) == ("rank0", "rank1", "statistics")
     assert sum(second["counts"].values()) == second["rows"]
     assert second["suspects"][0]["stack"][0].startswith("File ")

@@ -150,8 +150,8 @@ class SeveralChecked:
             yield Line(f"{each.report.path}:")
             yield from each.lines()
 
-    def as_json(self) -> dict[str, Any]:
-        return {"dumps": [each.as_json() for each in self.dumps]}
+    def as_json(self) -> list[Any]:
+        return [each.as_json() for each in self.dumps]
 
 
 class MultiAccCheck(AccCheck):

@@ -98,9 +98,9 @@ class Shown:
             return show_text.run_lines(self.opened)
         return show_text.several_dumps_lines(self.opened, self.wanted, self.as_tree, self.with_stacks)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> list[Any]:
         from probe.api.commands.collecting.show_text import dump_as_json
         from probe.common.dump.reading.dump import Dump
 
         dumps = [self.opened] if isinstance(self.opened, Dump) else self.opened
-        return {"dumps": [dump_as_json(dump, self.wanted, self.with_stacks, self.limit or 0) for dump in dumps]}
+        return [dump_as_json(dump, self.wanted, self.with_stacks, self.limit or 0) for dump in dumps]

@@ -165,8 +165,9 @@ class CompareAnswer:
         if self.page:
             yield Line(f"page: {self.page}")
 
-    def as_json(self) -> dict[str, Any]:
-        return {"pairs": [summary.as_json() for summary in self.summaries], "page": self.page or None}
+    def as_json(self) -> list[Any]:
+        page = self.page or None
+        return [{**summary.as_json(), "page": page} for summary in self.summaries]
 
 
 @dataclass(frozen=True)
