@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from probe.api.precheck import load
+from probe.calls import memory
 from probe.calls.prepared import RECORDED
 from probe.calls.verdict.subject import SUSPECT
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import only_dump_in
 from probe.common.errors import MsprobeException
+from probe.common.parallel.memory import of_machine
 from probe.precheck.work import device_for
 from probe.rerun.emit import emit as write_script
 from probe.rerun.minimise import Minimised
@@ -69,6 +71,7 @@ def replay(
     emit: str | os.PathLike[str] | None = None,
     minimise: bool = False,
     seed: int = DEFAULT_SEED,
+    max_memory: float | None = None,
 ) -> Replay:
     """Run one recorded call again, and compare recorded, now and high precision with each other.
 
@@ -79,6 +82,8 @@ def replay(
         emit: Where a script is written that runs the call without this package.
         minimise: True if inputs are made smaller while the call still fails; the script then has these.
         seed: What inputs are drawn from, where the dump has statistics alone.
+        max_memory: GB that the call may take; one that needs more is not run. ``None`` for a quarter of the machine's
+            memory.
 
     Raises:
         MsprobeException: the call is not there, or cannot be run; the message says why.
@@ -93,7 +98,8 @@ def replay(
     if where == RECORDED:
         allowed = ", ".join(execution.devices())
         raise MsprobeException(f"device is {device!r}; replay runs a call: allowed are {allowed}.")
-    replayed = rerun_call(execution, opened, selected, where, seed)
+    most = memory.default_limit(of_machine(), 1) if max_memory is None else max_memory * memory.GB
+    replayed = rerun_call(execution, opened, selected, where, seed, most)
     smaller = make_smaller(execution, opened, replayed) if minimise else None
     if emit is None:
         return Replay(replayed, smaller)

@@ -12,6 +12,7 @@ from probe.backends.protocol import FrameworkAdapter, UnknownValue
 from probe.calls import memory
 from probe.calls.arguments import Unreadable
 from probe.calls.cases import Case
+from probe.calls.inputs import unloaded
 from probe.calls.judged_results import JudgedResult, are_equal, draws_random_numbers, judge_results
 from probe.calls.memory_errors import raise_unless_refusal
 from probe.calls.prepared import RECORDED, half_of_mixed, prepare, reason
@@ -91,7 +92,7 @@ def _large(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOpti
         NotRun: it needs more memory than it may take.
         Unreadable: it cannot be run from what the dump has.
     """
-    outline = prepare(adapter.execution, dump, case, options.seed, load=in_parts.unloaded)
+    outline = prepare(adapter.execution, dump, case, options.seed, load=unloaded)
     with_rules = options.rules is not None
     if in_parts.is_possible(outline, options.device):
         _check_memory(memory.needed_in_parts(outline, with_rules), options)

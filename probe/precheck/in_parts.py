@@ -36,11 +36,6 @@ PART = 1 << 19
 """Elements of a part. Measured for `gelu`: smaller ones take a third more time, larger ones no less."""
 
 
-def unloaded(dump: Dump, item: Item, dtype: str, shape: tuple[int, ...], seed: int) -> Values:
-    """In the place of the values of a tensor: zeros that take no memory."""
-    return Values(np.broadcast_to(np.float32(0), shape))
-
-
 def is_possible(prepared: Prepared, device: str) -> bool:
     """True of a case that may be judged in parts; its values need not be there.
 

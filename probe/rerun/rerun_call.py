@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -10,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution, UnknownValue
+from probe.calls import memory
 from probe.calls.arguments import Unreadable
 from probe.calls.evaluation import Output, Results
+from probe.calls.inputs import unloaded
 from probe.calls.judged_results import JudgedResult, draws_random_numbers, judge_results
 from probe.calls.prepared import RECORDED, Prepared, prepare, reason, recorded_results, run_as_recorded
 from probe.calls.verdict import dropout
@@ -98,7 +101,9 @@ class Rerun:
         return next(each for each in self.results if each.recorded and each.recorded.status == self.recorded)
 
 
-def rerun_call(execution: Execution, dump: Dump, selected: SelectedCall, device: str, seed: int) -> Rerun:
+def rerun_call(
+    execution: Execution, dump: Dump, selected: SelectedCall, device: str, seed: int, max_memory: float = math.inf
+) -> Rerun:
     """Run a recorded call again.
 
     Args:
@@ -107,11 +112,13 @@ def rerun_call(execution: Execution, dump: Dump, selected: SelectedCall, device:
         selected: The call, and which direction of it.
         device: Where it is run, such as ``cpu``.
         seed: What generated inputs are drawn from.
+        max_memory: Bytes that it may take; a call that needs more is not run.
 
     Raises:
         MsprobeException: it cannot be run.
     """
     try:
+        _check_memory(execution, dump, selected, seed, max_memory)
         prepared = prepare(execution, dump, selected.case, seed)
         if selected.direction == BACKWARD and prepared.backward_not_run:
             raise Unreadable(f"its backward is not run: {prepared.backward_not_run}")
@@ -120,6 +127,18 @@ def rerun_call(execution: Execution, dump: Dump, selected: SelectedCall, device:
         return run_prepared(execution, dump, prepared, device, selected.direction)
     except (Unreadable, UnknownValue) as error:
         raise MsprobeException(f"{selected.case.name} of {dump.path}: {reason(error)}.") from None
+
+
+def _check_memory(execution: Execution, dump: Dump, selected: SelectedCall, seed: int, max_memory: float) -> None:
+    """Refuse a call that takes too much memory, before its values are read.
+
+    Raises:
+        Unreadable: it needs more than `max_memory`, or cannot be run from what the dump has.
+    """
+    outline = prepare(execution, dump, selected.case, seed, load=unloaded)
+    need = memory.needed(outline.forward_alone() if selected.direction == FORWARD else outline)
+    if need > max_memory:
+        raise Unreadable(memory.why_too_much(need, max_memory))
 
 
 def run_prepared(

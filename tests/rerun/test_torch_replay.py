@@ -299,6 +299,15 @@ def test_what_cannot_be_run_has_a_status_and_a_sentence(
     assert error.count("\n") == 1
 
 
+def test_a_call_that_needs_too_much_memory_is_not_run(
+    capsys: pytest.CaptureFixture[str], recorded: dict[str, str]
+) -> None:
+    name = name_of(recorded["tensor"], "Functional.silu", "float32")
+    assert main(["replay", recorded["tensor"], name, "--max-memory", "1e-9"]) == 2
+    assert "needs about 0.0 GB of memory, and --max-memory is 0.0 GB" in capsys.readouterr().err
+    assert main(["replay", recorded["tensor"], name, "--max-memory", "1"]) == 0
+
+
 def test_json_has_the_three_comparisons(capsys: pytest.CaptureFixture[str], recorded: dict[str, str]) -> None:
     name = name_of(recorded["tensor"], "Functional.silu", "float32")
     with planted(F, "silu", FAULTS["NaN in one element"]):

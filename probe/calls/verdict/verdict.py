@@ -360,6 +360,11 @@ def _overflows_inside(result: Array, reference: Array, of: Format) -> Array:
     return np.asarray(np.isinf(result) & is_near & (np.sign(result) == np.sign(reference)))
 
 
+def _is_beside(too_large: Array) -> Array:
+    """The elements of matrices in which a number overflows: what is made of whole matrices, it may be part of."""
+    return np.broadcast_to(too_large.any((-2, -1), keepdims=True), too_large.shape) if too_large.ndim > 1 else too_large
+
+
 def _nonfinite(result: Array, reference: Array, bound: Bound, of: Format) -> KernelVerdict | None:
     """The verdict if NaN or infinity stands where the reference does not give it, or the other way round."""
     nan, reference_nan = np.isnan(result), np.isnan(reference)
@@ -377,6 +382,9 @@ def _nonfinite(result: Array, reference: Array, bound: Bound, of: Format) -> Ker
     wrong = ~(np.isfinite(result) & np.isfinite(reference)) & ~agrees
     if not wrong.any():
         return None
+    if bound.by_norm and not (wrong & ~_is_beside(too_large)).any():
+        largest = float(np.abs(reference[np.isfinite(reference)]).max(initial=0.0))
+        return KernelVerdict(NOT_RUN, f"it cannot be judged: exact results reach {largest:.2g}, which overflows")
     first = np.unravel_index(int(wrong.argmax()), wrong.shape)
     words = interpretation.of_nonfinite(result, reference, wrong)
     is_near = not of.is_complex and bool(_overflows_inside(result, reference, of)[wrong].all())

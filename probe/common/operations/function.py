@@ -78,7 +78,7 @@ class Trait(Enum):
     MODULUS = auto()
     """Of a complex number it computes the absolute value, which is rounded."""
     FACTORISES = auto()
-    """It factorises matrices, the last two dimensions of its first argument."""
+    """It factorises matrices, the last two dimensions of its first argument, or multiplies them with themselves."""
     FREE_ORDER = auto()
     """Its results are right in any order."""
     FREE_SIGNS = auto()

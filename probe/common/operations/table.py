@@ -450,6 +450,7 @@ FUNCTIONS: tuple[Function, ...] = (
     _("matrix_band_part", rounding=EXACT),
     _("matrix_diag", rounding=EXACT),
     _("matrix_diag_part", rounding=EXACT),
+    _("matrix_exp", T.FACTORISES),
     _("matrix_H", T.HANDS_ON),
     _("matrix_norm", T.FACTORISES),
     _("matrix_rank", T.FACTORISES),

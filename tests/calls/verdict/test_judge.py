@@ -524,3 +524,30 @@ def test_the_roundings_of_an_elementwise_function_have_a_largest_error() -> None
     wrong = exact.copy()
     wrong[3] += 13 * 2.0**-24
     assert verdict("Torch.exp", wrong, exact).status == "suspect"
+
+
+# --- matrices of which a part overflows
+
+
+def test_an_overflow_in_a_matrix_may_be_nan_elsewhere_in_its_gradient() -> None:
+    exact = np.ones((2, 3, 3))
+    exact[0, 1, 2] = 4e45
+    result = np.where(exact > 1, np.inf, exact)
+    result[0, 0] = np.nan
+    given = {"direction": "backward", "inputs": [np.ones((2, 3, 3)), np.ones(2)]}
+    found = verdict("Torch.det", result, exact, **given)
+    assert (found.status, found.interpretation) == (
+        "not run", "it cannot be judged: exact results reach 4e+45, which overflows",
+    )  # fmt: skip
+    result[1, 0, 0] = np.nan
+    assert verdict("Torch.det", result, exact, **given).status == "nonfinite", "of the other matrix nothing overflows"
+    assert verdict("Torch.exp", result, exact).status == "nonfinite", "it has no part in other elements"
+
+
+def test_an_exponential_of_a_matrix_is_many_products() -> None:
+    exact = np.full((24, 24), 3.0)
+    # Where nothing but the inputs is moved 12 roundings are granted; of 24 x 24 products their root more.
+    result = held(exact * (1 + 30 * 2.0**-24), "float32")
+    assert verdict("Torch.matrix_exp", result, exact, inputs=[normal(24, 24)]).status == "pass"
+    assert verdict("Torch.matrix_exp", result, exact, inputs=[normal(2, 2)]).status == "suspect"
+    assert verdict("Torch.matrix_exp", exact * 1.001, exact, inputs=[normal(24, 24)]).status == "error"

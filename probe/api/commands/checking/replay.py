@@ -37,6 +37,10 @@ class ReplayCommand(Question):
         add("--minimise", action="store_true", help="make the inputs smaller while the call still fails")
         add("--seed", metavar="N", type=int, default=_SEED, help=f"of generated inputs ({_SEED})")
         add(
+            "--max-memory", dest="max_memory", metavar="GB", type=arguments.gigabytes,
+            help="a call that needs more is not run (a quarter of the machine's memory)",
+        )  # fmt: skip
+        add(
             "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="suspect",
             help="from which verdict on the status is 1 (suspect)",
         )  # fmt: skip
@@ -44,8 +48,13 @@ class ReplayCommand(Question):
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> RunAgain:
         from probe.api.replaying import replay
 
-        emit, minimise, seed = args.emit, args.minimise, args.seed
-        found = replay(args.dump, args.record, args.device, emit=emit, minimise=minimise, seed=seed)
+        how: dict[str, Any] = {
+            "emit": args.emit,
+            "minimise": args.minimise,
+            "seed": args.seed,
+            "max_memory": args.max_memory,
+        }
+        found = replay(args.dump, args.record, args.device, **how)
         return RunAgain(found, args.fail_on)
 
 
