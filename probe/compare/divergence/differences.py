@@ -109,6 +109,12 @@ def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> 
     return f"{short_name(row)} {_deviation(row, difference)}; {explanation}"
 
 
+def of_leaving(row: Row, error: float, allowed: float, peers: int) -> str:
+    """An output whose relative error is larger than that of the calls that are like this one."""
+    like = f"{peers} calls like it, and its inputs, explain {_size(allowed)}"
+    return f"{short_name(row)} has a relative error of {_size(error)}; {like}"
+
+
 def of_parameter(row: Row, name: str, difference: float) -> str:
     """A parameter that differs."""
     return f"parameter {name} {_already(row, difference)}"

@@ -18,6 +18,8 @@ _SHARE = 0.1
 """The share of floating-point tensors that makes a pair of types a design, as autocast does,"""
 _FEWEST = 16
 """and how many these are at least. The pair of most tensors is one in any case."""
+_SAMPLED = 512
+"""The calls that are asked for their types, about, where only the share counts."""
 
 
 def pairs_of_types(rows: Iterable[Row]) -> Counter[TypePair]:
@@ -30,6 +32,10 @@ def pairs_of_types(rows: Iterable[Row]) -> Counter[TypePair]:
     for (target_type, golden_type), number in as_written.items():
         found[plain_name(target_type), plain_name(golden_type)] += number
     return found
+
+
+def _floating(types: Counter[TypePair]) -> dict[TypePair, int]:
+    return {pair: number for pair, number in types.items() if all(map(unit_roundoff, pair))}
 
 
 class Precision:
@@ -50,12 +56,29 @@ class Precision:
         types = self._types
         if types is None:
             types = pairs_of_types(chain.from_iterable(call.rows for call in self._calls))
-        floating = {pair: number for pair, number in types.items() if all(map(unit_roundoff, pair))}
+        floating = _floating(types)
         # The same one whoever counted: in another order equal counts would be in another one too.
         ordered = sorted(floating, key=lambda pair: (-floating[pair], pair))
         many = max(_FEWEST, _SHARE * sum(floating.values()))
         found = {*ordered[:1], *(pair for pair in ordered if floating[pair] >= many)}
         return frozenset(pair for pair in found if pair[0] != pair[1])
+
+    @cached_property
+    def shortest(self) -> float:
+        """The unit roundoff of the shortest type that a tenth of the tensors has, on one side at least; 0 of none."""
+        types = self._types
+        if types is None:
+            # The types of some hundred calls show that as well.
+            calls = self._calls[:: 1 + len(self._calls) // _SAMPLED]
+            types = pairs_of_types(chain.from_iterable(call.rows for call in calls))
+        floating = _floating(types)
+        many, found = _SHARE * sum(floating.values()), 0
+        by_roundoff = sorted(((max(map(unit_roundoff, pair)), number) for pair, number in floating.items()), reverse=True)
+        for roundoff, number in by_roundoff:
+            found += number
+            if found >= many:
+                return roundoff
+        return 0.0
 
     @cached_property
     def coarsest(self) -> float:

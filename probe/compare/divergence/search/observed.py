@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
 from probe.common.dump.reading.records import Item
+from probe.compare.divergence.peers import Leaving
 from probe.compare.result import Difference, Unexplained
 
 
@@ -24,6 +25,8 @@ class JudgedOutput(NamedTuple):
     """The relative difference that is explained."""
     factor: float
     """By how much the call may have increased the relative difference of its inputs."""
+    leaving: Optional[Leaving] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """What its peers say, where they alone show that it is not explained."""
 
 
 @dataclass

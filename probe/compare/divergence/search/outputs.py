@@ -29,6 +29,7 @@ from probe.compare.divergence.search.kinds import Kinds
 from probe.compare.divergence.search.observed import JudgedOutput, Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
+from probe.compare.result import Unexplained
 
 # A gradient that passes what values turned on or off differs by the root of the share of these, twice to be sure.
 _OF_TURNED = 2.0
@@ -72,10 +73,16 @@ class Outputs:
         output = self._judged(computed, row, target, golden, is_turned)
         observed.outputs.append(output)
         if output.difference > output.allowed and observed.suspect is None:
-            reason = differences.of_output(row, output.difference, output.of_inputs, output.allowed)
-            observed.suspect = unexplained_item(
-                self._runs, computed.call, row, reason, output.difference, output.allowed
-            )
+            observed.suspect = self._suspect(computed, output)
+
+    def _suspect(self, computed: Computation, output: JudgedOutput) -> Unexplained:
+        found, allowed, leaving = output.difference, output.allowed, output.leaving
+        if leaving is None:
+            reason = differences.of_output(output.row, found, output.of_inputs, allowed)
+        else:
+            found, allowed = leaving.error, leaving.allowed
+            reason = differences.of_leaving(output.row, found, allowed, leaving.peers)
+        return unexplained_item(self._runs, computed.call, output.row, reason, found, allowed)
 
     def _is_turned(self, terms: Terms, row: Row) -> bool:
         """True if an item is of whole numbers that values which differ may have turned into others.
@@ -105,14 +112,18 @@ class Outputs:
                 allowed = difference
                 # Few elements differ, so that it says nothing of what is computed from others.
                 factor = max(factor, difference / error)
-        return JudgedOutput(row, target, golden, difference, terms.error, allowed, factor)
+        leaving = self._runs.peers.leaving.get(id(row)) if difference <= allowed and not math.isinf(difference) else None
+        if leaving is not None:
+            allowed = difference * leaving.allowed / leaving.error
+        return JudgedOutput(row, target, golden, difference, terms.error, allowed, factor, leaving)
 
     def _factor(self, computed: Computation, target: Item, golden: Item) -> float:
         """By how much the call may increase the relative difference of its inputs."""
         factor = condition(computed.function, computed.terms, target, golden)
-        if not self._runs.across_frameworks:
+        if not self._runs.across_frameworks and not self._runs.peers.are_asked:
             return factor
-        # Two frameworks sum in other orders, so that what cancels is rounded otherwise.
+        # Two frameworks sum in other orders, and two precisions round other terms, so that what cancels is rounded
+        # otherwise. Peers show how much of it happens.
         of_parameter = PARAMETERS_GRAD in (computed.call.record or "")
         return max(factor, condition_of_product(computed.function, computed.terms, target, golden, of_parameter))
 

@@ -14,6 +14,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.between_steps import BetweenSteps
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.parameters import Parameter, Parameters
+from probe.compare.divergence.peers import Peers
 from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.result import Mode
 
@@ -75,6 +76,11 @@ class Runs:
     def precision(self) -> Precision:
         """The types that differ by design."""
         return Precision(self.calls, self.types)
+
+    @cached_property
+    def peers(self) -> Peers:
+        """The outputs of all calls, each compared with its like."""
+        return Peers(self.calls, self.mode, self.tree, self.precision.shortest)
 
     @cached_property
     def parameters(self) -> Parameters:

@@ -116,13 +116,17 @@ class _Search:
             self.log.add_same(call)
         elif is_moved:
             self.log.add_moved(call)
-        elif not takes_gradient and self.walk.is_below_any_bound(call, summary):
+        elif self._is_below_any_bound(call, summary) and not takes_gradient:
             before = self.walk.error.largest
             self.walk.add_explained(call, summary)
             self.log.add_explained(call, before)
         else:
             return self._judged(call)
         return None
+
+    def _is_below_any_bound(self, call: AlignedCall, summary: CallDigest) -> bool:
+        """True if every tolerance allows what differs in a call, whatever the call is."""
+        return self.walk.is_below_any_bound(call, summary) and not self._runs.peers.has_left(call)
 
     def _judged(self, call: AlignedCall) -> Unexplained | None:
         """The finding on a call of which every item is looked at."""

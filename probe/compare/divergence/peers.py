@@ -1,0 +1,364 @@
+"""The error of a call, compared with that of its like: the same call in other layers, other micro steps, other shapes.
+
+Rounding errors are independent of each other and add like a random walk. The worst case that `error_bounds` derives
+grows with every layer and explains everything behind the fourth one in bfloat16. The errors that rounding really makes
+at a place of a network are measured by the peers of that place. Of each output there is one number,
+
+    q = e_out / sqrt((carry * e_in)^2 + own^2)
+
+with the relative errors e_in of what goes in and e_out of what comes out, and the carry and the own rounding of this
+kind of call, which are fitted to its peers. A call with a fault leaves its peers. The calls behind it do not, because
+their inputs carry the fault already.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import insort
+from collections.abc import Sequence
+from functools import cache, cached_property
+from statistics import NormalDist, median
+from typing import NamedTuple
+
+from probe.common.align.row import Row
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, parse, record_name
+from probe.common.dump.reading.records import Item
+from probe.common.dump.reading.sources import Tree
+from probe.common.numerics.error_bounds import extent
+from probe.common.numerics.formats import FORMATS, nearest, plain_name, unit_roundoff
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.call_digest import is_input, row_difference
+from probe.compare.result import Mode
+
+FEWEST = 5
+"""The fewest peers, the call itself included, that tell what is usual."""
+_FLOAT32 = unit_roundoff("float32")
+_MASK = 1e4
+_FALSE_ALARMS = 0.01
+"""The share of right runs in which a call may leave its peers by chance."""
+_DEVIATION = 0.55
+"""The standard deviation of the logarithm of q that statistics give, tails included."""
+_DEVIATION_OF_TENSORS = 0.5
+"""The same where the values themselves are compared."""
+_AS_GOOD = 0.25
+"""How much larger the spread of q is of a fit that explains a group as well as the best one. A guess."""
+_UNRELATED = 0.3
+"""The relative error of inputs from which on two calls compute with other numbers."""
+
+
+def random_error(target: Item, golden: Item) -> float | None:
+    """The root mean square of independent errors of elements, relative to the rms, that moves statistics by so much.
+
+    Of n independent errors of relative size e the norm moves by e / sqrt(n) and by e^2 / 2, the mean by e / sqrt(n) of
+    the root mean square, an extreme by about e of itself. Four statistics give e within a factor of three.
+
+    Returns:
+        ``None`` where statistics do not tell: an integer, a mask, a NaN.
+    """
+    values = (target.max, target.min, target.mean, target.norm, golden.max, golden.min, golden.mean, golden.norm)
+    if set(map(type, values)) != {float} or target.value is not None or not math.isfinite(sum(values)):
+        return None
+    largest = max(abs(golden.max), abs(golden.min), abs(target.max), abs(target.min))
+    norm = max(golden.norm, target.norm)
+    if not largest or not norm or largest > _MASK:
+        return 0.0 if not largest else None
+    elements = extent(golden.shape).elements
+    number = _distinct(golden, largest, norm)
+    root = math.sqrt(number)
+    size = norm / math.sqrt(elements)
+    # The statistics of a short type may be rounded to it as well.
+    rounded = max(_rounded(target), _rounded(golden))
+    of_norm = max(0.0, abs(target.norm - golden.norm) / norm - rounded)
+    # The inverse of both ways in which errors move the norm.
+    of_norm = math.sqrt(2.0 * (math.hypot(1.0 / number, of_norm) - 1.0 / number))
+    of_mean = max(0.0, abs(target.mean - golden.mean) - rounded * abs(golden.mean)) / size * root
+    # An error may have the size of its element, or that of all elements.
+    scale = math.sqrt(largest * size)
+    of_max, of_min = abs(target.max - golden.max) / scale, abs(target.min - golden.min) / scale
+    known = max(of_max, of_min, of_mean, 1e-30)
+    weights = 1.0 / (1.0 + (rounded * root / known) ** 2), 1.0 / (1.0 + (rounded * abs(golden.mean) / size * root / known) ** 2)
+    total = 2.0 + sum(weights)
+    squares = of_max * of_max + of_min * of_min + weights[0] * of_norm * of_norm + weights[1] * of_mean * of_mean
+    # No error is larger than both tensors together.
+    return min(2.0, math.sqrt(squares / total))
+
+
+def _rounded(item: Item) -> float:
+    """The unit roundoff of an item's statistics: of its own type, where they are numbers of that type."""
+    roundoff = unit_roundoff(item.dtype)
+    if roundoff <= _FLOAT32:
+        return _FLOAT32
+    is_short = all(nearest(value, FORMATS[plain_name(item.dtype or "")]) == value for value in (item.norm, item.mean))
+    return roundoff if is_short else _FLOAT32
+
+
+def _distinct(item: Item, largest: float, norm: float) -> float:
+    """About how many independent errors make up those of a tensor.
+
+    All rows share the rounding errors of a weight, so that those of one row count. Of n normal numbers the largest is
+    about sqrt(2 ln n) times their rms. Where it is larger, few elements are large.
+    """
+    elements = next((size for size in reversed(item.shape or ()) if size > 1), 1)
+    if item.max == item.min or elements < 2:
+        return 1.0
+    return max(1.0, min(float(elements), (norm / largest) ** 2 * 2.0 * math.log(elements)))
+
+
+class Member(NamedTuple):
+    """An output of a call, as one of its peers."""
+
+    call: AlignedCall
+    row: Row
+    error: float
+    """The relative error of the output."""
+    inputs: float
+    """That of all inputs together."""
+    own: float
+    """What rounding once adds to it, for the coarsest type that takes part."""
+
+
+class Fit(NamedTuple):
+    """How errors pass through the calls of a group: what they carry on, and what they add."""
+
+    carry: float
+    own: float
+    spread: float
+    """The standard deviation of the logarithm of q."""
+
+    def expected(self, inputs: float, own: float) -> float:
+        """The relative error that is usual for inputs of relative error `inputs`."""
+        return math.sqrt((self.carry * inputs) ** 2 + max(self.own, own) ** 2)
+
+
+def fits(members: Sequence[Member]) -> list[Fit]:
+    """The fits of carry and own rounding to a group; the members that leave it do not move them.
+
+    Several explain a group of a few calls about equally well: the errors are carried on, or they are made by each call
+    anew. All of these are returned.
+    """
+    least = min(each.own for each in members)
+    errors = sorted(each.error for each in members)
+    owns = {least, *(max(least, errors[len(errors) * quarter // 4]) for quarter in range(3))}
+    found = [_fit(members, own) for own in sorted(owns)]
+    best = min(each.spread for each in found)
+    return [each for each in found if each.spread <= best + _AS_GOOD]
+
+
+def _fit(members: Sequence[Member], own: float) -> Fit:
+    carries = [math.sqrt(max(0.0, each.error**2 - own**2)) / each.inputs for each in members if each.inputs]
+    carry = median(carries) if carries else 0.0
+    logs = [math.log(max(each.error, each.own) / Fit(carry, own, 0.0).expected(each.inputs, each.own)) for each in members]
+    middle = median(logs)
+    # The centre is brought to 1, which scales both.
+    scale = math.exp(middle)
+    return Fit(carry * scale, own * scale, 1.4826 * median(abs(each - middle) for each in logs))
+
+
+class Leaving(NamedTuple):
+    """An output that leaves its peers."""
+
+    error: float
+    """Its relative error."""
+    usual: float
+    """The relative error that is usual for its inputs."""
+    allowed: float
+    """The largest relative error that chance explains."""
+    peers: int
+    """The number of peers."""
+
+
+class Peers:
+    """The outputs of all calls of two runs in groups of their like.
+
+    Args:
+        calls: all calls of both runs, in order.
+        mode: what the runs were compared by.
+        tree: the call tree of the target.
+        coarsest: the unit roundoff of the shortest type that both runs, or one of them, compute with. Nothing is looked
+            at if it is that of float32.
+    """
+
+    def __init__(self, calls: Sequence[AlignedCall], mode: Mode, tree: Tree, coarsest: float) -> None:
+        self._calls = calls
+        self._mode = mode
+        self._tree = tree
+        self._coarsest = coarsest
+        self._known: dict[int, float | None] = {}
+
+    @property
+    def are_asked(self) -> bool:
+        """True if the runs, or one of them, compute with fewer digits than float32 has."""
+        return self._coarsest > _FLOAT32
+
+    @cached_property
+    def leaving(self) -> dict[int, Leaving]:
+        """The outputs that leave their peers, by the identity of their rows."""
+        if not self.are_asked:
+            return {}
+        by_place: dict[str, list[Member]] = {}
+        by_kind: dict[str, list[Member]] = {}
+        members = self.members
+        for member, place, kind in members:
+            by_place.setdefault(place, []).append(member)
+            by_kind.setdefault(kind, []).append(member)
+        found: dict[int, Leaving] = {}
+        largest = math.exp(_deviations(len(members)) * self._deviation)
+        alone: dict[str, None] = {}
+        for group in by_place.values():
+            if len(group) >= FEWEST:
+                found.update(_leaving(group, largest))
+        for _, place, kind in members:
+            if len(by_place[place]) < FEWEST <= len(by_kind[kind]):
+                alone[kind] = None
+        for kind in alone:
+            rows = {id(each.row) for each, place, of_kind in members if of_kind == kind and len(by_place[place]) < FEWEST}
+            found.update((key, each) for key, each in _leaving(by_kind[kind], largest).items() if key in rows)
+        return found
+
+    @property
+    def _deviation(self) -> float:
+        return _DEVIATION_OF_TENSORS if self._mode is Mode.TENSOR else _DEVIATION
+
+    def has_left(self, call: AlignedCall) -> bool:
+        """True if an output of a call leaves its peers."""
+        leaving = self.leaving
+        return bool(leaving) and any(id(row) in leaving for row in call.rows)
+
+    def _error(self, row: Row) -> float | None:
+        """The relative error of an item; ``None`` where it is not known."""
+        key = id(row)
+        if key not in self._known:
+            self._known[key] = self._measured(row)
+        return self._known[key]
+
+    def _measured(self, row: Row) -> float | None:
+        target, golden = row.target, row.golden
+        if target is None or golden is None or target.shape != golden.shape:
+            return None
+        if not unit_roundoff(golden.dtype) or not unit_roundoff(target.dtype):
+            return None
+        if self._mode is Mode.TENSOR and row.metrics and type(row.metrics[1]) is float:
+            found = row_difference(row, Mode.TENSOR)
+            return min(2.0, found) if math.isfinite(found) else None
+        return random_error(target, golden)
+
+    @cached_property
+    def members(self) -> list[tuple[Member, str, str]]:
+        """The outputs that can be judged, each with its place in a layer and its kind."""
+        found = []
+        places = Places(self._calls, self._tree)
+        for call in self._calls:
+            parsed = parse(call.record or "") if call.golden_record else None
+            if parsed is None:
+                continue
+            inputs, own = self._inputs(call, parsed)
+            place = ""
+            for row in call.rows:
+                if is_input(row) or row.target is None or row.golden is None:
+                    continue
+                error = self._error(row)
+                if error is None or extent(row.golden.shape).elements < 2:
+                    continue
+                place = place or places.of(call, parsed)
+                item = row.target.name[len(call.record or "") :]
+                rounded = max(own, unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
+                kind = f"{parsed.base.rpartition('.')[2]} {parsed.direction} {item} {row.golden.shape}"
+                found.append((Member(call, row, error, inputs, rounded), f"{place}{item}", kind))
+        return found
+
+    @cached_property
+    def _by_record(self) -> dict[str | None, AlignedCall]:
+        return {call.record: call for call in self._calls}
+
+    def _inputs_of(self, record: str) -> list[Row]:
+        call = self._by_record.get(record)
+        return [] if call is None else [row for row in call.rows if is_input(row)]
+
+    def _inputs(self, call: AlignedCall, parsed: ParsedName) -> tuple[float, float]:
+        """The relative error of everything that a call is computed from, and the coarsest unit roundoff in it."""
+        squares = 0.0
+        # The calls inside of a module may round to the shortest type, though it takes and returns others.
+        own = self._coarsest if parsed.is_module else 0.0
+        rows = [row for row in call.rows if is_input(row)]
+        if parsed.direction != FORWARD:
+            rows += self._inputs_of(_in_direction(parsed, FORWARD))
+        if parsed.direction == PARAMETERS_GRAD:
+            rows += self._inputs_of(_in_direction(parsed, BACKWARD))
+        for row in rows:
+            if row.target is None or row.golden is None:
+                continue
+            own = max(own, unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
+            error = self._error(row)
+            if error:
+                squares += error * error
+        return math.sqrt(squares), own
+
+
+def _deviations(number: int) -> float:
+    """How many standard deviations one of so many calls exceeds once in a hundred runs."""
+    return NormalDist().inv_cdf(1.0 - _FALSE_ALARMS / max(1, number))
+
+
+def _leaving(members: Sequence[Member], largest: float) -> dict[int, Leaving]:
+    """The members of a group that leave it, in its order of execution."""
+    # An input that has little to do with the other side's tells nothing of what errors do.
+    usable = [each for each in members if each.inputs < _UNRELATED]
+    tried = fits(usable if len(usable) >= FEWEST else members)
+    found: dict[int, Leaving] = {}
+    before: list[float] = []
+    for each in members:
+        insort(before, each.inputs)
+        if each.inputs >= _UNRELATED:
+            continue
+        # The statistics of inputs may show less than there is, by chance; a third of what is usual is rare.
+        inputs = max(each.inputs, before[len(before) // 2] / 3.0)
+        usual = max(one.expected(inputs, each.own) for one in tried)
+        allowed = largest * usual
+        if each.error > allowed:
+            found[id(each.row)] = Leaving(each.error, usual, allowed, len(members) - 1)
+    return found
+
+
+def _in_direction(parsed: ParsedName, direction: str) -> str:
+    """The record of the same call in another direction."""
+    return record_name(ParsedName(parsed.base, parsed.number, direction, parsed.is_module))
+
+
+class Places:
+    """The place of a call in a layer, which is the same in every layer.
+
+    Args:
+        calls: all calls of both runs, in order.
+        tree: the call tree of the target.
+    """
+
+    def __init__(self, calls: Sequence[AlignedCall], tree: Tree) -> None:
+        self._tree = tree
+        self._ordinals: dict[str, int] = {}
+        counts: dict[tuple[str | None, str], int] = {}
+        for call in calls:
+            parsed = parse(call.record or "")
+            if call.record is None or parsed is None or parsed.is_module or parsed.direction != FORWARD:
+                continue
+            key = self._tree.get(call.record), parsed.base
+            counts[key] = counts.get(key, -1) + 1
+            self._ordinals[call.record] = counts[key]
+
+    def of(self, call: AlignedCall, parsed: ParsedName) -> str:
+        """The place of a call, its direction included."""
+        if parsed.is_module:
+            return f"{without_numbers(parsed.base)} {parsed.direction}"
+        forward = _in_direction(parsed, FORWARD)
+        around = parse(self._tree.get(forward) or "")
+        module = without_numbers(around.base) if around is not None else ""
+        return f"{module} {parsed.base}.{self._ordinals.get(forward, 0)} {parsed.direction}"
+
+
+_NUMBER = re.compile(r"\.\d+(?=\.|$)")
+
+
+@cache
+def without_numbers(path: str) -> str:
+    """The path of a module, where the numbers of layers are left out."""
+    return _NUMBER.sub(".#", path)
