@@ -111,7 +111,7 @@ def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> 
 
 def of_leaving(row: Row, error: float, allowed: float, peers: int) -> str:
     """An output whose relative error is larger than that of the calls that are like this one."""
-    like = f"{peers} calls like it, and its inputs, explain {_size(allowed)}"
+    like = f"{f'{peers} calls like it' if peers else 'rounding'}, and its inputs, explain {_size(allowed)}"
     return f"{short_name(row)} has a relative error of {_size(error)}; {like}"
 
 

@@ -18,14 +18,14 @@ import re
 from bisect import insort
 from collections.abc import Sequence
 from functools import cache, cached_property
-from statistics import NormalDist, median
+from statistics import NormalDist, median, median_low
 from typing import NamedTuple
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, parse, record_name
-from probe.common.dump.reading.records import Item
+from probe.common.dump.reading.records import INPUT, Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.numerics.error_bounds import extent
+from probe.common.numerics.error_bounds import extent, rms
 from probe.common.numerics.formats import FORMATS, nearest, plain_name, unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input, row_difference
@@ -39,10 +39,12 @@ _FALSE_ALARMS = 0.01
 """The share of right runs in which a call may leave its peers by chance."""
 _DEVIATION = 0.55
 """The standard deviation of the logarithm of q that statistics give, tails included."""
-_DEVIATION_OF_TENSORS = 0.5
-"""The same where the values themselves are compared."""
+_DEVIATION_OF_TENSORS, _DEVIATION_OF_GRADIENTS = 0.4, 0.6
+"""The same where the values themselves are compared, of forward calls and of all others."""
 _AS_GOOD = 0.25
 """How much larger the spread of q is of a fit that explains a group as well as the best one. A guess."""
+_DEVIATION_OF_WALK = 0.6
+"""The same of the random walk, where nothing is fitted."""
 _UNRELATED = 0.3
 """The relative error of inputs from which on two calls compute with other numbers."""
 
@@ -77,7 +79,10 @@ def random_error(target: Item, golden: Item) -> float | None:
     scale = math.sqrt(largest * size)
     of_max, of_min = abs(target.max - golden.max) / scale, abs(target.min - golden.min) / scale
     known = max(of_max, of_min, of_mean, 1e-30)
-    weights = 1.0 / (1.0 + (rounded * root / known) ** 2), 1.0 / (1.0 + (rounded * abs(golden.mean) / size * root / known) ** 2)
+    weights = (
+        1.0 / (1.0 + (rounded * root / known) ** 2),
+        1.0 / (1.0 + (rounded * abs(golden.mean) / size * root / known) ** 2),
+    )
     total = 2.0 + sum(weights)
     squares = of_max * of_max + of_min * of_min + weights[0] * of_norm * of_norm + weights[1] * of_mean * of_mean
     # No error is larger than both tensors together.
@@ -116,6 +121,15 @@ class Member(NamedTuple):
     """That of all inputs together."""
     own: float
     """What rounding once adds to it, for the coarsest type that takes part."""
+    condition: float
+    """By how much what cancels increases the error of the inputs."""
+    calls: int = 0
+    """The number of calls inside of it, each of which rounds."""
+
+    @property
+    def walk(self) -> float:
+        """The relative error that a random walk of roundings gives, which needs no peers."""
+        return math.hypot(self.condition * self.inputs, self.own * math.sqrt(1.0 + self.calls))
 
 
 class Fit(NamedTuple):
@@ -138,17 +152,24 @@ def fits(members: Sequence[Member]) -> list[Fit]:
     anew. All of these are returned.
     """
     least = min(each.own for each in members)
-    errors = sorted(each.error for each in members)
-    owns = {least, *(max(least, errors[len(errors) * quarter // 4]) for quarter in range(3))}
+    # The calls with the least error in their inputs show what each adds. Behind a fault all errors are large.
+    clean = sorted(members, key=_by_inputs)[: max(3, len(members) // 3)]
+    owns = {least, max(least, median_low(each.error for each in clean))}
     found = [_fit(members, own) for own in sorted(owns)]
     best = min(each.spread for each in found)
     return [each for each in found if each.spread <= best + _AS_GOOD]
 
 
+def _by_inputs(member: Member) -> float:
+    return member.inputs
+
+
 def _fit(members: Sequence[Member], own: float) -> Fit:
     carries = [math.sqrt(max(0.0, each.error**2 - own**2)) / each.inputs for each in members if each.inputs]
     carry = median(carries) if carries else 0.0
-    logs = [math.log(max(each.error, each.own) / Fit(carry, own, 0.0).expected(each.inputs, each.own)) for each in members]
+    logs = [
+        math.log(max(each.error, each.own) / Fit(carry, own, 0.0).expected(each.inputs, each.own)) for each in members
+    ]
     middle = median(logs)
     # The centre is brought to 1, which scales both.
     scale = math.exp(middle)
@@ -203,22 +224,32 @@ class Peers:
             by_place.setdefault(place, []).append(member)
             by_kind.setdefault(kind, []).append(member)
         found: dict[int, Leaving] = {}
-        largest = math.exp(_deviations(len(members)) * self._deviation)
+        deviations = _deviations(len(members))
         alone: dict[str, None] = {}
         for group in by_place.values():
             if len(group) >= FEWEST:
-                found.update(_leaving(group, largest))
+                found.update(_leaving(group, self._largest(group[0], deviations)))
         for _, place, kind in members:
             if len(by_place[place]) < FEWEST <= len(by_kind[kind]):
                 alone[kind] = None
+        judged = {id(each.row) for each, place, _ in members if len(by_place[place]) >= FEWEST}
         for kind in alone:
-            rows = {id(each.row) for each, place, of_kind in members if of_kind == kind and len(by_place[place]) < FEWEST}
-            found.update((key, each) for key, each in _leaving(by_kind[kind], largest).items() if key in rows)
+            group = by_kind[kind]
+            in_kind = _leaving(group, self._largest(group[0], deviations))
+            found.update((key, each) for key, each in in_kind.items() if key not in judged)
+        for member, place, kind in members:
+            group = by_place[place] if len(by_place[place]) >= FEWEST else by_kind[kind]
+            leaving = _of_walk(member, group, math.exp(deviations * _DEVIATION_OF_WALK))
+            if leaving is not None:
+                found.setdefault(id(member.row), leaving)
         return found
 
-    @property
-    def _deviation(self) -> float:
-        return _DEVIATION_OF_TENSORS if self._mode is Mode.TENSOR else _DEVIATION
+    def _largest(self, member: Member, deviations: float) -> float:
+        """How many times what is usual chance explains."""
+        if self._mode is not Mode.TENSOR:
+            return math.exp(deviations * _DEVIATION)
+        is_forward = FORWARD in (member.call.record or "")
+        return math.exp(deviations * (_DEVIATION_OF_TENSORS if is_forward else _DEVIATION_OF_GRADIENTS))
 
     def has_left(self, call: AlignedCall) -> bool:
         """True if an output of a call leaves its peers."""
@@ -247,12 +278,14 @@ class Peers:
     def members(self) -> list[tuple[Member, str, str]]:
         """The outputs that can be judged, each with its place in a layer and its kind."""
         found = []
-        places = Places(self._calls, self._tree)
+        places, inside = Places(self._calls, self._tree), self._calls_inside()
         for call in self._calls:
             parsed = parse(call.record or "") if call.golden_record else None
             if parsed is None:
                 continue
-            inputs, own = self._inputs(call, parsed)
+            inputs, own, scale = self._inputs(call, parsed)
+            if not math.isfinite(inputs):
+                continue
             place = ""
             for row in call.rows:
                 if is_input(row) or row.target is None or row.golden is None:
@@ -264,7 +297,15 @@ class Peers:
                 item = row.target.name[len(call.record or "") :]
                 rounded = max(own, unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
                 kind = f"{parsed.base.rpartition('.')[2]} {parsed.direction} {item} {row.golden.shape}"
-                found.append((Member(call, row, error, inputs, rounded), f"{place}{item}", kind))
+                size = max(rms(row.target), rms(row.golden))
+                condition = max(1.0, scale / size) if size else 1.0
+                found.append(
+                    (
+                        Member(call, row, error, inputs, rounded, condition, inside.get(call.record or "", 0)),
+                        f"{place}{item}",
+                        kind,
+                    )
+                )
         return found
 
     @cached_property
@@ -275,11 +316,24 @@ class Peers:
         call = self._by_record.get(record)
         return [] if call is None else [row for row in call.rows if is_input(row)]
 
-    def _inputs(self, call: AlignedCall, parsed: ParsedName) -> tuple[float, float]:
-        """The relative error of everything that a call is computed from, and the coarsest unit roundoff in it."""
-        squares = 0.0
-        # The calls inside of a module may round to the shortest type, though it takes and returns others.
-        own = self._coarsest if parsed.is_module else 0.0
+    def _calls_inside(self) -> dict[str, int]:
+        """The number of forward calls inside of each module."""
+        found: dict[str, int] = {}
+        for call in self._calls:
+            around, seen = self._tree.get(call.record or ""), set[str]()
+            # A damaged file may say that a module is inside of itself.
+            while around and around not in seen:
+                seen.add(around)
+                found[around] = found.get(around, 0) + 1
+                around = self._tree.get(around)
+        return found
+
+    def _inputs(self, call: AlignedCall, parsed: ParsedName) -> tuple[float, float, float]:
+        """What a call is computed from: its relative error, its coarsest unit roundoff, its largest rms."""
+        squares = scale = 0.0
+        # The calls inside of a module may round to the shortest type, though it takes and returns others. And statistics
+        # may hide what was rounded to it before.
+        own = self._coarsest if parsed.is_module or self._mode is not Mode.TENSOR else 0.0
         rows = [row for row in call.rows if is_input(row)]
         if parsed.direction != FORWARD:
             rows += self._inputs_of(_in_direction(parsed, FORWARD))
@@ -290,9 +344,14 @@ class Peers:
                 continue
             own = max(own, unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
             error = self._error(row)
+            if error is None and unit_roundoff(row.golden.dtype) and not _is_masked(row.golden):
+                # Nothing is known of an input that cannot be measured.
+                return math.inf, own, scale
             if error:
                 squares += error * error
-        return math.sqrt(squares), own
+            if row.golden.state == INPUT and unit_roundoff(row.golden.dtype):
+                scale = max(scale, rms(row.golden))
+        return math.sqrt(squares), own, scale
 
 
 def _deviations(number: int) -> float:
@@ -318,6 +377,10 @@ def _leaving(members: Sequence[Member], largest: float) -> dict[int, Leaving]:
         if each.error > allowed:
             found[id(each.row)] = Leaving(each.error, usual, allowed, len(members) - 1)
     return found
+
+
+def _is_masked(item: Item) -> bool:
+    return any(type(value) is float and not abs(value) <= _MASK for value in (item.max, item.min))
 
 
 def _in_direction(parsed: ParsedName, direction: str) -> str:
@@ -348,7 +411,8 @@ class Places:
     def of(self, call: AlignedCall, parsed: ParsedName) -> str:
         """The place of a call, its direction included."""
         if parsed.is_module:
-            return f"{without_numbers(parsed.base)} {parsed.direction}"
+            # Without its class: another one in one layer is just what leaves its peers.
+            return f"{without_numbers(parsed.base.rpartition('.')[0])} {parsed.direction}"
         forward = _in_direction(parsed, FORWARD)
         around = parse(self._tree.get(forward) or "")
         module = without_numbers(around.base) if around is not None else ""
@@ -356,6 +420,20 @@ class Places:
 
 
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
+
+
+def _of_walk(member: Member, group: Sequence[Member], largest: float) -> Leaving | None:
+    """The finding on a forward output without peers, or on the first of peers that all leave the random walk."""
+    if FORWARD not in (member.call.record or "") or member.inputs >= _UNRELATED:
+        return None
+    allowed = largest * member.walk
+    if member.error <= allowed:
+        return None
+    if len(group) >= FEWEST:
+        usable = [each.error / each.walk for each in group if each.inputs < _UNRELATED]
+        if member is not group[0] or len(usable) < FEWEST or median(usable) <= largest:
+            return None
+    return Leaving(member.error, member.walk, allowed, len(group) - 1 if len(group) >= FEWEST else 0)
 
 
 @cache

@@ -73,7 +73,9 @@ class Precision:
             types = pairs_of_types(chain.from_iterable(call.rows for call in calls))
         floating = _floating(types)
         many, found = _SHARE * sum(floating.values()), 0
-        by_roundoff = sorted(((max(map(unit_roundoff, pair)), number) for pair, number in floating.items()), reverse=True)
+        by_roundoff = sorted(
+            ((max(map(unit_roundoff, pair)), number) for pair, number in floating.items()), reverse=True
+        )
         for roundoff, number in by_roundoff:
             found += number
             if found >= many:

@@ -112,7 +112,9 @@ class Outputs:
                 allowed = difference
                 # Few elements differ, so that it says nothing of what is computed from others.
                 factor = max(factor, difference / error)
-        leaving = self._runs.peers.leaving.get(id(row)) if difference <= allowed and not math.isinf(difference) else None
+        leaving = (
+            self._runs.peers.leaving.get(id(row)) if difference <= allowed and not math.isinf(difference) else None
+        )
         if leaving is not None:
             allowed = difference * leaving.allowed / leaving.error
         return JudgedOutput(row, target, golden, difference, terms.error, allowed, factor, leaving)

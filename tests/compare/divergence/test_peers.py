@@ -1,0 +1,127 @@
+"""A call in bfloat16 is compared with its like; what one layer does otherwise is named behind many layers too."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from divergence_runs import call, compared, named, tensor
+from numpy.typing import NDArray
+
+from probe.common.dump.reading.records import Item
+from probe.compare.divergence.peers import FEWEST, Member, fits, random_error, without_numbers
+
+Run = dict[str, Any]
+BFLOAT16, FLOAT32 = "torch.bfloat16", "torch.float32"
+WIDTH, ROWS, LAYERS = 64, 32, 12
+
+
+def short(array: NDArray[Any]) -> NDArray[np.float32]:
+    """The values that bfloat16 has."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def layers(is_short: bool, fault_at: int = -1, number: int = LAYERS, seed: int = 0, scale: float = 1.0) -> Run:
+    """A residual network: hidden + tanh(hidden @ weight); the layer at fault has a transposed weight.
+
+    Args:
+        scale: a factor of the product in all layers.
+    """
+    draw = np.random.default_rng(seed)
+    dtype, kept = (BFLOAT16, short) if is_short else (FLOAT32, np.asarray)
+    hidden = kept(draw.normal(size=(ROWS, WIDTH)).astype(np.float32))
+    found: Run = {}
+    for layer in range(number):
+        weight = kept((draw.normal(size=(WIDTH, WIDTH)) * 1.2 / math.sqrt(WIDTH)).astype(np.float32))
+        used = weight.T if layer == fault_at else weight
+        product = kept(hidden @ used * np.float32(scale))
+        found[f"Functional.linear.{layer}.forward"] = call(
+            [tensor(hidden, dtype), tensor(weight, dtype)], tensor(product, dtype)
+        )
+        branch = kept(np.tanh(product))
+        found[f"Torch.tanh.{layer}.forward"] = call([tensor(product, dtype)], tensor(branch, dtype))
+        summed = kept(hidden + branch)
+        found[f"Tensor.__add__.{layer}.forward"] = call(
+            [tensor(hidden, dtype), tensor(branch, dtype)], tensor(summed, dtype)
+        )
+        hidden = summed
+    return found
+
+
+@pytest.mark.parametrize("fault_at", [3, 6, 10])
+def test_a_fault_in_a_deep_layer_is_named_in_two_precisions(tmp_path: Path, fault_at: int) -> None:
+    found = compared(tmp_path, layers(True, fault_at), layers(False))
+    assert named(found) == f"Functional.linear.{fault_at}.forward"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_right_run_in_another_precision_is_silent(tmp_path: Path, seed: int) -> None:
+    assert compared(tmp_path / "1", layers(True, seed=seed), layers(False, seed=seed)) is None
+    assert compared(tmp_path / "2", layers(False, seed=seed), layers(True, seed=seed)) is None
+
+
+def test_a_fault_that_all_layers_share_is_named_in_the_first(tmp_path: Path) -> None:
+    found = compared(tmp_path, layers(True, scale=1.5), layers(False))
+    assert named(found) == "Functional.linear.0.forward"
+
+
+@pytest.mark.parametrize("elements", [512, 4096])
+def test_statistics_give_the_error_of_elements_within_a_factor_of_three(elements: int) -> None:
+    draw, e = np.random.default_rng(1), 6e-3
+    ratios = []
+    for _ in range(50):
+        golden = draw.normal(size=elements)
+        target = golden + e * draw.normal(size=elements)
+        found = random_error(item(target), item(golden))
+        assert found is not None
+        ratios.append(found / e)
+    assert 1 / 3 < np.median(ratios) < 3
+    assert np.quantile(ratios, 0.95) < 3
+
+
+def test_statistics_of_masks_and_of_values_that_are_not_finite_give_no_error() -> None:
+    golden = np.ones(8)
+    assert random_error(item(golden * -1e9), item(golden * -1e9)) is None
+    assert random_error(item(golden * math.nan), item(golden)) is None
+
+
+def test_statistics_that_are_rounded_themselves_hide_no_more_than_that() -> None:
+    golden = np.random.default_rng(2).normal(size=4096)
+    target = short(golden.astype(np.float32))
+    rounded = item(target, BFLOAT16)
+    rounded.norm = float(short(np.float32([rounded.norm]))[0])
+    rounded.mean = float(short(np.float32([rounded.mean]))[0])
+    found = random_error(rounded, item(golden))
+    assert found is not None
+    assert found < 2**-7
+
+
+def test_a_member_that_leaves_its_peers_does_not_move_their_fit() -> None:
+    members = [member(inputs, 1.5 * inputs) for inputs in (1e-3, 2e-3, 4e-3, 5e-3, 8e-3, 9e-3, 1e-2)]
+    faulty = [*members[:4], member(8e-3, 1.0), *members[5:]]
+    for fit in fits(faulty):
+        assert fit.expected(8e-3, 1e-4) == pytest.approx(1.2e-2, rel=0.5)
+
+
+def test_layers_of_one_kind_have_one_place() -> None:
+    assert without_numbers("Module.h.11.mlp.experts.3") == "Module.h.#.mlp.experts.#"
+    assert FEWEST == 5
+
+
+def item(array: NDArray[Any], dtype: str = FLOAT32) -> Item:
+    """The statistics of an array, as a dump has them."""
+    norm = float(np.sqrt(np.square(array).sum()))
+    found = Item("x", "output", dtype=dtype, shape=array.shape)
+    found.max, found.min, found.mean, found.norm = (
+        float(array.max()), float(array.min()), float(array.mean()), norm
+    )  # fmt: skip
+    return found
+
+
+def member(inputs: float, error: float) -> Member:
+    """A peer of which only errors are asked."""
+    return Member(None, None, error, inputs, 1e-4, 1.0)  # type: ignore[arg-type]
