@@ -230,7 +230,8 @@ class Peers:
             if len(group) >= FEWEST:
                 found.update(_leaving(group, self._largest(group[0], deviations)))
         for _, place, kind in members:
-            if len(by_place[place]) < FEWEST <= len(by_kind[kind]):
+            # Gradients of one shape are not alike: those of keys cancel, and those of queries beside them do not.
+            if f" {FORWARD} " in kind and len(by_place[place]) < FEWEST <= len(by_kind[kind]):
                 alone[kind] = None
         judged = {id(each.row) for each, place, _ in members if len(by_place[place]) >= FEWEST}
         for kind in alone:
