@@ -187,6 +187,9 @@ class _TwoProcesses:
             before, everything = self._comparison.before, self._comparison.options.all_divergences
             of_level = Mode.STATISTICS, self._target.level or ""
             runs = Runs(calls, *of_level, trees, _SAME_NAMES, types=types, before=before, everything=everything)
+            if runs.peers.are_asked:
+                # Peers are compared by their rows, which blocks do not keep.
+                raise _Unsuited
             set_divergence(result, runs)
         if result.divergence is not None:
             self._blame(result.divergence.first, path, total)

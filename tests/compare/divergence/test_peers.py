@@ -12,7 +12,8 @@ from divergence_runs import call, compared, named, tensor
 from numpy.typing import NDArray
 
 from probe.common.dump.reading.records import Item
-from probe.compare.divergence.peers import FEWEST, Member, fits, random_error, without_numbers
+from probe.compare.divergence.peers.groups import FEWEST, Member, fits, without_numbers
+from probe.compare.divergence.peers.random_error import random_error
 
 Run = dict[str, Any]
 BFLOAT16, FLOAT32 = "torch.bfloat16", "torch.float32"

@@ -14,7 +14,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.between_steps import BetweenSteps
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.parameters import Parameter, Parameters
-from probe.compare.divergence.peers import Peers
+from probe.compare.divergence.peers.groups import Peers
 from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.result import Mode
 

@@ -1,0 +1,1 @@
+"""The calls of two runs in short types, each compared with its like."""
