@@ -271,9 +271,9 @@ class Peers:
     def _inputs(self, call: AlignedCall, parsed: ParsedName) -> tuple[float, float, float]:
         """What a call is computed from: its relative error, its coarsest unit roundoff, its largest rms."""
         squares = scale = 0.0
-        # Calls inside of a module may round to the shortest type, though it takes and returns others. And statistics
-        # may hide what was rounded to it before.
-        own = self._coarsest if parsed.is_module or self._mode is not Mode.TENSOR else 0.0
+        # Calls inside of a module may round to the shortest type, though it takes and returns others. Statistics may
+        # hide what was rounded to it before, and calls of two programs that were paired late have nothing else.
+        own = self._coarsest
         rows = [row for row in call.rows if is_input(row)]
         if parsed.direction != FORWARD:
             rows += self._inputs_of(_in_direction(parsed, FORWARD))
