@@ -11,6 +11,7 @@ import importlib.util
 import shutil
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,6 +175,8 @@ def main(arguments: list[str]) -> int:
                 said = "made"
         except Unfit as error:
             bad, said = 1, f"UNFIT {error}"
+        except Exception:  # One package that fails leaves the others.
+            bad, said = 1, f"FAILED {traceback.format_exc(limit=-3)}"
         print(f"{pair.name}: {said} ({time.time() - start:.0f} s)", flush=True)
     return bad
 

@@ -76,9 +76,10 @@ def token_ids(seed: int = 5) -> torch.Tensor:
     return torch.randint(3, VOCABULARY, (BATCH, LENGTH), generator=torch.Generator().manual_seed(seed))
 
 
-def images(size: int = 32, seed: int = 5) -> torch.Tensor:
-    """A batch of images with the shape [BATCH, 3, size, size]."""
-    return torch.randn(BATCH, 3, size, size, generator=torch.Generator().manual_seed(seed))
+def images(model: nn.Module, size: int = 32, seed: int = 5) -> torch.Tensor:
+    """A batch of images with the shape [BATCH, 3, size, size] and the type of the model's parameters."""
+    found = torch.randn(BATCH, 3, size, size, generator=torch.Generator().manual_seed(seed))
+    return found.to(next(model.parameters()).dtype)
 
 
 def loss_of(output: torch.Tensor) -> torch.Tensor:
