@@ -8,8 +8,19 @@ from typing import Any
 import torch
 import transformers
 from package_pairs import (
-    BATCH, DEPTH, HEADS, HIDDEN, KEY_HEADS, LENGTH, VOCABULARY, WIDTH, Fault, Pair, Program, randomise, roll, token_ids,
-)  # fmt: skip
+    DEPTH,
+    HEADS,
+    HIDDEN,
+    KEY_HEADS,
+    VOCABULARY,
+    WIDTH,
+    Fault,
+    Pair,
+    Program,
+    randomise,
+    roll,
+    token_ids,
+)
 from torch import nn
 
 Weights = dict[str, torch.Tensor]
@@ -95,15 +106,20 @@ def _litgpt_gates(model: nn.Module) -> None:
 
 
 LITGPT_LLAMA = Pair(
-    "litgpt-llama", llama_golden, _litgpt_llama,
+    "litgpt-llama",
+    llama_golden,
+    _litgpt_llama,
     {
-        "epsilon": Fault(r"h\.1\.norm_2|layers\.1\.post_attention_layernorm", lambda model: setattr(model.transformer.h[1].norm_2, "eps", 3e-2)),
+        "epsilon": Fault(
+            r"h\.1\.norm_2|layers\.1\.post_attention_layernorm",
+            lambda model: setattr(model.transformer.h[1].norm_2, "eps", 3e-2),
+        ),
         "rotary base": Fault(r"h\.0\.attn|layers\.0\.self_attn|rotary|model\.GPT|rope", _litgpt_rotary),
         "scale": Fault(r"h\.1\.attn|layers\.1\.self_attn", _litgpt_scale),
         "gate and up": Fault(r"h\.1\.mlp|layers\.1\.mlp", _litgpt_gates),
     },
     about="One projection for query, key and value; the rotary table is a buffer of the model.",
-)  # fmt: skip
+)
 
 
 # ------------------------------------------------------------------------------------------------- litgpt, GPT-NeoX
@@ -160,27 +176,31 @@ def _litgpt_serial(model: nn.Module) -> None:
     block.config.parallel_residual = False
 
 
-def _litgpt_gelu(model: nn.Module) -> None:
-    mlp = model.transformer.h[1].mlp
-    mlp.config = copy.copy(mlp.config)
-    mlp.config.gelu_approximate = "tanh"
-    mlp.proj.weight.data *= 1.0
-
-
 def _no_bias(linear: nn.Linear) -> None:
     linear.register_parameter("bias", None)
 
 
 LITGPT_NEOX = Pair(
-    "litgpt-neox", _neox_golden, _litgpt_neox,
+    "litgpt-neox",
+    _neox_golden,
+    _litgpt_neox,
     {
-        "epsilon": Fault(r"h\.1\.norm_2|layers\.1\.post_attention_layernorm", lambda model: setattr(model.transformer.h[1].norm_2, "eps", 3e-2)),
-        "residual": Fault(r"h\.1\.(norm_2|Block|mlp)|layers\.1\.(post_attention_layernorm|GPTNeoXLayer|mlp)", _litgpt_serial),
-        "missing bias": Fault(r"h\.1\.attn|layers\.1\.attention", lambda model: _no_bias(model.transformer.h[1].attn.proj)),
-        "rolled weight": Fault(r"h\.1\.mlp\.fc|layers\.1\.mlp\.dense_h_to_4h", lambda model: roll(model.transformer.h[1].mlp.fc.weight)),
+        "epsilon": Fault(
+            r"h\.1\.norm_2|layers\.1\.post_attention_layernorm",
+            lambda model: setattr(model.transformer.h[1].norm_2, "eps", 3e-2),
+        ),
+        "residual": Fault(
+            r"h\.1\.(norm_2|Block|mlp)|layers\.1\.(post_attention_layernorm|GPTNeoXLayer|mlp)", _litgpt_serial
+        ),
+        "missing bias": Fault(
+            r"h\.1\.attn|layers\.1\.attention", lambda model: _no_bias(model.transformer.h[1].attn.proj)
+        ),
+        "rolled weight": Fault(
+            r"h\.1\.mlp\.fc|layers\.1\.mlp\.dense_h_to_4h", lambda model: roll(model.transformer.h[1].mlp.fc.weight)
+        ),
     },
     about="Query, key and value by head on one side; x + attention + mlp is added in another order.",
-)  # fmt: skip
+)
 
 
 # -------------------------------------------------------------------------------------------------------- torchtune
@@ -220,15 +240,22 @@ def _torchtune_causal(model: nn.Module) -> None:
 
 
 TORCHTUNE_LLAMA = Pair(
-    "torchtune-llama", llama_golden, _torchtune_llama,
+    "torchtune-llama",
+    llama_golden,
+    _torchtune_llama,
     {
-        "epsilon": Fault(r"layers\.1\.mlp_norm|layers\.1\.post_attention_layernorm", lambda model: setattr(model.layers[1].mlp_norm, "eps", 3e-2)),
+        "epsilon": Fault(
+            r"layers\.1\.mlp_norm|layers\.1\.post_attention_layernorm",
+            lambda model: setattr(model.layers[1].mlp_norm, "eps", 3e-2),
+        ),
         "rotary base": Fault(r"layers\.0\.(self_)?attn|rotary", _torchtune_rotary),
         "mask": Fault(r"layers\.1\.(self_)?attn", _torchtune_causal),
-        "dropped branch": Fault(r"layers\.1\.(sa_scale|mlp_norm|post_attention_layernorm|TransformerSelf|LlamaDecoder)", _torchtune_residual),
+        "dropped branch": Fault(
+            r"layers\.1\.(sa_scale|mlp_norm|post_attention_layernorm|TransformerSelf|LlamaDecoder)", _torchtune_residual
+        ),
     },
+    environment="torchtune",
     about="The rows of query and key are permuted, because the rotary embedding pairs neighbours.",
-)  # fmt: skip
+)
 
 PAIRS = (LITGPT_LLAMA, LITGPT_NEOX, TORCHTUNE_LLAMA)
-__all__ = ["BATCH", "LENGTH", "PAIRS"]

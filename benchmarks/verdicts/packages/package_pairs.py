@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -46,11 +46,11 @@ class Pair:
     """True if both programs run a backward pass too."""
     types: tuple[str, ...] = (FLOAT32, BFLOAT16)
     environment: str = "packages"
+    """Environment with its packages: a list in ``requirements``."""
     about: str = ""
     """A difference in representation that a comparison has to see through."""
     gradients: bool = True
     """True if both programs have the same parameters, so that the norms of their gradients agree."""
-    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 def randomise(model: nn.Module, seed: int = 1) -> nn.Module:
@@ -92,14 +92,3 @@ def loss_of(output: torch.Tensor) -> torch.Tensor:
 def roll(weight: torch.Tensor, by: int = 1) -> None:
     """Shift the rows of a weight, so that its statistics stay the same."""
     weight.data.copy_(weight.data.roll(by, 0))
-
-
-def swap_halves(weight: torch.Tensor) -> None:
-    """Exchange the first and the second half of a weight's rows."""
-    weight.data.copy_(torch.cat(weight.data.chunk(2)[::-1]))
-
-
-def replaced(module: nn.Module, method: str, function: Callable[..., Any]) -> None:
-    """Replace a method of one module: `function` gets the module's own method and the arguments of the call."""
-    own = getattr(module, method)
-    setattr(module, method, lambda *args, **kwargs: function(own, *args, **kwargs))

@@ -51,9 +51,10 @@ def _timm_vit(golden: nn.Module) -> Program:
         img_size=SIZE, patch_size=PATCH, num_classes=CLASSES, embed_dim=WIDTH, depth=DEPTH, num_heads=HEADS,
         mlp_ratio=HIDDEN / WIDTH, norm_layer=lambda width, **_: nn.LayerNorm(width, eps=golden.config.layer_norm_eps),
     )  # fmt: skip
+    patches = golden.vit.embeddings.patch_embeddings.projection
     found: Weights = {
         "cls_token": golden.vit.embeddings.cls_token, "pos_embed": golden.vit.embeddings.position_embeddings,
-        **{f"patch_embed.proj.{kind}": getattr(golden.vit.embeddings.patch_embeddings.projection, kind) for kind in ("weight", "bias")},
+        **{f"patch_embed.proj.{kind}": getattr(patches, kind) for kind in ("weight", "bias")},
         **{f"norm.{kind}": getattr(golden.vit.layernorm, kind) for kind in ("weight", "bias")},
         **{f"head.{kind}": getattr(golden.classifier, kind) for kind in ("weight", "bias")},
     }  # fmt: skip
@@ -80,15 +81,25 @@ def _timm_scale(model: nn.Module) -> None:
 
 _VIT_LAYER = r"(layer|layers|blocks|encoder_layer)[._]?1"
 TIMM_VIT = Pair(
-    "timm-vit", _vit_golden, _timm_vit,
+    "timm-vit",
+    _vit_golden,
+    _timm_vit,
     {
-        "epsilon": Fault(r"blocks\.1\.norm2|layers?\.1\.layernorm_after", lambda model: setattr(model.blocks[1].norm2, "eps", 3e-2)),
+        "epsilon": Fault(
+            r"blocks\.1\.norm2|layers?\.1\.layernorm_after", lambda model: setattr(model.blocks[1].norm2, "eps", 3e-2)
+        ),
         "scale": Fault(r"blocks\.1\.attn|layers?\.1\.attention", _timm_scale),
-        "activation": Fault(r"blocks\.1\.mlp|layers?\.1\.(mlp|intermediate)", lambda model: setattr(model.blocks[1].mlp, "act", nn.ReLU())),
-        "dropped branch": Fault(r"blocks\.1\.(ls1|drop_path1|norm2|Block)|layers?\.1\.(layernorm_after|ViTLayer)", lambda model: setattr(model.blocks[1], "ls1", _Nothing())),
+        "activation": Fault(
+            r"blocks\.1\.mlp|layers?\.1\.(mlp|intermediate)",
+            lambda model: setattr(model.blocks[1].mlp, "act", nn.ReLU()),
+        ),
+        "dropped branch": Fault(
+            r"blocks\.1\.(ls1|drop_path1|norm2|Block)|layers?\.1\.(layernorm_after|ViTLayer)",
+            lambda model: setattr(model.blocks[1], "ls1", _Nothing()),
+        ),
     },
     about="One projection for query, key and value; identities where the other side has none.",
-)  # fmt: skip
+)
 
 
 # ---------------------------------------------------------------------------------------- torchvision against timm
@@ -133,18 +144,32 @@ def _swap_key_and_value(model: nn.Module) -> None:
 
 
 TORCHVISION_VIT = Pair(
-    "torchvision-vit", _timm_golden, _torchvision_vit,
+    "torchvision-vit",
+    _timm_golden,
+    _torchvision_vit,
     {
-        "epsilon": Fault(r"encoder_layer_1\.ln_2|blocks\.1\.norm2", lambda model: setattr(_torchvision_block(model).ln_2, "eps", 3e-2)),
+        "epsilon": Fault(
+            r"encoder_layer_1\.ln_2|blocks\.1\.norm2",
+            lambda model: setattr(_torchvision_block(model).ln_2, "eps", 3e-2),
+        ),
         "keys and values": Fault(r"encoder_layer_1\.self_attention|blocks\.1\.attn", _swap_key_and_value),
-        "activation": Fault(r"encoder_layer_1\.mlp|blocks\.1\.mlp", lambda model: _torchvision_block(model).mlp.__setitem__(1, nn.GELU("tanh")) or roll(_torchvision_block(model).mlp[3].weight)),
-        "missing bias": Fault(r"encoder_layer_1\.self_attention|blocks\.1\.attn", lambda model: _torchvision_block(model).self_attention.out_proj.bias.data.zero_()),
+        "activation": Fault(
+            r"encoder_layer_1\.mlp|blocks\.1\.mlp",
+            lambda model: (
+                _torchvision_block(model).mlp.__setitem__(1, nn.GELU("tanh"))
+                or roll(_torchvision_block(model).mlp[3].weight)
+            ),
+        ),
+        "missing bias": Fault(
+            r"encoder_layer_1\.self_attention|blocks\.1\.attn",
+            lambda model: _torchvision_block(model).self_attention.out_proj.bias.data.zero_(),
+        ),
     },
     about="nn.MultiheadAttention against a module of its own.",
-)  # fmt: skip
+)
 
 
-# ----------------------------------------------------------------------------------- Transformers' ResNet against torchvision
+# ---------------------------------------------------------------------------- Transformers' ResNet against torchvision
 def _resnet_golden() -> Program:
     from torchvision.models.resnet import BasicBlock, ResNet
 
@@ -172,7 +197,8 @@ def _transformers_resnet(golden: nn.Module) -> Program:
         names |= {
             f"{mine}.layer.0.convolution": f"{its}.conv1", f"{mine}.layer.0.normalization": f"{its}.bn1",
             f"{mine}.layer.1.convolution": f"{its}.conv2", f"{mine}.layer.1.normalization": f"{its}.bn2",
-            f"{mine}.shortcut.convolution": f"{its}.downsample.0", f"{mine}.shortcut.normalization": f"{its}.downsample.1",
+            f"{mine}.shortcut.convolution": f"{its}.downsample.0",
+            f"{mine}.shortcut.normalization": f"{its}.downsample.1",
         }  # fmt: skip
     kinds = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     found = {mine: theirs[its] for mine, its in _pairs_of(names, kinds).items() if its in theirs}
@@ -185,15 +211,29 @@ def _resnet_layer(model: nn.Module, stage: int = 1) -> Any:
 
 
 TRANSFORMERS_RESNET = Pair(
-    "transformers-resnet", _resnet_golden, _transformers_resnet,
+    "transformers-resnet",
+    _resnet_golden,
+    _transformers_resnet,
     {
-        "epsilon": Fault(r"stages\.1\.layers\.0\.layer\.1|layer2\.0\.bn2", lambda model: setattr(_resnet_layer(model).layer[1].normalization, "eps", 0.3)),
-        "rolled weight": Fault(r"stages\.1\.layers\.0\.layer\.1|layer2\.0\.conv2", lambda model: roll(_resnet_layer(model).layer[1].convolution.weight)),
-        "dropped shortcut": Fault(r"stages\.1\.layers\.0|layer2\.0", lambda model: setattr(_resnet_layer(model, 1).shortcut, "normalization", _Nothing())),
-        "activation": Fault(r"stages\.1\.layers\.0|layer2\.0", lambda model: setattr(_resnet_layer(model).layer[0], "activation", nn.SiLU())),
+        "epsilon": Fault(
+            r"stages\.1\.layers\.0\.layer\.1|layer2\.0\.bn2",
+            lambda model: setattr(_resnet_layer(model).layer[1].normalization, "eps", 0.3),
+        ),
+        "rolled weight": Fault(
+            r"stages\.1\.layers\.0\.layer\.1|layer2\.0\.conv2",
+            lambda model: roll(_resnet_layer(model).layer[1].convolution.weight),
+        ),
+        "dropped shortcut": Fault(
+            r"stages\.1\.layers\.0|layer2\.0",
+            lambda model: setattr(_resnet_layer(model, 1).shortcut, "normalization", _Nothing()),
+        ),
+        "activation": Fault(
+            r"stages\.1\.layers\.0|layer2\.0",
+            lambda model: setattr(_resnet_layer(model).layer[0], "activation", nn.SiLU()),
+        ),
     },
     about="Convolution and normalisation are grouped in other modules; batch statistics are buffers.",
-)  # fmt: skip
+)
 
 
 # -------------------------------------------------------------------------------------- open_clip against Transformers
@@ -231,8 +271,10 @@ def _open_clip(golden: nn.Module) -> Program:
 
     model = CLIP(
         embed_dim=32,
-        vision_cfg=CLIPVisionCfg(layers=2, width=WIDTH, head_width=WIDTH // HEADS, mlp_ratio=HIDDEN / WIDTH, patch_size=PATCH, image_size=SIZE),
-        text_cfg=CLIPTextCfg(context_length=12, vocab_size=97, width=WIDTH, heads=HEADS, layers=2, mlp_ratio=HIDDEN / WIDTH),
+        vision_cfg=CLIPVisionCfg(layers=2, width=WIDTH, head_width=WIDTH // HEADS, mlp_ratio=HIDDEN / WIDTH,
+                                 patch_size=PATCH, image_size=SIZE),
+        text_cfg=CLIPTextCfg(context_length=12, vocab_size=97, width=WIDTH, heads=HEADS, layers=2,
+                             mlp_ratio=HIDDEN / WIDTH),
     )  # fmt: skip
     theirs = golden.state_dict()
     found: Weights = {
@@ -271,14 +313,28 @@ def _clip_mask(model: nn.Module) -> None:
 
 
 OPEN_CLIP = Pair(
-    "open-clip", _clip_golden, _open_clip,
+    "open-clip",
+    _clip_golden,
+    _open_clip,
     {
-        "epsilon": Fault(r"visual\.transformer\.resblocks\.1\.ln_2|vision_model\.encoder\.layers\.1\.layer_norm2", lambda model: setattr(model.visual.transformer.resblocks[1].ln_2, "eps", 3e-2)),
-        "mask": Fault(r"(?<!visual\.)transformer\.resblocks\.0\.attn|text_model\.encoder\.layers\.0\.self_attn|causal|mask", _clip_mask),
-        "rolled weight": Fault(r"(?<!visual\.)transformer\.resblocks\.1\.mlp|text_model\.encoder\.layers\.1\.mlp", lambda model: roll(model.transformer.resblocks[1].mlp.c_fc.weight)),
-        "activation": Fault(r"visual\.transformer\.resblocks\.1\.mlp|vision_model\.encoder\.layers\.1\.mlp", lambda model: setattr(model.visual.transformer.resblocks[1].mlp, "gelu", nn.ReLU())),
+        "epsilon": Fault(
+            r"visual\.transformer\.resblocks\.1\.ln_2|vision_model\.encoder\.layers\.1\.layer_norm2",
+            lambda model: setattr(model.visual.transformer.resblocks[1].ln_2, "eps", 3e-2),
+        ),
+        "mask": Fault(
+            r"(?<!visual\.)transformer\.resblocks\.0\.attn|text_model\.encoder\.layers\.0\.self_attn|causal|mask",
+            _clip_mask,
+        ),
+        "rolled weight": Fault(
+            r"(?<!visual\.)transformer\.resblocks\.1\.mlp|text_model\.encoder\.layers\.1\.mlp",
+            lambda model: roll(model.transformer.resblocks[1].mlp.c_fc.weight),
+        ),
+        "activation": Fault(
+            r"visual\.transformer\.resblocks\.1\.mlp|vision_model\.encoder\.layers\.1\.mlp",
+            lambda model: setattr(model.visual.transformer.resblocks[1].mlp, "gelu", nn.ReLU()),
+        ),
     },
     about="Two towers that run in another order; projections are parameters and not modules.",
-)  # fmt: skip
+)
 
 PAIRS = (TIMM_VIT, TORCHVISION_VIT, TRANSFORMERS_RESNET, OPEN_CLIP)

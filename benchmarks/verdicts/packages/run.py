@@ -28,8 +28,11 @@ from package_index import SILENT, Row, judge, pairs_in  # noqa: E402
 
 PAIRS = {
     "packages": (
-        "litgpt-llama", "litgpt-neox", "torchtune-llama",
+        "litgpt-llama", "litgpt-neox", "timm-vit", "torchvision-vit", "transformers-resnet", "open-clip", "peft-lora",
+        "torch-encoder", "mambapy", "megatron-gpt",
     ),
+    "torchtune": ("torchtune-llama",),
+    "engine": ("vllm-llama",),
 }  # fmt: skip
 """Names of the pairs, by the environment in which they are made."""
 REQUIREMENTS = HERE / "requirements"
@@ -80,10 +83,10 @@ _SETTINGS = {
 }  # fmt: skip
 
 
-def rows(pythons: Mapping[str, str], out: Path) -> list[tuple[str, str, str, bool]]:
-    """Make what is missing and judge: name, truth, what was said, and True if it is right."""
-    make(out, pythons)
-    return [tuple(row[:4]) for row in judge(out)]  # type: ignore[misc]
+def rows(out: Path, environments: Path) -> list[Row]:
+    """Make the environments and the dumps that are missing, and judge."""
+    make(out, {name: make_environment(name, environments) for name in PAIRS})
+    return list(judge(out))
 
 
 def summary(rows: Sequence[Row]) -> str:
