@@ -1,7 +1,7 @@
 """The sections of `benchmarks/verdicts.py`, and what they have in common.
 
-``ports``, ``fused`` and ``packages`` are programs of their own, ``run.py`` in the folder of that name, with functions that make their
-dumps and judge them; the report says so where one is not there.
+``ports``, ``fused`` and ``packages`` are programs of their own, ``run.py`` in the folder of that name, with functions
+that make their dumps and judge them; the report says so where one is not there.
 """
 
 from __future__ import annotations
