@@ -82,7 +82,24 @@ def judge(out: Path, pairs: Collection[str] = (), settings: Collection[str] = ()
                 name = f"{pair} {run.type} {setting} {run.fault}"
                 if (not settings or setting in settings) and re.search(only, name):
                     folder = folder_of(out, pair, run.type, setting, run.fault)
-                    yield _row(name, run.where, said_of(folder, folder.parent / GOLDEN))
+                    said = said_of(folder, folder.parent / GOLDEN)
+                    if setting.startswith("L1:") and run.where:
+                        said += _around(out, pair, run, said)
+                    yield _row(name, run.where, said)
+
+
+def _around(out: Path, pair: str, run: Run, said: str) -> str:
+    """The modules around the calls that are named, from the dumps at mix; at L1 there are none."""
+    found: list[str] = []
+    for side, record in zip((run.fault, GOLDEN), said.split(" | "), strict=False):
+        folder = folder_of(out, pair, run.type, "mix:statistics", side)
+        tree = json.loads(next(folder.glob("step*/*/construct.json")).read_text(encoding="utf-8"))
+        above = tree.get(record)
+        while above:
+            name = above if isinstance(above, str) else above[0]
+            found.append(name)
+            above = tree.get(name)
+    return f" | in {', '.join(found)}" if found else ""
 
 
 def _row(name: str, where: str, said: str) -> Row:
