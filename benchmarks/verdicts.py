@@ -29,11 +29,15 @@ from verdicts import Row, Work, model_pairs, reporting
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "benchmarks" / "VERDICTS.md"
 ENVIRONMENTS = ("torch", "transformers4", "mindspore", "msadapter")
-SECTIONS = ("pairs", "faults", "ports", "fused", "speed")
+SECTIONS = ("pairs", "faults", "ports", "fused", "packages", "speed")
 
 _PLUGGED = {
     "ports": ("Across frameworks", "Networks in PyTorch and the same in another framework, right and with one fault."),
     "fused": ("Training against inference style", "A network and the same with fused projections and other names."),
+    "packages": (
+        "Two programs for one network",
+        "Models of independent packages with the same weights, right and with one fault.",
+    ),
 }
 EXPLANATION = """\
 *Truth* is `silent` where the two runs compute the same, and else a pattern that the text of the first divergence has to
@@ -154,6 +158,7 @@ def main(arguments: Sequence[str]) -> int:
             "faults": lambda: faults_section(work("faults")),
             "ports": lambda: plugged_section("ports", work("ports")),
             "fused": lambda: plugged_section("fused", work("fused")),
+            "packages": lambda: plugged_section("packages", work("packages")),
             "speed": speed_section,
         }
         for name in SECTIONS:

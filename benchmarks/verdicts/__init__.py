@@ -1,7 +1,7 @@
 """The sections of `benchmarks/verdicts.py`, and what they have in common.
 
-``ports`` and ``fused`` are programs of their own, ``run.py`` in the folder of that name, with functions that make their
-dumps and judge them; the report says so where one is not there.
+``ports``, ``fused`` and ``packages`` are programs of their own, ``run.py`` in the folder of that name, with functions
+that make their dumps and judge them; the report says so where one is not there.
 """
 
 from __future__ import annotations
@@ -95,4 +95,15 @@ def _fused(module: Any, script: Path, work: Work) -> Iterable[Any]:
     return found
 
 
-_PLUGS: dict[str, Callable[[Any, Path, Work], Iterable[Any]]] = {"ports": _ports, "fused": _fused}
+def _packages(module: Any, script: Path, work: Work) -> Iterable[Any]:
+    # Its environments have packages that nothing else needs, so it makes them itself.
+    environments = script.parents[3] / ".tox" / "verdicts_packages"
+    found: Iterable[Any] = module.rows(work.dumps, environments) if work.makes else module.judge(work.dumps)
+    return found
+
+
+_PLUGS: dict[str, Callable[[Any, Path, Work], Iterable[Any]]] = {
+    "ports": _ports,
+    "fused": _fused,
+    "packages": _packages,
+}
