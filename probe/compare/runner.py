@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +17,7 @@ from probe.common.errors import MsprobeException
 from probe.common.parallel.run import Work, run_where_it_pays
 from probe.common.parallel.tasks import Outcome, Outcomes, ProcessDied, Where, finished, processors
 from probe.common.progress import ProgressCallback
+from probe.compare.follows import Followers
 from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary
@@ -84,11 +85,18 @@ def summaries(
 
         of_ranks = [MergedPairTask.of(task, splits) for task in tasks]
         outcomes = run_pairs(where, summarise_merged, of_ranks, watch)
-        for of_step in readable(of_ranks, outcomes, target, golden, left_out):
-            yield from of_step
+        copies = readable(of_ranks, outcomes, target, golden, left_out)
+        yield from _with_followers(chain.from_iterable(copies))
         return
     work = summarise_large_pair if _is_alone(tasks, where or Where()) else summarise_pair
-    yield from readable(tasks, run_pairs(where, work, tasks, watch), target, golden, left_out)
+    yield from _with_followers(readable(tasks, run_pairs(where, work, tasks, watch), target, golden, left_out))
+
+
+def _with_followers(found: Iterable[Summary]) -> Generator[Summary, None, None]:
+    """The summaries, of which those that a divergence has reached follow it."""
+    followers = Followers()
+    for _, of_step in groupby(found, key=attrgetter("step")):
+        yield from followers.add_step(list(of_step))
 
 
 def _pairs(target: str, golden: str, splits: Sequence[Split]) -> list[DumpPair]:

@@ -36,6 +36,7 @@ from probe.compare.comparison import classify_records
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, module_path
 from probe.compare.divergence.call_digest import CallDigest, digest
+from probe.compare.divergence.compared_values import with_compared_values
 from probe.compare.divergence.precision import TypePair, pairs_of_types
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergences import add_divergence, set_divergence
@@ -182,7 +183,7 @@ class _TwoProcesses:
             compared, parameters = (sum(counts) for counts in zip(*(block.parameters for block in done)))
             pairs = [(call.record, call.golden_record) for call in calls]
             golden = [name for _, name in pairs if name]
-            result.coverage = coverage(pairs, golden, trees, (compared, parameters))
+            result.coverage = coverage(with_compared_values(calls), golden, trees, (compared, parameters))
             result.pairing = pairing(pairs, self._comparison.options)
             before, everything = self._comparison.before, self._comparison.options.all_divergences
             of_level = Mode.STATISTICS, self._target.level or ""

@@ -109,6 +109,11 @@ def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> 
     return f"{short_name(row)} {_deviation(row, difference)}; {explanation}"
 
 
+def of_rounding(row: Row, difference: float, allowed: float) -> str:
+    """An output that differs by more than rounding is expected to make, and by no more than it may make at worst."""
+    return f"{short_name(row)} {_deviation(row, difference)}; rounding is expected to make {_size(allowed)} at most"
+
+
 def of_parameter(row: Row, name: str, difference: float) -> str:
     """A parameter that differs."""
     return f"parameter {name} {_already(row, difference)}"
