@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from probe.common.align.calls import Calls
 from probe.common.dump.reading.dump import Dump
+from probe.compare.answers.compared_values import with_compared_values
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, aligned_calls
-from probe.compare.divergence.compared_values import with_compared_values
 from probe.compare.divergence.judged_calls import JudgedCall
 from probe.compare.divergence.overlap import Overlap, overlap
 from probe.compare.divergence.search.runs import Runs

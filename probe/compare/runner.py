@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from itertools import chain, groupby
 from operator import attrgetter
@@ -17,7 +17,7 @@ from probe.common.errors import MsprobeException
 from probe.common.parallel.run import Work, run_where_it_pays
 from probe.common.parallel.tasks import Outcome, Outcomes, ProcessDied, Where, finished, processors
 from probe.common.progress import ProgressCallback
-from probe.compare.follows import Followers
+from probe.compare.answers.followers import followed
 from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary
@@ -86,17 +86,10 @@ def summaries(
         of_ranks = [MergedPairTask.of(task, splits) for task in tasks]
         outcomes = run_pairs(where, summarise_merged, of_ranks, watch)
         copies = readable(of_ranks, outcomes, target, golden, left_out)
-        yield from _with_followers(chain.from_iterable(copies))
+        yield from followed(chain.from_iterable(copies))
         return
     work = summarise_large_pair if _is_alone(tasks, where or Where()) else summarise_pair
-    yield from _with_followers(readable(tasks, run_pairs(where, work, tasks, watch), target, golden, left_out))
-
-
-def _with_followers(found: Iterable[Summary]) -> Generator[Summary, None, None]:
-    """The summaries, of which those that a divergence has reached follow it."""
-    followers = Followers()
-    for _, of_step in groupby(found, key=attrgetter("step")):
-        yield from followers.add_step(list(of_step))
+    yield from followed(readable(tasks, run_pairs(where, work, tasks, watch), target, golden, left_out))
 
 
 def _pairs(target: str, golden: str, splits: Sequence[Split]) -> list[DumpPair]:

@@ -32,11 +32,11 @@ from probe.common.parallel.fork import CannotFork, Fork, SharedCounter, can_fork
 from probe.common.progress import ProgressCallback
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
+from probe.compare.answers.compared_values import with_compared_values
 from probe.compare.comparison import classify_records
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, module_path
 from probe.compare.divergence.call_digest import CallDigest, digest
-from probe.compare.divergence.compared_values import with_compared_values
 from probe.compare.divergence.precision import TypePair, pairs_of_types
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergences import add_divergence, set_divergence

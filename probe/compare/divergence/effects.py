@@ -106,7 +106,11 @@ class Effects:
         """
         index = self._index_of.get(id(call), 0)
         sides = [side for side, name in ((TARGET, call.record), (GOLDEN, call.golden_record)) if name]
-        found = [self._largest(call), self._around(call), *(self._largest_of_takers(call, index, each) for each in sides)]
+        found = [
+            self._largest(call),
+            self._around(call),
+            *(self._largest_of_takers(call, index, each) for each in sides),
+        ]
         return min((each for each in found if each is not None), default=None)
 
     def _around(self, call: AlignedCall) -> float | None:

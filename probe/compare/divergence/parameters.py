@@ -68,8 +68,12 @@ class Parameters:
         """What they carry into this step; ``None`` where none are recorded."""
         if not self.all:
             return None
-        target, golden = ([_statistics(item) for item in side] for side in zip(*((p.target, p.golden) for p in self.all)))
-        differ = any(mine != theirs and not is_same(p.target, p.golden) for p, mine, theirs in zip(self.all, target, golden))
+        target, golden = (
+            [_statistics(item) for item in side] for side in zip(*((p.target, p.golden) for p in self.all))
+        )
+        differ = any(
+            mine != theirs and not is_same(p.target, p.golden) for p, mine, theirs in zip(self.all, target, golden)
+        )
         return Carried(_checksum(target), _checksum(golden), differ)
 
     @cached_property

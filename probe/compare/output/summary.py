@@ -38,7 +38,7 @@ EXAMPLES = 3
 TOO_LITTLE = "not enough in common"
 """How the reason begins where too little was compared to say that nothing diverges."""
 
-_NO_DIVERGENCE = {
+_NO_DIVERGENCE: dict[str, Any] = {
     "first": None,
     "stack": [],
     "golden_stack": [],
@@ -209,7 +209,9 @@ class Summary:
             records = f"{self.coverage.compared_records} of {self.coverage.records} records have a counterpart"
             return f"{TOO_LITTLE} to judge: {records}"
         if self.left_out:
-            return f"{TOO_LITTLE} to judge: from {self.left_out} on, the processes of a pool took other tasks in each run"
+            return (
+                f"{TOO_LITTLE} to judge: from {self.left_out} on, the processes of a pool took other tasks in each run"
+            )
         if self.unjudged.items:
             number = self.unjudged.items
             return f"the values of {number} tensor{'' if number == 1 else 's'} could not be judged"

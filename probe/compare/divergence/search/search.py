@@ -16,11 +16,11 @@ from operator import itemgetter
 from typing import NamedTuple, Optional
 
 from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, parse
+from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest
 from probe.compare.divergence.differences import Differences
 from probe.compare.divergence.effects import Effects
-from probe.compare.divergence.looked_for import LookedFor, looked_for
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
 from probe.compare.divergence.search.findings import Findings

@@ -8,8 +8,10 @@ an output is made anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
 from probe.common.dump.reading.records import INPUT
 from probe.compare.output.summary import Summary
@@ -40,6 +42,8 @@ class Followers:
         return found
 
     def _after_steps(self, summary: Summary) -> Summary:
+        if summary.follows is not None:
+            return summary
         of_rank = self._origins.get(summary.label)
         if of_rank is not None and _is_reached(summary, of_rank[1]):
             return _following(summary, of_rank[0])
@@ -48,6 +52,13 @@ class Followers:
             if summary.carried is not None and _is_reached(summary, carried):
                 return _following(summary, origin)
         return summary
+
+
+def followed(found: Iterable[Summary]) -> Generator[Summary, None, None]:
+    """The summaries, step by step; those that a divergence has reached follow it."""
+    followers = Followers()
+    for _, of_step in groupby(found, key=attrgetter("step")):
+        yield from followers.add_step(list(of_step))
 
 
 def _is_reached(summary: Summary, earlier: Carried | None) -> bool:

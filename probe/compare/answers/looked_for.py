@@ -1,10 +1,10 @@
 """Differences that may change values though none is seen to, and the size that their effect must have had to show.
 
-"Without effect" is true only where the effect was looked for. An argument of a call that computes, a shape, and a module
-or call with parameters on one side only decide values. Their effect is looked for in the values of the call, else of the
-module right around it or of the calls that take its result. It shows there if it is larger than what these values differ
-by for other reasons, rounding at least. If the effect that such a difference is expected to have is no larger than that,
-nobody can tell.
+"Without effect" is true only where the effect was looked for. An argument of a call that computes, a shape, and a
+module or call with parameters on one side only decide values. Their effect is looked for in the values of the call, in
+those of the module right around it, and in those of the calls that take its result. It shows there if it is larger than
+what these values differ by for other reasons, rounding at least. If the effect that such a difference is expected to
+have is no larger than that, nobody can tell.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, function_name, is_module, parse, record_name
@@ -50,9 +50,7 @@ class LookedFor(NamedTuple):
     """Those of which nobody can tell."""
 
 
-def looked_for(
-    runs: Runs, effects: Effects, error: PropagatedError, without_effect: Sequence[Difference]
-) -> LookedFor:
+def looked_for(runs: Runs, effects: Effects, error: PropagatedError, without_effect: Sequence[Difference]) -> LookedFor:
     """Tell the differences whose effect would have shown from the others.
 
     Args:
@@ -82,10 +80,8 @@ class _Search:
 
     # --- what may decide a value
 
-    def with_expectations(
-        self, without_effect: Sequence[Difference]
-    ) -> Iterator[tuple[Difference, Optional[float]]]:
-        """Each difference with the relative size that its effect is expected to have; ``None`` if it decides nothing."""
+    def with_expectations(self, without_effect: Sequence[Difference]) -> Iterator[tuple[Difference, float | None]]:
+        """Each difference with the relative size that its effect is expected to have; ``None`` if it has none."""
         for difference in without_effect:
             call = self._call(difference)
             row = None if call is None else _row(call, difference.item)
@@ -196,8 +192,8 @@ class _Search:
     def beyond_rounding(self) -> list[Difference]:
         """The first value of a forward pass in a short type that differs by more than rounding is expected to.
 
-        The propagated bound adds up errors in the worst direction, and explains it. Errors are independent, so that what
-        a number of layers makes of them grows with its root.
+        The propagated bound adds up errors in the worst direction, and explains it. Errors are independent, so that
+        what a number of layers makes of them grows with its root.
         """
         walk = _WALK * math.sqrt(self._layers)
         for call in self._runs.calls:
