@@ -74,7 +74,7 @@ class Differences:
             allowed = self._error.allowed_of_unrecorded(target, golden)
             if relative_difference(target, golden) <= allowed:
                 return ""
-        return f"{short_name(row)} is {value} and in the golden run {golden_value}"
+        return of_argument(row, target, golden)
 
     def in_gradient(self, row: Row) -> str:
         """The sentence on a tensor that takes a gradient on one side only, within one framework."""
@@ -107,6 +107,11 @@ def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> 
     else:
         explanation = f"its inputs, which differ by {_size(of_inputs)}, and rounding explain {_size(allowed)}"
     return f"{short_name(row)} {_deviation(row, difference)}; {explanation}"
+
+
+def of_argument(row: Row, target: Item, golden: Item) -> str:
+    """A plain argument with another value."""
+    return f"{short_name(row)} is {target.value} and in the golden run {golden.value}"
 
 
 def of_rounding(row: Row, difference: float, allowed: float) -> str:
