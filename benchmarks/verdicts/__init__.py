@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from probe.compare.output.summary_text import TOO_LITTLE
+from probe.compare.output.summary_text import UNTOLD
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Row:
     """Level and task, as ``mix:statistics``, where a section has several."""
     kind: str = ""
     is_unjudged: bool = False
-    """Whether it says that too little was compared, which is an answer of its own."""
+    """Whether it says that it cannot be told, which is an answer of its own."""
     next_right: bool = False
     """Whether one of the next calls that it names is what is true, of a wrong one."""
 
@@ -75,7 +75,7 @@ def loaded(name: str, script: Path) -> Any:
 
 
 def _row(name: str, truth: str, said: str, right: bool) -> Row:
-    return Row(name, "silent" if truth == "right" else truth, said, right, is_unjudged=TOO_LITTLE in said)
+    return Row(name, "silent" if truth == "right" else truth, said, right, is_unjudged=UNTOLD in said)
 
 
 def _ports(module: Any, script: Path, work: Work) -> Iterable[Any]:

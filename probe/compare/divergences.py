@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from probe.common.align.calls import Calls
 from probe.common.dump.reading.dump import Dump
+from probe.compare.answers.compared_values import with_compared_values
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, aligned_calls
 from probe.compare.divergence.judged_calls import JudgedCall
@@ -74,7 +75,8 @@ def _add_coverage(
     of_golden = (row for row in shared.rows if row.golden is not None)
     golden_records = dict.fromkeys(row.golden_record or row.record for row in of_golden)
     pairs = [(call.record, call.golden_record) for call in aligned]
-    result.coverage = coverage(pairs, golden_records, shared.trees, count_parameters(shared.rows), both)
+    compared = with_compared_values(aligned)
+    result.coverage = coverage(compared, golden_records, shared.trees, count_parameters(shared.rows), both)
     result.pairing = pairing(pairs, comparison.options, result.proposal is not None)
 
 
@@ -82,6 +84,7 @@ def set_divergence(result: ComparisonResult, runs: Runs) -> list[JudgedCall]:
     """Say in `result`, which has mode and stacks, where the runs diverge; returns what was found of each pair."""
     found = unexplained(runs)
     result.with_effect, result.without_effect = found.with_effect, found.without_effect
+    result.undecided, result.carried = found.undecided, runs.parameters.carried()
     if found.diverged:
         first, *suspects = found.diverged
         stack = (result.stacks or {}).get(first.record, [])

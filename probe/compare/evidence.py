@@ -20,6 +20,7 @@ from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
+from probe.compare.answers.followers import Followers, followed
 from probe.compare.comparison import ComparedDumps, compared
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input, row_difference
@@ -48,6 +49,7 @@ __all__ = [
     "VALUES",
     "Divergence",
     "Evidence",
+    "Followers",
     "JudgedCall",
     "Mode",
     "Options",
@@ -57,6 +59,7 @@ __all__ = [
     "check",
     "evidence_of",
     "first_of",
+    "followed",
     "headline",
     "hints",
     "marked_items",

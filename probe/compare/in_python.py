@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from probe.common import html_table
 from probe.compare.options import Options
-from probe.compare.output.summary import Summary, first_of
+from probe.compare.output.summary import Summary, first_of, is_unjudged
 from probe.compare.output.summary_text import headline, lines
-from probe.compare.result import Divergence
+from probe.compare.result import CANNOT_TELL, DIVERGENCE, NONE, Answer, Divergence
 from probe.compare.runner import summaries
 from probe.shards.split import Split
 
@@ -29,8 +29,15 @@ class Verdict:
         return None if first is None else first.divergence
 
     @property
+    def conclusion(self) -> Answer:
+        """The answer in one word, as ``divergence.answer`` of ``--json``: ``divergence``, ``none``, ``cannot_tell``."""
+        if self.divergence is not None:
+            return DIVERGENCE
+        return CANNOT_TELL if is_unjudged(self.summaries) else NONE
+
+    @property
     def answer(self) -> list[str]:
-        """The first lines of the text: where the runs diverge and why, or that they do not."""
+        """The first lines of the text: where the runs diverge and why, that they do not, or why nobody can tell."""
         return [text for text, _ in headline(self.summaries)]
 
     def __repr__(self) -> str:

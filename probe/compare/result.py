@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Literal, Optional
 
 from probe.common.align.row import Row
 from probe.common.dump.levels import Levels
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from probe.common.align.layers.proposal import Proposal
 
 TARGET, GOLDEN = "target", "golden run"
+
+Answer = Literal["divergence", "none", "cannot_tell"]
+DIVERGENCE: Answer = "divergence"
+"""A value that inputs, precision and structure do not explain."""
+NONE: Answer = "none"
+"""Everything that decides was compared, and is explained."""
+CANNOT_TELL: Answer = "cannot_tell"
+"""Too little was compared, or something differs whose effect would not show."""
 
 
 class Mode(enum.Enum):
@@ -62,6 +70,32 @@ class Difference:
     item: str
     reason: str
     """What differs, in words."""
+    shows_from: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The relative size from which on an effect on values would have shown, of what may have one.
+
+    ``None`` if it can have none, and if no value was compared that would show it.
+    """
+    is_value: bool = False
+    """True if it is a value that differs by more than rounding is expected to make, and not what may change one."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The parameters of both sides at the beginning of a step, through which steps before reach it."""
+
+    target: int
+    """A checksum of the values on this side."""
+    golden: int
+    differ: bool
+    """True if a parameter differs between the sides."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The step and the rank whose divergence has reached another step or rank."""
+
+    step: str
+    label: str
 
 
 @dataclass(frozen=True)
@@ -148,6 +182,10 @@ class ComparisonResult:
     """What differs in calls that diverge, each of which can be the cause."""
     without_effect: list[Difference] = field(default_factory=list)
     """What differs and changes no value."""
+    undecided: list[Difference] = field(default_factory=list)
+    """What differs and may have an effect that nothing would show; empty where the runs diverge."""
+    carried: Carried | None = None
+    """The parameters at the beginning of the step; ``None`` where none are recorded."""
     coverage: Coverage = field(default_factory=Coverage)
     """How much was compared; of saved values nothing is said."""
     pairing: Pairing = field(default_factory=Pairing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +17,7 @@ from probe.common.errors import MsprobeException
 from probe.common.parallel.run import Work, run_where_it_pays
 from probe.common.parallel.tasks import Outcome, Outcomes, ProcessDied, Where, finished, processors
 from probe.common.progress import ProgressCallback
+from probe.compare.answers.followers import followed
 from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary
@@ -84,11 +85,11 @@ def summaries(
 
         of_ranks = [MergedPairTask.of(task, splits) for task in tasks]
         outcomes = run_pairs(where, summarise_merged, of_ranks, watch)
-        for of_step in readable(of_ranks, outcomes, target, golden, left_out):
-            yield from of_step
+        copies = readable(of_ranks, outcomes, target, golden, left_out)
+        yield from followed(chain.from_iterable(copies))
         return
     work = summarise_large_pair if _is_alone(tasks, where or Where()) else summarise_pair
-    yield from readable(tasks, run_pairs(where, work, tasks, watch), target, golden, left_out)
+    yield from followed(readable(tasks, run_pairs(where, work, tasks, watch), target, golden, left_out))
 
 
 def _pairs(target: str, golden: str, splits: Sequence[Split]) -> list[DumpPair]:

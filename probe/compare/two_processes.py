@@ -32,6 +32,7 @@ from probe.common.parallel.fork import CannotFork, Fork, SharedCounter, can_fork
 from probe.common.progress import ProgressCallback
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
+from probe.compare.answers.compared_values import with_compared_values
 from probe.compare.comparison import classify_records
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, module_path
@@ -182,7 +183,7 @@ class _TwoProcesses:
             compared, parameters = (sum(counts) for counts in zip(*(block.parameters for block in done)))
             pairs = [(call.record, call.golden_record) for call in calls]
             golden = [name for _, name in pairs if name]
-            result.coverage = coverage(pairs, golden, trees, (compared, parameters))
+            result.coverage = coverage(with_compared_values(calls), golden, trees, (compared, parameters))
             result.pairing = pairing(pairs, self._comparison.options)
             before, everything = self._comparison.before, self._comparison.options.all_divergences
             of_level = Mode.STATISTICS, self._target.level or ""

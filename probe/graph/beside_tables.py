@@ -11,7 +11,7 @@ from probe.common import log
 from probe.common.dump.reading.dump import Dump
 from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
-from probe.compare.evidence import Evidence, Options, Summary, summaries_and
+from probe.compare.evidence import Evidence, Options, Summary, followed, summaries_and
 from probe.graph.diff import diff_from
 from probe.graph.graph import Graph, graph_of
 from probe.graph.micro_steps import add_micro_steps
@@ -76,7 +76,7 @@ def summaries_and_page(
     manifest = Manifest(title([target], [golden]), PROBE_GRAPH, unpaired)
     with stamped(output) as when:
         page = written(columns(), [PageWriter(manifest, stem_of(output, when), max_megabytes)], manifest)
-    return found, page.files[0]
+    return list(followed(found)), page.files[0]
 
 
 def _prepared(target: Dump, golden: Dump) -> Callable[[Evidence], Columns]:

@@ -14,7 +14,7 @@ from probe.common.errors import MsprobeException
 from probe.common.parallel.run import run_where_it_pays
 from probe.common.parallel.tasks import Where, finished
 from probe.common.progress import ProgressCallback
-from probe.compare.evidence import Options, Summary, check, first_of, headline, hints
+from probe.compare.evidence import Followers, Options, Summary, check, first_of, headline, hints
 from probe.graph.manual_pairs import without_dumps
 from probe.graph.options import HTML, GraphOptions
 from probe.graph.output.formats import MakeWriter, Writer, writers_of
@@ -247,13 +247,15 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
     without_summary: list[str] = []
     judged_otherwise: dict[int, _FirstNode] = {}
     """The same by rules that give no summary."""
-    number = 0
+    number, followers = 0, Followers()
     for each in found:
         if isinstance(each, str):
             result.left_out.append(each)
             manifest.unpaired.append(each)
             continue
         columns = each.columns
+        if columns.summary is not None and not each.is_part:
+            (columns.summary,) = followers.add_step([columns.summary])
         comparison = comparison_as_json(columns, manifest.rules)
         for writer in writers:
             writer.add(each, comparison)

@@ -20,7 +20,7 @@ import transformers
 from fused_networks import Engine, Shape, load
 
 from msprobe.pytorch import PrecisionDebugger
-from probe.compare.output.summary_text import TOO_LITTLE
+from probe.compare.output.summary_text import UNTOLD
 from probe.compare.runner import compare
 
 NO_DUMPS = "no dumps"
@@ -153,7 +153,7 @@ def judge(
             texts = first.record, first.golden_record, first.module, first.reason, first.cause
             said = " | ".join(filter(None, texts))
         else:
-            said = "silent" if result.coverage.is_enough else f"{TOO_LITTLE}: {result.coverage}"
+            said = "silent" if result.coverage.is_enough else f"{UNTOLD}: {result.coverage}"
         right = said == "silent" if truth is None else bool(re.search(truth, said))
         yield Row(f"{name} {level} {fault}", truth or "silent", said, right)
 

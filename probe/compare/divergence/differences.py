@@ -74,7 +74,7 @@ class Differences:
             allowed = self._error.allowed_of_unrecorded(target, golden)
             if relative_difference(target, golden) <= allowed:
                 return ""
-        return f"{short_name(row)} is {value} and in the golden run {golden_value}"
+        return of_argument(row, target, golden)
 
     def in_gradient(self, row: Row) -> str:
         """The sentence on a tensor that takes a gradient on one side only, within one framework."""
@@ -113,6 +113,16 @@ def of_leaving(row: Row, error: float, allowed: float, peers: int) -> str:
     """An output whose relative error is larger than that of the calls that are like this one."""
     like = f"{f'{peers} calls like it' if peers else 'rounding'}, and its inputs, explain {_size(allowed)}"
     return f"{short_name(row)} has a relative error of {_size(error)}; {like}"
+
+
+def of_argument(row: Row, target: Item, golden: Item) -> str:
+    """A plain argument with another value."""
+    return f"{short_name(row)} is {target.value} and in the golden run {golden.value}"
+
+
+def of_rounding(row: Row, difference: float, allowed: float) -> str:
+    """An output that differs by more than rounding is expected to make, and by no more than it may make at worst."""
+    return f"{short_name(row)} {_deviation(row, difference)}; rounding is expected to make {_size(allowed)} at most"
 
 
 def of_parameter(row: Row, name: str, difference: float) -> str:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
+from probe.common.align.row import Row
 from probe.common.dump.naming import parse
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
@@ -33,13 +35,14 @@ class Effects:
 
     Args:
         calls: all calls of both runs, in order.
-        tree: the call tree of the target.
+        trees: the call trees of target and golden side.
         error: how far the runs differed so far.
     """
 
-    def __init__(self, calls: Sequence[AlignedCall], tree: Tree, error: PropagatedError) -> None:
+    def __init__(self, calls: Sequence[AlignedCall], trees: tuple[Tree, Tree], error: PropagatedError) -> None:
         self._calls = calls
-        self._tree = tree
+        self._trees = trees
+        self._tree = trees[TARGET]
         self._error = error
 
     @cached_property
@@ -49,6 +52,10 @@ class Effects:
     @cached_property
     def _by_record(self) -> Mapping[str | None, AlignedCall]:
         return {call.record: call for call in self._calls}
+
+    @cached_property
+    def _by_golden_record(self) -> Mapping[str | None, AlignedCall]:
+        return {call.golden_record: call for call in self._calls}
 
     @cached_property
     def _takers(self) -> tuple[Indexes, Indexes]:
@@ -90,6 +97,66 @@ class Effects:
         # Nothing recorded takes it. Numbers are values; of whole numbers and flags nobody knows what they decide,
         # except where no module is around that could have taken them.
         return (bool(self._tree) and not around) or any(unit_roundoff(each.dtype) for each in items)
+
+    def shown_from(self, call: AlignedCall) -> float | None:
+        """The relative size from which on an effect of `call` would show; ``None`` if nothing was compared behind it.
+
+        That is what the values differ by in which it would: its own, those of the innermost module around it that can
+        be compared, or those of the first calls that take its result, whichever differ the least.
+        """
+        index = self._index_of.get(id(call), 0)
+        sides = [side for side, name in ((TARGET, call.record), (GOLDEN, call.golden_record)) if name]
+        found = [
+            self._largest(call),
+            self._around(call),
+            *(self._largest_of_takers(call, index, each) for each in sides),
+        ]
+        return min((each for each in found if each is not None), default=None)
+
+    def _around(self, call: AlignedCall) -> float | None:
+        """The largest relative difference of what the innermost module around a call returns that can be compared."""
+        modules, tree = (self._by_record, self._trees[TARGET])
+        name = call.record
+        if not name:
+            modules, tree, name = self._by_golden_record, self._trees[GOLDEN], call.golden_record
+        around, seen = tree.get(name or ""), set[str]()
+        # A damaged file may say that a module is inside of itself.
+        while around and around not in seen:
+            seen.add(around)
+            module = modules.get(around)
+            found = None if module is None else self._largest(module)
+            if found is not None:
+                return found
+            around = tree.get(around)
+        return None
+
+    def _largest_of_takers(self, call: AlignedCall, index: int, side: int) -> float | None:
+        """The largest relative difference of what the first calls return that take what `call` returns on one side."""
+        ahead, seen = returned_by(call, side), set[Key]()
+        while ahead:
+            item = ahead.pop(0)
+            key = key_of(item)
+            if key in seen or item.max == item.min:
+                continue
+            seen.add(key)
+            takers = [self._calls[taker] for taker in self._takers[side].get(key, ()) if taker > index]
+            found = [each for each in map(self._largest, takers) if each is not None]
+            if found:
+                return max(found)
+            ahead += chain.from_iterable(returned_by(taker, side) for taker in takers)
+        return None
+
+    def _largest(self, call: AlignedCall) -> float | None:
+        """The largest relative difference of the floating-point outputs of a call, no less than their rounding.
+
+        ``None`` if none can be compared.
+        """
+        found = [
+            max(self._error.difference(row), unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
+            for row in (call.rows if call.record and call.golden_record else ())
+            if _is_comparable(row) and row.target is not None and row.golden is not None
+        ]
+        return max(found, default=None)
 
     def is_inside_of_one_batch(self, call: AlignedCall) -> bool:
         """True if a module around `call` takes and returns as many rows on both sides.
@@ -153,9 +220,7 @@ class Effects:
         found = None
         for row in call.rows if call.record and call.golden_record else ():
             target, golden = row.target, row.golden
-            if is_input(row) or target is None or golden is None or not target.is_tensor:
-                continue
-            if not unit_roundoff(target.dtype) or extent(target.shape).elements != extent(golden.shape).elements:
+            if target is None or golden is None or not _is_comparable(row):
                 continue
             roundoff = max(self._error.roundoff(target, golden), unit_roundoff("float32"))
             allowed = _CARRIED_ON * self._error.largest + rounding(extent(golden.shape).longest, roundoff)
@@ -163,6 +228,14 @@ class Effects:
                 return False
             found = True
         return found
+
+
+def _is_comparable(row: Row) -> bool:
+    """True if it is an output of as many floating-point numbers on both sides."""
+    target, golden = row.target, row.golden
+    if is_input(row) or target is None or golden is None or not target.is_tensor or not unit_roundoff(target.dtype):
+        return False
+    return extent(target.shape).elements == extent(golden.shape).elements
 
 
 def _has_same_shapes(call: AlignedCall) -> bool:

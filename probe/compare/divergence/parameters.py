@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,7 +10,9 @@ from typing import Any, NamedTuple
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, parse
 from probe.common.dump.reading.records import PARAMETERS, Item
+from probe.common.numerics.error_bounds import is_same
 from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.result import Carried
 
 
 class Parameter(NamedTuple):
@@ -61,6 +64,18 @@ class Parameters:
             return Parameter(record, call.golden_record or "", own_name(record, target), target, golden)
         return self._by_statistics.get((_statistics(target), _statistics(golden)))
 
+    def carried(self) -> Carried | None:
+        """What they carry into this step; ``None`` where none are recorded."""
+        if not self.all:
+            return None
+        target, golden = (
+            [_statistics(item) for item in side] for side in zip(*((p.target, p.golden) for p in self.all))
+        )
+        differ = any(
+            mine != theirs and not is_same(p.target, p.golden) for p, mine, theirs in zip(self.all, target, golden)
+        )
+        return Carried(_checksum(target), _checksum(golden), differ)
+
     @cached_property
     def _by_statistics(self) -> Mapping[tuple[Any, Any], Parameter]:
         return {(_statistics(each.target), _statistics(each.golden)): each for each in self.all}
@@ -75,6 +90,11 @@ def own_name(record: str, item: Item) -> str:
 def _is_first_forward(record: str) -> bool:
     parsed = parse(record)
     return parsed is not None and parsed.is_module and parsed.direction == FORWARD and parsed.number == 0
+
+
+def _checksum(statistics: Sequence[tuple[Any, ...]]) -> int:
+    """The same in every process, which a hash of texts is not."""
+    return zlib.crc32(repr(statistics).encode())
 
 
 def _statistics(item: Item) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,13 +14,57 @@ from probe.common.dump.levels import Levels
 from probe.common.numerics.error_bounds import is_same
 from probe.compare.coverage import Coverage
 from probe.compare.pairing import Pairing
-from probe.compare.result import ComparisonResult, Difference, Divergence, Mode, Truncation
+from probe.compare.result import (
+    CANNOT_TELL,
+    DIVERGENCE,
+    NONE,
+    Answer,
+    Carried,
+    ComparisonResult,
+    Difference,
+    Divergence,
+    Mode,
+    Origin,
+    Truncation,
+)
 from probe.compare.rules import PROBE_ROWS, RowRules
 
 SUSPECTS = 5
 """How many records with a finding a summary lists, and how many calls its text names after the first that diverges."""
 EXAMPLES = 3
 """How many records without match, and renamed layers, a summary lists."""
+
+
+TOO_LITTLE = "not enough in common"
+"""How the reason begins where too little was compared to say that nothing diverges."""
+
+_NO_DIVERGENCE: dict[str, Any] = {
+    "first": None,
+    "stack": [],
+    "golden_stack": [],
+    "suspects": [],
+    "is_complete": True,
+    "merged": None,
+}
+"""The keys of a divergence where there is none."""
+
+
+def in_words(step: str, label: str) -> str:
+    """A step and a rank: ``step 1, rank 0`` of ``step1`` and ``rank0``."""
+    found = (re.sub(r"^(step|rank|copy)(\d+)$", r"\1 \2", each) for each in (step, label) if each)
+    return ", ".join(re.sub(r"^proc(\d+)$", r"process \1", each) for each in found)
+
+
+def undecided_in_words(difference: Difference) -> str:
+    """A difference whose effect nobody can tell, with the least size of an effect that would have shown."""
+    record = difference.record or difference.golden_record
+    if difference.shows_from is None:
+        seen = "no value was compared that would show its effect"
+    elif difference.is_value:
+        return f"in {record}, {difference.reason}"
+    else:
+        seen = f"its effect would have shown from {difference.shows_from:.1e} on"
+    return f"in {record}, {difference.reason}; {seen}"
 
 
 @dataclass(frozen=True)
@@ -110,6 +155,12 @@ class Summary:
     """What differs in calls that diverge."""
     without_effect: list[Difference] = field(default_factory=list)
     """What differs and changes no value."""
+    undecided: list[Difference] = field(default_factory=list)
+    """What differs and may have an effect that nothing would show."""
+    follows: Optional[Origin] = None  # noqa: UP045
+    """The step and rank whose divergence has reached this one, which is not judged anew then."""
+    carried: Optional[Carried] = None  # noqa: UP045
+    """The parameters at the beginning of the step."""
     left_out: str = ""
     """The first step and process of the runs that was not compared, because a pool took tasks in another order."""
     rules: RowRules = PROBE_ROWS
@@ -126,6 +177,49 @@ class Summary:
         return self.divergence is None and self.has_matches and not self.coverage.is_enough
 
     @property
+    def answer(self) -> Answer:
+        """The answer: ``divergence``, ``none`` or ``cannot_tell``."""
+        if self.divergence is not None:
+            return DIVERGENCE
+        return CANNOT_TELL if self.untold else NONE
+
+    @property
+    def why(self) -> str:
+        """The reason of the answer: the cause or the value that diverges, what explains all, or why nobody can tell."""
+        if self.divergence is not None:
+            return self.divergence.first.cause or self.divergence.first.reason
+        return self.untold or self.explanation
+
+    @property
+    def explanation(self) -> str:
+        """What a run that does not diverge differs by."""
+        return "what differs is explained by inputs and rounding" if self.differs else "nothing differs"
+
+    @property
+    def untold(self) -> str:
+        """The reason why nobody can tell that these do not diverge; empty if they do, or if it is known."""
+        if self.divergence is not None:
+            return ""
+        if self.follows is not None:
+            where = in_words(self.step, self.label) or "it"
+            return f"{where} follows {in_words(self.follows.step, self.follows.label)}"
+        if not self.has_matches:
+            return "nothing of the two dumps has a match"
+        if self.is_too_little_in_common:
+            records = f"{self.coverage.compared_records} of {self.coverage.records} records have a counterpart"
+            return f"{TOO_LITTLE} to judge: {records}"
+        if self.left_out:
+            return (
+                f"{TOO_LITTLE} to judge: from {self.left_out} on, the processes of a pool took other tasks in each run"
+            )
+        if self.unjudged.items:
+            number = self.unjudged.items
+            return f"the values of {number} tensor{'' if number == 1 else 's'} could not be judged"
+        if self.saved_values and self.differs:
+            return "saved values differ, and which of them comes from which is not known: see the table"
+        return undecided_in_words(self.undecided[0]) if self.undecided else ""
+
+    @property
     def worst(self) -> str:
         """The worst result of any row that is a finding; the best of all results without one."""
         return next((result for result in self.rules.findings if self.counts.get(result)), self.rules.results[0])
@@ -133,7 +227,10 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """The summary as values that JSON has, under the keys that scripts read."""
         found = asdict(replace(self, rules=PROBE_ROWS))
-        del found["rules"]
+        del found["rules"], found["carried"]
+        follows = found.pop("follows")
+        found["divergence"] = {**(found["divergence"] or _NO_DIVERGENCE), "answer": self.answer, "why": self.why}
+        found["divergence"]["follows"] = follows
         found["endings"] = found.pop("truncations")
         if self.layers is not None:
             found["layers"]["met"] = found["layers"].pop("matched")
@@ -263,6 +360,9 @@ def conclude(result: ComparisonResult, found: Tally, rules: RowRules = PROBE_ROW
         result.pairing,
         result.with_effect,
         result.without_effect,
+        result.undecided,
+        None,
+        result.carried,
         result.left_out,
         rules,
     )
@@ -326,5 +426,5 @@ def is_uncompared(summaries: Iterable[Summary]) -> bool:
 
 
 def is_unjudged(summaries: Sequence[Summary]) -> bool:
-    """Whether the runs may diverge in what was not compared, or could not be, or in what nothing explains."""
-    return is_uncompared(summaries) or any(summary.saved_values and summary.differs for summary in summaries)
+    """Whether the runs may diverge though nothing is seen to: it cannot be told of one of them at least."""
+    return any(summary.answer == CANNOT_TELL for summary in summaries)

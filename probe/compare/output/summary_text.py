@@ -8,38 +8,50 @@ from collections.abc import Iterable, Sequence
 from probe.common import log
 from probe.common.align.row import ERROR, PASS, WARNING, Row
 from probe.common.dump import levels
-from probe.compare.output.summary import SUSPECTS, Summary, first_of
+from probe.compare.output.summary import (
+    EXAMPLES,
+    SUSPECTS,
+    Summary,
+    first_of,
+    in_words,
+    is_uncompared,
+    undecided_in_words,
+)
 from probe.compare.output.tables import VALUES
-from probe.compare.result import ComparisonResult, MergedRanks
+from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Mode, Origin
 from probe.compare.rules import DIVERGED, SAME, SUSPECT
 from probe.shards.split import numbers
 
-TOO_LITTLE = "not enough in common"
-"""How the answer begins where too little was compared to say that nothing diverges."""
+UNTOLD = "cannot be told"
+"""How the answer begins where nobody can tell that nothing diverges."""
+PREVIOUS = "follows"
+"""The style of what a divergence has reached."""
 
 # Files of the frameworks themselves; an environment may lie in a folder of that name.
 _FRAMEWORK = re.compile(r"[/\\\\](torch|mindspore|mindnlp|mindtorch)[/\\\\](?!.*[/\\\\](site|dist)-packages[/\\\\])")
 _COLOURS = {PASS: "green", WARNING: "yellow", ERROR: "bold red"}
 # Our own results of rows.
+_COLOURS[PREVIOUS] = "dim"
 _COLOURS.update({SAME: _COLOURS[PASS], SUSPECT: _COLOURS[WARNING], DIVERGED: _COLOURS[ERROR]})
 
 
 def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
-    """Where two runs diverge, line by line."""
+    """The answer line by line: where two runs diverge, that they do not, or why nobody can tell."""
     first = first_of(summaries)
-    if first is None or first.divergence is None:
-        untold = uncompared(summaries)
-        if untold:
-            return untold
-        if any(levels.differ(summary.levels) or any(end.more for end in summary.truncations) for summary in summaries):
-            return [(f"no divergence in what both runs have{_remarks(summaries)}", PASS), *_without_effect(summaries)]
-        differs = any(summary.differs for summary in summaries)
-        if differs and any(summary.saved_values for summary in summaries):
-            return [("saved values differ, and which of them comes from which is not known: see the table", WARNING)]
-        what = "what differs is explained by inputs and rounding" if differs else "nothing differs"
-        return [(f"no divergence: {what}{_remarks(summaries)}", PASS), *_without_effect(summaries)]
-    divergence, call = first.divergence, first.divergence.first
-    where = f"{_rank_and_step(first)}: " if len(summaries) > 1 else ""
+    if first is not None and first.divergence is not None:
+        return [*_diverged(first, first.divergence, len(summaries) > 1), *_followers(summaries, PREVIOUS)]
+    untold = uncompared(summaries) or _undecided(summaries)
+    if untold:
+        return untold
+    if any(levels.differ(summary.levels) or any(end.more for end in summary.truncations) for summary in summaries):
+        return [(f"no divergence in what both runs have{_remarks(summaries)}", PASS), *_without_effect(summaries)]
+    what = next((summary.explanation for summary in summaries if summary.differs), summaries[0].explanation)
+    return [(f"no divergence: {what}{_remarks(summaries)}", PASS), *_without_effect(summaries)]
+
+
+def _diverged(first: Summary, divergence: Divergence, is_one_of_several: bool) -> list[tuple[str, str]]:
+    call = divergence.first
+    where = f"{_rank_and_step(first)}: " if is_one_of_several else ""
     names = _record_names(call.record, call.golden_record)
     found = [(f"first divergence: {where}{names}", ERROR)]
     found += [(f"  {text}", "") for text in (call.cause, call.reason) if text]
@@ -56,26 +68,64 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     return found
 
 
+def _followers(summaries: Sequence[Summary], style: str) -> list[tuple[str, str]]:
+    """The steps and ranks that each divergence has reached, and the first differences of their own."""
+    reached: dict[Origin, list[Summary]] = {}
+    for summary in summaries:
+        if summary.follows is not None:
+            reached.setdefault(summary.follows, []).append(summary)
+    found = []
+    for origin, those in reached.items():
+        names = "; ".join(in_words(each.step, each.label) for each in those)
+        verb = "follows" if len(those) == 1 else "follow"
+        found.append((f"  {names} {verb} {in_words(origin.step, origin.label)}", style))
+        for each in those:
+            if each.with_effect:
+                own = each.with_effect[0]
+                where = in_words(each.step, each.label)
+                found.append((f"    differs as well: {where}, {own.record or own.golden_record}, {own.reason}", style))
+                break
+    return found
+
+
 def uncompared(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     """Why the runs may differ in what was not compared, or could not be; no line if everything was."""
-    unmatched = [summary for summary in summaries if not summary.has_matches]
-    if unmatched:
-        where = f"{_rank_and_step(unmatched[0])}: " if len(summaries) > 1 else ""
-        return [(f"no divergence to be found: {where}nothing of the two dumps has a match", ERROR)]
-    small = next((summary for summary in summaries if summary.is_too_little_in_common), None)
-    if small is not None:
-        where = f"{_rank_and_step(small)}: " if len(summaries) > 1 else ""
-        number = f"{small.coverage.compared_records} of {small.coverage.records} records have a counterpart"
-        return [(f"{TOO_LITTLE} to judge: {where}{number}", WARNING)]
-    left_out = next((summary.left_out for summary in summaries if summary.left_out), "")
-    if left_out:
-        text = f"{TOO_LITTLE} to judge: from {left_out} on, the processes of a pool took other tasks in each run"
-        return [(text, WARNING), ("  next: use a pool of one process in both runs", "")]
-    unjudged = sum(summary.unjudged.items for summary in summaries)
-    if unjudged:
-        text = f"no divergence in what could be judged; the values of {_tensors(unjudged)} could not be"
-        return [(text, WARNING)]
-    return []
+    untold = next((summary for summary in summaries if is_uncompared([summary])), None)
+    if untold is None:
+        return []
+    found = [(_cannot_be_told(untold, len(summaries) > 1), WARNING if untold.has_matches else ERROR)]
+    if untold.left_out:
+        found.append(("  next: use a pool of one process in both runs", ""))
+    return found
+
+
+def _undecided(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """Why nobody can tell of what was compared, and what would decide it."""
+    untold = next((summary for summary in summaries if summary.untold), None)
+    if untold is None:
+        return []
+    found = [(_cannot_be_told(untold, len(summaries) > 1), PREVIOUS if untold.follows else WARNING)]
+    if not untold.undecided or untold.follows:
+        return found
+    others = [each for summary in summaries for each in summary.undecided if each is not untold.undecided[0]]
+    found += [(f"  as well: {undecided_in_words(each)}", "") for each in others[:EXAMPLES]]
+    if len(others) > EXAMPLES:
+        found.append((f"  and {len(others) - EXAMPLES} more (--json lists them)", ""))
+    found.append((f"  next: {_what_would_decide(untold)}", ""))
+    return found
+
+
+def _what_would_decide(summary: Summary) -> str:
+    ways = ["run both sides in the same precision", "run the call again on the inputs of the dump (msprobe replay)"]
+    if summary.mode != Mode.TENSOR.value:
+        ways.insert(0, 'collect data ("task": "tensor")')
+    return f"{', '.join(ways[:-1])}, or {ways[-1]}"
+
+
+def _cannot_be_told(summary: Summary, is_one_of_several: bool) -> str:
+    # Of what follows, the text itself says which step and rank it is.
+    where = f"{_rank_and_step(summary)}: " if is_one_of_several and summary.follows is None else ""
+    return f"{UNTOLD}: {where}{summary.untold}"
 
 
 def _ranks(merged: MergedRanks) -> str:
@@ -94,6 +144,8 @@ def _remarks(summaries: Sequence[Summary]) -> str:
     text = ""
     if without_effect := sum(len(summary.without_effect) for summary in summaries):
         text += f"; {without_effect} difference{'' if without_effect == 1 else 's'} without effect"
+        shown = [each.shows_from for summary in summaries for each in summary.without_effect if each.shows_from]
+        text += f", which would have shown from {max(shown):.1e} on" if shown else ""
     if not all(summary.coverage.is_whole for summary in summaries):
         compared = sum(summary.coverage.compared_records for summary in summaries)
         text += f"; {compared} of {sum(summary.coverage.records for summary in summaries)} records compared"
@@ -122,6 +174,8 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     where = _rank_and_step(summary)
     counts = ", ".join(f"{number} {result}" for result, number in summary.counts.items())
     found = [(f"{where + ': ' if where else ''}{summary.rows} rows by {summary.mode}: {counts}", summary.worst)]
+    if summary.follows is not None:
+        found.append((f"  follows {in_words(summary.follows.step, summary.follows.label)}", PREVIOUS))
     found += [(f"  {text}", WARNING) for text in hints(summary)]
     if summary.suspects:
         first, *others = summary.suspects

@@ -16,6 +16,7 @@ from probe.common.align.dump_pairs import locate
 from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Outcome, ProcessDied, Where, finished
 from probe.common.progress import ProgressCallback
+from probe.compare.answers.followers import Followers
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of, is_unjudged, summarise
 from probe.compare.output.summary_text import headline, hints
@@ -71,6 +72,7 @@ def analyse(
     if tasks[0].options.algorithms:
         log.warning("the first difference is sought in statistics: the metrics of --algorithms are not used.")
     with closing(finished(tasks, run_pairs(where, _read_rank, tasks, watch), (ProcessDied,))) as done:
+        followers = Followers()
         for step, of_step in groupby(done, key=lambda task_and_outcome: task_and_outcome[0].pair.step):
             ranks = [_whole(task, outcome) for task, outcome in of_step]
             written = [rank.file for rank in ranks]
@@ -78,7 +80,7 @@ def analyse(
             if found:
                 written.append(os.path.join(output, step, f"diff_analyze_{time.time_ns()}.json"))
                 _write_json(written[-1], differences_as_json(found))
-            yield Analysis(step, found, written, [rank.summary for rank in ranks])
+            yield Analysis(step, found, written, followers.add_step([rank.summary for rank in ranks]))
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,10 @@ def comparison_as_json(columns: Columns, rules: GraphRules) -> dict[str, Any]:
     """What the manifest says of one comparison."""
     counts = np.bincount(columns.status, minlength=len(rules.statuses)).tolist()
     first, suspects = rules.named_rows(columns)
+    follows = columns.summary is not None and columns.summary.follows is not None
+    if follows:
+        # What a divergence has reached is not judged anew.
+        first, suspects = -1, []
     return {
         "target": asdict(columns.target),
         "golden": None if columns.golden is None else asdict(columns.golden),
@@ -63,6 +67,8 @@ def comparison_as_json(columns: Columns, rules: GraphRules) -> dict[str, Any]:
         "place": columns.dump_name,
         "mode": columns.mode,
         "verdict": verdict(columns, rules),
+        "answer": None if columns.summary is None else columns.summary.answer,
+        "follows": follows,
         "first": first if first >= 0 else None,
         "chain": chain(columns, first),
         "suspects": suspects,

@@ -48,7 +48,7 @@ def test_the_share_stands_in_the_first_line_where_it_is_not_everything(tmp_path:
 
 def test_of_too_little_in_common_nothing_is_concluded(tmp_path: Path) -> None:
     found = summary(tmp_path, named_otherwise(chain(), 6), chain())
-    assert first_line(found) == "not enough in common to judge: 12 of 24 records have a counterpart"
+    assert first_line(found) == "cannot be told: not enough in common to judge: 12 of 24 records have a counterpart"
     assert is_unjudged([found]) and not fails([found], "divergence")
 
 
@@ -126,6 +126,7 @@ def test_json_has_the_coverage_and_every_difference_without_effect(tmp_path: Pat
         record["input_kwargs"] = {"out": {"type": "int", "value": 1}}
     found = summary(tmp_path, target, chain())
     text = "no divergence: what differs is explained by inputs and rounding; 12 differences without effect"
+    text += ", which would have shown from 6.0e-08 on"
     assert first_line(found) == text
     (_, (one_kind, _)) = summary_text.headline([found])
     assert one_kind == "  without effect: in Functional.linear.0.forward and 11 more, input.out is 1 in the target only"
@@ -145,6 +146,6 @@ def test_two_models_that_share_a_loss_alone_have_no_first_divergence(tmp_path: P
         return {**layers, "Functional.cross_entropy.0.forward": call([tensor(X)], tensor(X * size))}
 
     found = summary(tmp_path / "two", model("Linear", 6, 3, 1.0), model("LayerNorm", 5, 2, 3.0))
-    assert first_line(found) == "not enough in common to judge: 2 of 13 records have a counterpart"
+    assert first_line(found) == "cannot be told: not enough in common to judge: 2 of 13 records have a counterpart"
     found = summary(tmp_path / "one", model("Linear", 6, 3, 1.0), model("Linear", 6, 3, 3.0))
     assert first_line(found).startswith("first divergence: ")

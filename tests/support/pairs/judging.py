@@ -14,7 +14,7 @@ from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Where
 from probe.compare.output.summary import SUSPECTS, Summary
-from probe.compare.output.summary_text import TOO_LITTLE, headline
+from probe.compare.output.summary_text import UNTOLD, headline
 from probe.compare.runner import summaries
 
 WITH_MODULES = "mix:statistics"
@@ -30,7 +30,7 @@ class Outcome:
     said: str
     right: bool
     is_unjudged: bool = False
-    """Whether it was said that too little was compared: right where nothing diverges, and an answer of its own."""
+    """Whether it was said that it cannot be told: right where nothing diverges, and an answer of its own."""
     next_right: bool = False
     """Whether one of the next calls that are named is what is true; of a wrong one."""
 
@@ -52,7 +52,7 @@ def judge(dumps: Path, name: str, setting: str) -> Outcome:
         first = _with_modules(first, sides)
     if not first:
         said = headline(found)[0][0]
-        is_unjudged = said.startswith(TOO_LITTLE)
+        is_unjudged = said.startswith(UNTOLD)
         right = not pair.right or bool(re.search(pair.right, SILENT))
         return Outcome(name, setting, truth_of(pair), said, right, is_unjudged)
     if pair.is_silent:

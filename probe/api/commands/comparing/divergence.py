@@ -37,10 +37,12 @@ def report_untold(summaries: Sequence[Summary], level: str, invocation: Invocati
 def _why_untold(summaries: Sequence[Summary], level: str) -> str:
     """Why nothing that was compared excludes a difference of this level; empty if it does."""
     from probe.compare.output.summary import is_unjudged
-    from probe.compare.output.summary_text import headline, uncompared
+    from probe.compare.output.summary_text import UNTOLD, headline, uncompared
 
     if not summaries:
         return "no dump of one has a counterpart in the other"
     if level == DIVERGENCE:
-        return headline(summaries)[0][0] if is_unjudged(summaries) else ""
-    return next((text for text, _ in uncompared(summaries)), "")
+        said = headline(summaries)[:1] if is_unjudged(summaries) else []
+    else:
+        said = uncompared(summaries)[:1]
+    return "".join(text for text, _ in said).removeprefix(f"{UNTOLD}: ")

@@ -24,6 +24,8 @@ class Findings:
     """True if all calls were looked at."""
     with_effect: list[Difference]
     without_effect: list[Difference]
+    undecided: list[Difference]
+    """What differs and may have an effect that nothing would show."""
     judged: list[JudgedCall]
     """What was found of each pair of calls, in the order in which they were judged, where that was asked for."""
 

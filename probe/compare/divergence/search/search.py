@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import NamedTuple, Optional
 
 from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, parse
+from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest
 from probe.compare.divergence.differences import Differences
@@ -52,7 +53,9 @@ def unexplained(runs: Runs) -> Findings:
     else:
         is_complete = True
     walk = search.walk
-    return Findings(list(found.values()), is_complete, walk.with_effect, walk.without_effect, search.log.calls)
+    # Where values diverge, the answer is known, and differences are its causes.
+    known = LookedFor(walk.without_effect, []) if found else search.looked_for()
+    return Findings(list(found.values()), is_complete, walk.with_effect, *known, search.log.calls)
 
 
 def _causes_first(calls: Sequence[AlignedCall]) -> list[tuple[int, AlignedCall]]:
@@ -94,9 +97,13 @@ class _Search:
         self.log = JudgedLog(runs, self.walk)
         """What was found of each pair."""
         differences = Differences(runs.same_names, runs.precision, self.walk.error)
-        self._effects = Effects(runs.calls, runs.tree, self.walk.error)
+        self._effects = Effects(runs.calls, (runs.tree, runs.golden_tree), self.walk.error)
         self._items = CallItems(runs, self.walk, self._effects, differences)
         self._causes = Causes(runs, self.walk, differences)
+
+    def looked_for(self) -> LookedFor:
+        """What is known of the effect of what differs, where nothing diverges."""
+        return looked_for(self._runs, self._effects, self.walk.error, self.walk.without_effect)
 
     def explain_call(self, call: AlignedCall) -> Unexplained | None:
         """The finding on the next call, if there is one."""

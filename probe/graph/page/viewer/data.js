@@ -4,7 +4,7 @@
  * @typedef {{path: string, framework: string, task: string | null, level: string | null, nodes: number}} Side
  * @typedef {{key: string, letter: string, name: string, hint: string, colour: string, problem: boolean}} Status
  * @typedef {{target: Side, golden: Side | null, run: string, step: number | null, rank: number | null, place: string, mode: string,
- *   verdict: string[], first: number | null, chain: number[], suspects: number[], nonfinite: number | null, golden_nonfinite?: number | null,
+ *   verdict: string[], answer?: "divergence" | "none" | "cannot_tell" | null, follows?: boolean, first: number | null, chain: number[], suspects: number[], nonfinite: number | null, golden_nonfinite?: number | null,
  *   worst: number, counts: number[], micro_steps: number, notes: string[], rows: number, tensors: number}} Comparison
  * @typedef {{format: number, tool: string, title: string, rules: string, statuses: Status[], reasons: string[],
  *   levels: string[], metrics: string[], files: number, blocks?: Record<string, number>, unpaired: string[], first?: number | null,

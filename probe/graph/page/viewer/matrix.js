@@ -5,7 +5,7 @@ function matrixCell(info, k) {
   const { statuses } = state.manifest;
   const said = info.verdict[0] || statuses[info.worst].name;
   return button("", () => openInOutline(k), {
-    class: "cell", "data-comparison": k, title: info.verdict.join("\n"), "aria-current": String(k === state.rows?.k), "data-first": k === state.manifest.first,
+    class: "cell", "data-comparison": k, title: info.verdict.join("\n"), "aria-current": String(k === state.rows?.k), "data-first": k === state.manifest.first, "data-follows": String(Boolean(info.follows)),
     "aria-label": `${placeOf(info)}: ${[statuses[info.worst].name, said].filter(Boolean).join(". ")}`,
   });
 }

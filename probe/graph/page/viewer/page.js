@@ -166,13 +166,14 @@ function verdictLine(line) {
 function showHead() {
   const { manifest, rows } = state;
   const { target, golden, verdict, notes, counts, step, rank } = rows.info;
-  const bad = rows.info.first !== null || manifest.statuses[rows.info.worst]?.problem;
+  const { answer, follows } = rows.info;
+  const bad = !follows && (rows.info.first !== null || manifest.statuses[rows.info.worst]?.problem);
   const both = golden && kindOf(golden) !== kindOf(target) ? "" : kindOf(target);
   const said = [...notes, ...manifest.unpaired];
   // A long list would leave no room for the rows.
   const few = said.length > 4 ? 3 : said.length;
   byId("head").replaceChildren(
-    el("div", { id: "verdict", class: golden ? (bad ? "bad" : "fine") : "" },
+    el("div", { id: "verdict", class: golden ? (follows ? "follows" : bad ? "bad" : answer === "cannot_tell" ? "untold" : "fine") : "" },
       el("h1", {}, manifest.comparisons.length > 1 && el("small", { class: "place" }, `${placeOf(rows.info)}: `), ...verdictLine(verdict[0] || manifest.title), rows.info.first !== null && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
       ...verdict.slice(1).map((line) => el("p", {}, ...verdictLine(line)))),
     el("div", { id: "sides" }, sideLine(target, TEXTS.target, both ? "" : kindOf(target), golden), golden && sideLine(golden, TEXTS.golden, both ? "" : kindOf(golden), target),

@@ -1,0 +1,1 @@
+"""The three answers of a comparison: what they are said of, and what a divergence has reached."""

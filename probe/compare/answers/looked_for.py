@@ -1,0 +1,295 @@
+"""Differences that may change values though none is seen to, and the size that their effect must have had to show.
+
+"Without effect" is true only where the effect was looked for. An argument of a call that computes, a shape, and a
+module or call with parameters on one side only decide values. Their effect is looked for in the values of the call, in
+those of the module right around it, and in those of the calls that take its result. It shows there if it is larger than
+what these values differ by for other reasons, rounding at least. If the effect that such a difference is expected to
+have is no larger than that, nobody can tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+from probe.common.align.row import Row
+from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, function_name, is_module, parse, record_name
+from probe.common.dump.reading.records import PARAMETERS, Item
+from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY
+from probe.common.numerics.formats import unit_roundoff
+from probe.common.operations.function import COMPUTING_NOTHING, DOT_PRODUCT, Trait
+from probe.common.operations.lookup import function, has
+from probe.compare.divergence import differences
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.call_digest import is_input
+from probe.compare.divergence.effects import Effects, Key, key_of
+from probe.compare.divergence.propagated_error import PropagatedError
+from probe.compare.divergence.search.runs import Runs
+from probe.compare.result import GOLDEN, TARGET, Difference
+
+_LEAST_EXPECTED = 0.1
+"""The effect that a difference is expected to have where no number tells: a flag, an axis, a shape, a missing layer."""
+_WALK = 3.0
+"""How many times the random walk of its roundings a value of a forward pass may differ by, and `SAFETY` roundings.
+
+A guess between what was measured in bfloat16 against float32: of right runs the largest is 6.7 unit roundoffs with 8
+layers and 6.9 with 3 (llama, qwen2, gpt2, bert, vit); of the faults that nothing else showed, the smallest is 8.7.
+"""
+_NO_COMPUTATION = (*COMPUTING_NOTHING, Trait.TELLS, Trait.BRINGS_IN, Trait.FITS)
+
+
+class LookedFor(NamedTuple):
+    """What is known of the effect of differences."""
+
+    without_effect: list[Difference]
+    """Those that change no value; each that may decide one says from which size on its effect would have shown."""
+    undecided: list[Difference]
+    """Those of which nobody can tell."""
+
+
+def looked_for(runs: Runs, effects: Effects, error: PropagatedError, without_effect: Sequence[Difference]) -> LookedFor:
+    """Tell the differences whose effect would have shown from the others.
+
+    Args:
+        runs: the runs, between which nothing diverges.
+        effects: follows what calls return.
+        error: how far the runs differ.
+        without_effect: what differs and was not seen to change a value.
+    """
+    search = _Search(runs, effects, error)
+    seen: list[Difference] = []
+    undecided: list[Difference] = []
+    for difference, expected in search.with_expectations(without_effect):
+        if expected is None:
+            seen.append(difference)
+            continue
+        shows_from = search.shows_from(difference)
+        is_seen = shows_from is not None and SAFETY * shows_from <= expected
+        (seen if is_seen else undecided).append(replace(difference, shows_from=shows_from))
+    return LookedFor(seen, [*undecided, *search.beyond_rounding()])
+
+
+class _Search:
+    def __init__(self, runs: Runs, effects: Effects, error: PropagatedError) -> None:
+        self._runs = runs
+        self._effects = effects
+        self._error = error
+
+    # --- what may decide a value
+
+    def with_expectations(self, without_effect: Sequence[Difference]) -> Iterator[tuple[Difference, float | None]]:
+        """Each difference with the relative size that its effect is expected to have; ``None`` if it has none."""
+        for difference in (*without_effect, *self._other_arguments()):
+            call = self._call(difference)
+            row = None if call is None else _row(call, difference.item)
+            yield difference, None if call is None or row is None else self._expected(call, row)
+        for call in self._on_one_side:
+            side, name = (TARGET, call.record) if call.record else (GOLDEN, call.golden_record)
+            what = "module with parameters" if is_module(name or "") else "call with parameters"
+            what = "gradient of parameters" if PARAMETERS_GRAD in (name or "") else what
+            reason = f"only the {side} has this {what}"
+            yield Difference(call.record or "", call.golden_record or "", "", reason), _LEAST_EXPECTED
+
+    def _other_arguments(self) -> Iterator[Difference]:
+        """Plain arguments that differ between calls of one function, where the programs have other names for them.
+
+        The walk does not compare these then, because two calls that are paired need not be of one function.
+        """
+        if self._runs.same_names or self._runs.across_frameworks:
+            return
+        for call in self._runs.calls:
+            own = function_name(call.record or "")
+            if not own or own != function_name(call.golden_record or "") or FORWARD not in (call.record or ""):
+                continue
+            for row in call.rows:
+                target, golden = row.target, row.golden
+                if not is_input(row) or target is None or golden is None or None in (target.value, golden.value):
+                    continue
+                if str(target.value) != str(golden.value):
+                    reason = differences.of_argument(row, target, golden)
+                    names = call.record or "", call.golden_record or "", target.name
+                    yield Difference(*names, reason)
+
+    def _call(self, difference: Difference) -> AlignedCall | None:
+        return self._by_names.get((difference.record, difference.golden_record))
+
+    @cached_property
+    def _by_names(self) -> dict[tuple[str, str], AlignedCall]:
+        return {(call.record or "", call.golden_record or ""): call for call in self._runs.calls}
+
+    def _expected(self, call: AlignedCall, row: Row) -> float | None:
+        target, golden = row.target, row.golden
+        # A gradient has the shape of what the forward has, and is absent where nothing of the forward asks for it.
+        if FORWARD not in (call.record or "") or not _computes(call):
+            return None
+        if target is not None and golden is not None and target.is_tensor and golden.is_tensor:
+            return _LEAST_EXPECTED if target.shape != golden.shape else None
+        if not is_input(row):
+            return None
+        values = [item.value for item in (target, golden) if item is not None and type(item.value) is float]
+        return _of_numbers(*values) if len(values) == 2 else _LEAST_EXPECTED
+
+    @cached_property
+    def _on_one_side(self) -> list[AlignedCall]:
+        """The modules, calls and gradients with parameters that one side alone has.
+
+        Without what only computes again, and without the calls and gradients of such a module.
+        """
+        alone = [call for call in self._runs.calls if not (call.record and call.golden_record)]
+        if not alone:
+            return []
+        found = [call for call in alone if self._has_parameters(call) and not self._is_recomputed(call)]
+        modules = {(call.record, call.golden_record) for call in found}
+        return [call for call in found if self._around(call) not in modules]
+
+    def _has_parameters(self, call: AlignedCall) -> bool:
+        name = call.record or call.golden_record or ""
+        parsed = parse(name)
+        items = [row.target or row.golden for row in call.rows]
+        if parsed is not None and parsed.direction == PARAMETERS_GRAD:
+            return any(item is not None and item.is_tensor and item.norm != 0 for item in items)
+        if parsed is None or parsed.direction != FORWARD:
+            return False
+        if parsed.is_module:
+            return any(item is not None and item.state == PARAMETERS and item.is_tensor for item in items)
+        given = (key_of(item) for item in items if item is not None and item.is_tensor)
+        return _computes(call) and not self._parameters[call.record is None].isdisjoint(given)
+
+    @cached_property
+    def _parameters(self) -> tuple[set[Key], set[Key]]:
+        """The statistics of the parameters of the modules of both sides; those of constants tell nothing."""
+        found: tuple[set[Key], set[Key]] = set(), set()
+        for call in self._runs.calls:
+            for row in call.rows:
+                for side, item in enumerate((row.target, row.golden)):
+                    if item is not None and item.state == PARAMETERS and item.is_tensor and item.max != item.min:
+                        found[side].add(key_of(item))
+        return found
+
+    def _is_recomputed(self, call: AlignedCall) -> bool:
+        """True if a call has the results of an earlier one of its name, as checkpointing makes them."""
+        side = int(call.record is None)
+        results = _results(call, side)
+        return results is not None and results in self._results[side]
+
+    @cached_property
+    def _results(self) -> tuple[set[Key], set[Key]]:
+        found: tuple[set[Key], set[Key]] = set(), set()
+        for call in self._runs.calls:
+            for side in (0, 1) if call.record and call.golden_record else ():
+                results = _results(call, side)
+                if results is not None:
+                    found[side].add(results)
+        return found
+
+    def _around(self, call: AlignedCall) -> tuple[str | None, str | None]:
+        parsed = parse(call.record or call.golden_record or "")
+        if parsed is not None and parsed.direction == PARAMETERS_GRAD:
+            forward = record_name(parsed._replace(direction=FORWARD))
+            return (forward, None) if call.record else (None, forward)
+        if call.record:
+            return self._runs.tree.get(call.record), None
+        return None, self._runs.golden_tree.get(call.golden_record or "")
+
+    # --- where its effect is looked for
+
+    def shows_from(self, difference: Difference) -> float | None:
+        """The relative size from which on an effect would have shown; ``None`` if nothing was compared behind it."""
+        call = self._call(difference)
+        if call is None:
+            return None
+        row = _row(call, difference.item)
+        is_argument = row is not None and is_input(row) and not (row.target is not None and row.target.is_tensor)
+        if is_argument and function(function_name(call.record or "")).keeps:
+            return None  # What it keeps is read by the next step.
+        return self._effects.shown_from(call)
+
+    # --- what no difference explains, and rounding hardly
+
+    def beyond_rounding(self) -> list[Difference]:
+        """The first value of a forward pass in a short type that differs by more than rounding is expected to.
+
+        The propagated bound adds up errors in the worst direction, and explains it. Errors are independent, so that
+        what a number of layers makes of them grows with its root.
+        """
+        walk = max(SAFETY, _WALK * math.sqrt(self._layers))
+        for call in self._runs.calls:
+            if not self._shows_rounding(call):
+                continue
+            for row in call.rows:
+                allowed = walk * self._short_roundoff(row)
+                found = self._error.difference(row) if allowed else 0.0
+                if allowed < found < ALTOGETHER:
+                    names = call.record or "", call.golden_record or "", differences.item_name(row)
+                    return [Difference(*names, differences.of_rounding(row, found, allowed), found, True)]
+        return []
+
+    def _shows_rounding(self, call: AlignedCall) -> bool:
+        """True if it is a forward whose results do not cancel: a module's, which are handed on; else a product's."""
+        if not call.record or not call.golden_record or FORWARD not in call.record:
+            return False
+        if call.digest is not None and call.digest.comparable and not call.digest.output_difference:
+            return False
+        if is_module(call.record):
+            return True
+        return self._runs.level == "L1" and function(function_name(call.record)).rounding == DOT_PRODUCT
+
+    def _short_roundoff(self, row: Row) -> float:
+        """The unit roundoff of the coarsest type that an output may have been rounded to; 0 if it is no short one."""
+        target, golden = row.target, row.golden
+        if is_input(row) or target is None or golden is None or not target.is_tensor or not golden.is_tensor:
+            return 0.0
+        own = min(unit_roundoff(target.dtype), unit_roundoff(golden.dtype))
+        coarsest = max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype), self._runs.precision.coarsest)
+        return coarsest if own and coarsest > unit_roundoff("float32") else 0.0
+
+    @cached_property
+    def _layers(self) -> int:
+        """The number of layers: of modules in a list, the number in the longest one."""
+        numbers: dict[tuple[str, str], int] = {}
+        for call in self._runs.calls:
+            parsed = parse(call.record or "")
+            if parsed is None or not parsed.is_module:
+                continue
+            path = parsed.base.split(".")
+            for index, part in enumerate(path):
+                if part.isdigit():
+                    # The same list of every layer, and the same module in it.
+                    key = ".".join(path[:index]), ".".join(path[index + 1 :])
+                    numbers[key] = max(numbers.get(key, 0), int(part) + 1)
+        return max(numbers.values(), default=1)
+
+
+def _computes(call: AlignedCall) -> bool:
+    name = call.record or call.golden_record or ""
+    return is_module(name) or not has(function_name(name), *_NO_COMPUTATION)
+
+
+def _of_numbers(one: float, other: float) -> float:
+    """The effect that two values of one argument are expected to make: as much as they differ, absolutely or not."""
+    size, apart = max(abs(one), abs(other)), abs(one - other)
+    if not (math.isfinite(size) and size):
+        return _LEAST_EXPECTED
+    return min(_LEAST_EXPECTED, apart, apart / size)
+
+
+def _row(call: AlignedCall, name: str) -> Row | None:
+    return next((row for row in call.rows if differences.item_name(row) == name), None)
+
+
+def _results(call: AlignedCall, side: int) -> Key | None:
+    """The function or module of a forward call and the statistics of its results; ``None`` if these tell nothing."""
+    parsed = parse((call.record, call.golden_record)[side] or "")
+    if parsed is None or parsed.direction != FORWARD:
+        return None
+    items = [item for item in (_item(row, side) for row in call.rows if not is_input(row)) if item is not None]
+    if not any(item.is_tensor and (item.norm, item.md5) != (None, None) for item in items):
+        return None
+    return (parsed.base, *(key_of(item) for item in items))
+
+
+def _item(row: Row, side: int) -> Item | None:
+    return row.golden if side else row.target

@@ -1,0 +1,256 @@
+"""The three answers: a divergence, none, and that nobody can tell; and what a divergence has reached."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import command_line
+import divergence_runs
+import numpy as np
+import pytest
+from divergence_runs import Run, W, X, call, chain, tensor, write
+
+from probe.common.dump.reading.dump import read
+from probe.compare.answers.followers import Followers
+from probe.compare.comparison import compare_dumps
+from probe.compare.in_python import verdict
+from probe.compare.output.summary import Summary, fails, is_unjudged, summarise
+from probe.compare.output.summary_text import headline
+from probe.compare.result import Carried, Origin
+
+Tree = dict[str, "str | None"]
+LAYERS = 4
+
+
+def summary(folder: Path, target: Run, golden: Run, trees: tuple[Tree, Tree] = ({}, {})) -> Summary:
+    paths = write(folder / "target", target, trees[0]), write(folder / "golden", golden, trees[1])
+    return summarise(compare_dumps(read(paths[0]), read(paths[1])))
+
+
+def rounded(array: Any, kind: str) -> Any:
+    """An array in bfloat16, by cutting off half of each number and rounding, or as it is."""
+    if kind == "float32":
+        return array
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def layers(
+    kind: str = "float32", scale: float = 0.125, at: int = -1, skipped: int = -1, says_scale: bool = True
+) -> tuple[Run, Tree]:
+    """Layers of a product, scaled, in a model; `scale` is that of the layer `at`."""
+    data: Run = {}
+    tree: Tree = {"Module.model.Model.forward.0": None}
+    x = rounded(X, kind)
+    dtype = f"torch.{kind}"
+    weight = rounded(W, kind)
+    for number in range(LAYERS):
+        module, linear = (
+            f"Module.model.layers.{number}.Layer.forward.0",
+            f"Module.model.layers.{number}.fc.Linear.forward.0",
+        )
+        before = x
+        if number != skipped:
+            y = rounded(x @ weight, kind)
+            data[linear] = call([tensor(x, dtype)], tensor(y, dtype), weight=tensor(weight, dtype))
+            tree[linear] = module
+            used = np.float32(scale if number == at else 0.125)
+            x = rounded(before + np.tanh(y * used), kind)
+            act = f"Functional.scaled_tanh.{number}.forward"
+            data[act] = call([tensor(y, dtype), tensor(before, dtype)], tensor(x, dtype))
+            if says_scale:
+                data[act]["input_kwargs"] = {"scale": {"type": "float", "value": float(used)}}
+            tree[act] = module
+        data[module] = call([tensor(before, dtype)], tensor(x, dtype))
+        tree[module] = "Module.model.Model.forward.0"
+    data["Module.model.Model.forward.0"] = call([tensor(rounded(X, kind), dtype)], tensor(x, dtype))
+    return data, tree
+
+
+def of_layers(folder: Path, target: dict[str, Any], golden: dict[str, Any]) -> Summary:
+    (mine, tree), (theirs, other) = layers(**target), layers(**golden)
+    return summary(folder, mine, theirs, (tree, other))
+
+
+def test_a_right_run_in_two_precisions_does_not_diverge(tmp_path: Path) -> None:
+    found = of_layers(tmp_path, {"kind": "bfloat16"}, {})
+    assert (found.answer, found.undecided) == ("none", [])
+
+
+def test_a_missing_layer_in_another_precision_cannot_be_told_or_diverges(tmp_path: Path) -> None:
+    found = of_layers(tmp_path, {"kind": "bfloat16", "skipped": 2}, {})
+    assert found.answer != "none"
+    if found.answer == "cannot_tell":
+        assert "only the golden run has this module with parameters" in found.why
+
+
+def test_an_argument_is_without_effect_only_where_its_effect_would_have_shown(tmp_path: Path) -> None:
+    target, golden = chain(), chain()
+    for run, value in ((target, 0.5), (golden, 0.1)):
+        run["Torch.tanh.3.forward"]["input_kwargs"] = {"p": {"type": "float", "value": value}}
+    found = summary(tmp_path, target, golden)
+    assert found.answer == "none"
+    (difference,) = found.without_effect
+    assert difference.shows_from == pytest.approx(2.0**-24)
+    assert headline([found])[0][0].endswith("1 difference without effect, which would have shown from 6.0e-08 on")
+
+
+def test_an_argument_too_small_to_show_cannot_be_told_and_what_would_decide_is_said(tmp_path: Path) -> None:
+    target, golden = chain(), chain()
+    for run, value in ((target, 1e-7), (golden, 2e-7)):
+        run["Torch.tanh.3.forward"]["input_kwargs"] = {"eps": {"type": "float", "value": value}}
+    found = summary(tmp_path, target, golden)
+    assert found.answer == "cannot_tell" and is_unjudged([found]) and not fails([found], "divergence")
+    (first, *_, last) = (text for text, _ in headline([found]))
+    assert first.startswith("cannot be told: in Torch.tanh.3.forward, input.eps is 1e-07 and in the golden run 2e-07")
+    assert '"task": "tensor"' in last and "msprobe replay" in last
+    said = json.loads(json.dumps(found.as_json()))
+    assert said["divergence"]["answer"] == "cannot_tell" and "eps" in said["divergence"]["why"]
+    assert said["divergence"]["first"] is None and said["undecided"][0]["shows_from"] > 0
+
+
+def test_what_a_call_keeps_for_the_next_step_cannot_be_told_from_this_one(tmp_path: Path) -> None:
+    def run(momentum: float) -> Run:
+        record = call([tensor(X), tensor(W[0]), tensor(W[1])], tensor(np.tanh(X)))
+        record["input_kwargs"] = {"momentum": {"type": "float", "value": momentum}}
+        return {**chain(), "Functional.batch_norm.0.forward": record}
+
+    found = summary(tmp_path, run(0.2), run(0.1))
+    assert found.answer == "cannot_tell" and "momentum" in found.why
+
+
+def test_an_argument_of_a_call_that_computes_nothing_decides_nothing(tmp_path: Path) -> None:
+    def run(flag: bool) -> Run:
+        record = call([tensor(X)], tensor(X))
+        record["input_kwargs"] = {"memory_format": {"type": "bool", "value": flag}}
+        return {**chain(), "Tensor.contiguous.0.forward": record}
+
+    found = summary(tmp_path, run(True), run(False))
+    assert found.answer == "none" and [each.shows_from for each in found.without_effect] == [None]
+
+
+def test_a_layer_with_parameters_on_one_side_is_without_effect_where_the_module_around_it_agrees(
+    tmp_path: Path,
+) -> None:
+    (target, tree), (golden, other) = layers(), layers()
+    extra = "Module.model.layers.1.adapter.Linear.forward.0"
+    more = {extra: call([tensor(X)], tensor(X @ W * np.float32(2)), weight=tensor(W * np.float32(2)))}
+    found = summary(
+        tmp_path, {**more, **target}, golden, ({**tree, extra: "Module.model.layers.1.Layer.forward.0"}, other)
+    )
+    assert found.answer == "none" and "has this module with parameters" in found.without_effect[-1].reason
+    assert found.without_effect[-1].shows_from is not None
+    nowhere = summary(tmp_path / "alone", {**more, **target}, golden, (tree, other))
+    assert nowhere.answer == "cannot_tell" and "no value was compared that would show its effect" in nowhere.why
+
+
+def test_values_of_another_number_count_as_not_compared(tmp_path: Path) -> None:
+    def run(rows: int) -> Run:
+        pairs = {name: record for name, record in chain().items() if "linear" in name}
+        for record in pairs.values():
+            record["input_args"], record["output"] = [tensor(X[:rows])], [tensor(X[:rows])]
+        return pairs
+
+    found = summary(tmp_path, run(8), run(16))
+    assert found.answer != "none" and found.coverage.compared_records == 0
+
+
+def test_what_differs_by_more_than_roundings_walk_in_a_short_type_cannot_be_told(tmp_path: Path) -> None:
+    found = of_layers(
+        tmp_path, {"kind": "bfloat16", "scale": 0.25, "at": 1, "says_scale": False}, {"says_scale": False}
+    )
+    assert found.answer != "none"
+
+
+# --- what a divergence has reached
+
+
+def of_step(
+    folder: Path, step: str, label: str = "rank0", carried: Carried | None = None, is_bad: bool = False
+) -> Summary:
+    found = summary(folder / f"{step}{label}", chain(at=2, constant=1.5 if is_bad else 1.0), chain())
+    return replace(found, step=step, label=label, carried=carried)
+
+
+SAME, APART, APART_LATER = Carried(1, 1, False), Carried(2, 3, True), Carried(4, 5, True)
+
+
+def test_a_step_follows_the_one_that_diverged_through_its_parameters(tmp_path: Path) -> None:
+    followers = Followers()
+    (bad,) = followers.add_step([of_step(tmp_path, "step0", carried=SAME, is_bad=True)])
+    (next_one,) = followers.add_step([of_step(tmp_path, "step1", carried=APART)])
+    assert bad.answer == "divergence" and bad.follows is None
+    assert next_one.follows == Origin("step0", "rank0") and next_one.answer == "cannot_tell"
+    assert next_one.why == "step 1, rank 0 follows step 0, rank 0"
+    assert next_one.as_json()["divergence"]["follows"] == {"step": "step0", "label": "rank0"}
+    lines = [text for text, _ in headline([bad, next_one])]
+    assert lines[0].startswith("first divergence: step0 rank0: ") and "  step 1, rank 0 follows step 0, rank 0" in lines
+
+
+def test_another_rank_follows_where_its_parameters_part(tmp_path: Path) -> None:
+    followers = Followers()
+    ranks = [of_step(tmp_path, "step0", "rank0", SAME, True), of_step(tmp_path, "step0", "rank1", SAME)]
+    assert [each.answer for each in followers.add_step(ranks)] == ["divergence", "none"]
+    later = [of_step(tmp_path, "step1", label, APART) for label in ("rank0", "rank1")]
+    assert [each.follows for each in followers.add_step(later)] == [Origin("step0", "rank0")] * 2
+
+
+@pytest.mark.parametrize("carried", [SAME, Carried(7, 7, False)])
+def test_a_step_with_equal_parameters_is_judged_for_itself(tmp_path: Path, carried: Carried) -> None:
+    followers = Followers()
+    followers.add_step([of_step(tmp_path, "step0", carried=SAME, is_bad=True)])
+    (good,) = followers.add_step([of_step(tmp_path, "step1", carried=carried)])
+    (bad,) = followers.add_step([of_step(tmp_path, "step2", carried=carried, is_bad=True)])
+    assert (good.answer, bad.answer, bad.follows) == ("none", "divergence", None)
+
+
+def test_batches_of_an_evaluation_do_not_follow_each_other(tmp_path: Path) -> None:
+    # Its parameters differ by their types, and neither run changes them.
+    followers = Followers()
+    followers.add_step([of_step(tmp_path, "step0", carried=APART, is_bad=True)])
+    (found,) = followers.add_step([of_step(tmp_path, "step1", carried=APART)])
+    assert found.follows is None and found.answer == "none"
+
+
+def test_what_arrives_by_a_communication_follows_the_rank_that_sent_it(tmp_path: Path) -> None:
+    sender, receiver = (of_step(tmp_path, "step0", label, SAME, True) for label in ("rank0", "rank1"))
+    assert receiver.divergence is not None
+    first = replace(receiver.divergence.first, communicates=True)
+    receiver = replace(receiver, divergence=replace(receiver.divergence, first=first))
+    found = Followers().add_step([sender, receiver])
+    assert [each.answer for each in found] == ["divergence", "cannot_tell"]
+    assert found[1].follows == Origin("step0", "rank0")
+
+
+def test_other_data_of_a_step_that_follows_is_still_a_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followers = Followers()
+    followers.add_step([of_step(tmp_path, "step0", carried=SAME, is_bad=True)])
+    golden = chain()
+    monkeypatch.setattr(divergence_runs, "X", X * 2)
+    later = replace(summary(tmp_path / "later", chain(), golden), step="step1", label="rank0", carried=APART_LATER)
+    assert later.divergence is not None and ".input." in later.divergence.first.item
+    (found,) = followers.add_step([later])
+    assert found.divergence is None and "input.0" in found.with_effect[-1].reason
+
+
+# --- the command and Python
+
+
+def test_what_cannot_be_told_is_exit_status_2_and_the_same_answer_in_python(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, golden = chain(), chain()
+    for run, value in ((target, 1e-7), (golden, 2e-7)):
+        run["Torch.tanh.3.forward"]["input_kwargs"] = {"eps": {"type": "float", "value": value}}
+    folders = write(tmp_path / "target", target), write(tmp_path / "golden", golden)
+    assert command_line.compare(*folders, tmp_path / "out", "--fail-on", "divergence") == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("cannot be told: ")
+    assert "cannot be told whether the runs diverge: in Torch.tanh.3.forward" in said.err
+    assert verdict(*folders).conclusion == "cannot_tell"
+    assert verdict(folders[1], folders[1]).conclusion == "none"
