@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from probe.common.errors import MsprobeException
 from probe.compare.output.summary import summarise
-from probe.compare.output.summary_text import TOO_LITTLE
+from probe.compare.output.summary import TOO_LITTLE
 from probe.compare.runner import compare
 
 RIGHT, GOLDEN = "right", "golden"
