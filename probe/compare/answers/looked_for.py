@@ -2,7 +2,8 @@
 
 "Without effect" is true only where the effect was looked for. An argument of a call that computes, a shape, and a
 module or call with parameters on one side only decide values. Their effect is looked for in the values of the call, in
-those of the module right around it, and in those of the calls that take its result. It shows there if it is larger than
+those of the module right around it, and in those of the calls that take its result; of what one side alone has, also
+in what the other side makes in another place. It shows there if it is larger than
 what these values differ by for other reasons, rounding at least. If the effect that such a difference is expected to
 have is no larger than that, nobody can tell.
 """
@@ -15,11 +16,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
+from probe.common.align.layers.same_values import SameValues
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, function_name, is_module, parse, record_name
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY
-from probe.common.numerics.formats import unit_roundoff
+from probe.common.numerics.formats import rounds, unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, DOT_PRODUCT, Trait
 from probe.common.operations.lookup import function, has
 from probe.compare.divergence import differences
@@ -201,11 +203,34 @@ class _Search:
         call = self._call(difference)
         if call is None:
             return None
+        if not (call.record and call.golden_record):
+            found = [each for each in (self._shows_elsewhere(call), self._effects.shown_from(call)) if each is not None]
+            return min(found, default=None)
         row = _row(call, difference.item)
         is_argument = row is not None and is_input(row) and not (row.target is not None and row.target.is_tensor)
         if is_argument and function(function_name(call.record or "")).keeps:
             return None  # What it keeps is read by the next step.
         return self._effects.shown_from(call)
+
+    def _shows_elsewhere(self, call: AlignedCall) -> float | None:
+        """The relative size from which on an effect of a call of one side would show where the other has its results.
+
+        ``None`` if the other side has no tensor with the values of one of its results, or of one of its gradients.
+        """
+        items = [_item(row, int(call.record is None)) for row in call.rows if not is_input(row)]
+        # A gradient of zeros is none.
+        values = [item for item in items if item is not None and item.is_tensor and rounds(item.dtype) and item.norm]
+        if not values or any(self._same_values.label(item) is None for item in values):
+            return None
+        return max(self._same_values.allowed, *(unit_roundoff(item.dtype) for item in values))
+
+    @cached_property
+    def _same_values(self) -> SameValues:
+        sides = (
+            [item for call in self._runs.calls for row in call.rows if (item := _item(row, side)) and item.is_tensor]
+            for side in (0, 1)
+        )
+        return SameValues(*sides)
 
     # --- what no difference explains, and rounding hardly
 

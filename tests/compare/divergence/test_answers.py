@@ -147,6 +147,20 @@ def test_a_layer_with_parameters_on_one_side_is_without_effect_where_the_module_
     assert nowhere.answer == "cannot_tell" and "no value was compared that would show its effect" in nowhere.why
 
 
+@pytest.mark.parametrize(("scale", "expected"), [(1.0, "none"), (1.01, "cannot_tell")])
+def test_a_layer_on_one_side_is_without_effect_where_the_other_side_has_its_result_elsewhere(
+    tmp_path: Path, scale: float, expected: str
+) -> None:
+    """Nothing around it is compared, and nothing takes its result."""
+    data, tree = layers()
+    result = np.tanh(X @ W)
+    alone, elsewhere = "Module.pool.Linear.forward.0", "Functional.pooled.0.forward"
+    target = {**data, alone: call([tensor(X)], tensor(result), weight=tensor(W))}
+    golden = {**data, elsewhere: call([tensor(X)], tensor(np.float32(scale) * result))}
+    found = summary(tmp_path, target, golden, ({**tree, alone: None}, {**tree, elsewhere: None}))
+    assert found.answer == expected
+
+
 def test_values_of_another_number_count_as_not_compared(tmp_path: Path) -> None:
     def run(rows: int) -> Run:
         pairs = {name: record for name, record in chain().items() if "linear" in name}

@@ -51,7 +51,8 @@ class SameValues:
             {id(item): (item, values) for item in items if (values := _values(item)) is not None}
             for items in (target, golden)
         ]
-        self._allowed = max(_LEAST, _UNITS * max(_roundoff(item for item, _ in side.values()) for side in sides))
+        self.allowed = max(_LEAST, _UNITS * max(_roundoff(item for item, _ in side.values()) for side in sides))
+        """The relative difference that two tensors with the same values may have."""
         mine, theirs = ({values for _, values in side.values()} for side in sides)
         labels = {values: label for label, values in enumerate(mine & theirs)}
         rest = [[each for each in side if each not in labels and isinstance(each, _Values)] for side in (mine, theirs)]
@@ -82,12 +83,12 @@ class SameValues:
                 for index in near:
                     elements, number = keys[index]
                     # Twice, because the larger of the two sizes counts.
-                    if elements != own[0] or abs(number - own[1]) > 2 * self._allowed * scale:
+                    if elements != own[0] or abs(number - own[1]) > 2 * self.allowed * scale:
                         break
                     distance = _distance(values, others[index])
                     if distance < best:
                         best, nearest = distance, others[index]
-        return nearest if best <= self._allowed else None
+        return nearest if best <= self.allowed else None
 
 
 _Order = tuple[list[tuple[int, float]], list[_Values]]
