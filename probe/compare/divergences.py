@@ -13,6 +13,7 @@ from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, aligned_calls
 from probe.compare.divergence.judged_calls import JudgedCall
 from probe.compare.divergence.overlap import Overlap, overlap
+from probe.compare.divergence.regions import Regions
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.search import unexplained
 from probe.compare.divergence.settings import with_settings
@@ -45,7 +46,7 @@ def add_divergence(
     shared = overlap(result.rows, order, (target.tree, golden.tree), result.levels, result.truncations)
     by_hand = dict(options.pairs)
     aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, matched.same_names, by_hand, matched.moved)
-    _add_coverage(comparison, both, shared, aligned, result)
+    _add_coverage(comparison, both, shared, aligned, result, matched.aligned)
     # Rows after the fifth divergence have results too.
     everything = options.all_divergences or not options.rules.is_by_record
     runs = Runs(
@@ -58,6 +59,7 @@ def add_divergence(
         before=comparison.before,
         everything=everything,
         keeps_judged=keeps_judged,
+        regions=Regions(shared.rows, shared.golden_order, shared.trees) if matched.aligned else None,
     )
     judged = set_divergence(result, runs)
     chosen = options.maps_names or by_hand
@@ -69,7 +71,12 @@ def add_divergence(
 
 
 def _add_coverage(
-    comparison: Comparison, both: Calls, shared: Overlap, aligned: Sequence[AlignedCall], result: ComparisonResult
+    comparison: Comparison,
+    both: Calls,
+    shared: Overlap,
+    aligned: Sequence[AlignedCall],
+    result: ComparisonResult,
+    by_layers: bool,
 ) -> None:
     """Say in `result` how much was compared, and how calls were paired."""
     of_golden = (row for row in shared.rows if row.golden is not None)
@@ -77,7 +84,7 @@ def _add_coverage(
     pairs = [(call.record, call.golden_record) for call in aligned]
     compared = with_compared_values(aligned)
     result.coverage = coverage(compared, golden_records, shared.trees, count_parameters(shared.rows), both)
-    result.pairing = pairing(pairs, comparison.options, result.proposal is not None)
+    result.pairing = pairing(pairs, comparison.options, by_layers)
 
 
 def set_divergence(result: ComparisonResult, runs: Runs) -> list[JudgedCall]:

@@ -21,6 +21,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest
 from probe.compare.divergence.differences import Differences
 from probe.compare.divergence.effects import Effects
+from probe.compare.divergence.regions import Outcome
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
 from probe.compare.divergence.search.findings import Findings
@@ -169,6 +170,10 @@ class _Search:
         is_certain = observed.of_own_values or is_counterpart
         if is_certain and not self._may_be_moved(suspect, observed):
             return True
+        if self._runs.regions is not None:
+            outcome = self._runs.regions.outcome(call, suspect.item, suspect.found)
+            if outcome is not Outcome.UNKNOWN:
+                return outcome is not Outcome.AGREES
         return self._effects.reach_values(call, suspect.item)
 
     def _may_be_moved(self, suspect: Unexplained, observed: Observed) -> bool:
