@@ -47,6 +47,9 @@ def add_divergence(
     by_hand = dict(options.pairs)
     aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, matched.same_names, by_hand, matched.moved)
     _add_coverage(comparison, both, shared, aligned, result, matched.aligned)
+    regions = None
+    if matched.aligned and not comparison.across_frameworks:
+        regions = Regions(shared.rows, shared.golden_order, shared.trees)
     # Rows after the fifth divergence have results too.
     everything = options.all_divergences or not options.rules.is_by_record
     runs = Runs(
@@ -59,7 +62,7 @@ def add_divergence(
         before=comparison.before,
         everything=everything,
         keeps_judged=keeps_judged,
-        regions=Regions(shared.rows, shared.golden_order, shared.trees) if matched.aligned else None,
+        regions=regions,
     )
     judged = set_divergence(result, runs)
     chosen = options.maps_names or by_hand
