@@ -19,14 +19,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from probe.common.align.layers.same_values import Contents, allowed_difference
 from probe.common.align.row import Row
-from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, parse
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_module, parse
 from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.numerics.error_bounds import ALTOGETHER, extent
+from probe.common.numerics.error_bounds import ALTOGETHER, extent, relative_difference
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.call_digest import is_input
@@ -45,6 +45,8 @@ class Outcome(enum.Enum):
     """Every value that is computed from it has a counterpart, and each would have shown it."""
     PARTS = "parts"
     """It reaches the end of the pass."""
+    JOINED = "joined"
+    """It reaches the end of the pass, but only where other differences go in as well."""
     HIDDEN = "hidden"
     """What is computed from it agrees, and would do so in any case: the difference or the branch is too small."""
     UNKNOWN = "unknown"
@@ -57,8 +59,10 @@ class _Started(NamedTuple):
     item: Item
     share: float
     """The part of a difference that is left of it here."""
-    giver: str | None
+    giver: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The record that returned it; ``None`` where that is not known."""
+    is_joined: bool = False
+    """True if other differences have gone into it."""
 
 
 @dataclass
@@ -112,6 +116,19 @@ class Regions:
         is_given = target is not None and target.state == INPUT and FORWARD in row.record
         return is_given and target is not None and _rounds(target) and self._is_elsewhere(target, TARGET) is True
 
+    def is_same_computation(self, call: AlignedCall) -> bool:
+        """True if two calls compute the same of the same: a layer with equal parameters, a function with equal inputs."""
+        tensors = [
+            row for row in call.rows if is_input(row) and any(each and _rounds(each) for each in (row.target, row.golden))
+        ]
+        if is_module(call.record or ""):
+            tensors = [row for row in tensors if (row.target or row.golden).state == PARAMETERS]
+        both = [(row.target, row.golden) for row in tensors]
+        return bool(both) and all(
+            target is not None and golden is not None and relative_difference(target, golden) <= self._allowed
+            for target, golden in both
+        )
+
     # --- the forward pass
 
     def _on_side(self, side: int, call: AlignedCall, item: str, size: float) -> Outcome:
@@ -137,7 +154,11 @@ class Regions:
         graph = self._graphs[side]
         ahead, seen = deque(starts), set[Key]()
         outcomes: list[Outcome] = []
-        while ahead:
+        joined: list[tuple[_Call, _Started]] = []
+        while ahead or joined:
+            if not ahead:
+                outcomes += self._of_joined(side, joined, size, seen, ahead)
+                continue
             start = ahead.popleft()
             key = key_of(start.item)
             if key in seen:
@@ -147,8 +168,36 @@ class Regions:
             if not takers:
                 outcomes += self._behind(side, start, size, ahead)
             for taker in takers:
-                outcomes += self._made_of(side, taker.returned, start, size, ahead, taker.record)
+                if self._has_other_difference(side, taker, seen, ahead):
+                    joined.append((taker, start))
+                else:
+                    outcomes += self._made_of(side, taker.returned, start, size, ahead, taker.record)
         return _together(outcomes)
+
+    def _has_other_difference(self, side: int, taker: _Call, seen: set[Key], ahead: Iterable[_Started]) -> bool:
+        """True if a call takes a tensor that the other side lacks as well, and that does not come from here."""
+        own = {*seen, *(key_of(each.item) for each in ahead)}
+        others = (item for item in taker.given if _rounds(item) and key_of(item) not in own)
+        return any(self._is_elsewhere(item, side) is False for item in others)
+
+    def _of_joined(
+        self,
+        side: int,
+        joined: list[tuple[_Call, _Started]],
+        size: float,
+        seen: set[Key],
+        ahead: deque[_Started],
+    ) -> list[Outcome]:
+        """The outcomes of calls that seemed to take other differences too, of which some were on the way from here."""
+        others = [each for each in joined if self._has_other_difference(side, each[0], seen, ())]
+        ready = [each for each in joined if each not in others] or others
+        is_joined = ready is others
+        joined[:] = [] if is_joined else others
+        outcomes: list[Outcome] = []
+        for taker, start in ready:
+            start = start._replace(is_joined=start.is_joined or is_joined)
+            outcomes += self._made_of(side, taker.returned, start, size, ahead, taker.record)
+        return outcomes
 
     def _made_of(
         self, side: int, items: Iterable[Item], start: _Started, size: float, ahead: deque[_Started], giver: str | None
@@ -165,13 +214,14 @@ class Regions:
             if elsewhere:
                 found.append(self._confirmed(item, size * share))
             else:
-                ahead.append(_Started(item, share, giver))
+                ahead.append(_Started(item, share, giver, start.is_joined))
         return found
 
     def _behind(self, side: int, start: _Started, size: float, ahead: deque[_Started]) -> list[Outcome]:
         """The outcomes of a tensor that no recorded call takes: code of the module around takes it, if any does."""
         graph = self._graphs[side]
-        giver = start.giver or graph.givers.get(key_of(start.item))
+        # The outermost module that returns it, or the last that hands it on as it is.
+        giver = graph.givers.get(key_of(start.item), start.giver)
         if giver is None:
             return [Outcome.UNKNOWN]
         around = graph.calls[giver].parent
@@ -181,7 +231,7 @@ class Regions:
         module = None if around is None else graph.calls.get(around)
         if module is None:
             # Nothing is behind it: the result of the run, as far as it was recorded.
-            return [Outcome.PARTS]
+            return [Outcome.JOINED if start.is_joined else Outcome.PARTS]
         return self._made_of(side, module.returned, start, size, ahead, module.record)
 
     def _made_behind(self, side: int, graph: _Graph, giver: str) -> Item | None:
@@ -199,9 +249,9 @@ class Regions:
     def _confirmed(self, item: Item, size: float) -> Outcome:
         """What an item that agrees says of a difference that had this size in it.
 
-        Of independent errors in n elements the norm and the mean show the n-th part of their square.
+        Of independent errors of size e in n elements the statistics show e / sqrt(n), of either sign, and e^2 / 2.
         """
-        shown = size / math.sqrt(max(extent(item.shape).elements, 1))
+        shown = max(size / math.sqrt(max(extent(item.shape).elements, 1)), min(size, 1.0) ** 2 / 2)
         return Outcome.AGREES if shown > self._allowed else Outcome.HIDDEN
 
     def _is_elsewhere(self, item: Item, side: int) -> bool | None:
@@ -326,7 +376,7 @@ class _Graph:
             for item in call.given:
                 self.takers.setdefault(key_of(item), []).append(call)
             for item in call.returned:
-                self.givers.setdefault(key_of(item), record)
+                self.givers[key_of(item)] = record
             self.children.setdefault(call.parent, []).append(call)
 
 
@@ -351,7 +401,7 @@ def _share(part: Item, whole: Item) -> float:
 def _together(outcomes: Iterable[Outcome]) -> Outcome:
     """The outcome of several that all count."""
     found = set(outcomes)
-    for each in (Outcome.PARTS, Outcome.HIDDEN, Outcome.UNKNOWN, Outcome.AGREES):
+    for each in (Outcome.PARTS, Outcome.JOINED, Outcome.HIDDEN, Outcome.UNKNOWN, Outcome.AGREES):
         if each in found:
             return each
     return Outcome.UNKNOWN

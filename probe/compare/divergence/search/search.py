@@ -21,7 +21,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest
 from probe.compare.divergence.differences import Differences
 from probe.compare.divergence.effects import Effects
-from probe.compare.divergence.regions import Outcome
+from probe.compare.divergence.regions import Outcome, Regions
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
 from probe.compare.divergence.search.findings import Findings
@@ -54,6 +54,10 @@ def unexplained(runs: Runs) -> Findings:
     else:
         is_complete = True
     walk = search.walk
+    if not found and search.joined:
+        call, suspect = search.joined[0]
+        place = next(index for index, each in enumerate(runs.calls) if each is call)
+        found[suspect.record, suspect.golden_record] = replace(suspect, place=place)
     # Where values diverge, the answer is known, and differences are its causes.
     known = LookedFor(walk.without_effect, []) if found else search.looked_for()
     return Findings(list(found.values()), is_complete, walk.with_effect, *known, search.log.calls)
@@ -101,10 +105,13 @@ class _Search:
         self._effects = Effects(runs.calls, (runs.tree, runs.golden_tree), self.walk.error)
         self._items = CallItems(runs, self.walk, self._effects, differences)
         self._causes = Causes(runs, self.walk, differences)
+        self.joined: list[tuple[AlignedCall, Unexplained]] = []
+        """What reaches the end of the pass together with other differences, which are divergences where nothing else is."""
 
     def looked_for(self) -> LookedFor:
         """What is known of the effect of what differs, where nothing diverges."""
-        return looked_for(self._runs, self._effects, self.walk.error, self.walk.without_effect)
+        known = looked_for(self._runs, self._effects, self.walk.error, self.walk.without_effect)
+        return known._replace(undecided=[*self.walk.undecided, *known.undecided])
 
     def explain_call(self, call: AlignedCall) -> Unexplained | None:
         """The finding on the next call, if there is one."""
@@ -171,10 +178,26 @@ class _Search:
         if is_certain and not self._may_be_moved(suspect, observed):
             return True
         if self._runs.regions is not None:
-            outcome = self._runs.regions.outcome(call, suspect.item, suspect.found)
-            if outcome is not Outcome.UNKNOWN:
-                return outcome is not Outcome.AGREES
+            return self._has_effect_in_programs(self._runs.regions, call, suspect)
         return self._effects.reach_values(call, suspect.item)
+
+    def _has_effect_in_programs(self, regions: Regions, call: AlignedCall, suspect: Unexplained) -> bool:
+        """True if what is suspect in one of two programs reaches the end of the pass, or a value that shows it is wrong.
+
+        What a call of the same inputs returns is judged strictly. What may be another thing is a divergence only if it
+        is seen further down; where that is not known, it is undecided.
+        """
+        outcome = regions.outcome(call, suspect.item, suspect.found)
+        if outcome in (Outcome.AGREES, Outcome.PARTS):
+            return outcome is Outcome.PARTS
+        if regions.is_same_computation(call):
+            return outcome is not Outcome.UNKNOWN or self._effects.reach_values(call, suspect.item)
+        if outcome is Outcome.JOINED:
+            self.joined.append((call, suspect))
+        self.walk.undecided.append(
+            Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason)
+        )
+        return False
 
     def _may_be_moved(self, suspect: Unexplained, observed: Observed) -> bool:
         """True if the other side may do in another place what this call does, as another release of a library does.
