@@ -26,7 +26,7 @@ from probe.common.align.row import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_module, parse
 from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.numerics.error_bounds import ALTOGETHER, extent, relative_difference
+from probe.common.numerics.error_bounds import ALTOGETHER, extent, is_finite, relative_difference
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.call_digest import is_input
@@ -139,6 +139,7 @@ class Regions:
             starts = [_Started(each, 1.0, None) for each in self._tensors(accused, side)]
         else:
             starts = [_Started(each, 1.0, record) for each in self._tensors(_returned(rows), side)]
+            # What the other side has in another place is right; what is done with it there is judged there.
             starts = [each for each in starts if self._is_elsewhere(each.item, side) is not True]
         if not starts:
             return Outcome.AGREES if not accused and _returned(rows) else Outcome.UNKNOWN
@@ -164,14 +165,16 @@ class Regions:
             if key in seen:
                 continue
             seen.add(key)
-            takers = [each for each in graph.takers.get(key, ()) if each.record != start.giver]
+            takers = [each for each in graph.innermost_takers(key) if _makes_another(each, key)]
             if not takers:
                 outcomes += self._behind(side, start, size, ahead)
             for taker in takers:
                 if self._has_other_difference(side, taker, seen, ahead):
                     joined.append((taker, start))
-                else:
-                    outcomes += self._made_of(side, taker.returned, start, size, ahead, taker.record)
+                    continue
+                made = self._made_inside(side, graph, taker.record)
+                items = taker.returned if made is None else [made]
+                outcomes += self._made_of(side, items, start, size, ahead, None if made else taker.record)
         return _together(outcomes)
 
     def _has_other_difference(self, side: int, taker: _Call, seen: set[Key], ahead: Iterable[_Started]) -> bool:
@@ -209,7 +212,7 @@ class Regions:
                 continue
             elsewhere = self._is_elsewhere(item, side)
             share = start.share * _share(start.item, item)
-            if elsewhere is None:
+            if elsewhere is None and is_finite(item):
                 continue
             if elsewhere:
                 found.append(self._confirmed(item, size * share))
@@ -236,11 +239,18 @@ class Regions:
 
     def _made_behind(self, side: int, graph: _Graph, giver: str) -> Item | None:
         """The next tensor that code of the module around makes and gives to a call behind `giver`."""
-        for sibling in graph.children.get(graph.calls[giver].parent, ()):
-            if graph.positions[sibling.record] <= graph.positions[giver]:
-                continue
-            for item in sibling.given:
-                # What no recorded call returned is what code between the calls has made.
+        position = graph.positions[giver]
+        siblings = graph.children.get(graph.calls[giver].parent, ())
+        return self._made(side, graph, (each for each in siblings if graph.positions[each.record] > position))
+
+    def _made_inside(self, side: int, graph: _Graph, module: str) -> Item | None:
+        """The first tensor that code of a module makes of what it takes, and gives to a call inside."""
+        return self._made(side, graph, graph.children.get(module, ()))
+
+    def _made(self, side: int, graph: _Graph, calls: Iterable[_Call]) -> Item | None:
+        """The first tensor that one of these calls takes and no recorded call returned: code between them made it."""
+        for call in calls:
+            for item in call.given:
                 is_made = key_of(item) not in graph.givers and key_of(item) not in graph.parameters
                 if _rounds(item) and is_made and self._is_elsewhere(item, side) is not None:
                     return item
@@ -367,6 +377,20 @@ class _Graph:
         elif item.state == OUTPUT:
             call.returned.append(item)
 
+    def innermost_takers(self, key: Key) -> list[_Call]:
+        """The calls that take a tensor, without modules around others of them, which return what others made as well."""
+        takers = self.takers.get(key, [])
+        if len(takers) == 1:
+            return takers
+        around: set[str] = set()
+        for call in takers:
+            parent = call.parent
+            # A damaged file may say that a module is inside of itself.
+            while parent is not None and parent not in around:
+                around.add(parent)
+                parent = self._tree.get(parent)
+        return [call for call in takers if call.record not in around]
+
     def complete(self) -> None:
         """Note who takes and who returns what, in the forward pass."""
         for record in sorted(self.calls, key=self.positions.__getitem__):
@@ -378,6 +402,11 @@ class _Graph:
             for item in call.returned:
                 self.givers[key_of(item)] = record
             self.children.setdefault(call.parent, []).append(call)
+
+
+def _makes_another(call: _Call, key: Key) -> bool:
+    """True if a call makes another tensor of one, and does not only hand it on."""
+    return any(_rounds(item) and key_of(item) != key for item in call.returned)
 
 
 def _returned(rows: Iterable[Row]) -> list[Row]:
