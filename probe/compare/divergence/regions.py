@@ -116,6 +116,16 @@ class Regions:
         is_given = target is not None and target.state == INPUT and FORWARD in row.record
         return is_given and target is not None and _rounds(target) and self._is_elsewhere(target, TARGET) is True
 
+    def makers(self, row: Row) -> tuple[str, str] | None:
+        """The calls of target and golden side that returned what a call takes; ``None`` if one is not known."""
+        records = []
+        for graph, item in zip(self._graphs, (row.target, row.golden)):
+            record = None if item is None else graph.makers.get(key_of(item))
+            if record is None:
+                return None
+            records.append(record)
+        return records[0], records[1]
+
     def is_same_computation(self, call: AlignedCall) -> bool:
         """True if two calls compute the same of the same: a layer with equal parameters, a function with equal inputs."""
         tensors = [
@@ -358,7 +368,10 @@ class _Graph:
         self.calls: dict[str, _Call] = {}
         self.positions: dict[str, int] = {}
         self.takers: dict[Key, list[_Call]] = {}
+        self.makers: dict[Key, str] = {}
+        """The call that returned a tensor first."""
         self.givers: dict[Key, str] = {}
+        """The call that returned it last: the outermost module, or what hands it on."""
         self.parameters: set[Key] = set()
         self.children: dict[str | None, list[_Call]] = {}
 
@@ -400,6 +413,7 @@ class _Graph:
             for item in call.given:
                 self.takers.setdefault(key_of(item), []).append(call)
             for item in call.returned:
+                self.makers.setdefault(key_of(item), record)
                 self.givers[key_of(item)] = record
             self.children.setdefault(call.parent, []).append(call)
 

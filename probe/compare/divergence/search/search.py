@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple, Optional
 
 from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, parse
 from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.divergence.aligned_calls import AlignedCall
-from probe.compare.divergence.call_digest import CallDigest, digest
-from probe.compare.divergence.differences import Differences
+from probe.compare.divergence.call_digest import CallDigest, digest, is_input
+from probe.compare.divergence.differences import Differences, item_name
 from probe.compare.divergence.effects import Effects
 from probe.compare.divergence.regions import Outcome, Regions
 from probe.compare.divergence.search.call_items import CallItems
@@ -168,6 +169,7 @@ class _Search:
         if found is None:
             return _Conclusion(None, [], [*without_effect, *differences])
         self.walk.has_diverged = True
+        found = self._at_its_makers(call, found)
         return _Conclusion(found, differences, without_effect)
 
     def _has_effect(self, call: AlignedCall, suspect: Unexplained, observed: Observed) -> bool:
@@ -198,6 +200,28 @@ class _Search:
             Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason)
         )
         return False
+
+    def _at_its_makers(self, call: AlignedCall, found: Unexplained) -> Unexplained:
+        """The finding on an input at the calls that made it, where each side has one without a counterpart."""
+        regions = self._runs.regions
+        row = next((row for row in call.rows if is_input(row) and item_name(row) == found.item), None)
+        if regions is None or row is None or found.record != call.record:
+            return found
+        makers = regions.makers(row)
+        if makers is None or makers[0] in self._paired[0] or makers[1] in self._paired[1]:
+            return found
+        made = AlignedCall(*makers, [])
+        reason = f"what it returns differs where {call.record} takes it: {found.reason}"
+        return replace(
+            found, record=makers[0], golden_record=makers[1], module=self._runs.module(made), reason=reason
+        )
+
+    @cached_property
+    def _paired(self) -> tuple[set[str | None], set[str | None]]:
+        """The records of both sides of which a result has a counterpart."""
+        pairs = [(call, [row for row in call.rows if not is_input(row)]) for call in self._runs.calls]
+        both = [call for call, rows in pairs if any(row.target is not None and row.golden is not None for row in rows)]
+        return {call.record for call in both}, {call.golden_record for call in both}
 
     def _may_be_moved(self, suspect: Unexplained, observed: Observed) -> bool:
         """True if the other side may do in another place what this call does, as another release of a library does.
