@@ -38,6 +38,10 @@ _NEXT_GRADIENTS = 3
 """The number of parameter gradients behind a backward that tell what it handed on."""
 
 
+_COARSE = 1e-3
+"""The tolerance from which on a difference that agreement would hide is no evidence by itself; that of float16 is."""
+
+
 class Outcome(enum.Enum):
     """What a difference comes to."""
 
@@ -91,6 +95,11 @@ class Regions:
 
     # --- what is asked
 
+    @property
+    def is_coarse(self) -> bool:
+        """True if types round so much that a value which agrees says little, and one which does not says as little."""
+        return self._allowed > _COARSE
+
     def outcome(self, call: AlignedCall, item: str, found: float | None) -> Outcome:
         """What a difference in a call comes to.
 
@@ -129,7 +138,9 @@ class Regions:
     def is_same_computation(self, call: AlignedCall) -> bool:
         """True if two calls compute the same of the same: a layer with equal parameters, a function with equal inputs."""
         tensors = [
-            row for row in call.rows if is_input(row) and any(each and _rounds(each) for each in (row.target, row.golden))
+            row
+            for row in call.rows
+            if is_input(row) and any(each and _rounds(each) for each in (row.target, row.golden))
         ]
         if is_module(call.record or ""):
             tensors = [row for row in tensors if (row.target or row.golden).state == PARAMETERS]
@@ -261,7 +272,7 @@ class Regions:
         """The first tensor that one of these calls takes and no recorded call returned: code between them made it."""
         for call in calls:
             for item in call.given:
-                is_made = key_of(item) not in graph.givers and key_of(item) not in graph.parameters
+                is_made = not graph.has_been_returned(item, call) and key_of(item) not in graph.parameters
                 if _rounds(item) and is_made and self._is_elsewhere(item, side) is not None:
                     return item
         return None
@@ -389,6 +400,11 @@ class _Graph:
             call.given.append(item)
         elif item.state == OUTPUT:
             call.returned.append(item)
+
+    def has_been_returned(self, item: Item, call: _Call) -> bool:
+        """True if another call returned a tensor before this one, which may hand on what it takes."""
+        maker = self.makers.get(key_of(item))
+        return maker is not None and self.positions[maker] < self.positions[call.record]
 
     def innermost_takers(self, key: Key) -> list[_Call]:
         """The calls that take a tensor, without modules around others of them, which return what others made as well."""

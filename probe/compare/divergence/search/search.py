@@ -192,13 +192,12 @@ class _Search:
         outcome = regions.outcome(call, suspect.item, suspect.found)
         if outcome in (Outcome.AGREES, Outcome.PARTS):
             return outcome is Outcome.PARTS
-        if regions.is_same_computation(call):
+        is_hidden = outcome is Outcome.HIDDEN and regions.is_coarse
+        if regions.is_same_computation(call) and not is_hidden:
             return outcome is not Outcome.UNKNOWN or self._effects.reach_values(call, suspect.item)
         if outcome is Outcome.JOINED:
             self.joined.append((call, suspect))
-        self.walk.undecided.append(
-            Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason)
-        )
+        self.walk.undecided.append(Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason))
         return False
 
     def _at_its_makers(self, call: AlignedCall, found: Unexplained) -> Unexplained:
@@ -212,9 +211,7 @@ class _Search:
             return found
         made = AlignedCall(*makers, [])
         reason = f"what it returns differs where {call.record} takes it: {found.reason}"
-        return replace(
-            found, record=makers[0], golden_record=makers[1], module=self._runs.module(made), reason=reason
-        )
+        return replace(found, record=makers[0], golden_record=makers[1], module=self._runs.module(made), reason=reason)
 
     @cached_property
     def _paired(self) -> tuple[set[str | None], set[str | None]]:
