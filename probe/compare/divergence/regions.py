@@ -136,15 +136,14 @@ class Regions:
         return records[0], records[1]
 
     def is_same_computation(self, call: AlignedCall) -> bool:
-        """True if two calls compute the same of the same: a layer with equal parameters, a function with equal inputs."""
-        tensors = [
-            row
-            for row in call.rows
-            if is_input(row) and any(each and _rounds(each) for each in (row.target, row.golden))
+        """True if two calls compute the same: a layer with equal parameters, a function with equal inputs."""
+        is_layer = is_module(call.record or "")
+        sides = [(row.target, row.golden) for row in call.rows if is_input(row)]
+        both = [
+            (target, golden)
+            for target, golden in sides
+            if any(_counts(item, is_layer) for item in (target, golden) if item is not None)
         ]
-        if is_module(call.record or ""):
-            tensors = [row for row in tensors if (row.target or row.golden).state == PARAMETERS]
-        both = [(row.target, row.golden) for row in tensors]
         return bool(both) and all(
             target is not None and golden is not None and relative_difference(target, golden) <= self._allowed
             for target, golden in both
@@ -407,7 +406,7 @@ class _Graph:
         return maker is not None and self.positions[maker] < self.positions[call.record]
 
     def innermost_takers(self, key: Key) -> list[_Call]:
-        """The calls that take a tensor, without modules around others of them, which return what others made as well."""
+        """The calls that take a tensor, without modules around others of them."""
         takers = self.takers.get(key, [])
         if len(takers) == 1:
             return takers
@@ -443,6 +442,11 @@ def _returned(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if not is_input(row)]
 
 
+def _counts(item: Item, is_layer: bool) -> bool:
+    """True if an item tells what a call computes: a parameter of a layer, and any number that a function takes."""
+    return _rounds(item) and (item.state == PARAMETERS or not is_layer)
+
+
 def _rounds(item: Item) -> bool:
     return item.is_tensor and bool(unit_roundoff(item.dtype))
 
@@ -451,10 +455,10 @@ def _share(part: Item, whole: Item) -> float:
     """The norm of a tensor relative to that of a sum of the same size that it may be a part of, at most 1."""
     if extent(part.shape).elements != extent(whole.shape).elements:
         return 1.0
-    norms = part.norm, whole.norm
-    if not all(type(norm) is float and math.isfinite(norm) for norm in norms) or not norms[1]:
+    of_part, of_whole = part.norm, whole.norm
+    if not (type(of_part) is type(of_whole) is float and math.isfinite(of_part + of_whole)) or not of_whole:
         return 1.0
-    return min(1.0, norms[0] / norms[1])
+    return float(min(1.0, of_part / of_whole))
 
 
 def _together(outcomes: Iterable[Outcome]) -> Outcome:

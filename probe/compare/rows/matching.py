@@ -38,7 +38,7 @@ class Matched:
     moved: Renumbered = field(default_factory=Renumbered)
     """Layers whose numbers have moved."""
     aligned: bool = False
-    """True if layers were aligned by values and structure: two programs, even where their layers have the same names."""
+    """True if layers were aligned by values and structure, whether or not they have the same names."""
 
 
 def flattened(comparison: Comparison) -> Calls:

@@ -50,7 +50,7 @@ def match_items(target: KeyedCall, golden: KeyedCall, meanings: tuple[Operation,
 
 
 def by_value(target: KeyedCall, golden: KeyedCall) -> dict[str, str]:
-    """Names of items and of their counterparts, in two programs of one framework whose arguments may have another order.
+    """Names of items and of their counterparts, in two programs whose arguments may have another order.
 
     Tensors that a call takes or returns are matched by what they hold. The others are matched by their positions, as
     far as they are of one size; what is of another size is another thing.

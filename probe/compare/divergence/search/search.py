@@ -107,7 +107,7 @@ class _Search:
         self._items = CallItems(runs, self.walk, self._effects, differences)
         self._causes = Causes(runs, self.walk, differences)
         self.joined: list[tuple[AlignedCall, Unexplained]] = []
-        """What reaches the end of the pass together with other differences, which are divergences where nothing else is."""
+        """What reaches the end of the pass together with other differences; a divergence where nothing else is."""
 
     def looked_for(self) -> LookedFor:
         """What is known of the effect of what differs, where nothing diverges."""
@@ -184,7 +184,7 @@ class _Search:
         return self._effects.reach_values(call, suspect.item)
 
     def _has_effect_in_programs(self, regions: Regions, call: AlignedCall, suspect: Unexplained) -> bool:
-        """True if what is suspect in one of two programs reaches the end of the pass, or a value that shows it is wrong.
+        """True if what is suspect in one of two programs reaches the end of the pass.
 
         What a call of the same inputs returns is judged strictly. What may be another thing is a divergence only if it
         is seen further down; where that is not known, it is undecided.
