@@ -13,11 +13,12 @@ from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, aligned_calls
 from probe.compare.divergence.judged_calls import JudgedCall
 from probe.compare.divergence.overlap import Overlap, overlap
-from probe.compare.divergence.regions import Regions
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.search import unexplained
 from probe.compare.divergence.settings import with_settings
 from probe.compare.divergence.truncation import truncations
+from probe.compare.divergence.two_programs.batching import batch_in_parts
+from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.pairing import pairing
 from probe.compare.result import ComparisonResult, Divergence
 from probe.compare.rows.matching import Matched
@@ -65,6 +66,10 @@ def add_divergence(
         regions=regions,
     )
     judged = set_divergence(result, runs)
+    if result.divergence is not None:
+        parts = batch_in_parts(result.divergence.first, result.rows)
+        if parts is not None:
+            result.divergence, result.undecided = None, [parts, *result.undecided]
     chosen = options.maps_names or by_hand
     if result.coverage.is_of_two_models and not chosen:
         result.divergence = None

@@ -16,7 +16,7 @@ from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.parameters import Parameter, Parameters
 from probe.compare.divergence.peers.groups import Peers
 from probe.compare.divergence.precision import Precision, TypePair
-from probe.compare.divergence.regions import Regions
+from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.result import Mode
 
 _GROWN = 4.0

@@ -22,7 +22,6 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
 from probe.compare.divergence.differences import Differences, item_name
 from probe.compare.divergence.effects import Effects
-from probe.compare.divergence.regions import Outcome, Regions
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
 from probe.compare.divergence.search.findings import Findings
@@ -31,6 +30,7 @@ from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
+from probe.compare.divergence.two_programs.regions import Outcome, Regions
 from probe.compare.result import Difference, Unexplained
 
 SUSPECTS = 5
