@@ -25,7 +25,7 @@ from probe.compare.divergence.effects import Effects
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
 from probe.compare.divergence.search.findings import Findings
-from probe.compare.divergence.search.items import in_direction
+from probe.compare.divergence.search.items import in_direction, rounds
 from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.runs import Runs
@@ -195,9 +195,15 @@ class _Search:
         is_hidden = outcome is Outcome.HIDDEN and regions.is_coarse
         if regions.is_same_computation(call) and not is_hidden:
             return outcome is not Outcome.UNKNOWN or self._effects.reach_values(call, suspect.item)
+        row = next((row for row in call.rows if item_name(row) == suspect.item), None)
+        if row is not None and not rounds(row):
+            # Whole numbers of two programs count other things: positions, tokens with padding.
+            return False
         if outcome is Outcome.JOINED:
             self.joined.append((call, suspect))
-        self.walk.undecided.append(Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason))
+        self.walk.undecided.append(
+            Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason, is_value=True)
+        )
         return False
 
     def _at_its_makers(self, call: AlignedCall, found: Unexplained) -> Unexplained:

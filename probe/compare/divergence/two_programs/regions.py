@@ -116,6 +116,63 @@ class Regions:
             return self._of_gradients(call, size)
         return _together([self._on_side(side, call, item, size) for side in (TARGET, GOLDEN)])
 
+    def shows_one_side(self, call: AlignedCall) -> bool:
+        """True if what a call of one side alone comes to agrees with the other side.
+
+        Of the gradient of a parameter that the other side holds in another form, those of the next parameters tell; of
+        what changes a tensor in place outside of modules, as an optimizer does, the parameters of the next step.
+        """
+        record = call.record or call.golden_record or ""
+        side = TARGET if call.record else GOLDEN
+        parsed = parse(record)
+        if parsed is None:
+            return False
+        if parsed.direction == PARAMETERS_GRAD:
+            return self._is_of_other_form(call, side) and self._agree_behind(record, side)
+        if parsed.direction != FORWARD:
+            return False
+        if not parsed.is_module and parsed.base.endswith("_") and not is_module(self._trees[side].get(record) or ""):
+            return True
+        rows = [row for row in call.rows if not is_input(row)]
+        starts = [_Started(each, 1.0, record) for each in self._tensors(rows, side)]
+        starts = [each for each in starts if self._is_elsewhere(each.item, side) is not True]
+        return self._followed(side, starts, 1.0) is Outcome.AGREES if starts else bool(rows)
+
+    def _is_of_other_form(self, call: AlignedCall, side: int) -> bool:
+        """True if no gradient or parameter of the other side is the one that this call has, in another place."""
+        parsed = parse(call.record or call.golden_record or "")
+        if parsed is None:
+            return False
+        return self._paired_parameters[side].isdisjoint({parsed.base})
+
+    @cached_property
+    def _paired_parameters(self) -> tuple[set[str], set[str]]:
+        """The modules of both sides with a parameter that has a counterpart."""
+        found: tuple[set[str], set[str]] = set(), set()
+        for row in self._rows:
+            if row.target is None or row.golden is None or row.target.state != PARAMETERS:
+                continue
+            for bases, record in zip(found, (row.record, row.golden_record or "")):
+                parsed = parse(record)
+                if parsed is not None:
+                    bases.add(parsed.base)
+        return found
+
+    def _agree_behind(self, record: str, side: int) -> bool:
+        """True if the gradients of the next parameters behind one agree."""
+        position = self._graphs[side].positions.get(record, math.inf)
+        found = 0
+        for row in self._gradients:
+            name = (row.record, row.golden_record or "")[side]
+            if row.target is None or self._graphs[side].positions.get(name, -1) <= position:
+                continue
+            if self._golden_gradients.has(row.target) is False:
+                return False
+            found += 1
+            if found == _NEXT_GRADIENTS:
+                break
+        return found > 0
+
     def is_other_thing(self, row: Row) -> bool:
         """True if the other side holds what a forward call takes here, in another place than the one it is paired with.
 
