@@ -17,6 +17,8 @@ from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.search import unexplained
 from probe.compare.divergence.settings import with_settings
 from probe.compare.divergence.truncation import truncations
+from probe.compare.divergence.two_programs.batching import batch_in_parts
+from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.pairing import pairing
 from probe.compare.result import ComparisonResult, Divergence
 from probe.compare.rows.matching import Matched
@@ -45,7 +47,10 @@ def add_divergence(
     shared = overlap(result.rows, order, (target.tree, golden.tree), result.levels, result.truncations)
     by_hand = dict(options.pairs)
     aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, matched.same_names, by_hand, matched.moved)
-    _add_coverage(comparison, both, shared, aligned, result)
+    _add_coverage(comparison, both, shared, aligned, result, matched.aligned)
+    regions = None
+    if matched.aligned and not comparison.across_frameworks:
+        regions = Regions(shared.rows, shared.golden_order, shared.trees)
     # Rows after the fifth divergence have results too.
     everything = options.all_divergences or not options.rules.is_by_record
     runs = Runs(
@@ -58,8 +63,13 @@ def add_divergence(
         before=comparison.before,
         everything=everything,
         keeps_judged=keeps_judged,
+        regions=regions,
     )
     judged = set_divergence(result, runs)
+    if result.divergence is not None:
+        parts = batch_in_parts(result.divergence.first, result.rows)
+        if parts is not None:
+            result.divergence, result.undecided = None, [parts, *result.undecided]
     chosen = options.maps_names or by_hand
     if result.coverage.is_of_two_models and not chosen:
         result.divergence = None
@@ -69,7 +79,12 @@ def add_divergence(
 
 
 def _add_coverage(
-    comparison: Comparison, both: Calls, shared: Overlap, aligned: Sequence[AlignedCall], result: ComparisonResult
+    comparison: Comparison,
+    both: Calls,
+    shared: Overlap,
+    aligned: Sequence[AlignedCall],
+    result: ComparisonResult,
+    by_layers: bool,
 ) -> None:
     """Say in `result` how much was compared, and how calls were paired."""
     of_golden = (row for row in shared.rows if row.golden is not None)
@@ -77,7 +92,7 @@ def _add_coverage(
     pairs = [(call.record, call.golden_record) for call in aligned]
     compared = with_compared_values(aligned)
     result.coverage = coverage(compared, golden_records, shared.trees, count_parameters(shared.rows), both)
-    result.pairing = pairing(pairs, comparison.options, result.proposal is not None)
+    result.pairing = pairing(pairs, comparison.options, by_layers)
 
 
 def set_divergence(result: ComparisonResult, runs: Runs) -> list[JudgedCall]:

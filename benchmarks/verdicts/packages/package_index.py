@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from probe.common.errors import MsprobeException
-from probe.compare.output.summary import summarise
-from probe.compare.output.summary import TOO_LITTLE
+from probe.compare.output.summary import TOO_LITTLE, summarise
 from probe.compare.runner import compare
 
 RIGHT, GOLDEN = "right", "golden"

@@ -17,11 +17,15 @@ from probe.common.align.options import BUILT_IN, MatchOptions
 from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import is_module
 from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.items import Shape
+from probe.common.dump.reading.records import OUTPUT
 from probe.common.errors import MsprobeException
+from probe.common.numerics.error_bounds import extent
 
 if TYPE_CHECKING:
     from probe.common.align.layers.proposal import Proposal
 
+_FIRST_FORWARD = ".forward.0"
 # The share of modules that have to be matched by name; below it layers are aligned by values and structure.
 _ENOUGH = 0.8
 
@@ -37,7 +41,9 @@ class Correspondence:
     derived: dict[str, str] | None = None
     """The result of a layer mapping, item by item."""
     proposal: Proposal | None = None
-    """The layer mapping that was made because none was given and names differ."""
+    """The layer mapping that was made because none was given and names differ; ``None`` if no name differs."""
+    aligned: bool = False
+    """True if layers were aligned by values and structure, because names are not enough."""
 
 
 def correspondence(dumps: Dumps, calls: Calls, options: MatchOptions) -> Correspondence:
@@ -52,7 +58,7 @@ def correspondence(dumps: Dumps, calls: Calls, options: MatchOptions) -> Corresp
         sides = _scopes(dumps, calls)
         proposal = propose(*sides)
         aligned = NameMapping(items=map_items(*calls, sides, proposal.rules, values_decide=True))
-        return Correspondence(aligned, proposal=proposal if proposal.rules else None)
+        return Correspondence(aligned, proposal=proposal if proposal.rules else None, aligned=True)
     target, golden = dumps
     apis, entries = api_mapping(target, calls, options)
     cells = cell_mapping(calls, options)
@@ -145,7 +151,9 @@ def _aligns_layers(dumps: Dumps, calls: Calls, options: MatchOptions) -> bool:
     """True if no option is given for names that are bound to differ, or do."""
     if options.maps_names or dumps[0].level == "debug":
         return False
-    return _across_frameworks(dumps) or few_modules_match(*([call.key for call in side] for side in calls))
+    if _across_frameworks(dumps) or few_modules_match(*([call.key for call in side] for side in calls)):
+        return True
+    return have_other_shapes(*calls)
 
 
 def _across_frameworks(dumps: Dumps) -> bool:
@@ -163,6 +171,30 @@ def few_modules_match(target: Iterable[str], golden: Iterable[str]) -> bool:
     """True if both sides' keys have modules, and too few of one have the name and class of one of the other."""
     mine, theirs = (set(filter(is_module, keys)) for keys in (target, golden))
     return bool(mine and theirs) and len(mine & theirs) < _ENOUGH * min(len(mine), len(theirs))
+
+
+def have_other_shapes(target: Iterable[KeyedCall], golden: Iterable[KeyedCall]) -> bool:
+    """True if most modules of one name return as many elements on both sides in tensors of other shapes.
+
+    These are two programs for one network, an engine with flat tokens beside a model with batches. Their modules may
+    have the same names; calls of one name and number are other calls.
+    """
+    there = {call.key: call for call in golden if call.record.name.endswith(_FIRST_FORWARD)}
+    compared = moved = 0
+    for call in target:
+        other = there.get(call.key) if is_module(call.key) else None
+        if other is None or call.items is other.items:
+            continue
+        shapes = _result_shape(call), _result_shape(other)
+        if None in shapes or extent(shapes[0]).elements != extent(shapes[1]).elements:
+            continue
+        compared += 1
+        moved += shapes[0] != shapes[1]
+    return 2 * moved > compared
+
+
+def _result_shape(call: KeyedCall) -> Shape | None:
+    return next((item.shape for item in call.items if item.state == OUTPUT and item.is_tensor), None)
 
 
 def _bases(side: Iterable[KeyedCall]) -> set[str]:

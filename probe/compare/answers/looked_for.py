@@ -128,6 +128,8 @@ class _Search:
         if FORWARD not in (call.record or "") or not _computes(call):
             return None
         if target is not None and golden is not None and target.is_tensor and golden.is_tensor:
+            if self._runs.regions is not None and not differences.is_of_another_size(row):
+                return None  # Two programs may have tokens in one dimension and in two.
             return _LEAST_EXPECTED if target.shape != golden.shape else None
         if not is_input(row):
             return None
@@ -204,13 +206,20 @@ class _Search:
         if call is None:
             return None
         if not (call.record and call.golden_record):
-            found = [each for each in (self._shows_elsewhere(call), self._effects.shown_from(call)) if each is not None]
-            return min(found, default=None)
+            return self._shows_of_one_side(call)
         row = _row(call, difference.item)
         is_argument = row is not None and is_input(row) and not (row.target is not None and row.target.is_tensor)
         if is_argument and function(function_name(call.record or "")).keeps:
             return None  # What it keeps is read by the next step.
         return self._effects.shown_from(call)
+
+    def _shows_of_one_side(self, call: AlignedCall) -> float | None:
+        """The same of a call that one side alone makes."""
+        # Two programs have other calls and layers for one thing; what they hand on has counterparts by its values.
+        if self._runs.regions is not None and self._runs.regions.shows_one_side(call):
+            return 0.0
+        found = [each for each in (self._shows_elsewhere(call), self._effects.shown_from(call)) if each is not None]
+        return min(found, default=None)
 
     def _shows_elsewhere(self, call: AlignedCall) -> float | None:
         """The relative size from which on an effect of a call of one side would show where the other has its results.

@@ -9,7 +9,7 @@ from probe.common.dump.naming import function_name
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.dtypes import is_device
-from probe.common.numerics.error_bounds import ALTOGETHER, relative_difference
+from probe.common.numerics.error_bounds import ALTOGETHER, extent, relative_difference
 from probe.common.numerics.formats import is_integer, plain_name
 from probe.common.operations.lookup import kept_items
 from probe.compare.divergence.call_digest import gradient_on_one_side
@@ -89,6 +89,14 @@ def is_absent_on_one_side(row: Row) -> bool:
     """True if one side has no value here: a gradient that was not asked for, a bias that is ``None``."""
     target, golden = row.target, row.golden
     return target is not None and golden is not None and (target.dtype is None) != (golden.dtype is None)
+
+
+def is_of_another_size(row: Row) -> bool:
+    """True if the two tensors of a row have other numbers of elements, so that their values cannot be compared."""
+    target, golden = row.target, row.golden
+    if target is None or golden is None or not target.is_tensor or not golden.is_tensor:
+        return False
+    return extent(target.shape).elements != extent(golden.shape).elements
 
 
 def is_running_statistic(row: Row) -> bool:

@@ -37,6 +37,8 @@ class Matched:
     """The layer mapping that was made because none was given and names differ."""
     moved: Renumbered = field(default_factory=Renumbered)
     """Layers whose numbers have moved."""
+    aligned: bool = False
+    """True if layers were aligned by values and structure, whether or not they have the same names."""
 
 
 def flattened(comparison: Comparison) -> Calls:
@@ -87,6 +89,7 @@ def match(comparison: Comparison, both: Calls) -> Matched:
         found, items = comparison.otherwise.match((comparison.target, comparison.golden), both, options)
         return Matched(found, _has_same_names(comparison), items)
     derived = proposal = None
+    aligned = False
     rest = without(both, options.pairs) if options.pairs else both
     moved = _moved_layers(comparison, both)
     if moved:
@@ -95,11 +98,11 @@ def match(comparison: Comparison, both: Calls) -> Matched:
         rows = list(by_kind(*rest, *_trees_and_marks(comparison, rest, moved)))
     else:
         names = correspondence((comparison.target, comparison.golden), rest, options)
-        derived, proposal = names.derived, names.proposal
+        derived, proposal, aligned = names.derived, names.proposal, names.aligned
         rows = list(by_name(*rest, names.mapping))
     if options.pairs:
         rows = with_pairs(rows, both, options.pairs, comparison.across_frameworks)
-    return Matched(rows, _has_same_names(comparison) and proposal is None, derived, proposal, moved)
+    return Matched(rows, _has_same_names(comparison) and not aligned, derived, proposal, moved, aligned)
 
 
 def _has_same_names(comparison: Comparison) -> bool:

@@ -10,6 +10,8 @@ from probe.common.align.operations import Operation
 from probe.common.dump.naming import BACKWARD
 from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
+from probe.common.numerics.error_bounds import extent, relative_difference
+from probe.common.numerics.formats import unit_roundoff
 
 # What MindSpore calls arguments, and what PyTorch does.
 _ARGUMENTS = {"axis": "dim", "keep_dims": "keepdim", "keepdims": "keepdim"}
@@ -45,6 +47,59 @@ def match_items(target: KeyedCall, golden: KeyedCall, meanings: tuple[Operation,
                 _add_same(pairs, mine, theirs)
         found.update((mine[suffix].name, theirs[other].name) for suffix, other in pairs.items())
     return found
+
+
+def by_value(target: KeyedCall, golden: KeyedCall) -> dict[str, str]:
+    """Names of items and of their counterparts, in two programs whose arguments may have another order.
+
+    Tensors that a call takes or returns are matched by what they hold. The others are matched by their positions, as
+    far as they are of one size; what is of another size is another thing.
+    """
+    start, other_start = len(target.record.name), len(golden.record.name)
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    there = {item.name[other_start:]: item for item in golden.items}
+    moved = [item for item in target.items if not _is_same(item, there.get(item.name[start:]))]
+    for item in moved:
+        # Those at their own position are not given away.
+        for other in golden.items if item.is_tensor and item.state in (INPUT, OUTPUT) else ():
+            mine = item.name[start:]
+            if other.state != item.state or other.name in taken or mine == other.name[other_start:]:
+                continue
+            own = next((each for each in target.items if each.name[start:] == other.name[other_start:]), None)
+            if _is_same(item, other) and not (own is not None and _is_same(own, other)):
+                found[item.name] = other.name
+                taken.add(other.name)
+                break
+    for item in target.items:
+        match = there.get(item.name[start:])
+        if item.name not in found and match is not None and match.name not in taken and _may_be_same(item, match):
+            found[item.name] = match.name
+    return found
+
+
+_SAME = 2e-5
+"""The relative difference up to which two tensors hold the same values, as in `same_values`."""
+
+
+def _is_same(item: Item, other: Item | None) -> bool:
+    """True if two tensors have the same elements, as far as statistics tell; constants do not."""
+    if other is None or not item.is_tensor or not other.is_tensor:
+        return False
+    if extent(item.shape).elements != extent(other.shape).elements or not unit_roundoff(item.dtype):
+        return False
+    if item.norm is None or other.norm is None:
+        return item.md5 is not None and item.md5 == other.md5
+    return item.max != item.min and relative_difference(item, other) <= max(_SAME, 6 * unit_roundoff(item.dtype))
+
+
+def _may_be_same(item: Item, other: Item) -> bool:
+    """True if two items at one position can be the same thing."""
+    if not item.is_tensor or not other.is_tensor or item.state not in (INPUT, OUTPUT):
+        return True
+    if bool(unit_roundoff(item.dtype)) != bool(unit_roundoff(other.dtype)):
+        return False
+    return extent(item.shape).elements == extent(other.shape).elements
 
 
 def _by_state(call: KeyedCall) -> dict[str, Named]:

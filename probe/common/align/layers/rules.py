@@ -89,7 +89,10 @@ def map_items(
         other = by_name.get(counterpart.get(call.record.name, UNMATCHED))
         found.update(dict.fromkeys((item.name for item in call.items), UNMATCHED))
         if other is not None:
-            pairs = _same_suffix(call, other) if by_suffix else _matched_items(call, other, mine, theirs)
+            if by_suffix:
+                pairs = item_pairs.by_value(call, other) if values_decide else _same_suffix(call, other)
+            else:
+                pairs = _matched_items(call, other, mine, theirs)
             if not by_suffix and _returns_more(call, mine, around[0]) != _returns_more(other, theirs, around[1]):
                 pairs = {one: another for one, another in pairs.items() if not _is_of_result(one)}
             found.update(pairs)

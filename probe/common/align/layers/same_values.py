@@ -51,7 +51,7 @@ class SameValues:
             {id(item): (item, values) for item in items if (values := _values(item)) is not None}
             for items in (target, golden)
         ]
-        self.allowed = max(_LEAST, _UNITS * max(_roundoff(item for item, _ in side.values()) for side in sides))
+        self.allowed = _allowed([[item for item, _ in side.values()] for side in sides])
         """The relative difference that two tensors with the same values may have."""
         mine, theirs = ({values for _, values in side.values()} for side in sides)
         labels = {values: label for label, values in enumerate(mine & theirs)}
@@ -67,28 +67,10 @@ class SameValues:
     def _nearest_pairs(self, target: list[_Values], golden: list[_Values]) -> list[tuple[_Values, _Values]]:
         """Pairs of which each is the nearest to the other."""
         mine, theirs = _orders(target), _orders(golden)
-        nearest = {one: self._nearest(one, theirs) for one in target}
-        back = {other: self._nearest(other, mine) for other in {each for each in nearest.values() if each is not None}}
+        nearest = {one: _nearest(one, theirs, self.allowed) for one in target}
+        found = {each for each in nearest.values() if each is not None}
+        back = {other: _nearest(other, mine, self.allowed) for other in found}
         return [(one, other) for one, other in nearest.items() if other is not None and back[other] == one]
-
-    def _nearest(self, values: _Values, orders: list[_Order]) -> _Values | None:
-        best, nearest = math.inf, None
-        size = max(abs(values.largest), abs(values.smallest))
-        for key, (keys, others), scale in zip(_ORDERS, orders, (values.norm, 3 * size)):
-            own = key(values)
-            position = bisect_left(keys, own)
-            above = range(position, min(position + _NEIGHBOURS, len(others)))
-            below = range(position - 1, max(position - _NEIGHBOURS, 0) - 1, -1)
-            for near in (above, below):
-                for index in near:
-                    elements, number = keys[index]
-                    # Twice, because the larger of the two sizes counts.
-                    if elements != own[0] or abs(number - own[1]) > 2 * self.allowed * scale:
-                        break
-                    distance = _distance(values, others[index])
-                    if distance < best:
-                        best, nearest = distance, others[index]
-        return nearest if best <= self.allowed else None
 
 
 _Order = tuple[list[tuple[int, float]], list[_Values]]
@@ -103,6 +85,59 @@ _ORDERS: tuple[Callable[[_Values], tuple[int, float]], ...] = (
 def _orders(side: list[_Values]) -> list[_Order]:
     ordered = (sorted(side, key=key) for key in _ORDERS)
     return [(list(map(key, each)), each) for key, each in zip(_ORDERS, ordered)]
+
+
+def _nearest(values: _Values, orders: list[_Order], allowed: float) -> _Values | None:
+    best, nearest = math.inf, None
+    size = max(abs(values.largest), abs(values.smallest))
+    for key, (keys, others), scale in zip(_ORDERS, orders, (values.norm, 3 * size)):
+        own = key(values)
+        position = bisect_left(keys, own)
+        above = range(position, min(position + _NEIGHBOURS, len(others)))
+        below = range(position - 1, max(position - _NEIGHBOURS, 0) - 1, -1)
+        for near in (above, below):
+            for index in near:
+                elements, number = keys[index]
+                # Twice, because the larger of the two sizes counts.
+                if elements != own[0] or abs(number - own[1]) > 2 * allowed * scale:
+                    break
+                distance = _distance(values, others[index])
+                if distance < best:
+                    best, nearest = distance, others[index]
+    return nearest if best <= allowed else None
+
+
+class Contents:
+    """The values that the tensors of one run hold, as far as they say where they came from.
+
+    Args:
+        items: the tensors.
+        allowed: the relative difference up to which two tensors hold the same values.
+    """
+
+    def __init__(self, items: Iterable[Item], allowed: float) -> None:
+        found = {values for item in items if (values := _values(item)) is not None}
+        self._known = found
+        self._orders = _orders([each for each in found if isinstance(each, _Values)])
+        self.allowed = allowed
+
+    def has(self, item: Item) -> bool | None:
+        """True if a tensor of the run holds the values of `item`; ``None`` if these are no evidence."""
+        values = _values(item)
+        if values is None:
+            return None
+        if values in self._known:
+            return True
+        return isinstance(values, _Values) and _nearest(values, self._orders, self.allowed) is not None
+
+
+def allowed_difference(target: Iterable[Item], golden: Iterable[Item]) -> float:
+    """The relative difference up to which tensors of two runs hold the same values."""
+    return _allowed([[item for item in side if _values(item) is not None] for side in (target, golden)])
+
+
+def _allowed(sides: Iterable[Iterable[Item]]) -> float:
+    return max(_LEAST, _UNITS * max(map(_roundoff, sides)))
 
 
 def _roundoff(items: Iterable[Item]) -> float:

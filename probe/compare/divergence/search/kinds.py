@@ -23,6 +23,7 @@ class Kinds:
 
     def __init__(self, runs: Runs, walk: Walk, differences: Differences) -> None:
         self._precision = runs.precision
+        self._are_programs = runs.regions is not None
         self._walk = walk
         self._differences = differences
 
@@ -33,6 +34,9 @@ class Kinds:
             observed.differences.append(difference_in(call, row, reason))
             return self._is_other_value(row, observed)
         if differences.is_absent_on_one_side(row):
+            return True
+        if self._are_programs and differences.is_of_another_size(row):
+            # It is another thing, or one that was emptied or padded, of which nothing is known.
             return True
         self._note_gradient(call, row, observed)
         return False

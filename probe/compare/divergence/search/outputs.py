@@ -64,7 +64,7 @@ class Outputs:
         """Add an output to `observed`, and that nothing explains it where nothing does."""
         target, golden = row.target, row.golden
         is_turned = self._is_turned(computed.terms, row)
-        if is_turned and target is not None and golden is not None and target.shape != golden.shape:
+        if is_turned and self._has_other_shape(row):
             # At once: the other outputs of this call have other shapes for the same reason.
             self._walk.add_reshaped()
         if self._kinds.note(computed.call, row, observed) or target is None or golden is None:
@@ -83,6 +83,12 @@ class Outputs:
             found, allowed = leaving.error, leaving.allowed
             reason = differences.of_leaving(output.row, found, allowed, leaving.peers)
         return unexplained_item(self._runs, computed.call, output.row, reason, found, allowed)
+
+    def _has_other_shape(self, row: Row) -> bool:
+        """True if both sides have another number of results; two programs may have as many in another shape."""
+        if self._runs.regions is not None:
+            return differences.is_of_another_size(row)
+        return not is_of_one_shape(row)
 
     def _is_turned(self, terms: Terms, row: Row) -> bool:
         """True if an item is of whole numbers that values which differ may have turned into others.

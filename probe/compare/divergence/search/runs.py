@@ -16,6 +16,7 @@ from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.parameters import Parameter, Parameters
 from probe.compare.divergence.peers.groups import Peers
 from probe.compare.divergence.precision import Precision, TypePair
+from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.result import Mode
 
 _GROWN = 4.0
@@ -36,6 +37,7 @@ class Runs:
         before: the paths of the dumps of the step before, where there is one.
         everything: look for all divergences, and not for the first few.
         keeps_judged: keep what was found of each pair of calls that is looked at.
+        regions: follows differences between two programs; ``None`` where both runs are of one program.
     """
 
     calls: Sequence[AlignedCall]
@@ -48,6 +50,7 @@ class Runs:
     before: tuple[str, str] | None = None
     everything: bool = False
     keeps_judged: bool = False
+    regions: Regions | None = None
 
     @cached_property
     def tree(self) -> Tree:

@@ -12,23 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple, Optional
 
 from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, parse
 from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.divergence.aligned_calls import AlignedCall
-from probe.compare.divergence.call_digest import CallDigest, digest
-from probe.compare.divergence.differences import Differences
+from probe.compare.divergence.call_digest import CallDigest, digest, is_input
+from probe.compare.divergence.differences import Differences, item_name
 from probe.compare.divergence.effects import Effects
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
 from probe.compare.divergence.search.findings import Findings
-from probe.compare.divergence.search.items import in_direction
+from probe.compare.divergence.search.items import in_direction, rounds
 from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
+from probe.compare.divergence.two_programs.regions import Outcome, Regions
 from probe.compare.result import Difference, Unexplained
 
 SUSPECTS = 5
@@ -53,6 +55,10 @@ def unexplained(runs: Runs) -> Findings:
     else:
         is_complete = True
     walk = search.walk
+    if not found and search.joined:
+        call, suspect = search.joined[0]
+        place = next(index for index, each in enumerate(runs.calls) if each is call)
+        found[suspect.record, suspect.golden_record] = replace(suspect, place=place)
     # Where values diverge, the answer is known, and differences are its causes.
     known = LookedFor(walk.without_effect, []) if found else search.looked_for()
     return Findings(list(found.values()), is_complete, walk.with_effect, *known, search.log.calls)
@@ -100,10 +106,13 @@ class _Search:
         self._effects = Effects(runs.calls, (runs.tree, runs.golden_tree), self.walk.error)
         self._items = CallItems(runs, self.walk, self._effects, differences)
         self._causes = Causes(runs, self.walk, differences)
+        self.joined: list[tuple[AlignedCall, Unexplained]] = []
+        """What reaches the end of the pass together with other differences; a divergence where nothing else is."""
 
     def looked_for(self) -> LookedFor:
         """What is known of the effect of what differs, where nothing diverges."""
-        return looked_for(self._runs, self._effects, self.walk.error, self.walk.without_effect)
+        known = looked_for(self._runs, self._effects, self.walk.error, self.walk.without_effect)
+        return known._replace(undecided=[*self.walk.undecided, *known.undecided])
 
     def explain_call(self, call: AlignedCall) -> Unexplained | None:
         """The finding on the next call, if there is one."""
@@ -160,6 +169,7 @@ class _Search:
         if found is None:
             return _Conclusion(None, [], [*without_effect, *differences])
         self.walk.has_diverged = True
+        found = self._at_its_makers(call, found)
         return _Conclusion(found, differences, without_effect)
 
     def _has_effect(self, call: AlignedCall, suspect: Unexplained, observed: Observed) -> bool:
@@ -169,7 +179,52 @@ class _Search:
         is_certain = observed.of_own_values or is_counterpart
         if is_certain and not self._may_be_moved(suspect, observed):
             return True
+        if self._runs.regions is not None:
+            return self._has_effect_in_programs(self._runs.regions, call, suspect)
         return self._effects.reach_values(call, suspect.item)
+
+    def _has_effect_in_programs(self, regions: Regions, call: AlignedCall, suspect: Unexplained) -> bool:
+        """True if what is suspect in one of two programs reaches the end of the pass.
+
+        What a call of the same inputs returns is judged strictly. What may be another thing is a divergence only if it
+        is seen further down; where that is not known, it is undecided.
+        """
+        outcome = regions.outcome(call, suspect.item, suspect.found)
+        if outcome in (Outcome.AGREES, Outcome.PARTS):
+            return outcome is Outcome.PARTS
+        is_hidden = outcome is Outcome.HIDDEN and regions.is_coarse
+        if regions.is_same_computation(call) and not is_hidden:
+            return outcome is not Outcome.UNKNOWN or self._effects.reach_values(call, suspect.item)
+        row = next((row for row in call.rows if item_name(row) == suspect.item), None)
+        if row is not None and not rounds(row):
+            # Whole numbers of two programs count other things: positions, tokens with padding.
+            return False
+        if outcome is Outcome.JOINED:
+            self.joined.append((call, suspect))
+        self.walk.undecided.append(
+            Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason, is_value=True)
+        )
+        return False
+
+    def _at_its_makers(self, call: AlignedCall, found: Unexplained) -> Unexplained:
+        """The finding on an input at the calls that made it, where each side has one without a counterpart."""
+        regions = self._runs.regions
+        row = next((row for row in call.rows if is_input(row) and item_name(row) == found.item), None)
+        if regions is None or row is None or found.record != call.record:
+            return found
+        makers = regions.makers(row)
+        if makers is None or makers[0] in self._paired[0] or makers[1] in self._paired[1]:
+            return found
+        made = AlignedCall(*makers, [])
+        reason = f"what it returns differs where {call.record} takes it: {found.reason}"
+        return replace(found, record=makers[0], golden_record=makers[1], module=self._runs.module(made), reason=reason)
+
+    @cached_property
+    def _paired(self) -> tuple[set[str | None], set[str | None]]:
+        """The records of both sides of which a result has a counterpart."""
+        pairs = [(call, [row for row in call.rows if not is_input(row)]) for call in self._runs.calls]
+        both = [call for call, rows in pairs if any(row.target is not None and row.golden is not None for row in rows)]
+        return {call.record for call in both}, {call.golden_record for call in both}
 
     def _may_be_moved(self, suspect: Unexplained, observed: Observed) -> bool:
         """True if the other side may do in another place what this call does, as another release of a library does.

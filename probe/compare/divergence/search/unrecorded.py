@@ -52,6 +52,8 @@ class UnrecordedInputs:
         target, golden = row.target, row.golden
         if target is None or golden is None or not difference:
             return None
+        if self._runs.regions is not None and differences.is_of_another_size(row):
+            return None
         parameter = self._runs.parameter(call, row)
         allowed = self._allowed(target, golden, parameter)
         if difference <= allowed or (self._error.broken and difference >= ALTOGETHER):
