@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -247,7 +248,8 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
     without_summary: list[str] = []
     judged_otherwise: dict[int, _FirstNode] = {}
     """The same by rules that give no summary."""
-    number, followers = 0, Followers()
+    number, followers = 0, defaultdict[str, Followers](Followers)
+    """By run: several beside one do not follow each other."""
     for each in found:
         if isinstance(each, str):
             result.left_out.append(each)
@@ -255,7 +257,7 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
             continue
         columns = each.columns
         if columns.summary is not None and not each.is_part:
-            (columns.summary,) = followers.add_step([columns.summary])
+            (columns.summary,) = followers[columns.run].add_step([columns.summary])
         comparison = comparison_as_json(columns, manifest.rules)
         for writer in writers:
             writer.add(each, comparison)
