@@ -270,7 +270,9 @@ def _update(parameter: Parameter, dumps: tuple[Dump, Dump], rounded: float) -> _
     sides, before = _sides(parameter, dumps), _before(parameter, dumps)
     if before is None:
         return None
-    was_equal = relative_difference(before[0], before[1]) <= 4.0 * unit_roundoff(before[1].dtype)
+    # Of two types the shorter one says how far two roundings of one value are apart.
+    roundoff = max(unit_roundoff(item.dtype) for item in before)
+    was_equal = relative_difference(before[0], before[1]) <= 4.0 * roundoff
     if not was_equal and not rounded:
         return None  # The step before has said so.
     gradients = [_gradient(*side) for side in sides]

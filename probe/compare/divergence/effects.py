@@ -224,7 +224,7 @@ class Effects:
                 continue
             roundoff = max(self._error.roundoff(target, golden), unit_roundoff("float32"))
             allowed = _CARRIED_ON * self._error.largest + rounding(extent(golden.shape).longest, roundoff)
-            if self._error.difference(row) > allowed:
+            if self._error.of_elements(row) > allowed:
                 return False
             found = True
         return found

@@ -17,6 +17,7 @@ from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, beside_fill_v
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, balance, fingerprint, is_input, row_difference
+from probe.compare.divergence.peers.random_error import random_error
 from probe.compare.divergence.precision import Precision
 from probe.compare.result import Mode
 
@@ -123,6 +124,18 @@ class PropagatedError:
             return difference
         beside = beside_fill_values(target, golden)
         return difference if beside is None else beside
+
+    def of_elements(self, row: Row) -> float:
+        """The relative difference of an item's elements, as far as it shows, where it has a short type.
+
+        Statistics understate it: a normalisation brings other numbers to the same norm and mean.
+        """
+        difference, target, golden = self.difference(row), row.target, row.golden
+        if self._mode is not Mode.STATISTICS or not difference or target is None or golden is None:
+            return difference
+        if max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype)) <= unit_roundoff("float32"):
+            return difference
+        return max(difference, random_error(target, golden) or 0.0)
 
     def roundoff(self, target: Item, golden: Item) -> float:
         """The unit roundoff that an item may have been rounded with."""

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, parse, record_name
-from probe.common.dump.reading.records import INPUT
+from probe.common.dump.reading.records import INPUT, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import extent, rms
 from probe.common.numerics.formats import unit_roundoff
@@ -45,6 +45,8 @@ _AS_GOOD = 0.25
 """How much larger the spread of q is of a fit that explains a group as well as the best one. A guess."""
 _DEVIATION_OF_WALK = 0.6
 """The same of the random walk, where nothing is fitted."""
+_CANCELLING = 4.0
+"""The condition from which on what cancels may be what is usual of a group."""
 _UNRELATED = 0.3
 """The relative error of inputs from which on two calls compute with other numbers."""
 
@@ -78,23 +80,29 @@ class Fit(NamedTuple):
     own: float
     spread: float
     """The standard deviation of the logarithm of q."""
+    cancels: bool = False
+    """True if what they add grows with the condition: what is rounded is larger than what is left of it."""
 
-    def expected(self, inputs: float, own: float) -> float:
-        """The relative error that is usual for inputs of relative error `inputs`."""
-        return math.sqrt((self.carry * inputs) ** 2 + max(self.own, own) ** 2)
+    def expected(self, member: Member, inputs: float | None = None) -> float:
+        """The relative error that is usual for a member, with its inputs or with `inputs` as their relative error."""
+        own = self.own * member.condition if self.cancels else self.own
+        carried = self.carry * (member.inputs if inputs is None else inputs)
+        return math.sqrt(carried**2 + max(own, member.own) ** 2)
 
 
 def fits(members: Sequence[Member]) -> list[Fit]:
     """The fits of carry and own rounding to a group; the members that leave it do not move them.
 
     Several explain a group of a few calls about equally well: the errors are carried on, or they are made by each call
-    anew. All of these are returned.
+    anew, and then they are those of the result or of larger terms that cancel. All of these are returned.
     """
     least = min(each.own for each in members)
     # The calls with the least error in their inputs show what each adds. Behind a fault all errors are large.
     clean = sorted(members, key=_by_inputs)[: max(3, len(members) // 3)]
     owns = {least, max(least, median_low(each.error for each in clean))}
-    found = [_fit(members, own) for own in sorted(owns)]
+    found = [_fit(members, own, False) for own in sorted(owns)]
+    if max(each.condition for each in members) > _CANCELLING:
+        found.append(_fit(members, median_low(each.error / each.condition for each in clean), True))
     best = min(each.spread for each in found)
     return [each for each in found if each.spread <= best + _AS_GOOD]
 
@@ -103,16 +111,32 @@ def _by_inputs(member: Member) -> float:
     return member.inputs
 
 
-def _fit(members: Sequence[Member], own: float) -> Fit:
-    carries = [math.sqrt(max(0.0, each.error**2 - own**2)) / each.inputs for each in members if each.inputs]
-    carry = median(carries) if carries else 0.0
-    logs = [
-        math.log(max(each.error, each.own) / Fit(carry, own, 0.0).expected(each.inputs, each.own)) for each in members
+def _fit(members: Sequence[Member], own: float, cancels: bool) -> Fit:
+    carries = [
+        math.sqrt(max(0.0, each.error**2 - (own * each.condition if cancels else own) ** 2)) / each.inputs
+        for each in members
+        if each.inputs
     ]
+    carry = median(carries) if carries else 0.0
+    raw = Fit(carry, own, 0.0, cancels)
+    logs = [math.log(max(each.error, each.own) / raw.expected(each)) for each in members]
     middle = median(logs)
     # The centre is brought to 1, which scales both.
     scale = math.exp(middle)
-    return Fit(carry * scale, own * scale, 1.4826 * median(abs(each - middle) for each in logs))
+    return Fit(carry * scale, own * scale, 1.4826 * median(abs(each - middle) for each in logs), cancels)
+
+
+class _Given(NamedTuple):
+    """What a call is computed from."""
+
+    error: float
+    """The relative error of all inputs together; infinite where it is not known."""
+    own: float
+    """The coarsest unit roundoff."""
+    scale: float = 0.0
+    """The size of the terms that an element of a result is the sum of."""
+    weight: float = 1.0
+    """What terms of a matrix are multiplied by, where it is the gradient of a parameter: the size of what went in."""
 
 
 class Leaving(NamedTuple):
@@ -223,10 +247,10 @@ class Peers:
             parsed = parse(call.record or "") if call.golden_record else None
             if parsed is None:
                 continue
-            inputs, own, scale = self._inputs(call, parsed)
-            if not math.isfinite(inputs):
+            given = self._inputs(call, parsed)
+            if not math.isfinite(given.error):
                 continue
-            place = ""
+            place, common = "", self._common_error(call, parsed)
             for row in call.rows:
                 if is_input(row) or row.target is None or row.golden is None:
                     continue
@@ -235,10 +259,13 @@ class Peers:
                     continue
                 place = place or places.of(call, parsed)
                 item = row.target.name[len(call.record or "") :]
-                rounded = max(own, unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
+                rounded = max(given.own, unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
                 kind = f"{parsed.base.rpartition('.')[2]} {parsed.direction} {item} {row.golden.shape}"
                 size = max(rms(row.target), rms(row.golden))
-                condition = max(1.0, scale / size) if size else 1.0
+                is_matrix = len(row.golden.shape or ()) > 1
+                weight = given.weight if is_matrix and size else 1.0
+                condition = max(1.0, given.scale * weight / size) if size else 1.0
+                inputs = math.hypot(given.error, common * weight / size) if is_matrix and size else given.error
                 found.append(
                     (
                         Member(call, row, error, inputs, rounded, condition, inside.get(call.record or "", 0)),
@@ -246,6 +273,17 @@ class Peers:
                         kind,
                     )
                 )
+        return found
+
+    def _common_error(self, call: AlignedCall, parsed: ParsedName) -> float:
+        """The absolute error that the rows of a gradient have in common, which the gradient of a bias shows.
+
+        A bias takes their sum. In that of keys they cancel, and what is left of them is what rounding made.
+        """
+        found = 0.0
+        for row in call.rows if parsed.direction == PARAMETERS_GRAD else ():
+            if row.target is not None and row.golden is not None and len(row.golden.shape or ()) == 1:
+                found = max(found, (self._error(row) or 0.0) * max(rms(row.target), rms(row.golden)))
         return found
 
     @cached_property
@@ -268,30 +306,41 @@ class Peers:
                 around = self._tree.get(around)
         return found
 
-    def _inputs(self, call: AlignedCall, parsed: ParsedName) -> tuple[float, float, float]:
-        """What a call is computed from: its relative error, its coarsest unit roundoff, its largest rms."""
-        squares = scale = 0.0
+    def _inputs(self, call: AlignedCall, parsed: ParsedName) -> _Given:
+        """What a call is computed from."""
+        squares = gradients = forwards = rows_of_gradient = 0.0
         # Calls inside of a module may round to the shortest type, though it takes and returns others. Statistics may
         # hide what was rounded to it before, and calls of two programs that were paired late have nothing else.
         own = self._coarsest
-        rows = [row for row in call.rows if is_input(row)]
-        if parsed.direction != FORWARD:
-            rows += self._inputs_of(_in_direction(parsed, FORWARD))
+        own_rows = [row for row in call.rows if is_input(row)]
+        of_forward = own_rows if parsed.direction == FORWARD else self._inputs_of(_in_direction(parsed, FORWARD))
+        of_backward = own_rows if parsed.direction == BACKWARD else []
         if parsed.direction == PARAMETERS_GRAD:
-            rows += self._inputs_of(_in_direction(parsed, BACKWARD))
-        for row in rows:
+            of_backward = [*own_rows, *self._inputs_of(_in_direction(parsed, BACKWARD))]
+        for row in (*of_backward, *of_forward):
             if row.target is None or row.golden is None:
                 continue
             own = max(own, unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
             error = self._error(row)
             if error is None and unit_roundoff(row.golden.dtype) and not is_masked(row.golden):
                 # Nothing is known of an input that cannot be measured.
-                return math.inf, own, scale
+                return _Given(math.inf, own)
             if error:
                 squares += error * error
-            if row.golden.state == INPUT and unit_roundoff(row.golden.dtype):
-                scale = max(scale, rms(row.golden))
-        return math.sqrt(squares), own, scale
+            if row.golden.state != INPUT or not unit_roundoff(row.golden.dtype):
+                continue
+            if FORWARD in row.golden.name:
+                forwards = max(forwards, rms(row.golden))
+            else:
+                gradients = max(gradients, rms(row.golden))
+                rows_of_gradient = max(rows_of_gradient, _rows(row.golden))
+        inputs = math.sqrt(squares)
+        if parsed.direction == FORWARD:
+            return _Given(inputs, own, forwards)
+        # Gradients are sums of gradients; what the forward was called with weighs them, in those of a matrix at least.
+        if parsed.direction != PARAMETERS_GRAD:
+            return _Given(inputs, own, gradients)
+        return _Given(inputs, own, gradients * math.sqrt(rows_of_gradient), forwards)
 
 
 def _deviations(number: int) -> float:
@@ -312,11 +361,17 @@ def _leaving(members: Sequence[Member], largest: float) -> dict[int, Leaving]:
             continue
         # The statistics of inputs may show less than there is, by chance; a third of what is usual is rare.
         inputs = max(each.inputs, before[len(before) // 2] / 3.0)
-        usual = max(one.expected(inputs, each.own) for one in tried)
+        usual = max(one.expected(each, inputs) for one in tried)
         allowed = largest * usual
         if each.error > allowed:
             found[id(each.row)] = Leaving(each.error, usual, allowed, len(members) - 1)
     return found
+
+
+def _rows(item: Item) -> float:
+    """The number of rows of a tensor, which the gradient of a parameter sums up."""
+    last = (item.shape or (1,))[-1]
+    return extent(item.shape).elements / last if last else 0.0
 
 
 def _in_direction(parsed: ParsedName, direction: str) -> str:
