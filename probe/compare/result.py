@@ -76,7 +76,7 @@ class Difference:
     ``None`` if it can have none, and if no value was compared that would show it.
     """
     is_value: bool = False
-    """True if it is a value that differs by more than rounding is expected to make, and not what may change one."""
+    """True if it is a value that differs by more than is usual of its like, and not what may change one."""
 
 
 @dataclass(frozen=True)

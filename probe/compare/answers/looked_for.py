@@ -20,26 +20,26 @@ from probe.common.align.layers.same_values import SameValues
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, function_name, is_module, parse, record_name
 from probe.common.dump.reading.records import PARAMETERS, Item
-from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY
+from probe.common.numerics.error_bounds import SAFETY
 from probe.common.numerics.formats import rounds, unit_roundoff
-from probe.common.operations.function import COMPUTING_NOTHING, DOT_PRODUCT, Trait
+from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import function, has
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import Effects, Key, key_of
-from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.divergence.search.runs import Runs
-from probe.compare.result import GOLDEN, TARGET, Difference
+from probe.compare.result import GOLDEN, TARGET, Difference, Mode
 
 _LEAST_EXPECTED = 0.1
-"""The effect that a difference is expected to have where no number tells: a flag, an axis, a shape, a missing layer."""
-_WALK = 3.0
-"""How many times the random walk of its roundings a value of a forward pass may differ by, and `SAFETY` roundings.
+"""The effect that a difference is expected to have where no number tells: a shape, a missing layer, a mask."""
+_LEAST_OF_ARGUMENT = 1e-3
+"""The same of a plain argument: two ways to compute one function, as GELU by its tanh, or an epsilon beside a variance.
 
-A guess between what was measured in bfloat16 against float32: of right runs the largest is 6.7 unit roundoffs with 8
-layers and 6.9 with 3 (llama, qwen2, gpt2, bert, vit); of the faults that nothing else showed, the smallest is 8.7.
+What it does depends on values, so that half the digits of float32 would show it, and those of a short type do not.
 """
+_BESIDE = 2.0
+"""How many times what values differ by an effect has that shows, where the values themselves are compared."""
 _NO_COMPUTATION = (*COMPUTING_NOTHING, Trait.TELLS, Trait.BRINGS_IN, Trait.FITS)
 
 
@@ -52,16 +52,17 @@ class LookedFor(NamedTuple):
     """Those of which nobody can tell."""
 
 
-def looked_for(runs: Runs, effects: Effects, error: PropagatedError, without_effect: Sequence[Difference]) -> LookedFor:
+def looked_for(runs: Runs, effects: Effects, without_effect: Sequence[Difference]) -> LookedFor:
     """Tell the differences whose effect would have shown from the others.
 
     Args:
         runs: the runs, between which nothing diverges.
         effects: follows what calls return.
-        error: how far the runs differ.
         without_effect: what differs and was not seen to change a value.
     """
-    search = _Search(runs, effects, error)
+    search = _Search(runs, effects)
+    # Statistics show a part of an effect.
+    beside = _BESIDE if runs.mode is Mode.TENSOR else SAFETY
     seen: list[Difference] = []
     undecided: list[Difference] = []
     for difference, expected in search.with_expectations(without_effect):
@@ -69,16 +70,15 @@ def looked_for(runs: Runs, effects: Effects, error: PropagatedError, without_eff
             seen.append(difference)
             continue
         shows_from = search.shows_from(difference)
-        is_seen = shows_from is not None and SAFETY * shows_from <= expected
+        is_seen = shows_from is not None and beside * shows_from <= expected
         (seen if is_seen else undecided).append(replace(difference, shows_from=shows_from))
     return LookedFor(seen, [*undecided, *search.beyond_rounding()])
 
 
 class _Search:
-    def __init__(self, runs: Runs, effects: Effects, error: PropagatedError) -> None:
+    def __init__(self, runs: Runs, effects: Effects) -> None:
         self._runs = runs
         self._effects = effects
-        self._error = error
 
     # --- what may decide a value
 
@@ -133,8 +133,10 @@ class _Search:
             return _LEAST_EXPECTED if target.shape != golden.shape else None
         if not is_input(row):
             return None
+        if any(item is not None and item.is_tensor for item in (target, golden)):
+            return _LEAST_EXPECTED
         values = [item.value for item in (target, golden) if item is not None and type(item.value) is float]
-        return _of_numbers(*values) if len(values) == 2 else _LEAST_EXPECTED
+        return _of_numbers(*values) if len(values) == 2 else _LEAST_OF_ARGUMENT
 
     @cached_property
     def _on_one_side(self) -> list[AlignedCall]:
@@ -244,57 +246,19 @@ class _Search:
     # --- what no difference explains, and rounding hardly
 
     def beyond_rounding(self) -> list[Difference]:
-        """The first value of a forward pass in a short type that differs by more than rounding is expected to.
+        """The first value of a forward pass in a short type that differs by more than that of its like usually does.
 
-        The propagated bound adds up errors in the worst direction, and explains it. Errors are independent, so that
-        what a number of layers makes of them grows with its root.
+        Chance explains it, hardly.
         """
-        walk = max(SAFETY, _WALK * math.sqrt(self._layers))
-        for call in self._runs.calls:
-            if not self._shows_rounding(call):
-                continue
+        near = self._runs.peers.nearly_leaving
+        for call in self._runs.calls if near else ():
             for row in call.rows:
-                allowed = walk * self._short_roundoff(row)
-                found = self._error.difference(row) if allowed else 0.0
-                if allowed < found < ALTOGETHER:
+                found = near.get(id(row))
+                if found is not None:
                     names = call.record or "", call.golden_record or "", differences.item_name(row)
-                    return [Difference(*names, differences.of_rounding(row, found, allowed), found, True)]
+                    reason = differences.of_nearly_leaving(row, found.error, found.usual, found.peers)
+                    return [Difference(*names, reason, found.error, True)]
         return []
-
-    def _shows_rounding(self, call: AlignedCall) -> bool:
-        """True if it is a forward whose results do not cancel: a module's, which are handed on; else a product's."""
-        if not call.record or not call.golden_record or FORWARD not in call.record:
-            return False
-        if call.digest is not None and call.digest.comparable and not call.digest.output_difference:
-            return False
-        if is_module(call.record):
-            return True
-        return self._runs.level == "L1" and function(function_name(call.record)).rounding == DOT_PRODUCT
-
-    def _short_roundoff(self, row: Row) -> float:
-        """The unit roundoff of the coarsest type that an output may have been rounded to; 0 if it is no short one."""
-        target, golden = row.target, row.golden
-        if is_input(row) or target is None or golden is None or not target.is_tensor or not golden.is_tensor:
-            return 0.0
-        own = min(unit_roundoff(target.dtype), unit_roundoff(golden.dtype))
-        coarsest = max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype), self._runs.precision.coarsest)
-        return coarsest if own and coarsest > unit_roundoff("float32") else 0.0
-
-    @cached_property
-    def _layers(self) -> int:
-        """The number of layers: of modules in a list, the number in the longest one."""
-        numbers: dict[tuple[str, str], int] = {}
-        for call in self._runs.calls:
-            parsed = parse(call.record or "")
-            if parsed is None or not parsed.is_module:
-                continue
-            path = parsed.base.split(".")
-            for index, part in enumerate(path):
-                if part.isdigit():
-                    # The same list of every layer, and the same module in it.
-                    key = ".".join(path[:index]), ".".join(path[index + 1 :])
-                    numbers[key] = max(numbers.get(key, 0), int(part) + 1)
-        return max(numbers.values(), default=1)
 
 
 def _computes(call: AlignedCall) -> bool:
@@ -306,8 +270,8 @@ def _of_numbers(one: float, other: float) -> float:
     """The effect that two values of one argument are expected to make: as much as they differ, absolutely or not."""
     size, apart = max(abs(one), abs(other)), abs(one - other)
     if not (math.isfinite(size) and size):
-        return _LEAST_EXPECTED
-    return min(_LEAST_EXPECTED, apart, apart / size)
+        return _LEAST_OF_ARGUMENT
+    return min(_LEAST_OF_ARGUMENT, apart, apart / size)
 
 
 def _row(call: AlignedCall, name: str) -> Row | None:

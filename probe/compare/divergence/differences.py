@@ -128,9 +128,10 @@ def of_argument(row: Row, target: Item, golden: Item) -> str:
     return f"{short_name(row)} is {target.value} and in the golden run {golden.value}"
 
 
-def of_rounding(row: Row, difference: float, allowed: float) -> str:
-    """An output that differs by more than rounding is expected to make, and by no more than it may make at worst."""
-    return f"{short_name(row)} {_deviation(row, difference)}; rounding is expected to make {_size(allowed)} at most"
+def of_nearly_leaving(row: Row, error: float, usual: float, peers: int) -> str:
+    """An output whose relative error is larger than is usual, and no larger than chance may make it."""
+    like = f"of {peers} calls like it {_size(usual)} is usual"
+    return f"{short_name(row)} has a relative error of {_size(error)}; {like}, and more by chance"
 
 
 def of_parameter(row: Row, name: str, difference: float) -> str:

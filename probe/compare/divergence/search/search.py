@@ -111,7 +111,7 @@ class _Search:
 
     def looked_for(self) -> LookedFor:
         """What is known of the effect of what differs, where nothing diverges."""
-        known = looked_for(self._runs, self._effects, self.walk.error, self.walk.without_effect)
+        known = looked_for(self._runs, self._effects, self.walk.without_effect)
         return known._replace(undecided=[*self.walk.undecided, *known.undecided])
 
     def explain_call(self, call: AlignedCall) -> Unexplained | None:
