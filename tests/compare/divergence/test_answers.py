@@ -112,6 +112,17 @@ def test_an_argument_too_small_to_show_cannot_be_told_and_what_would_decide_is_s
     assert said["divergence"]["first"] is None and said["undecided"][0]["shows_from"] > 0
 
 
+def test_another_way_to_compute_a_function_cannot_be_told_in_a_short_type(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+    answers = []
+    for dtype in ("torch.bfloat16", "torch.float32"):
+        exact = {"Functional.gelu.0.forward": call([tensor(values, dtype)], tensor(values, dtype))}
+        by_tanh = {"Functional.gelu.0.forward": call([tensor(values, dtype)], tensor(values, dtype))}
+        by_tanh["Functional.gelu.0.forward"]["input_kwargs"] = {"approximate": {"type": "str", "value": "tanh"}}
+        answers.append(summary(tmp_path / dtype, by_tanh, exact).answer)
+    assert answers == ["cannot_tell", "none"]
+
+
 def test_what_a_call_keeps_for_the_next_step_cannot_be_told_from_this_one(tmp_path: Path) -> None:
     def run(momentum: float) -> Run:
         record = call([tensor(X), tensor(W[0]), tensor(W[1])], tensor(np.tanh(X)))
