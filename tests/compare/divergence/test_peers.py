@@ -11,9 +11,13 @@ import pytest
 from divergence_runs import call, compared, named, tensor
 from numpy.typing import NDArray
 
+from probe.common.align.row import Row
 from probe.common.dump.reading.records import Item
 from probe.compare.divergence.peers.groups import FEWEST, Member, fits, without_numbers
 from probe.compare.divergence.peers.random_error import random_error
+from probe.compare.divergence.precision import Precision
+from probe.compare.divergence.propagated_error import PropagatedError
+from probe.compare.result import Mode
 
 Run = dict[str, Any]
 BFLOAT16, FLOAT32 = "torch.bfloat16", "torch.float32"
@@ -99,6 +103,15 @@ def test_statistics_that_are_rounded_themselves_hide_no_more_than_that() -> None
     found = random_error(rounded, item(golden))
     assert found is not None
     assert found < 2**-7
+
+
+def test_a_normalisation_of_another_input_does_not_agree_in_a_short_type() -> None:
+    draw = np.random.default_rng(3)
+    normed = [draw.normal(size=(64, 64)) for _ in range(2)]
+    one, other = (item(short((each - each.mean()) / each.std()), BFLOAT16) for each in normed)
+    row = Row("Functional.batch_norm.0.forward", one, other, "Functional.batch_norm.0.forward")
+    error = PropagatedError(Mode.STATISTICS, {}, Precision([]))
+    assert error.of_elements(row) > error.difference(row) > 0.0
 
 
 def test_a_member_that_leaves_its_peers_does_not_move_their_fit() -> None:
