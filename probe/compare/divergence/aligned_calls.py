@@ -92,6 +92,28 @@ def aligned_calls(
     ]
 
 
+def with_golden_only(
+    calls: Sequence[AlignedCall], rows: Iterable[Row], golden_order: Sequence[str]
+) -> list[AlignedCall]:
+    """`calls` with those that only the golden side made, each before the next one of that side with a counterpart."""
+    matched = {call.golden_record for call in calls}
+    alone: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.target is None and row.record not in matched:
+            alone.setdefault(row.record, []).append(row)
+    waiting: list[AlignedCall] = []
+    before: dict[str, list[AlignedCall]] = {}
+    for record in golden_order:
+        if record in alone:
+            waiting.append(AlignedCall(None, record, alone[record]))
+        elif record in matched and waiting:
+            before[record], waiting = waiting, []
+    found: list[AlignedCall] = []
+    for call in calls:
+        found += [*before.get(call.golden_record or "", ()), call]
+    return found + waiting
+
+
 def _in_their_modules(calls: list[AlignedCall], trees: Trees, by_hand: Mapping[str, str]) -> list[AlignedCall]:
     """`calls` where those of functions have a counterpart in the same module, if both sides have as many there.
 

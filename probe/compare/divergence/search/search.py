@@ -127,7 +127,7 @@ class _Search:
 
     def _found(self, call: AlignedCall, summary: CallDigest) -> Unexplained | None:
         is_moved = self.walk.is_backward_of_moved(call)
-        takes_gradient = summary.gradient_on_one_side and self._runs.same_names and not self.walk.gradient_noted
+        takes_gradient = summary.gradient_on_one_side and self._runs.same_names and self.walk.gradient is None
         if not summary.differs and (is_moved or not takes_gradient):
             self.log.add_same(call)
         elif is_moved:

@@ -111,11 +111,15 @@ class UnrecordedInputs:
     ) -> Unexplained | None:
         """The finding on a parameter, which only the optimizer, or whoever set it, can have changed."""
         cause, between = "", self._runs.between_steps
+        frozen = self._runs.parameters.side_without_gradient(parameter)
         if between is not None:
             if between.optimizer:
                 cause = f"the optimizer step before this step diverges: {between.optimizer}"
             elif side := between.side_without_update(parameter):
                 cause = f"the optimizer step before this step leaves {parameter.name} as it was in the {side}"
+                cause += ", where it has no gradient (frozen or detached)" if frozen == side else ""
+            elif frozen:
+                cause = f"{parameter.full_name} has no gradient in the {frozen} (frozen or detached)"
             elif between.explains(parameter):
                 return None
         reason = differences.of_parameter(row, parameter.full_name, difference)
