@@ -8,7 +8,7 @@ from typing import Optional
 from probe.common.align.call_order import Aligned, align
 from probe.common.align.layers.siblings import Renumbered
 from probe.common.align.row import Row
-from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, parse, record_name
+from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, is_module, parse, record_name
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.compare.divergence.call_digest import CallDigest
@@ -253,3 +253,12 @@ def _paired(call: AlignedCall, golden_record: str, items: list[Item]) -> Aligned
         rows.append(row if item is row.golden else Row(record, row.target, item, golden_record))
     rows += [Row(record, None, item, golden_record) for item in golden_items.values()]
     return AlignedCall(record, golden_record, rows)
+
+
+def first_of_groups(tree: Tree) -> dict[str, str]:
+    """What is around calls and no module, such as an optimizer, with its first call."""
+    found: dict[str, str] = {}
+    for record, around in tree.items():
+        if around and not is_module(around):
+            found.setdefault(around, record)
+    return found

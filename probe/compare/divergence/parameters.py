@@ -28,9 +28,7 @@ class Parameter(NamedTuple):
     @property
     def full_name(self) -> str:
         """Its name in the model of the target."""
-        parsed = parse(self.record)
-        path = "" if parsed is None else parsed.base.rpartition(".")[0].partition(".")[2]
-        return f"{path}.{self.name}" if path else self.name
+        return parameter_name(self.record, self.name)
 
 
 class Parameters:
@@ -108,6 +106,13 @@ class Parameters:
     @cached_property
     def _by_statistics(self) -> Mapping[tuple[Any, Any], Parameter]:
         return {(_statistics(each.target), _statistics(each.golden)): each for each in self.all}
+
+
+def parameter_name(record: str, name: str) -> str:
+    """The name in the model of what a module's record calls `name`."""
+    parsed = parse(record)
+    path = "" if parsed is None else parsed.base.rpartition(".")[0].partition(".")[2]
+    return f"{path}.{name}" if path else name
 
 
 def own_name(record: str, item: Item) -> str:

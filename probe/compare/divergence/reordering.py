@@ -13,8 +13,8 @@ from functools import cached_property
 from probe.common.dump.naming import FORWARD, function_name, is_module
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent
-from probe.common.operations.function import Trait
-from probe.common.operations.lookup import has
+from probe.common.operations.function import EXACT, Trait
+from probe.common.operations.lookup import function, has
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import GOLDEN, TARGET, Indexes, Key, returned_by
@@ -86,6 +86,13 @@ def has_same_elements(one: Item, other: Item) -> bool:
     return all(type(norm) is float for norm in norms) and math.isclose(*norms, rel_tol=_ROUNDED)
 
 
+def is_taken_by(call: AlignedCall, maker: AlignedCall) -> bool:
+    """True if `call` takes the elements that `maker` returns, which one side alone makes."""
+    side = TARGET if maker.record else GOLDEN
+    given = given_to(call, side)
+    return any(_has_elements_of(given, each) for each in returned_by(maker, side))
+
+
 def _has_elements_of(items: Sequence[Item], item: Item) -> bool:
     return any(has_same_elements(each, item) for each in items)
 
@@ -103,7 +110,10 @@ def given_to(call: AlignedCall, side: int) -> list[Item]:
 def _reorders(call: AlignedCall, side: int) -> bool:
     """True if one side alone makes this call, and it returns what it takes in an order that may be another."""
     record, other = (call.record, call.golden_record)[side], (call.record, call.golden_record)[1 - side]
-    if record is None or other is not None or is_module(record) or has(function_name(record), Trait.FITS, Trait.CASTS):
+    if record is None or other is not None or is_module(record):
+        return False
+    name = function_name(record)
+    if function(name).rounding != EXACT or has(name, Trait.FITS, Trait.CASTS, Trait.EACH_ALONE):
         return False
     given = given_to(call, side)
     return any(_has_elements_of(given, each) for each in returned_by(call, side))

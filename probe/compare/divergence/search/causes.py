@@ -8,14 +8,13 @@ from functools import cached_property
 
 from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, is_module
 from probe.common.dump.reading.records import PARAMETERS
-from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import extent
-from probe.compare.divergence import differences
-from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.aligned_calls import AlignedCall, first_of_groups
 from probe.compare.divergence.differences import Differences
 from probe.compare.divergence.effects import GOLDEN, TARGET
+from probe.compare.divergence.optimizer_settings import OptimizerSettings
 from probe.compare.divergence.origins import Origins
-from probe.compare.divergence.reordering import Reorderings, given_to, has_same_elements
+from probe.compare.divergence.reordering import Reorderings, given_to, has_same_elements, is_taken_by
 from probe.compare.divergence.search.findings import made_on_one_side, on_the_way_to
 from probe.compare.divergence.search.gradient_causes import GradientCauses
 from probe.compare.divergence.search.items import is_on_input, last_word
@@ -42,6 +41,7 @@ class Causes:
         self._walk = walk
         self._differences = differences
         self._origins = Origins(runs.made, (runs.tree, runs.golden_tree))
+        self._optimizer = OptimizerSettings(runs.made, (runs.tree, runs.golden_tree))
         self._reorderings = Reorderings(runs.made)
         self._of_gradients = GradientCauses(runs, walk)
 
@@ -56,7 +56,9 @@ class Causes:
         if suspect.cause:
             return suspect
         if of_call:
-            return replace(suspect, cause=of_call[0].reason)
+            return replace(suspect, cause=self._optimizer.differing(call) or of_call[0].reason)
+        if not self._runs.same_names and (settings := self._optimizer.differing(call)):
+            return replace(suspect, cause=settings)
         if self._were_gradients_kept(call):
             return replace(suspect, cause=_KEPT_GRADIENTS)
         if cause := self._of_gradients.of_one_side(call) or self._of_gradients.of_tied(call, suspect):
@@ -67,7 +69,7 @@ class Causes:
                 return replace(suspect, cause=order)
             if not self._runs.same_names:
                 # Another program has its calls in other places; the call with a counterpart is the place.
-                return replace(suspect, cause=on_the_way_to(maker, "makes it"))
+                return replace(suspect, cause=on_the_way_to(maker, f"makes {_own_name(call, suspect)}"))
             return self._with_counterpart(maker, made_on_one_side(self._runs, maker, suspect))
         group = self._group_of_one_side(call)
         if group is not None:
@@ -77,9 +79,14 @@ class Causes:
         return self._with_other_order(call, suspect)
 
     def _with_counterpart(self, maker: AlignedCall, found: Unexplained) -> Unexplained:
-        """The finding, with the call that the other side makes instead if one is a sum and the other a mean."""
+        """The finding, with the optimizer's setting, or with the call that the other side makes instead.
+
+        The latter if one is a sum and the other a mean.
+        """
+        if setting := self._optimizer.of_one_side(maker):
+            return replace(found, cause=f"{found.cause}: {setting}")
         side = TARGET if maker.record else GOLDEN
-        given = [each for each in given_to(maker, side)]
+        given = given_to(maker, side)
         kind = last_word(maker.record or maker.golden_record or "")
         for call in self._runs.made if kind in _REDUCTIONS and given else ():
             other = (call.record, call.golden_record)[1 - side]
@@ -96,22 +103,20 @@ class Causes:
         """The finding, with what may have put elements in another order, which their statistics do not show."""
         if is_on_input(call, suspect) or FORWARD not in (call.record or ""):
             return suspect
+        for row in call.rows:
+            target, golden, parameter = row.target, row.golden, self._runs.parameter(call, row)
+            if target is None or golden is None or parameter is None or not has_same_elements(target, golden):
+                continue
+            if (target.mean, target.norm) != (golden.mean, golden.norm):
+                order = "may have its elements in another order (permuted, transposed)"
+                why = "its mean and norm differ by rounding alone"
+                return replace(suspect, cause=f"parameter {parameter.full_name} {order}: {why}")
         maker = self._reorderings.before(call)
         if maker is not None:
-            did = "returns what it takes in another order"
-            if not self._runs.same_names:
+            if not self._runs.same_names or not is_taken_by(call, maker):
+                did = "returns what it takes in another order"
                 return replace(suspect, cause=on_the_way_to(maker, did))
             return made_on_one_side(self._runs, maker, suspect)
-        for row in call.rows:
-            target, golden = row.target, row.golden
-            if target is None or golden is None or self._runs.parameter(call, row) is None:
-                continue
-            if has_same_elements(target, golden) and (target.mean, target.norm) != (golden.mean, golden.norm):
-                name = differences.short_name(row)
-                why = "its mean and norm differ by rounding alone"
-                return replace(
-                    suspect, cause=f"{name} may have its elements in another order (permuted, transposed): {why}"
-                )
         return suspect
 
     def _were_gradients_kept(self, call: AlignedCall) -> bool:
@@ -143,7 +148,7 @@ class Causes:
         around = self._runs.tree.get(call.record or "")
         if not self._runs.same_names or not around or is_module(around):
             return None
-        groups = [_groups(tree) for tree in (self._runs.tree, self._runs.golden_tree)]
+        groups = [first_of_groups(tree) for tree in (self._runs.tree, self._runs.golden_tree)]
         alone = {record for own, other in (groups, groups[::-1]) for group, record in own.items() if group not in other}
         return next((each for each in self._runs.calls if each.record in alone or each.golden_record in alone), None)
 
@@ -166,10 +171,6 @@ class Causes:
         return ""
 
 
-def _groups(tree: Tree) -> dict[str, str]:
-    """What is around calls and no module, such as an optimizer, with its first call."""
-    found: dict[str, str] = {}
-    for record, around in tree.items():
-        if around and not is_module(around):
-            found.setdefault(around, record)
-    return found
+def _own_name(call: AlignedCall, suspect: Unexplained) -> str:
+    """The item of the finding without the record."""
+    return suspect.item[len(call.record or "") + 1 :]

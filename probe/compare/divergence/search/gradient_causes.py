@@ -12,9 +12,11 @@ from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.call_digest import gradient_on_one_side
+from probe.compare.divergence.search.findings import difference_in
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
-from probe.compare.result import Unexplained
+from probe.compare.result import Difference, Unexplained
 
 _SAME_FACTOR = 1e-3
 """The relative difference of the factors of two gradients that are scaled together."""
@@ -36,8 +38,10 @@ class GradientCauses:
 
     def of_one_side(self, call: AlignedCall) -> str:
         """The sentence on a tensor that takes a gradient on one side only, with a backward missing behind it."""
-        noted = self._walk.gradient
-        if noted is None or not _is_of_gradient(call) or not self._is_backward_missing:
+        if not _is_of_gradient(call) or not self._is_backward_missing:
+            return ""
+        noted = self._walk.gradient or self._first_in_other_program
+        if noted is None:
             return ""
         side = "target" if noted.reason.endswith("golden run only") else "golden run"
         around = self._runs.by_record.get(noted.record)
@@ -49,6 +53,15 @@ class GradientCauses:
             else f"the {side} detaches it (detach, no_grad)"
         )
         return f"in {noted.record}, {noted.reason}: {why}"
+
+    @cached_property
+    def _first_in_other_program(self) -> Difference | None:
+        """The first tensor of two programs of one framework that takes a gradient on one side only."""
+        for call in () if self._runs.same_names or self._runs.across_frameworks else self._runs.calls:
+            for row in call.rows:
+                if row.target is not None and row.golden is not None and gradient_on_one_side(row.target, row.golden):
+                    return difference_in(call, row, differences.of_gradient(row, row.target))
+        return None
 
     @cached_property
     def _is_backward_missing(self) -> bool:

@@ -69,6 +69,13 @@ class Runs:
         """All calls of both sides, where they are known."""
         return self.calls if self.with_golden_only is None else self.with_golden_only
 
+    @cached_property
+    def is_torch(self) -> bool:
+        """True if the calls are those of PyTorch, which dtypes tell: those of other frameworks have no prefix."""
+        items = (row.target for call in self.calls for row in call.rows)
+        dtype = next((item.dtype for item in items if item is not None and item.is_tensor), None)
+        return (dtype or "").startswith("torch.") and not self.across_frameworks
+
     @property
     def modules_only(self) -> bool:
         """True if the calls are those of modules, between which nothing is recorded."""

@@ -102,7 +102,7 @@ class _Search:
         """What is known after the calls so far."""
         self.log = JudgedLog(runs, self.walk)
         """What was found of each pair."""
-        differences = Differences(runs.same_names, runs.precision, self.walk.error)
+        differences = Differences(runs.same_names, runs.precision, self.walk.error, runs.is_torch)
         self._effects = Effects(runs.calls, (runs.tree, runs.golden_tree), self.walk.error)
         self._items = CallItems(runs, self.walk, self._effects, differences)
         self._causes = Causes(runs, self.walk, differences)

@@ -12,6 +12,7 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.parameters import Parameter
+from probe.compare.divergence.reordering import has_same_elements
 from probe.compare.divergence.search.findings import unexplained_item
 from probe.compare.divergence.search.items import rounds
 from probe.compare.divergence.search.runs import Runs
@@ -122,6 +123,8 @@ class UnrecordedInputs:
                 cause = f"{parameter.full_name} has no gradient in the {frozen} (frozen or detached)"
             elif between.explains(parameter):
                 return None
+        if not cause and has_same_elements(parameter.target, parameter.golden):
+            cause = f"parameter {parameter.full_name} has the same elements in another order (permuted, transposed)"
         reason = differences.of_parameter(row, parameter.full_name, difference)
         return unexplained_item(self._runs, call, row, reason, difference, allowed, cause)
 
