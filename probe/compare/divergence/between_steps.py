@@ -172,7 +172,7 @@ class BetweenSteps:
         if self._dumps is None:
             return ""
         groups = [first_of_groups(dump.tree or {}) for dump in self._dumps]
-        for side, own, other in (("target", *groups), ("golden run", *groups[::-1])):
+        for side, own, other in (("target", groups[0], groups[1]), ("golden run", groups[1], groups[0])):
             for group, record in own.items():
                 if group not in other:
                     return f"; only the {side} has calls of {group} in the step before, the first is {record}"

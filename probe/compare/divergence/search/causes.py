@@ -10,11 +10,11 @@ from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, is_module
 from probe.common.dump.reading.records import PARAMETERS
 from probe.common.numerics.error_bounds import extent
 from probe.compare.divergence.aligned_calls import AlignedCall, first_of_groups
+from probe.compare.divergence.causes.optimizer_settings import OptimizerSettings
+from probe.compare.divergence.causes.origins import Origins
+from probe.compare.divergence.causes.reordering import Reorderings, given_to, has_same_elements, is_taken_by
 from probe.compare.divergence.differences import Differences
 from probe.compare.divergence.effects import GOLDEN, TARGET
-from probe.compare.divergence.optimizer_settings import OptimizerSettings
-from probe.compare.divergence.origins import Origins
-from probe.compare.divergence.reordering import Reorderings, given_to, has_same_elements, is_taken_by
 from probe.compare.divergence.search.findings import made_on_one_side, on_the_way_to
 from probe.compare.divergence.search.gradient_causes import GradientCauses
 from probe.compare.divergence.search.items import is_on_input, last_word

@@ -11,8 +11,8 @@ from probe.common.numerics.error_bounds import ALTOGETHER, extent, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.causes.reordering import has_same_elements
 from probe.compare.divergence.parameters import Parameter
-from probe.compare.divergence.reordering import has_same_elements
 from probe.compare.divergence.search.findings import unexplained_item
 from probe.compare.divergence.search.items import rounds
 from probe.compare.divergence.search.runs import Runs
