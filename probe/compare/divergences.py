@@ -10,7 +10,7 @@ from probe.common.align.calls import Calls
 from probe.common.dump.reading.dump import Dump
 from probe.compare.answers.compared_values import with_compared_values
 from probe.compare.coverage import count_parameters, coverage
-from probe.compare.divergence.aligned_calls import AlignedCall, aligned_calls
+from probe.compare.divergence.aligned_calls import AlignedCall, aligned_calls, with_golden_only
 from probe.compare.divergence.judged_calls import JudgedCall
 from probe.compare.divergence.overlap import Overlap, overlap
 from probe.compare.divergence.search.runs import Runs
@@ -64,6 +64,7 @@ def add_divergence(
         everything=everything,
         keeps_judged=keeps_judged,
         regions=regions,
+        with_golden_only=None if matched.same_names else with_golden_only(aligned, shared.rows, shared.golden_order),
     )
     judged = set_divergence(result, runs)
     if result.divergence is not None:
@@ -73,7 +74,7 @@ def add_divergence(
     chosen = options.maps_names or by_hand
     if result.coverage.is_of_two_models and not chosen:
         result.divergence = None
-    if result.divergence is not None and comparison.across_frameworks:
+    if result.divergence is not None and not matched.same_names:
         result.divergence = _with_settings(result.divergence, target, golden)
     return SeenCalls(aligned, judged)
 

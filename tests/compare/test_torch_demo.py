@@ -24,7 +24,7 @@ def test_the_demo_names_the_changed_call(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     said = done.stdout[done.stdout.index("first divergence") :].splitlines()
     assert said[0] == "first divergence: Functional.gelu.1.forward"
-    assert said[1] == "  input.approximate is tanh in the target only"
+    assert said[1] == "  approximate is tanh in the target only"
     assert said[2].startswith("  output.0 differs by")
     assert "demo_compare.py" in said[4] and 'F.gelu(self.expand(x), approximate="tanh")' in said[4]
     assert "demo.py" in said[5] and "F.gelu(self.expand(x))" in said[5]

@@ -245,7 +245,7 @@ def test_a_difference_without_effect_is_structure_and_a_value_on_one_side_stands
         {first: _sum_over(0), second: same},
     )
     assert _at(found, first) == "structure"
-    assert found.why[found.target.index[first]].startswith("input.1 is 1 and in the golden run 0; no value differs")
+    assert found.why[found.target.index[first]].startswith("dim is 1 and in the golden run 0; no value differs")
     assert _at(found, second) == "same"
     assert _at(found, "Torch.cos.0.forward") == "one side only"
     assert found.why[found.target.index["Torch.cos.0.forward"]]

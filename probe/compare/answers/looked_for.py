@@ -111,7 +111,7 @@ class _Search:
                 if not is_input(row) or target is None or golden is None or None in (target.value, golden.value):
                     continue
                 if str(target.value) != str(golden.value):
-                    reason = differences.of_argument(row, target, golden)
+                    reason = differences.of_argument(row, target, golden, self._runs.is_torch)
                     names = call.record or "", call.golden_record or "", target.name
                     yield Difference(*names, reason)
 

@@ -8,7 +8,7 @@ from typing import Optional
 from probe.common.align.call_order import Aligned, align
 from probe.common.align.layers.siblings import Renumbered
 from probe.common.align.row import Row
-from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, parse, record_name
+from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, is_module, parse, record_name
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.compare.divergence.call_digest import CallDigest
@@ -90,6 +90,28 @@ def aligned_calls(
         else call
         for call in calls
     ]
+
+
+def with_golden_only(
+    calls: Sequence[AlignedCall], rows: Iterable[Row], golden_order: Sequence[str]
+) -> list[AlignedCall]:
+    """`calls` with those that only the golden side made, each before the next one of that side with a counterpart."""
+    matched = {call.golden_record for call in calls}
+    alone: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.target is None and row.record not in matched:
+            alone.setdefault(row.record, []).append(row)
+    waiting: list[AlignedCall] = []
+    before: dict[str, list[AlignedCall]] = {}
+    for record in golden_order:
+        if record in alone:
+            waiting.append(AlignedCall(None, record, alone[record]))
+        elif record in matched and waiting:
+            before[record], waiting = waiting, []
+    found: list[AlignedCall] = []
+    for call in calls:
+        found += [*before.get(call.golden_record or "", ()), call]
+    return found + waiting
 
 
 def _in_their_modules(calls: list[AlignedCall], trees: Trees, by_hand: Mapping[str, str]) -> list[AlignedCall]:
@@ -231,3 +253,12 @@ def _paired(call: AlignedCall, golden_record: str, items: list[Item]) -> Aligned
         rows.append(row if item is row.golden else Row(record, row.target, item, golden_record))
     rows += [Row(record, None, item, golden_record) for item in golden_items.values()]
     return AlignedCall(record, golden_record, rows)
+
+
+def first_of_groups(tree: Tree) -> dict[str, str]:
+    """What is around calls and no module, such as an optimizer, with its first call."""
+    found: dict[str, str] = {}
+    for record, around in tree.items():
+        if around and not is_module(around):
+            found.setdefault(around, record)
+    return found

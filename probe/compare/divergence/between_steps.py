@@ -20,7 +20,7 @@ from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.errors import MsprobeException
 from probe.common.numerics.error_bounds import extent, relative_difference, rms
 from probe.common.numerics.formats import unit_roundoff
-from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.aligned_calls import AlignedCall, first_of_groups
 from probe.compare.divergence.parameters import Parameter, own_name
 
 _MOST = 0.7
@@ -153,6 +153,7 @@ class BetweenSteps:
             return (
                 f"updates are {factor:.3g} times those of the golden run in {scaled} of {len(clear)} parameters: "
                 "another learning rate, or gradients that were scaled (clipping, loss scale)"
+                f"{self._changed_on_one_side}"
             )
         if _depends_on_gradient(clear):
             return (
@@ -164,6 +165,18 @@ class BetweenSteps:
             more = "less" if share > 0 else "more"
             return f"updates take {abs(share):.3g} of each parameter {more} away: another weight decay"
         return f"updates differ in {len(clear) - same} of {len(clear)} parameters"
+
+    @cached_property
+    def _changed_on_one_side(self) -> str:
+        """The first call of the step before that one side alone makes outside of modules, such as clipping."""
+        if self._dumps is None:
+            return ""
+        groups = [first_of_groups(dump.tree or {}) for dump in self._dumps]
+        for side, own, other in (("target", groups[0], groups[1]), ("golden run", groups[1], groups[0])):
+            for group, record in own.items():
+                if group not in other:
+                    return f"; only the {side} has calls of {group} in the step before, the first is {record}"
+        return ""
 
     def explains(self, parameter: Parameter) -> bool:
         """True if a parameter may differ though optimizers did the same, because its gradient was rounded otherwise.

@@ -12,6 +12,7 @@ from probe.common.numerics.dtypes import is_device
 from probe.common.numerics.error_bounds import ALTOGETHER, extent, relative_difference
 from probe.common.numerics.formats import is_integer, plain_name
 from probe.common.operations.lookup import kept_items
+from probe.common.operations.signatures import argument_name
 from probe.compare.divergence.call_digest import gradient_on_one_side
 from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.divergence.propagated_error import PropagatedError
@@ -24,9 +25,11 @@ class Differences:
         same_names: true if both sides use the same names for the same things.
         precision: which types differ by design.
         error: how far the runs differed so far.
+        is_torch: true if the calls are those of PyTorch, whose arguments have known names.
     """
 
-    def __init__(self, same_names: bool, precision: Precision, error: PropagatedError) -> None:
+    def __init__(self, same_names: bool, precision: Precision, error: PropagatedError, is_torch: bool = False) -> None:
+        self._is_torch = is_torch
         self._same_names = same_names
         self._precision = precision
         self._error = error
@@ -43,7 +46,8 @@ class Differences:
         if in_target != in_golden:
             side, item = ("target", target) if in_target else ("golden run", golden)
             value = "there" if item is None or item.value is None else str(item.value)
-            return f"{short_name(row)} is {value} in the {side} only" if self._same_names else ""
+            name = argument(row, self._is_torch)
+            return f"{name} is {value} in the {side} only" if self._same_names else ""
         if target is None or golden is None or target.dtype is None or golden.dtype is None:
             return ""
         if target.value is not None or golden.value is not None:
@@ -74,15 +78,14 @@ class Differences:
             allowed = self._error.allowed_of_unrecorded(target, golden)
             if relative_difference(target, golden) <= allowed:
                 return ""
-        return of_argument(row, target, golden)
+        return of_argument(row, target, golden, self._is_torch)
 
     def in_gradient(self, row: Row) -> str:
         """The sentence on a tensor that takes a gradient on one side only, within one framework."""
         target, golden = row.target, row.golden
         if not self._same_names or target is None or golden is None or not gradient_on_one_side(target, golden):
             return ""
-        side = "target" if target.requires_grad else "golden run"
-        return f"{short_name(row)} takes a gradient in the {side} only"
+        return of_gradient(row, target)
 
 
 def is_absent_on_one_side(row: Row) -> bool:
@@ -123,9 +126,14 @@ def of_leaving(row: Row, error: float, allowed: float, peers: int) -> str:
     return f"{short_name(row)} has a relative error of {_size(error)}; {like}"
 
 
-def of_argument(row: Row, target: Item, golden: Item) -> str:
+def of_argument(row: Row, target: Item, golden: Item, is_torch: bool = False) -> str:
     """A plain argument with another value."""
-    return f"{short_name(row)} is {target.value} and in the golden run {golden.value}"
+    return f"{argument(row, is_torch)} is {target.value} and in the golden run {golden.value}"
+
+
+def of_gradient(row: Row, target: Item) -> str:
+    """A tensor that takes a gradient on one side only."""
+    return f"{short_name(row)} takes a gradient in the {'target' if target.requires_grad else 'golden run'} only"
 
 
 def of_nearly_leaving(row: Row, error: float, usual: float, peers: int) -> str:
@@ -190,6 +198,12 @@ def item_name(row: Row) -> str:
     """The name of the row's item, on whichever side it is."""
     item = row.target or row.golden
     return "" if item is None else item.name
+
+
+def argument(row: Row, is_torch: bool) -> str:
+    """The name of an argument in the signature of the function, as far as it is known."""
+    record = row.record if row.target is not None else row.golden_record or row.record
+    return argument_name(record, short_name(row)) if is_torch else short_name(row)
 
 
 def short_name(row: Row) -> str:

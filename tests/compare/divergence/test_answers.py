@@ -105,7 +105,7 @@ def test_an_argument_too_small_to_show_cannot_be_told_and_what_would_decide_is_s
     found = summary(tmp_path, target, golden)
     assert found.answer == "cannot_tell" and is_unjudged([found]) and not fails([found], "divergence")
     (first, *_, last) = (text for text, _ in headline([found]))
-    assert first.startswith("cannot be told: in Torch.tanh.3.forward, input.eps is 1e-07 and in the golden run 2e-07")
+    assert first.startswith("cannot be told: in Torch.tanh.3.forward, eps is 1e-07 and in the golden run 2e-07")
     assert '"task": "tensor"' in last and "msprobe replay" in last
     said = json.loads(json.dumps(found.as_json()))
     assert said["divergence"]["answer"] == "cannot_tell" and "eps" in said["divergence"]["why"]

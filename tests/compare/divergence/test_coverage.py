@@ -129,11 +129,11 @@ def test_json_has_the_coverage_and_every_difference_without_effect(tmp_path: Pat
     text += ", which would have shown from 6.0e-08 on"
     assert first_line(found) == text
     (_, (one_kind, _)) = summary_text.headline([found])
-    assert one_kind == "  without effect: in Functional.linear.0.forward and 11 more, input.out is 1 in the target only"
+    assert one_kind == "  without effect: in Functional.linear.0.forward and 11 more, out is 1 in the target only"
     said = json.loads(json.dumps(found.as_json()))
     assert said["coverage"]["compared_records"] == said["coverage"]["records"] == 24
     assert len(said["without_effect"]) == 12
-    assert said["without_effect"][0]["reason"] == "input.out is 1 in the target only"
+    assert said["without_effect"][0]["reason"] == "out is 1 in the target only"
 
 
 def test_two_models_that_share_a_loss_alone_have_no_first_divergence(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_labels_of_another_width_are_a_difference_within_one_framework(tmp_path:
 
 
 def test_another_argument_is_the_cause_where_values_diverge_and_else_a_difference(tmp_path: Path) -> None:
-    name, reason = "Functional.softmax.0.forward", "input.1 is 0 and in the golden run 1"
+    name, reason = "Functional.softmax.0.forward", "dim is 0 and in the golden run 1"
     runs = [{name: call([tensor(X), plain(dim)], tensor(X))} for dim in (0, 1)]
     assert without_effect(result_of(tmp_path / "same", *runs)) == [(name, reason)]
     runs[0][name]["output"] = [tensor(X * 1.5)]
@@ -147,7 +147,7 @@ def test_a_call_that_returns_another_number_of_values_is_named(tmp_path: Path, l
     divergence = compared(tmp_path, *runs)
     assert named(divergence) == "Torch.topk.0.forward" and divergence is not None
     assert divergence.first.reason == "output.0 has shape [4] and in the golden run [3]"
-    assert divergence.first.cause == "input.1 is 4 and in the golden run 3"
+    assert divergence.first.cause == "k is 4 and in the golden run 3"
 
 
 def mask_of_another_type(after: np.ndarray) -> Run:
@@ -264,7 +264,7 @@ def test_an_argument_is_named_beside_a_parameter_that_steps_before_have_changed(
     ]
     divergence = compared(tmp_path, *runs)
     assert divergence is not None and divergence.record == first
-    assert divergence.first.cause.endswith(f"in {dropout}, input.1 is 0.2 and in the golden run 0.1")
+    assert divergence.first.cause.endswith(f"in {dropout}, p is 0.2 and in the golden run 0.1")
 
 
 @pytest.mark.parametrize("on_target", [True, False])

@@ -6,19 +6,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from probe.common.dump.naming import PARAMETERS_GRAD, is_module
+from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, is_module
 from probe.common.dump.reading.records import PARAMETERS
-from probe.common.dump.reading.sources import Tree
-from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.common.numerics.error_bounds import extent
+from probe.compare.divergence.aligned_calls import AlignedCall, first_of_groups
+from probe.compare.divergence.causes.optimizer_settings import OptimizerSettings
+from probe.compare.divergence.causes.origins import Origins
+from probe.compare.divergence.causes.reordering import Reorderings, given_to, has_same_elements, is_taken_by
 from probe.compare.divergence.differences import Differences
-from probe.compare.divergence.origins import Origins
-from probe.compare.divergence.search.findings import made_on_one_side
-from probe.compare.divergence.search.items import is_on_input
+from probe.compare.divergence.effects import GOLDEN, TARGET
+from probe.compare.divergence.search.findings import made_on_one_side, on_the_way_to
+from probe.compare.divergence.search.gradient_causes import GradientCauses
+from probe.compare.divergence.search.items import is_on_input, last_word
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
 from probe.compare.result import Difference, Unexplained
 
 _KEPT_GRADIENTS = "gradients hold those of the step before as well: they were accumulated, or not zeroed (zero_grad)"
+
+_REDUCTIONS = ("sum", "mean")
 
 
 class Causes:
@@ -34,7 +40,10 @@ class Causes:
         self._runs = runs
         self._walk = walk
         self._differences = differences
-        self._origins = Origins(runs.calls, (runs.tree, runs.golden_tree))
+        self._origins = Origins(runs.made, (runs.tree, runs.golden_tree))
+        self._optimizer = OptimizerSettings(runs.made, (runs.tree, runs.golden_tree))
+        self._reorderings = Reorderings(runs.made)
+        self._of_gradients = GradientCauses(runs, walk)
 
     def added(self, call: AlignedCall, suspect: Unexplained, of_call: Sequence[Difference]) -> Unexplained:
         """The finding with its cause, as far as one is found; it may be another call that is to be named.
@@ -47,18 +56,68 @@ class Causes:
         if suspect.cause:
             return suspect
         if of_call:
-            return replace(suspect, cause=of_call[0].reason)
+            return replace(suspect, cause=self._optimizer.differing(call) or of_call[0].reason)
+        if not self._runs.same_names and (settings := self._optimizer.differing(call)):
+            return replace(suspect, cause=settings)
         if self._were_gradients_kept(call):
             return replace(suspect, cause=_KEPT_GRADIENTS)
+        if cause := self._of_gradients.of_one_side(call) or self._of_gradients.of_tied(call, suspect):
+            return replace(suspect, cause=cause)
         # The first one is tried first, and the others are not made then.
         for maker in self._made_on_one_side(call, suspect):
             if order := self._origins.elsewhere(maker, call):
                 return replace(suspect, cause=order)
-            return made_on_one_side(self._runs, maker, suspect)
+            if not self._runs.same_names:
+                # Another program has its calls in other places; the call with a counterpart is the place.
+                return replace(suspect, cause=on_the_way_to(maker, f"makes {_own_name(call, suspect)}"))
+            return self._with_counterpart(maker, made_on_one_side(self._runs, maker, suspect))
         group = self._group_of_one_side(call)
         if group is not None:
             return made_on_one_side(self._runs, group, suspect)
-        return replace(suspect, cause=self._on_the_way(call, suspect))
+        if cause := self._on_the_way(call, suspect) or self._of_gradients.of_scale(call, suspect):
+            return replace(suspect, cause=cause)
+        return self._with_other_order(call, suspect)
+
+    def _with_counterpart(self, maker: AlignedCall, found: Unexplained) -> Unexplained:
+        """The finding, with the optimizer's setting, or with the call that the other side makes instead.
+
+        The latter if one is a sum and the other a mean.
+        """
+        if setting := self._optimizer.of_one_side(maker):
+            return replace(found, cause=f"{found.cause}: {setting}")
+        side = TARGET if maker.record else GOLDEN
+        given = given_to(maker, side)
+        kind = last_word(maker.record or maker.golden_record or "")
+        for call in self._runs.made if kind in _REDUCTIONS and given else ():
+            other = (call.record, call.golden_record)[1 - side]
+            if (call.record, call.golden_record)[side] is not None or other is None or FORWARD not in other:
+                continue
+            taken = given_to(call, 1 - side)
+            if last_word(other) in _REDUCTIONS and taken and has_same_elements(taken[0], given[0]):
+                where = "golden run" if side == TARGET else "target"
+                number = extent(given[0].shape).elements
+                return replace(found, cause=f"{found.cause}; the {where} calls {other}, of {number} elements")
+        return found
+
+    def _with_other_order(self, call: AlignedCall, suspect: Unexplained) -> Unexplained:
+        """The finding, with what may have put elements in another order, which their statistics do not show."""
+        if is_on_input(call, suspect) or FORWARD not in (call.record or ""):
+            return suspect
+        for row in call.rows:
+            target, golden, parameter = row.target, row.golden, self._runs.parameter(call, row)
+            if target is None or golden is None or parameter is None or not has_same_elements(target, golden):
+                continue
+            if (target.mean, target.norm) != (golden.mean, golden.norm):
+                order = "may have its elements in another order (permuted, transposed)"
+                why = "its mean and norm differ by rounding alone"
+                return replace(suspect, cause=f"parameter {parameter.full_name} {order}: {why}")
+        maker = self._reorderings.before(call)
+        if maker is not None:
+            if not self._runs.same_names or not is_taken_by(call, maker):
+                did = "returns what it takes in another order"
+                return replace(suspect, cause=on_the_way_to(maker, did))
+            return made_on_one_side(self._runs, maker, suspect)
+        return suspect
 
     def _were_gradients_kept(self, call: AlignedCall) -> bool:
         if PARAMETERS_GRAD not in (call.record or "") or self._runs.between_steps is None:
@@ -69,7 +128,7 @@ class Causes:
         """The calls of one side alone that can be what `suspect` shows, the likeliest first."""
         if suspect.item.startswith(f"{suspect.record}.{PARAMETERS}."):
             return
-        maker = self._origins.made_on_one_side(call, suspect.item) if self._runs.same_names else None
+        maker = None if self._runs.across_frameworks else self._origins.made_on_one_side(call, suspect.item)
         if maker is not None:
             yield maker
         missing = self._walk.missing
@@ -89,13 +148,13 @@ class Causes:
         around = self._runs.tree.get(call.record or "")
         if not self._runs.same_names or not around or is_module(around):
             return None
-        groups = [_groups(tree) for tree in (self._runs.tree, self._runs.golden_tree)]
+        groups = [first_of_groups(tree) for tree in (self._runs.tree, self._runs.golden_tree)]
         alone = {record for own, other in (groups, groups[::-1]) for group, record in own.items() if group not in other}
         return next((each for each in self._runs.calls if each.record in alone or each.golden_record in alone), None)
 
     def _on_the_way(self, call: AlignedCall, suspect: Unexplained) -> str:
         """What became of the item between the call that returned it and this one; empty where nobody knows."""
-        cause = self._origins.between(call, suspect.item) if self._runs.same_names else ""
+        cause = "" if self._runs.across_frameworks else self._origins.between(call, suspect.item)
         if not cause and not self._walk.has_diverged and is_on_input(call, suspect):
             return self._other_argument
         return cause
@@ -112,10 +171,6 @@ class Causes:
         return ""
 
 
-def _groups(tree: Tree) -> dict[str, str]:
-    """What is around calls and no module, such as an optimizer, with its first call."""
-    found: dict[str, str] = {}
-    for record, around in tree.items():
-        if around and not is_module(around):
-            found.setdefault(around, record)
-    return found
+def _own_name(call: AlignedCall, suspect: Unexplained) -> str:
+    """The item of the finding without the record."""
+    return suspect.item[len(call.record or "") + 1 :]

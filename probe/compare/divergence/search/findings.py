@@ -55,6 +55,12 @@ def made_on_one_side(runs: Runs, call: AlignedCall, suspect: Unexplained) -> Une
     return Unexplained(call.record or "", call.golden_record or "", runs.module(call), effect, cause)
 
 
+def on_the_way_to(call: AlignedCall, did: str) -> str:
+    """The sentence on a call of one side alone that `did` this to what another call takes."""
+    side = "target" if call.record else "golden run"
+    return f"only the {side} calls {call.record or call.golden_record}, which {did}"
+
+
 def difference_in(call: AlignedCall, row: Row, reason: str) -> Difference:
     """What differs in an item of a call and is no value."""
     return Difference(call.record or "", call.golden_record or "", differences.item_name(row), reason)

@@ -52,7 +52,7 @@ class Kinds:
         return True
 
     def _note_gradient(self, call: AlignedCall, row: Row, observed: Observed) -> None:
-        if self._walk.gradient_noted or observed.gradient is not None:
+        if self._walk.gradient is not None or observed.gradient is not None:
             return
         reason = self._differences.in_gradient(row)
         if reason:

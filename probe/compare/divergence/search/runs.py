@@ -38,6 +38,7 @@ class Runs:
         everything: look for all divergences, and not for the first few.
         keeps_judged: keep what was found of each pair of calls that is looked at.
         regions: follows differences between two programs; ``None`` where both runs are of one program.
+        with_golden_only: all calls, those of the golden side alone as well, where `calls` leaves these out.
     """
 
     calls: Sequence[AlignedCall]
@@ -51,6 +52,7 @@ class Runs:
     everything: bool = False
     keeps_judged: bool = False
     regions: Regions | None = None
+    with_golden_only: Sequence[AlignedCall] | None = None
 
     @cached_property
     def tree(self) -> Tree:
@@ -61,6 +63,18 @@ class Runs:
     def golden_tree(self) -> Tree:
         """The call tree of the golden side; empty where it has none."""
         return self.trees[1] or {}
+
+    @property
+    def made(self) -> Sequence[AlignedCall]:
+        """All calls of both sides, where they are known."""
+        return self.calls if self.with_golden_only is None else self.with_golden_only
+
+    @cached_property
+    def is_torch(self) -> bool:
+        """True if the calls are those of PyTorch, which dtypes tell: those of other frameworks have no prefix."""
+        items = (row.target for call in self.calls for row in call.rows)
+        dtype = next((item.dtype for item in items if item is not None and item.is_tensor), None)
+        return (dtype or "").startswith("torch.") and not self.across_frameworks
 
     @property
     def modules_only(self) -> bool:
@@ -88,7 +102,7 @@ class Runs:
     @cached_property
     def parameters(self) -> Parameters:
         """The parameters at the beginning of this step."""
-        return Parameters(self.calls)
+        return Parameters(self.made)
 
     @cached_property
     def between_steps(self) -> BetweenSteps | None:

@@ -102,7 +102,7 @@ class _Search:
         """What is known after the calls so far."""
         self.log = JudgedLog(runs, self.walk)
         """What was found of each pair."""
-        differences = Differences(runs.same_names, runs.precision, self.walk.error)
+        differences = Differences(runs.same_names, runs.precision, self.walk.error, runs.is_torch)
         self._effects = Effects(runs.calls, (runs.tree, runs.golden_tree), self.walk.error)
         self._items = CallItems(runs, self.walk, self._effects, differences)
         self._causes = Causes(runs, self.walk, differences)
@@ -127,7 +127,7 @@ class _Search:
 
     def _found(self, call: AlignedCall, summary: CallDigest) -> Unexplained | None:
         is_moved = self.walk.is_backward_of_moved(call)
-        takes_gradient = summary.gradient_on_one_side and self._runs.same_names and not self.walk.gradient_noted
+        takes_gradient = summary.gradient_on_one_side and self._runs.same_names and self.walk.gradient is None
         if not summary.differs and (is_moved or not takes_gradient):
             self.log.add_same(call)
         elif is_moved:

@@ -11,6 +11,7 @@ from probe.common.numerics.error_bounds import ALTOGETHER, extent, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.causes.reordering import has_same_elements
 from probe.compare.divergence.parameters import Parameter
 from probe.compare.divergence.search.findings import unexplained_item
 from probe.compare.divergence.search.items import rounds
@@ -111,13 +112,19 @@ class UnrecordedInputs:
     ) -> Unexplained | None:
         """The finding on a parameter, which only the optimizer, or whoever set it, can have changed."""
         cause, between = "", self._runs.between_steps
+        frozen = self._runs.parameters.side_without_gradient(parameter)
         if between is not None:
             if between.optimizer:
                 cause = f"the optimizer step before this step diverges: {between.optimizer}"
             elif side := between.side_without_update(parameter):
                 cause = f"the optimizer step before this step leaves {parameter.name} as it was in the {side}"
+                cause += ", where it has no gradient (frozen or detached)" if frozen == side else ""
+            elif frozen:
+                cause = f"{parameter.full_name} has no gradient in the {frozen} (frozen or detached)"
             elif between.explains(parameter):
                 return None
+        if not cause and has_same_elements(parameter.target, parameter.golden):
+            cause = f"parameter {parameter.full_name} has the same elements in another order (permuted, transposed)"
         reason = differences.of_parameter(row, parameter.full_name, difference)
         return unexplained_item(self._runs, call, row, reason, difference, allowed, cause)
 

@@ -27,8 +27,8 @@ class Walk:
         self.error = PropagatedError(runs.mode, runs.tree, runs.precision, runs.across_frameworks)
         """The extent to which values differ so far."""
         self.has_diverged = False
-        self.gradient_noted = False
-        """True if a tensor was seen that takes a gradient on one side only, as many after it then do."""
+        self.gradient: Difference | None = None
+        """The first tensor that takes a gradient on one side only, as many after it then do."""
         self.missing: AlignedCall | None = None
         """A call that one side did not make, right before the next one."""
         self.with_effect: list[Difference] = []
@@ -69,7 +69,7 @@ class Walk:
         for output in observed.outputs:
             self._add_shown(call, output.difference)
         self._of_parameters.update(observed.modules_named)
-        self.gradient_noted = self.gradient_noted or observed.gradient is not None
+        self.gradient = self.gradient or observed.gradient
 
     def add_moved(self, call: AlignedCall, outputs: Iterable[JudgedOutput]) -> None:
         """Count in a call that differs without effect."""

@@ -18,6 +18,8 @@ from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import GOLDEN, TARGET, Indexes, Key, key_of, returned_by
 
 _SIDES = "target", "golden run"
+_LONGEST_CHAIN = 4
+"""The number of calls of one side alone that may come one after the other."""
 
 
 class Origins:
@@ -96,8 +98,27 @@ class Origins:
             # A layer ends after the calls inside of it.
             for index in reversed(self._givers[side].get(keys[side], ())):
                 giver = self._calls[index]
-                if _record(giver, other) is None and keys[other] in map(key_of, _given(giver, side)):
-                    return giver
+                if _record(giver, other) is None and (first := self._first_of_chain(index, keys[other], side)):
+                    return first
+        return None
+
+    def _first_of_chain(self, index: int, wanted: Key, side: int) -> AlignedCall | None:
+        """The first of some calls of one side alone, each on the result of the one before, that make it of `wanted`."""
+        for _ in range(_LONGEST_CHAIN):
+            call = self._calls[index]
+            given = list(map(key_of, _given(call, side)))
+            if wanted in given:
+                return call
+            alone = (
+                each
+                for key in given
+                for each in reversed(self._givers[side].get(key, ()))
+                if each < index and _record(self._calls[each], 1 - side) is None
+            )
+            before = next(alone, None)
+            if before is None:
+                return None
+            index = before
         return None
 
     def elsewhere(self, missing: AlignedCall, call: AlignedCall) -> str:
