@@ -102,7 +102,7 @@ _ANSWERS = {
     INPUTS: "the golden result: its inputs are the cause",
     CALL: "what the target gave: the kernel or its arguments differ",
     NEITHER: "neither result: inputs and call both have an effect",
-    EITHER: "both results, within rounding error",
+    EITHER: "either result: they are the same within rounding error",
 }
 
 
@@ -158,10 +158,12 @@ def _between(
     is_target = judged.agree(results, of_target)
     by_inputs = _distance(of_target, results, direction)
     by_call = _distance(results, of_golden, direction)
-    inputs = _differing(own, as_target)
-    return Exchanged(
-        _answer(is_golden, is_target, by_inputs, by_call), "", inputs, _finite(by_inputs), _finite(by_call)
-    )
+    if is_golden and is_target:
+        # Equal inputs are no cause, however little the results differ.
+        answer = CALL if by_call and _are_same(own, as_golden) else EITHER
+    else:
+        answer = _answer(is_golden, is_target, by_inputs, by_call)
+    return Exchanged(answer, "", _differing(own, as_target), _finite(by_inputs), _finite(by_call))
 
 
 def _answer(is_golden: bool, is_target: bool, by_inputs: float, by_call: float) -> str:
@@ -169,9 +171,7 @@ def _answer(is_golden: bool, is_target: bool, by_inputs: float, by_call: float) 
         return INPUTS if is_golden else CALL
     if by_inputs > _DOMINATES * by_call:
         return INPUTS
-    if by_call > _DOMINATES * by_inputs:
-        return CALL
-    return EITHER if is_golden else NEITHER
+    return CALL if by_call > _DOMINATES * by_inputs else NEITHER
 
 
 # --- what is run
@@ -344,12 +344,24 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def _inputs_of(prepared: Prepared) -> dict[str, Array]:
+    """The values that a call was given, by short names."""
+    found = {_short(leaf): values for leaf, values in zip(prepared.arguments.leaves, prepared.leaves)}
+    gradients = enumerate(prepared.of_outputs)
+    return {**found, **{f"gradient of output {place}": each for place, each in gradients if each is not None}}
+
+
+def _are_equal(one: Array, other: Array) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind in "fc" and other.dtype.kind in "fc")
+
+
+def _are_same(own: Prepared, golden: Prepared) -> bool:
+    """Tell whether both runs gave the call the same values."""
+    return all(map(_are_equal, _inputs_of(own).values(), _inputs_of(golden).values()))
+
+
 def _differing(own: Prepared, other: Prepared) -> list[str]:
     """The inputs whose values differ; none where all of them do, of which names say nothing."""
-    given = [*own.leaves, *(each for each in own.of_outputs if each is not None)]
-    theirs = [*other.leaves, *(each for each in other.of_outputs if each is not None)]
-    names = [_short(leaf) for leaf in own.arguments.leaves]
-    names += [f"gradient of output {n}" for n, each in enumerate(own.of_outputs) if each is not None]
-    pairs = zip(names, given, theirs)
-    found = [name for name, mine, each in pairs if not np.array_equal(mine, each, equal_nan=mine.dtype.kind in "fc")]
-    return found if len(found) < len(names) else []
+    mine, theirs = _inputs_of(own), _inputs_of(other)
+    found = [name for name, values in mine.items() if not _are_equal(values, theirs[name])]
+    return found if len(found) < len(mine) else []
