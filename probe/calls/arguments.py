@@ -5,8 +5,9 @@ Those of a call that is being made are in `probe.runtime_checks.arguments`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Union
 
 from probe.common.dump.json_decode import number
@@ -147,6 +148,14 @@ class RecordedArguments(Arguments):
         if name.split(".")[1] in _WITH_INDEX and len(args) > 1 and isinstance(args[1], list):
             args[1] = _index(args[1])
         super().__init__(self.leaves, args, kwargs)
+
+    def with_leaves(self, leaves: Sequence[RecordedLeaf]) -> RecordedArguments:
+        """The same arguments with other tensors, one for each leaf."""
+        found = copy.copy(self)
+        found.leaves = [
+            replace(mine, item=each.item, dtype=each.dtype, shape=each.shape) for mine, each in zip(self.leaves, leaves)
+        ]
+        return found
 
     def _read(self, name: str, entry: Any) -> Any:
         if entry is None:

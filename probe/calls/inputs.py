@@ -61,10 +61,10 @@ def values_of(dump: Dump, item: Item, dtype: str, shape: tuple[int, ...], seed: 
         return Values(np.zeros(shape))
     if dump.task == "tensor":
         raise Unreadable(f"{item.name} has no file")
-    return Values(_rounded(_generated(item, dtype, shape, _draws(item.name, seed)), dtype), True)
+    return Values(rounded_as(_generated(item, dtype, shape, _draws(item.name, seed)), dtype), True)
 
 
-def _rounded(values: Array, dtype: str) -> Array:
+def rounded_as(values: Array, dtype: str) -> Array:
     """The numbers that a tensor of this dtype holds, so that the reference is computed from the same ones."""
     form = rounding_format(dtype)
     return values if form is None or form.is_complex else rounded_to(values, form)

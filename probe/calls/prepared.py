@@ -54,6 +54,39 @@ class Prepared:
         return replace(self, of_outputs=[], gradients=[], backward_not_run=why, call=call)
 
 
+@dataclass(frozen=True)
+class RecordedValues:
+    """What a call was given and what came of it, which no framework is needed for."""
+
+    arguments: RecordedArguments
+    leaves: list[Array]
+    of_outputs: list[Optional[Array]]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    outputs: list[Item]
+    gradients: list[Item]
+    generated: bool
+    backward_not_run: str
+
+
+def recorded_values(dump: Dump, case: Case, seed: int, load: Load = values_of) -> RecordedValues:
+    """Read what a case is run with.
+
+    Args:
+        load: Gives the values of each tensor.
+
+    Raises:
+        Unreadable: the dump does not have it.
+    """
+    if "output" not in case.forward.fields:
+        raise Unreadable("it did not return when it was recorded")
+    arguments = RecordedArguments(case.forward.name, case.forward.fields)
+    values = [load(dump, leaf.item, leaf.dtype, leaf.shape, seed) for leaf in arguments.leaves]
+    leaves = [each.array for each in values]
+    outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
+    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, load)
+    generated = generated or any(each.generated for each in values)
+    return RecordedValues(arguments, leaves, of_outputs, outputs, gradients, generated, why_not)
+
+
 def prepare(execution: Execution, dump: Dump, case: Case, seed: int, load: Load = values_of) -> Prepared:
     """Find the function and the values of a case.
 
@@ -68,19 +101,15 @@ def prepare(execution: Execution, dump: Dump, case: Case, seed: int, load: Load 
     function = None if why else execution.function(*named)
     if function is None:
         raise Unreadable(why or f"{called(case) or case.base} is no function of this framework's lists")
-    if "output" not in case.forward.fields:
-        raise Unreadable("it did not return when it was recorded")
-    arguments = RecordedArguments(case.forward.name, case.forward.fields)
-    values = [load(dump, leaf.item, leaf.dtype, leaf.shape, seed) for leaf in arguments.leaves]
-    leaves = [each.array for each in values]
-    outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
-    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, load)
+    given = recorded_values(dump, case, seed, load)
     reference_function = execution.reference_function(*named)
-    returns_nothing = not outputs
-    call = Call(execution, function, arguments, leaves, of_outputs, case.name, reference_function, returns_nothing)
-    generated = generated or any(each.generated for each in values)
+    values = given.leaves, given.of_outputs
+    returns_nothing = not given.outputs
+    call = Call(execution, function, given.arguments, *values, case.name, reference_function, returns_nothing)
     state = _random_state(dump, case)
-    return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call, state)
+    results = given.outputs, given.gradients
+    why_not = given.backward_not_run
+    return Prepared(case, given.arguments, *values, *results, given.generated, why_not, call, state)
 
 
 def _random_state(dump: Dump, case: Case) -> Array | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from probe.common import html_table
+from probe.compare.answers.reruns import RunAgain, with_reruns
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of, is_unjudged
 from probe.compare.output.summary_text import headline, lines
@@ -62,6 +63,7 @@ def verdict(
     output: str | os.PathLike[str] | None = None,
     options: Options | None = None,
     splits: Sequence[Split] = (),
+    run_again: RunAgain | None = None,
 ) -> Verdict:
     """Compare two runs as ``msprobe compare`` does.
 
@@ -71,6 +73,7 @@ def verdict(
         output: a folder for the tables; by default none is written.
         options: how to match and judge.
         splits: how target and golden run are split over ranks, which are merged then.
+        run_again: what runs calls that diverge again; by default nothing is.
 
     Raises:
         MsprobeException: the two cannot be compared, and why.
@@ -79,4 +82,5 @@ def verdict(
         >>> print(probe.verdict("run_a", "run_b"))  # doctest: +SKIP
     """
     folder = None if output is None else os.fspath(output)
-    return Verdict(list(summaries(os.fspath(target), os.fspath(golden), folder, options, splits=splits)))
+    found = summaries(os.fspath(target), os.fspath(golden), folder, options, splits=splits)
+    return Verdict(list(found if run_again is None else with_reruns(found, run_again)))

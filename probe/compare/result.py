@@ -36,6 +36,20 @@ class Mode(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Rerun:
+    """What came of the target's call when it was run again on the golden run's inputs."""
+
+    answer: str
+    """``inputs``, ``call``, ``neither``, ``either``, ``not_reproduced``, or ``not_run``."""
+    text: str
+    """The answer in words."""
+    inputs_change: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The relative difference that the inputs make; ``None`` where it is not known."""
+    call_changes: Optional[float] = None  # noqa: UP045
+    """The relative difference that the call makes: its kernel, or its arguments."""
+
+
+@dataclass(frozen=True)
 class Unexplained:
     """A call that differs by more than its inputs explain."""
 
@@ -59,6 +73,8 @@ class Unexplained:
     """The relative difference; ``None`` where it is no matter of numbers."""
     allowed: Optional[float] = None  # noqa: UP045
     """The relative difference that is explained."""
+    rerun: Optional[Rerun] = None  # noqa: UP045
+    """What came of it when it was run again, where that was asked for; of further calls than five ``None``."""
 
 
 @dataclass(frozen=True)

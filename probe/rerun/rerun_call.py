@@ -118,7 +118,7 @@ def rerun_call(
         MsprobeException: it cannot be run.
     """
     try:
-        _check_memory(execution, dump, selected, seed, max_memory)
+        check_memory(execution, dump, selected, max_memory)
         prepared = prepare(execution, dump, selected.case, seed)
         if selected.direction == BACKWARD and prepared.backward_not_run:
             raise Unreadable(f"its backward is not run: {prepared.backward_not_run}")
@@ -129,14 +129,17 @@ def rerun_call(
         raise MsprobeException(f"{selected.case.name} of {dump.path}: {reason(error)}.") from None
 
 
-def _check_memory(execution: Execution, dump: Dump, selected: SelectedCall, seed: int, max_memory: float) -> None:
+def check_memory(execution: Execution, dump: Dump, selected: SelectedCall, max_memory: float, times: int = 1) -> None:
     """Refuse a call that takes too much memory, before its values are read.
+
+    Args:
+        times: How many runs of the call are held at once.
 
     Raises:
         Unreadable: it needs more than `max_memory`, or cannot be run from what the dump has.
     """
-    outline = prepare(execution, dump, selected.case, seed, load=unloaded)
-    need = memory.needed(outline.forward_alone() if selected.direction == FORWARD else outline)
+    outline = prepare(execution, dump, selected.case, 0, load=unloaded)
+    need = times * memory.needed(outline.forward_alone() if selected.direction == FORWARD else outline)
     if need > max_memory:
         raise Unreadable(memory.why_too_much(need, max_memory))
 

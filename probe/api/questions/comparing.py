@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Union
 
+from probe.api.questions.reruns import run_again_for
 from probe.api.questions.rules import graph_rules, row_rules
 from probe.compare import in_python as comparisons
 from probe.compare.in_python import Verdict
@@ -31,6 +32,8 @@ def verdict(
     pp: Sequence[int] | None = None,
     vpp: Sequence[int] | None = None,
     order: Sequence[str] | None = None,
+    rerun: bool = False,
+    max_memory: float | None = None,
 ) -> Verdict:
     """Compare two runs as ``msprobe compare`` does.
 
@@ -43,6 +46,8 @@ def verdict(
             variable ``MSPROBE_RULES`` is the default.
         rank_size: How many ranks target and golden run have, if one or both are split; their ranks are merged then.
         tp, pp, vpp, order: How each is split, as the flags of these names say; `tp` and `pp` go with `rank_size`.
+        rerun: Run the first five calls that diverge again on the golden run's inputs, with dumps of ``tensor``.
+        max_memory: GB that such a call may take; ``None`` for a quarter of the machine's memory.
 
     Raises:
         MsprobeException: the two cannot be compared, and why.
@@ -53,7 +58,8 @@ def verdict(
     """
     asked = replace(options or Options(), rules=row_rules(rules))
     splits = splits_of(2, {"rank_size": rank_size, "tp": tp, "pp": pp, "vpp": vpp, "order": order})
-    return comparisons.verdict(target, golden, output, asked, splits)
+    run_again = run_again_for(target, golden, splits, max_memory) if rerun else None
+    return comparisons.verdict(target, golden, output, asked, splits, run_again)
 
 
 def graph_diff(

@@ -21,7 +21,7 @@ from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, function_name, is_module, parse, record_name
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.numerics.error_bounds import SAFETY
-from probe.common.numerics.formats import rounds, unit_roundoff
+from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import function, has
 from probe.compare.divergence import differences
@@ -230,7 +230,7 @@ class _Search:
         """
         items = [_item(row, int(call.record is None)) for row in call.rows if not is_input(row)]
         # A gradient of zeros is none.
-        values = [item for item in items if item is not None and item.is_tensor and rounds(item.dtype) and item.norm]
+        values = [item for item in items if item is not None and item.is_tensor and unit_roundoff(item.dtype) and item.norm]
         if not values or any(self._same_values.label(item) is None for item in values):
             return None
         return max(self._same_values.allowed, *(unit_roundoff(item.dtype) for item in values))

@@ -55,6 +55,8 @@ def _diverged(first: Summary, divergence: Divergence, is_one_of_several: bool) -
     names = _record_names(call.record, call.golden_record)
     found = [(f"first divergence: {where}{names}", ERROR)]
     found += [(f"  {text}", "") for text in (call.cause, call.reason) if text]
+    if call.rerun is not None:
+        found.append((f"  {call.rerun.text}", ""))
     if call.module and call.module != call.record:
         found.append((f"  in {call.module}", ""))
     if divergence.merged is not None:
@@ -65,6 +67,9 @@ def _diverged(first: Summary, divergence: Divergence, is_one_of_several: bool) -
     if divergence.suspects:
         names = ", ".join(suspect.record or suspect.golden_record for suspect in divergence.suspects[:SUSPECTS])
         found.append((f"  next: {names}", ""))
+    for suspect in divergence.suspects:
+        if suspect.rerun is not None:
+            found.append((f"    {suspect.record or suspect.golden_record}: {suspect.rerun.text}", ""))
     return found
 
 

@@ -19,6 +19,7 @@ from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.common.parallel.tasks import Where
+    from probe.compare.answers.reruns import RunAgain
     from probe.compare.options import Options
     from probe.compare.output.summary import Summary
     from probe.compare.ranks.analysis import Analysis
@@ -70,6 +71,11 @@ class Compare(Question):
             default=NEVER,
             help="exit with status 1 when the runs diverge, or a row is that bad; 2 when that cannot be told (never)",
         )
+        add("--rerun", action="store_true", help="run the first calls that diverge again on the golden run's inputs")
+        add(
+            "--max-memory", dest="max_memory", metavar="GB", type=arguments.gigabytes,
+            help="with --rerun: a call that needs more is not run (a quarter of the machine's memory)",
+        )  # fmt: skip
         add_merging(parser)
         arguments.add_compat(arguments.add_rules(parser, "give rows their results (msprobe-documented)"))
 
@@ -92,10 +98,25 @@ class Compare(Question):
         )
         where = Where(args.jobs, args.dask)
         splits = _splits(args)
+        run_again = _run_again(args, splits)
         if args.diff_analyze:
             return _analysed(args, options, where, invocation, watch)
         given = {"where": where, "watch": watch, "left_out": invocation.problem}
-        return _compared(args, options, splits, invocation, given)
+        return _compared(args, options, splits, run_again, invocation, given)
+
+
+def _run_again(args: argparse.Namespace, splits: list[Split]) -> RunAgain | None:
+    """Return what runs calls that diverge again, where that is asked for."""
+    if not args.rerun:
+        if args.max_memory is not None:
+            raise MsprobeException("--max-memory is for --rerun; leave it out, or give both.")
+        return None
+    if args.diff_analyze:
+        raise MsprobeException("--diff_analyze compares rank with rank; leave it out, or --rerun.")
+    # It loads a framework.
+    from probe.api.questions.reruns import run_again_for
+
+    return run_again_for(args.target_path, args.golden_path, splits, args.max_memory)
 
 
 def _splits(args: argparse.Namespace) -> list[Split]:
@@ -109,8 +130,14 @@ def _splits(args: argparse.Namespace) -> list[Split]:
 
 
 def _compared(
-    args: argparse.Namespace, options: Options, splits: list[Split], invocation: Invocation, given: dict[str, Any]
+    args: argparse.Namespace,
+    options: Options,
+    splits: list[Split],
+    run_again: RunAgain | None,
+    invocation: Invocation,
+    given: dict[str, Any],
 ) -> CompareAnswer:
+    from probe.compare.answers.reruns import with_reruns
     from probe.compare.runner import summaries
 
     if args.html:
@@ -126,6 +153,8 @@ def _compared(
         # Ctrl-C leaves it early, and no process may go on then.
         with contextlib.closing(summaries(*paths, **given, splits=splits)) as compared:
             found = list(compared)
+    if run_again is not None:
+        found = list(with_reruns(found, run_again))
     is_bad = is_failed(found, args.fail_on, invocation)
     return CompareAnswer(found, is_bad, time.perf_counter() - start, page)
 

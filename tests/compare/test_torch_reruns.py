@@ -1,0 +1,199 @@
+"""`compare --rerun`: the suspicious calls of a model, run again on the golden run's inputs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import forks
+import pytest
+
+pytest.importorskip("transformers", reason="a model of Transformers is needed")
+
+import torch.nn.functional as F
+from planted_kernels import planted
+from rerun_training import kernel
+
+import probe
+from probe.api.cli import main
+from probe.api.precheck import load
+from probe.compare.result import Rerun
+from probe.rerun.exchanged import RecordOf, exchange
+
+SCRIPT = Path(__file__).parents[1] / "support" / "rerun_training.py"
+WRONG = ("weight", "argument", "upstream", "kernel")
+DTYPES = ("float32", "bfloat16")
+NAMES = [f"{dtype}_{wrong}" for dtype in DTYPES for wrong in ("nothing", "draws", *WRONG)]
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rerun")
+    paths = os.pathsep.join([forks.CHECKOUT, str(SCRIPT.parent)])
+    environment = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
+    names = [*NAMES, "float32_shape"]
+    done = forks.run_python("transformers", SCRIPT, str(folder), *names, cwd=folder, environment=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder
+
+
+def rerun_of(dumps: Path, target: str, golden: str, **options: Any) -> Rerun:
+    """What came of the first call that diverges."""
+    found = probe.verdict(dumps / target, dumps / golden, rerun=True, **options)
+    assert found.divergence is not None
+    assert found.divergence.first.rerun is not None
+    assert f"  {found.divergence.first.rerun.text}" in found.answer
+    return found.divergence.first.rerun
+
+
+@pytest.mark.parametrize("wrong", ["weight", "upstream"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_wrong_input_is_the_cause(dumps: Path, dtype: str, wrong: str) -> None:
+    found = rerun_of(dumps, f"{dtype}_{wrong}", f"{dtype}_nothing")
+    assert found.answer == "inputs"
+    assert found.call_changes == 0
+    assert found.inputs_change is not None and found.inputs_change > 0.1
+    assert "gives the golden result: its inputs are the cause" in found.text
+
+
+def test_the_input_that_differs_is_named(dumps: Path) -> None:
+    assert rerun_of(dumps, "float32_weight", "float32_nothing").text.endswith("(input.1)")
+    assert rerun_of(dumps, "float32_upstream", "float32_nothing").text.endswith("(input.0)")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_wrong_argument_is_in_the_call(dumps: Path, dtype: str) -> None:
+    found = rerun_of(dumps, f"{dtype}_argument", f"{dtype}_nothing")
+    assert found.answer == "call"
+    assert "gives what the target gave: the kernel or its arguments differ" in found.text
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_wrong_kernel_is_in_the_call(dumps: Path, dtype: str) -> None:
+    with planted(F, "silu", kernel):
+        assert rerun_of(dumps, f"{dtype}_kernel", f"{dtype}_nothing").answer == "call"
+
+
+def test_a_kernel_that_is_not_here_is_not_taken_for_the_golden_one(dumps: Path) -> None:
+    """The right kernel gives the golden result on the golden inputs, which does not make the inputs the cause."""
+    found = rerun_of(dumps, "float32_kernel", "float32_nothing")
+    assert found.answer == "not_reproduced"
+    assert "the kernel of the target is not the one that is here" in found.text
+
+
+@pytest.mark.parametrize("dtypes", [("bfloat16", "float32"), ("float32", "bfloat16")])
+@pytest.mark.parametrize(("wrong", "answer"), [("weight", "inputs"), ("argument", "call"), ("kernel", "call")])
+def test_two_precisions_are_judged_by_what_rounding_explains(
+    dumps: Path, dtypes: tuple[str, str], wrong: str, answer: str
+) -> None:
+    target, golden = dtypes
+    with planted(F, "silu", kernel if wrong == "kernel" else lambda result: result):
+        assert rerun_of(dumps, f"{target}_{wrong}", f"{golden}_nothing").answer == answer
+
+
+@pytest.mark.parametrize(
+    ("target", "golden"), [("float32", "float32"), ("bfloat16", "float32"), ("float32", "bfloat16")]
+)
+def test_no_right_call_is_blamed(dumps: Path, target: str, golden: str) -> None:
+    """A right call gives the golden result on the golden inputs, in the forward and in the backward."""
+    mine, theirs = (probe.read(next((dumps / f"{dtype}_nothing").glob("step0/*"))) for dtype in (target, golden))
+    execution = load(mine.framework).execution
+    calls = [each.name for each in mine if each.name in theirs and not each.name.startswith("Module.")][::6]
+    answers = {}
+    for name in calls:
+        answers[name] = exchange(execution, RecordOf(mine, name), RecordOf(theirs, name), "cpu").answer
+    # The recorded gradients of some functions are those of steps inside of them.
+    answers = {name: answer for name, answer in answers.items() if answer != "not_run"}
+    assert len(answers) > 20
+    assert set(answers.values()) <= {"inputs", "either"}, answers
+
+
+def test_what_cannot_be_run_again_is_said_in_a_word(dumps: Path) -> None:
+    calls = probe.verdict(dumps / "float32_weight", dumps / "bfloat16_nothing", rerun=True).divergence
+    assert calls is not None
+    modules = [each for each in calls.suspects if each.record.startswith("Module.")]
+    assert modules
+    assert {each.rerun and each.rerun.text for each in modules} == {"not run again: it is a module"}
+
+
+def test_random_numbers_are_no_fault(dumps: Path) -> None:
+    found = rerun_of(dumps, "float32_draws", "bfloat16_draws")
+    assert (found.answer, found.text) == ("not_run", "not run again: it draws random numbers")
+
+
+def test_a_call_that_needs_more_memory_is_not_run(dumps: Path) -> None:
+    found = rerun_of(dumps, "float32_weight", "float32_nothing", max_memory=1e-6)
+    assert found.answer == "not_run"
+    assert "GB" in found.text
+
+
+def test_inputs_of_other_shapes_are_not_given(dumps: Path) -> None:
+    found = rerun_of(dumps, "float32_shape", "float32_nothing")
+    assert found.answer == "not_run"
+    assert "input.0 has the shape [2, 16, 96], in the golden run [2, 16, 128]" in found.text
+
+
+def test_a_call_that_raises_does_not_end_the_comparison(dumps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("this device refuses")
+
+    monkeypatch.setattr(F, "linear", refuse)
+    found = rerun_of(dumps, "float32_weight", "float32_nothing")
+    assert (found.answer, found.text) == ("not_run", "not run again: RuntimeError: this device refuses")
+
+
+def test_without_the_flag_nothing_is_run(dumps: Path) -> None:
+    found = probe.verdict(dumps / "float32_weight", dumps / "float32_nothing")
+    assert found.divergence is not None
+    assert found.divergence.first.rerun is None
+    assert "run again" not in str(found)
+
+
+def command(dumps: Path, target: str, golden: str, *flags: str) -> list[str]:
+    return ["compare", "-tp", str(dumps / target), "-gp", str(dumps / golden), "-o", str(dumps / "tables"), *flags]
+
+
+def test_json_has_the_answer_of_each_call(dumps: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "--rerun", "--json", "--max-memory", "2"
+    assert main(command(dumps, "bfloat16_weight", "float32_nothing", *flags)) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    divergence = found["divergence"]
+    assert divergence["first"]["rerun"].keys() == {"answer", "text", "inputs_change", "call_changes"}
+    assert divergence["first"]["rerun"]["answer"] == "inputs"
+    assert [each["rerun"] is not None for each in divergence["suspects"][:4]].count(False) == 0
+    assert all(each["rerun"] is None for each in divergence["suspects"][4:])
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--max-memory", "2"), "--max-memory is for --rerun"),
+        (("--rerun", "-da"), "leave it out, or --rerun"),
+        (
+            ("--rerun", "--rank_size", "1", "1", "--tp", "1", "1", "--pp", "1", "1"),
+            "--rerun runs calls of single ranks",
+        ),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(
+    dumps: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], words: str
+) -> None:
+    assert main(command(dumps, "float32_weight", "float32_nothing", *flags)) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_statistics_are_refused_before_any_work(
+    dumps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (whole,) = (dumps / "float32_weight").glob("step0/*/dump.json")
+    statistics = tmp_path / "dump.json"
+    statistics.write_text(whole.read_text().replace('"task": "tensor"', '"task": "statistics"'))
+    output = tmp_path / "tables"
+    paths = "-tp", str(whole), "-gp", str(statistics), "-o", str(output)
+    assert main(["compare", *paths, "--rerun"]) == 2
+    found = capsys.readouterr().err
+    assert '--rerun runs calls on recorded values, and "task" of' in found
+    assert '"statistics"; allowed: dumps of "task": "tensor" on both sides' in found
+    assert not output.exists()
