@@ -26,7 +26,7 @@ def with_compared_values(calls: Iterable[AlignedCall]) -> list[tuple[str | None,
 
 def has_compared_values(call: AlignedCall) -> bool:
     """True unless every floating-point output that both sides have has another number of elements on the other."""
-    if not call.record or not call.golden_record or (call.digest is not None and call.digest.comparable):
+    if not call.record or not call.golden_record:
         return True
     numbers = [
         (extent(row.target.shape).elements, extent(row.golden.shape).elements)
