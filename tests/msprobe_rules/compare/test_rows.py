@@ -115,7 +115,7 @@ def test_that_row_is_found_where_functions_have_other_numbers_on_the_golden_side
     items = [Record(name, call([], [tensor(1.0)]), "dump.json").items()[0] for name in names]
     rows = [Row("Functional.gelu.0.forward", items[0], items[1]), Row("Functional.gelu.1.forward", items[1], items[2])]
     first = Unexplained("Functional.gelu.1.forward", "Functional.gelu.2.forward", "", "far", item=items[1].name)
-    result = ComparisonResult("target", "golden", Mode.STATISTICS, False, rows)
+    result = ComparisonResult("target", "golden", Mode.STATISTICS, False, rows, None)
     result.divergence = Divergence(first, [], [], [])
     DOCUMENTED_ROWS.conclude(result)
     assert [each.result for each in rows] == ["", "error"]
