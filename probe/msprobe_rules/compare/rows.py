@@ -244,7 +244,7 @@ def _is_unremarkable(rows: list[Row]) -> bool:
             return False
         largest, smallest = target.max, target.min
         # What is not finite is not zero when it is taken from itself.
-        if type(largest) is float and largest - largest or type(smallest) is float and smallest - smallest:
+        if (type(largest) is float and largest - largest) or (type(smallest) is float and smallest - smallest):
             return False
         error = row.metrics[_NORM]
         if type(error) is str:

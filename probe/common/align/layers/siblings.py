@@ -80,24 +80,29 @@ def renumbered(both: Calls) -> Renumbered:
 
 def _tree(calls: Sequence[tuple[str, list[Item]]]) -> _Layer:
     top = _Layer()
+    layers: dict[str, _Layer] = {}
     for name, items in calls:
         # Most calls are those of functions, and to take a name apart takes time.
         parsed = parse(name) if is_module(name) else None
         if parsed is None:
             continue
-        _, *path, class_name = parsed.base.split(".")
-        layer = top
-        for part in path:
-            inside = layer.inside.get(part)
-            if inside is None:
-                inside = layer.inside[part] = _Layer()
-            layer = inside
-        if not layer.class_name:
-            layer.class_name = class_name
+        layer = layers.get(parsed.base)
+        if layer is None:
+            layer = layers[parsed.base] = _layer_in(top, parsed.base)
         for item in items if not layer.parameters else ():
             if item.state == PARAMETERS:
                 layer.parameters[item.name.rpartition(".")[2]] = item
     return top
+
+
+def _layer_in(top: _Layer, base: str) -> _Layer:
+    """The layer of a module's records, made where it is missing."""
+    _, *path, class_name = base.split(".")
+    layer = top
+    for part in path:
+        layer = layer.inside.setdefault(part, _Layer())
+    layer.class_name = layer.class_name or class_name
+    return layer
 
 
 def _has_other_numbers(target: _Layer, golden: _Layer) -> bool:
