@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
-import mmap
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -106,35 +105,6 @@ def _create(path: str) -> BinaryIO:
         os.unlink(path)
         file = os.open(path, flags, FILE_MODE)
     return os.fdopen(file, "wb", buffering=_BUFFER)
-
-
-def nameless(folder: str) -> BinaryIO:
-    """A file in `folder` to write and to read that nobody else sees, and that is gone however its process ends.
-
-    Raises:
-        OSError: `folder` cannot be written to.
-    """
-    path = os.path.join(folder, f"{os.getpid()}{_UNFINISHED}")
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_FOLLOW, FILE_MODE)
-    os.unlink(path)
-    return os.fdopen(descriptor, "w+b", buffering=1 << 20)
-
-
-def replace_text(path: str, old: bytes, new: bytes) -> None:
-    """Put `new` in the place of the first `old` in a file of ours.
-
-    Raises:
-        OSError: it cannot be read or written.
-    """
-    with open_for_reading(path) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        start = text.find(old)
-        if start >= 0:
-            with memoryview(text) as whole, replacing(path) as changed:
-                changed.write(whole[:start])
-                changed.write(new)
-                changed.write(whole[start + len(old) :])
 
 
 def write_anew(path: str, parts: Sequence[Buffer]) -> bool:

@@ -12,11 +12,10 @@ from probe.common.align.dump_pairs import DumpPair
 from probe.common.align.mapping_files import write_names
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.progress import ProgressCallback
-from probe.compare import two_processes
 from probe.compare.comparison import ComparedDumps, compare_dumps, compared
 from probe.compare.options import Options
 from probe.compare.output import table_files
-from probe.compare.output.summary import Summary, conclude, summarise
+from probe.compare.output.summary import Summary, summarise
 from probe.compare.output.summary_text import print_metrics
 from probe.compare.result import ComparisonResult, Mode
 from probe.compare.two_dumps import Comparison
@@ -69,23 +68,6 @@ def summarise_pair(task: PairTask, watch: ProgressCallback | None = None) -> Sum
     if task.tensor_log and result.mode is Mode.TENSOR:
         print_metrics(result.rows, result.algorithms)
     return summarise(result, task.options.rules)
-
-
-def summarise_large_pair(task: PairTask, watch: ProgressCallback | None = None) -> Summary:
-    """Do what `summarise_pair` does, with a second process where the dumps allow that; for CSV with statistics."""
-    assert task.folder is not None
-    # A bar on the terminal would be a thread, beside which nothing is forked.
-    target, golden = _load(task)
-    comparison = Comparison(target, golden, task.options, task.pair.before)
-    if two_processes.can_be_compared(comparison):
-        files.make_folder(task.folder)
-        path = os.path.join(task.folder, f"{_stem(task, False)}.csv")
-        found = two_processes.compare(comparison, path, watch)
-        if found is not None:
-            result, tally = found
-            _note_pair(result, task.pair)
-            return conclude(result, tally, task.options.rules)
-    return summarise(compare_and_write(task, target, golden, watch).result, task.options.rules)
 
 
 def compare_pair(task: PairTask, watch: ProgressCallback | None = None) -> ComparisonResult:

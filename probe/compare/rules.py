@@ -17,7 +17,7 @@ from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import is_same
-from probe.compare.result import ComparisonResult, Divergence, Mode, Unexplained
+from probe.compare.result import ComparisonResult, Divergence, Mode
 
 SAME, EXPLAINED, STRUCTURE, ONE_SIDE, SUSPECT, DIVERGED = (
     "same", "explained", "structure", "one side only", "suspect", "diverged",
@@ -80,12 +80,6 @@ class RowRules(Protocol):
     def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
         """Give the rows of one record of the target their results and messages."""
 
-    def blame(self, rows: Iterable[Row], first: Unexplained) -> bool:
-        """Say on its row where the runs diverge first; tells whether the row is among `rows`.
-
-        It is asked of rules that are by record.
-        """
-
     def conclude(self, result: ComparisonResult) -> None:
         """Give rows the results that depend on the divergence, which is known now."""
 
@@ -102,10 +96,6 @@ class ProbeRows:
 
     def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
         """Nothing is said before the search for the first divergence has ended."""
-
-    def blame(self, rows: Iterable[Row], first: Unexplained) -> bool:
-        """`conclude` does it."""
-        return False
 
     def conclude(self, result: ComparisonResult) -> None:
         """Give every row its result, with the reason for a difference."""

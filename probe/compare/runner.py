@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from probe.common import files, log
 from probe.common.align.dump_pairs import DumpPair, locate
-from probe.common.dump.layout import has_real_data
 from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
 from probe.common.parallel.run import Work, run_where_it_pays
-from probe.common.parallel.tasks import Outcome, Outcomes, ProcessDied, Where, finished, processors
+from probe.common.parallel.tasks import Outcome, Outcomes, ProcessDied, Where, finished
 from probe.common.progress import ProgressCallback
 from probe.compare.answers.followers import followed
 from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary
-from probe.compare.pair import PairTask, compare_pair, summarise_large_pair, summarise_pair
+from probe.compare.pair import PairTask, compare_pair, summarise_pair
 from probe.compare.result import ComparisonResult
 
 if TYPE_CHECKING:
@@ -88,8 +87,7 @@ def summaries(
         copies = readable(of_ranks, outcomes, target, golden, left_out)
         yield from followed(chain.from_iterable(copies))
         return
-    work = summarise_large_pair if _is_alone(tasks, where or Where()) else summarise_pair
-    yield from followed(readable(tasks, run_pairs(where, work, tasks, watch), target, golden, left_out))
+    yield from followed(readable(tasks, run_pairs(where, summarise_pair, tasks, watch), target, golden, left_out))
 
 
 def _pairs(target: str, golden: str, splits: Sequence[Split]) -> list[DumpPair]:
@@ -145,16 +143,6 @@ def run_pairs(
             if isinstance(outcome.error, ProcessDied) and task.folder is not None:
                 files.remove_unfinished(task.folder, outcome.error.pid)
             yield outcome
-
-
-def _is_alone(tasks: list[PairTask], where: Where) -> bool:
-    """True if a single large pair has this machine's processors for itself, and a table of text is wanted of it."""
-    task = tasks[0]
-    if len(tasks) > 1 or where.dask is not None or (where.jobs or processors()) < 2:
-        return False
-    if task.folder is None or task.xlsx or task.tensor_log or has_real_data(task.pair.target):
-        return False
-    return _takes_time(tasks)
 
 
 def _takes_time(tasks: Sequence[PairTask]) -> bool:

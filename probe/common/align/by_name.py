@@ -64,15 +64,20 @@ def _whole(target: list[KeyedCall], golden: list[KeyedCall]) -> dict[str, KeyedC
     found: dict[str, KeyedCall] = {}
     for call in target:
         other = there.get(call.key)
-        if other is not None and (call.items is other.items or _suffixes(call) == _suffixes(other)):
+        if other is not None and (call.items is other.items or _has_same_names(call, other)):
             found[call.key] = other
     return found
 
 
-def _suffixes(call: KeyedCall) -> list[str]:
-    """The part that follows the record in the names of its items."""
-    start = len(call.record.name)
-    return [item.name[start:] for item in call.items]
+def _has_same_names(call: KeyedCall, other: KeyedCall) -> bool:
+    """True if what follows the record in the names of their items is the same."""
+    if len(call.items) != len(other.items):
+        return False
+    names, other_names = [item.name for item in call.items], [item.name for item in other.items]
+    if call.record.name == other.record.name:
+        return names == other_names
+    start, other_start = len(call.record.name), len(other.record.name)
+    return [name[start:] for name in names] == [name[other_start:] for name in other_names]
 
 
 def _own_names(golden: list[KeyedCall]) -> dict[str, tuple[Item, str]]:

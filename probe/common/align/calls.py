@@ -31,9 +31,21 @@ def calls(dump: Dump, renumber: bool = True, other: Iterable[KeyedCall] = ()) ->
     found = []
     for record, key in zip(dump, keys(dump) if renumber else [record.name for record in dump]):
         twin = made.get(record.name)
-        is_same = twin is not None and record.has_same_text(twin.record)
-        found.append(KeyedCall(record, key, twin.items if twin is not None and is_same else dump.items(record)))
+        if twin is not None and record.has_same_text(twin.record):
+            items = twin.items
+        else:
+            items = dump.items(record)
+            if twin is not None:
+                _share_names(items, twin.items)
+        found.append(KeyedCall(record, key, items))
     return found
+
+
+def _share_names(items: Iterable[Item], others: Iterable[Item]) -> None:
+    """Let items have the same text as name, and not an equal one: of a long dump that saves many megabytes."""
+    for item, other in zip(items, others):
+        if item.name == other.name:
+            item.name = other.name
 
 
 def keys(records: Iterable[Record]) -> list[str]:

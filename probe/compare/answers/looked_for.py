@@ -230,7 +230,9 @@ class _Search:
         """
         items = [_item(row, int(call.record is None)) for row in call.rows if not is_input(row)]
         # A gradient of zeros is none.
-        values = [item for item in items if item is not None and item.is_tensor and unit_roundoff(item.dtype) and item.norm]
+        values = [
+            item for item in items if item is not None and item.is_tensor and unit_roundoff(item.dtype) and item.norm
+        ]
         if not values or any(self._same_values.label(item) is None for item in values):
             return None
         return max(self._same_values.allowed, *(unit_roundoff(item.dtype) for item in values))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from probe.common.align.call_order import Aligned, align
@@ -11,7 +11,6 @@ from probe.common.align.row import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, is_module, parse, record_name
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
-from probe.compare.divergence.call_digest import CallDigest
 from probe.compare.divergence.marks import MarkedRecords, marks
 
 _NOT_MOVED = Renumbered()
@@ -25,29 +24,14 @@ class AlignedCall:
 
     Args:
         record, golden_record: ``None`` where that side did not make the call.
-        rows: its items, on whichever sides they are; or a function that makes them when they are first asked for.
-        digest: the summary of the rows, where it was made already.
+        rows: its items, on whichever sides they are.
     """
 
-    __slots__ = ("_rows", "digest", "golden_record", "record")
+    __slots__ = ("golden_record", "record", "rows")
 
-    def __init__(
-        self,
-        record: str | None,
-        golden_record: str | None,
-        rows: list[Row] | Callable[[], list[Row]],
-        digest: CallDigest | None = None,
-    ) -> None:
+    def __init__(self, record: str | None, golden_record: str | None, rows: list[Row]) -> None:
         self.record, self.golden_record = record, golden_record
-        self._rows = rows
-        self.digest = digest
-
-    @property
-    def rows(self) -> list[Row]:
-        """Its items; the same objects each time."""
-        if not isinstance(self._rows, list):
-            self._rows = self._rows()
-        return self._rows
+        self.rows = rows
 
 
 def aligned_calls(

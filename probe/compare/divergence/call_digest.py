@@ -16,7 +16,7 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.compare.result import Mode
 
 
-class CallDigest(msgspec.Struct, gc=False, array_like=True):
+class CallDigest(msgspec.Struct, gc=False):
     """What the search asks of a call before it looks at single items."""
 
     types: tuple[Optional[str], ...]  # noqa: UP045 (evaluated, on Python 3.9 too)

@@ -58,15 +58,27 @@ class Effects:
         return {call.golden_record: call for call in self._calls}
 
     @cached_property
-    def _takers(self) -> tuple[Indexes, Indexes]:
+    def _takers_of_target(self) -> Indexes:
+        return self._takers(TARGET)
+
+    @cached_property
+    def _takers_of_golden(self) -> Indexes:
+        return self._takers(GOLDEN)
+
+    def _takers(self, side: int) -> Indexes:
         """The indexes of the calls that take a tensor, by its statistics: views and permutations have the same."""
-        found: tuple[Indexes, Indexes] = {}, {}
+        found: Indexes = {}
         for index, call in enumerate(self._calls):
             for row in call.rows:
-                for takers, item in zip(found, (row.target, row.golden)):
-                    if item is not None and item.is_tensor and is_input(row):
-                        takers.setdefault(key_of(item), []).append(index)
+                item = row.golden if side == GOLDEN else row.target
+                if item is not None and item.is_tensor and is_input(row):
+                    found.setdefault(key_of(item), []).append(index)
         return found
+
+    def _taking(self, key: Key, side: int) -> Sequence[int]:
+        """The indexes of the calls that take a tensor with these statistics on one side."""
+        takers = self._takers_of_golden if side == GOLDEN else self._takers_of_target
+        return takers.get(key, ())
 
     def reach_values(self, call: AlignedCall, item: str) -> bool:
         """True if what differs in `call` makes a difference to anything that is computed from it.
@@ -139,7 +151,7 @@ class Effects:
             if key in seen or item.max == item.min:
                 continue
             seen.add(key)
-            takers = [self._calls[taker] for taker in self._takers[side].get(key, ()) if taker > index]
+            takers = [self._calls[taker] for taker in self._taking(key, side) if taker > index]
             found = [each for each in map(self._largest, takers) if each is not None]
             if found:
                 return max(found)
@@ -200,7 +212,7 @@ class Effects:
                 continue
             seen.add(key)
             agreed: set[str] = set()
-            for taker in self._takers[side].get(key, ()):
+            for taker in self._taking(key, side):
                 if taker <= index:
                     continue
                 call = self._calls[taker]

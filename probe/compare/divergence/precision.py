@@ -43,19 +43,15 @@ class Precision:
 
     Args:
         calls: all calls of both runs.
-        types: what `pairs_of_types` gives for all rows, where that is known.
     """
 
-    def __init__(self, calls: Sequence[AlignedCall], types: Counter[TypePair] | None = None) -> None:
+    def __init__(self, calls: Sequence[AlignedCall]) -> None:
         self._calls = calls
-        self._types = types
 
     @cached_property
     def design(self) -> frozenset[TypePair]:
         """The pairs of two floating-point types that differ by design."""
-        types = self._types
-        if types is None:
-            types = pairs_of_types(chain.from_iterable(call.rows for call in self._calls))
+        types = pairs_of_types(chain.from_iterable(call.rows for call in self._calls))
         floating = _floating(types)
         # The same one whoever counted: in another order equal counts would be in another one too.
         ordered = sorted(floating, key=lambda pair: (-floating[pair], pair))
@@ -66,11 +62,9 @@ class Precision:
     @cached_property
     def shortest(self) -> float:
         """The unit roundoff of the shortest type that a tenth of the tensors has, on one side at least; 0 of none."""
-        types = self._types
-        if types is None:
-            # The types of some hundred calls show that as well.
-            calls = self._calls[:: 1 + len(self._calls) // _SAMPLED]
-            types = pairs_of_types(chain.from_iterable(call.rows for call in calls))
+        # The types of some hundred calls show that as well.
+        calls = self._calls[:: 1 + len(self._calls) // _SAMPLED]
+        types = pairs_of_types(chain.from_iterable(call.rows for call in calls))
         floating = _floating(types)
         many, found = _SHARE * sum(floating.values()), 0
         by_roundoff = sorted(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any, Optional
@@ -255,29 +255,6 @@ class Tally:
     unjudged: list[str] = field(default_factory=list)
     """Items of the target whose values could not be held against those of the golden side."""
 
-    def add(self, other: Tally) -> None:
-        """Count in what further rows come to, which are of other records."""
-        self.rows += other.rows
-        for result, count in other.counts.items():
-            self.counts[result] += count
-        for result, records in other.suspects.items():
-            self.suspects[result].update(records)
-        self.differs = self.differs or other.differs
-        self.target_only += other.target_only
-        self.golden_only += other.golden_only
-        self.target_alone += other.target_alone
-        self.golden_alone += other.golden_alone
-        self.unjudged += other.unjudged
-
-    def replace(self, before: Tally, after: Tally, order: Callable[[str], int]) -> None:
-        """Count rows of one record as `after` says, which were counted as `before` does."""
-        for result, count in after.counts.items():
-            self.counts[result] += count - before.counts[result]
-        for result, records in after.suspects.items():
-            found = self.suspects[result]
-            found.update(records)
-            self.suspects[result] = {record: found[record] for record in sorted(found, key=order)}
-
 
 def tally(rows: Sequence[Row], mode: Mode, rules: RowRules) -> Tally:
     """Count `rows`, in which records are whole."""
@@ -323,11 +300,7 @@ def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary
         result: The comparison.
         rules: Whose rules gave its rows their results.
     """
-    return conclude(result, tally(result.rows, result.mode, rules), rules)
-
-
-def conclude(result: ComparisonResult, found: Tally, rules: RowRules = PROBE_ROWS) -> Summary:
-    """The summary of `result`, given the tally of its rows."""
+    found = tally(result.rows, result.mode, rules)
     stacks = result.stacks or {}
     worst = next((each for each in rules.findings if found.suspects[each]), rules.findings[-1])
     suspects = found.suspects[worst]

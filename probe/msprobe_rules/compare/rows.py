@@ -16,7 +16,7 @@ from probe.common.dump.naming import function_name
 from probe.common.dump.reading.records import OUTPUT, PARAMETERS, Item
 from probe.common.numerics.dtypes import is_device
 from probe.common.numerics.formats import is_integer, plain_name
-from probe.compare.result import ComparisonResult, Mode, Unexplained
+from probe.compare.result import ComparisonResult, Mode
 from probe.compare.rules import Otherwise
 
 NONFINITE = "error: There is nan/inf/-inf in the maximum or minimum value of the target."
@@ -72,24 +72,21 @@ class DocumentedRows:
             if messages:
                 row.messages = tuple(messages)
 
-    def blame(self, rows: Iterable[Row], first: Unexplained) -> bool:
-        """Say on its row where the runs diverge first, which no rule knows; tells whether the row is among `rows`.
+    def conclude(self, result: ComparisonResult) -> None:
+        """Say on its row where the runs diverge first, which no rule knows.
 
         Its values may differ by too little for any rule and by more than anything explains.
         """
-        for row in rows:
+        if result.divergence is None:
+            return
+        first = result.divergence.first
+        for row in result.rows:
             # Functions have other numbers on the golden side, so that its names may be those of other target rows.
             item = row.target or row.golden
             if item is not None and item.name == first.item:
                 row.messages += (f"{BLAMED}: {first.reason}.",)
                 row.result = ERROR
-                return True
-        return False
-
-    def conclude(self, result: ComparisonResult) -> None:
-        """Blame the row of the first divergence."""
-        if result.divergence is not None:
-            self.blame(result.rows, result.divergence.first)
+                return
 
 
 DOCUMENTED_ROWS = DocumentedRows()
@@ -245,7 +242,9 @@ def _is_unremarkable(rows: list[Row]) -> bool:
             return False
         if target.shape == () and str(target.max) != str(golden.max):
             return False
-        if _is_nonfinite(target.max) or _is_nonfinite(target.min):
+        largest, smallest = target.max, target.min
+        # What is not finite is not zero when it is taken from itself.
+        if (type(largest) is float and largest - largest) or (type(smallest) is float and smallest - smallest):
             return False
         error = row.metrics[_NORM]
         if type(error) is str:

@@ -69,7 +69,7 @@ class _Layer:
 
 def renumbered(both: Calls) -> Renumbered:
     """The way in which the numbers of layers have moved between two runs of one framework."""
-    target, golden = (_tree([(call.record.parsed, call.items) for call in side]) for side in both)
+    target, golden = (_tree([(call.record.name, call.items) for call in side]) for side in both)
     if not _has_other_numbers(target, golden):
         return Renumbered()
     values = SameValues(*([item for _, item in side.all_parameters()] for side in (target, golden)))
@@ -78,21 +78,31 @@ def renumbered(both: Calls) -> Renumbered:
     return Renumbered(search.paths)
 
 
-def _tree(calls: Sequence[tuple[ParsedName | None, list[Item]]]) -> _Layer:
+def _tree(calls: Sequence[tuple[str, list[Item]]]) -> _Layer:
     top = _Layer()
-    for parsed, items in calls:
-        if parsed is None or not parsed.is_module:
+    layers: dict[str, _Layer] = {}
+    for name, items in calls:
+        # Most calls are those of functions, and to take a name apart takes time.
+        parsed = parse(name) if is_module(name) else None
+        if parsed is None:
             continue
-        _, *path, class_name = parsed.base.split(".")
-        layer = top
-        for part in path:
-            layer = layer.inside.setdefault(part, _Layer())
-        if not layer.class_name:
-            layer.class_name = class_name
+        layer = layers.get(parsed.base)
+        if layer is None:
+            layer = layers[parsed.base] = _layer_in(top, parsed.base)
         for item in items if not layer.parameters else ():
             if item.state == PARAMETERS:
                 layer.parameters[item.name.rpartition(".")[2]] = item
     return top
+
+
+def _layer_in(top: _Layer, base: str) -> _Layer:
+    """The layer of a module's records, made where it is missing."""
+    _, *path, class_name = base.split(".")
+    layer = top
+    for part in path:
+        layer = layer.inside.setdefault(part, _Layer())
+    layer.class_name = layer.class_name or class_name
+    return layer
 
 
 def _has_other_numbers(target: _Layer, golden: _Layer) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,7 @@ from probe.compare.divergence.between_steps import BetweenSteps
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.parameters import Parameter, Parameters
 from probe.compare.divergence.peers.groups import Peers
-from probe.compare.divergence.precision import Precision, TypePair
+from probe.compare.divergence.precision import Precision
 from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.result import Mode
 
@@ -33,7 +32,6 @@ class Runs:
         trees: the call trees of target and golden side.
         same_names: true if both sides use the same names for the same things.
         across_frameworks: true if the runs are of two frameworks.
-        types: what `pairs_of_types` gives for all rows, where that is known.
         before: the paths of the dumps of the step before, where there is one.
         everything: look for all divergences, and not for the first few.
         keeps_judged: keep what was found of each pair of calls that is looked at.
@@ -47,7 +45,6 @@ class Runs:
     trees: Trees
     same_names: bool
     across_frameworks: bool = False
-    types: Counter[TypePair] | None = None
     before: tuple[str, str] | None = None
     everything: bool = False
     keeps_judged: bool = False
@@ -92,7 +89,7 @@ class Runs:
     @cached_property
     def precision(self) -> Precision:
         """The types that differ by design."""
-        return Precision(self.calls, self.types)
+        return Precision(self.calls)
 
     @cached_property
     def peers(self) -> Peers:

@@ -119,7 +119,7 @@ class _Search:
         if call.record is None or call.golden_record is None:
             self.walk.pass_one_sided(call)
             return None
-        summary = call.digest or digest(call.rows, self._runs.mode)
+        summary = digest(call.rows, self._runs.mode)
         self.walk.enter(call, summary)
         found = self._found(call, summary)
         self.walk.leave()
