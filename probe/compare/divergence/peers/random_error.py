@@ -6,7 +6,7 @@ import math
 
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent
-from probe.common.numerics.formats import FORMATS, nearest, plain_name, unit_roundoff
+from probe.common.numerics.formats import format_of, nearest, unit_roundoff
 
 _FLOAT32 = unit_roundoff("float32")
 _MASK = 1e4
@@ -26,8 +26,11 @@ def random_error(target: Item, golden: Item) -> float | None:
         return None
     largest = max(abs(golden.max), abs(golden.min), abs(target.max), abs(target.min))
     norm = max(golden.norm, target.norm)
-    if not largest or not norm or largest > _MASK:
-        return 0.0 if not largest else None
+    if not largest:
+        return 0.0
+    # A norm below zero is none: some kernels overflow.
+    if norm <= 0.0 or largest > _MASK:
+        return None
     elements = extent(golden.shape).elements
     number = _distinct(golden, largest, norm)
     root = math.sqrt(number)
@@ -57,7 +60,8 @@ def _rounded(item: Item) -> float:
     roundoff = unit_roundoff(item.dtype)
     if roundoff <= _FLOAT32:
         return _FLOAT32
-    is_short = all(nearest(value, FORMATS[plain_name(item.dtype or "")]) == value for value in (item.norm, item.mean))
+    of_type = format_of(item.dtype or "")
+    is_short = of_type is not None and all(nearest(value, of_type) == value for value in (item.norm, item.mean))
     return roundoff if is_short else _FLOAT32
 
 
