@@ -10,7 +10,6 @@ from typing import Any, Optional
 from probe.api.precheck import load
 from probe.calls import memory
 from probe.calls.prepared import RECORDED
-from probe.calls.verdict.subject import SUSPECT
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import only_dump_in
 from probe.common.errors import MsprobeException
@@ -45,8 +44,7 @@ class Replay:
     @property
     def is_suspect(self) -> bool:
         """True if a result of now, or one of the dump, has an error above what the operation should reach."""
-        is_judged = not (self.is_wrong or self.replayed.is_random)
-        return is_judged and SUSPECT in (self.replayed.now, self.replayed.recorded)
+        return self.replayed.is_suspect
 
     def __str__(self) -> str:
         found = list(lines(self.replayed))

@@ -27,6 +27,8 @@ def answer(rerun: Rerun) -> str:
         return "it draws random numbers, of which high precision does not say which ones are right."
     now, before = rerun.now in FAILURES, rerun.recorded in FAILURES
     overflow = next((each.overflow for each in rerun.results if each.overflow), "")
+    if rerun.is_suspect and not overflow:
+        return f"suspect: it has an error above what the operation should reach{_repeats(rerun)}."
     if not now and not before:
         exact = "as exact as the operation can be" if rerun.recorded else "now as exact as the operation can be"
         return f"{overflow or exact}{_repeats(rerun)}."

@@ -18,7 +18,7 @@ from probe.calls.inputs import unloaded
 from probe.calls.judged_results import JudgedResult, draws_random_numbers, judge_results
 from probe.calls.prepared import RECORDED, Prepared, prepare, reason, recorded_results, run_as_recorded
 from probe.calls.verdict import dropout
-from probe.calls.verdict.subject import FAILURES, NONFINITE, KernelVerdict, worst_of
+from probe.calls.verdict.subject import FAILURES, NONFINITE, SUSPECT, KernelVerdict, worst_of
 from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import OUTPUT
@@ -92,6 +92,11 @@ class Rerun:
     def is_wrong(self) -> bool:
         """True if a result of now or of the dump is wrong."""
         return not self.is_random and (self.now in FAILURES or self.recorded in FAILURES)
+
+    @property
+    def is_suspect(self) -> bool:
+        """True if none is wrong, and one of now or of the dump has an error above what the operation should reach."""
+        return not (self.is_wrong or self.is_random) and SUSPECT in (self.now, self.recorded)
 
     @property
     def worst(self) -> ComparedResult:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from planted_kernels import FAULTS, IN_FLOAT32, PLACES, planted
+from planted_kernels import FAULTS, IN_FLOAT32, PLACES, one_element, planted
 
 import probe
 from probe.api.cli import main
@@ -76,6 +76,16 @@ def test_a_kernel_that_is_wrong_each_time_is_the_kernel(recorded: dict[str, str]
     with planted(F, "silu", lambda result: result * 1.05):
         found = probe.replay(path, f"{name}.forward")
     assert "wrong when it was recorded and now, and reproducible bit for bit: the kernel is wrong" in str(found)
+
+
+
+def test_a_suspect_result_is_not_called_exact(recorded: dict[str, str]) -> None:
+    name = name_of(recorded["tensor"], "Functional.silu", "float32")
+    with planted(F, "silu", one_element(lambda result: result * (1 + 2e-6))):
+        found = probe.replay(recorded["tensor"], f"{name}.forward")
+    assert (found.replayed.now, found.is_wrong, found.is_suspect) == ("suspect", False, True)
+    assert str(found).startswith(f"{name} on cpu: suspect: it has an error above what the operation should reach, but")
+    assert found.as_json()["answer"].startswith("suspect: ")
 
 
 def _with_other_output(path: str, tmp_path: Path, change: Callable[[Any], Any]) -> tuple[str, str]:
