@@ -21,7 +21,7 @@ KINDS = {
     PARAMETER: "a parameter is not finite",
     COMMUNICATION: "what all members give is finite, and the result is not",
     UNINITIALISED: "memory that was never written",
-    INTENDED: "an infinity that was asked for, and of which finite values are made",
+    INTENDED: "not finite, and left out by the calls that take it",
     PROPAGATED: "what came from a record before it",
 }
 """The kinds of findings, and what each means."""

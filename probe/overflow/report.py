@@ -49,12 +49,12 @@ def explanation(report: Report, record: str) -> Iterator[str]:
         meant = [rank for rank, name in step.intended if name == record]
         for name in map(step.name_of, meant):
             anywhere = True
-            yield f"{where}{name}: {record} makes an infinity that was meant; what is computed of it is finite."
+            yield f"{where}{name}: {record} makes a value that is not finite, and the calls that take it leave it out."
         for rank in [rank for rank, name in step.uninitialised if name == record]:
             anywhere = True
             yield f"{where}{step.name_of(rank)}: {record} gives memory that was never written, which may hold anything."
     if not anywhere:
-        yield f"{record} is finite wherever it is recorded in {report.path}."
+        yield f"In {report.path}, {record} is finite, or the calls that take what is not finite there leave it out."
 
 
 def _explained(each: Explanation, step: StepFindings) -> str:
@@ -151,7 +151,7 @@ def _notes(step: StepFindings) -> Iterator[str]:
         rank, record = step.intended[0]
         more = "" if len(step.intended) == 1 else f", and {len(step.intended) - 1} more"
         of_rank = step.name_of(rank)
-        yield f"Infinities that were meant, and of which finite values are made: {record} of {of_rank}{more}."
+        yield f"Not finite, and left out by the calls that take it: {record} of {of_rank}{more}."
     yield from step.notes
 
 
