@@ -78,7 +78,6 @@ def test_a_kernel_that_is_wrong_each_time_is_the_kernel(recorded: dict[str, str]
     assert "wrong when it was recorded and now, and reproducible bit for bit: the kernel is wrong" in str(found)
 
 
-
 def test_a_suspect_result_is_not_called_exact(recorded: dict[str, str]) -> None:
     name = name_of(recorded["tensor"], "Functional.silu", "float32")
     with planted(F, "silu", one_element(lambda result: result * (1 + 2e-6))):

@@ -9,6 +9,8 @@ from probe.common.dump.naming import function_name
 from probe.common.operations.lookup import function
 from probe.common.yaml_file import load_yaml
 
+OF_MEMORY = frozenset(("inplace", "non_blocking", "copy", "memory_format", "pin_memory"))
+"""Arguments that say where a result is put and not what it is."""
 _POSITIONAL = "input."
 
 

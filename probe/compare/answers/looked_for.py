@@ -24,6 +24,7 @@ from probe.common.numerics.error_bounds import SAFETY
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import function, has
+from probe.common.operations.signatures import OF_MEMORY, argument_name
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
@@ -131,7 +132,7 @@ class _Search:
             if self._runs.regions is not None and not differences.is_of_another_size(row):
                 return None  # Two programs may have tokens in one dimension and in two.
             return _LEAST_EXPECTED if target.shape != golden.shape else None
-        if not is_input(row):
+        if not is_input(row) or argument_name(call.record or "", differences.short_name(row)) in OF_MEMORY:
             return None
         if any(item is not None and item.is_tensor for item in (target, golden)):
             return _LEAST_EXPECTED
@@ -219,7 +220,7 @@ class _Search:
         """The same of a call that one side alone makes."""
         # Two programs have other calls and layers for one thing; what they hand on has counterparts by its values.
         if self._runs.regions is not None and self._runs.regions.shows_one_side(call):
-            return 0.0
+            return self._runs.regions.shows_from
         found = [each for each in (self._shows_elsewhere(call), self._effects.shown_from(call)) if each is not None]
         return min(found, default=None)
 

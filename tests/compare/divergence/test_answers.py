@@ -143,6 +143,19 @@ def test_an_argument_of_a_call_that_computes_nothing_decides_nothing(tmp_path: P
     assert found.answer == "none" and [each.shows_from for each in found.without_effect] == [None]
 
 
+@pytest.mark.parametrize(("argument", "expected"), [("inplace", "none"), ("negative_slope", "cannot_tell")])
+def test_where_a_result_is_put_decides_no_value(tmp_path: Path, argument: str, expected: str) -> None:
+    """Neither its effect nor that of the other argument would have shown: nothing is compared but a short type."""
+    x = rounded(X, "bfloat16")
+
+    def run(value: bool) -> Run:
+        entry = call([tensor(x, "torch.bfloat16")], tensor(x, "torch.bfloat16"))
+        entry["input_kwargs"] = {argument: {"type": "bool", "value": value}}
+        return {"Functional.leaky_relu.0.forward": entry}
+
+    assert summary(tmp_path, run(True), run(False)).answer == expected
+
+
 def test_a_layer_with_parameters_on_one_side_is_without_effect_where_the_module_around_it_agrees(
     tmp_path: Path,
 ) -> None:

@@ -98,7 +98,7 @@ class Regions:
     @property
     def is_coarse(self) -> bool:
         """True if types round so much that a value which agrees says little, and one which does not says as little."""
-        return self._allowed > _COARSE
+        return self.shows_from > _COARSE
 
     def outcome(self, call: AlignedCall, item: str, found: float | None) -> Outcome:
         """What a difference in a call comes to.
@@ -202,7 +202,7 @@ class Regions:
             if any(_counts(item, is_layer) for item in (target, golden) if item is not None)
         ]
         return bool(both) and all(
-            target is not None and golden is not None and relative_difference(target, golden) <= self._allowed
+            target is not None and golden is not None and relative_difference(target, golden) <= self.shows_from
             for target, golden in both
         )
 
@@ -339,7 +339,7 @@ class Regions:
         Of independent errors of size e in n elements the statistics show e / sqrt(n), of either sign, and e^2 / 2.
         """
         shown = max(size / math.sqrt(max(extent(item.shape).elements, 1)), min(size, 1.0) ** 2 / 2)
-        return Outcome.AGREES if shown > self._allowed else Outcome.HIDDEN
+        return Outcome.AGREES if shown > self.shows_from else Outcome.HIDDEN
 
     def _is_elsewhere(self, item: Item, side: int) -> bool | None:
         """True if the other side has these values; ``None`` if they are no evidence."""
@@ -350,7 +350,7 @@ class Regions:
 
     def _has_number(self, number: float, side: int) -> bool:
         numbers = self._numbers[side]
-        allowed = self._allowed * abs(number)
+        allowed = self.shows_from * abs(number)
         position = bisect_left(numbers, number - allowed)
         return position < len(numbers) and numbers[position] <= number + allowed
 
@@ -390,7 +390,7 @@ class Regions:
     @cached_property
     def _golden_gradients(self) -> Contents:
         items = (row.golden for row in self._rows if row.golden is not None and PARAMETERS_GRAD in row.record)
-        return Contents(items, self._allowed)
+        return Contents(items, self.shows_from)
 
     # --- what is known of the runs
 
@@ -417,13 +417,14 @@ class Regions:
         return sides[TARGET], sides[GOLDEN]
 
     @cached_property
-    def _allowed(self) -> float:
+    def shows_from(self) -> float:
+        """The relative difference that tensors which agree may have; an effect shows from there on."""
         return allowed_difference(*self._tensors_of_sides)
 
     @cached_property
     def _contents(self) -> tuple[Contents, Contents]:
         target, golden = self._tensors_of_sides
-        return Contents(target, self._allowed), Contents(golden, self._allowed)
+        return Contents(target, self.shows_from), Contents(golden, self.shows_from)
 
 
 class _Graph:
