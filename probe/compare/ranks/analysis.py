@@ -49,7 +49,7 @@ class Analysis:
         if self.found:
             return ""
         said = headline(self.summaries)[0][0]
-        if first_of(self.summaries) is not None:
+        if first_of(self.summaries) is not None or any(each.follows is not None for each in self.summaries):
             return f"no rank differs by half; {said}"
         return said if is_unjudged(self.summaries) else "no rank differs"
 
