@@ -31,7 +31,7 @@ class Row:
     """Level and task, as ``mix:statistics``, where a section has several."""
     kind: str = ""
     is_unjudged: bool = False
-    """Whether it says that it cannot be told, which is an answer of its own."""
+    """True if it says that it cannot be told, which is an answer of its own."""
     next_right: bool = False
     """Whether one of the next calls that it names is what is true, of a wrong one."""
 

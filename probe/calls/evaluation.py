@@ -400,12 +400,12 @@ def _parts(values: Array) -> Array:
 
 
 def _draws_in_group(inputs: int) -> int:
-    """How many draws move by the same signs but for what is turned."""
+    """The number of draws that move by the same signs but for what is turned."""
     return 1 if inputs <= 1 else 2 if inputs == 2 else 4
 
 
 def _is_turned(number: int, draw: int) -> bool:
-    """Whether an input is moved the other way than in the first draw of a group.
+    """True if an input is moved the other way than in the first draw of a group.
 
     Up to three inputs that would move a result against each other move it together in one of the draws, so that the
     farthest is the sum of their effects. With independent draws one of 2^k elements would miss that in all k of them,

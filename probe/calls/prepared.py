@@ -56,7 +56,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class RecordedValues:
-    """What a call was given and what came of it, which no framework is needed for."""
+    """The inputs of a call and its recorded results, which no framework is needed for."""
 
     arguments: RecordedArguments
     leaves: list[Array]

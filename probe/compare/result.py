@@ -37,7 +37,7 @@ class Mode(enum.Enum):
 
 @dataclass(frozen=True)
 class Rerun:
-    """What came of the target's call when it was run again on the golden run's inputs."""
+    """The outcome of the target's call, run again on the golden run's inputs."""
 
     answer: str
     """``inputs``, ``call``, ``neither``, ``either``, ``not_reproduced``, or ``not_run``."""
@@ -74,7 +74,7 @@ class Unexplained:
     allowed: Optional[float] = None  # noqa: UP045
     """The relative difference that is explained."""
     rerun: Optional[Rerun] = None  # noqa: UP045
-    """What came of it when it was run again, where that was asked for; of further calls than five ``None``."""
+    """The outcome of running it again, where that was asked for; ``None`` of calls after the fifth."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class ComparisonResult:
     without_effect: list[Difference] = field(default_factory=list)
     """What differs and changes no value."""
     undecided: list[Difference] = field(default_factory=list)
-    """What differs and may have an effect that nothing would show; empty where the runs diverge."""
+    """Differences that may have an effect that nothing would show; empty where the runs diverge."""
     carried: Carried | None = None
     """The parameters at the beginning of the step; ``None`` where none are recorded."""
     coverage: Coverage = field(default_factory=Coverage)

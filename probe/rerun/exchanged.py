@@ -53,7 +53,7 @@ NOT_REPRODUCED = "not_reproduced"
 NOT_RUN = "not_run"
 
 _DOMINATES = 10.0
-"""How many times as large as the other one of both effects is to be named alone where tolerances do not tell. A guess:
+"""The ratio of two effects from which on the larger one is named alone where tolerances do not tell. A guess:
 inputs in another precision move a result by up to a hundredth of it, and a wrong call by more than a tenth."""
 _RUNS = 2
 """The call on either inputs is held at once."""
@@ -68,17 +68,17 @@ class RecordOf(NamedTuple):
 
 @dataclass(frozen=True)
 class Exchanged:
-    """What came of the call on the other run's inputs."""
+    """The outcome of the call on the other run's inputs."""
 
     answer: str
     why: str = ""
-    """Why it was not run."""
+    """The reason why it was not run."""
     inputs: Sequence[str] = ()
     """The inputs that differ, where others are equal."""
     by_inputs: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """How far the inputs move the result, relative to its norm; ``None`` if it was not run, or is not finite."""
+    """The move of the result by the inputs, relative to its norm; ``None`` if it was not run, or is not finite."""
     by_call: Optional[float] = None  # noqa: UP045
-    """How far the call moves it."""
+    """The same by the call."""
 
     @property
     def sentence(self) -> str:
@@ -143,7 +143,7 @@ def _exchanged(execution: Execution, target: RecordOf, golden: RecordOf, device:
 def _between(
     execution: Execution, own: Prepared, of_target: Results, golden: tuple[Dump, Case], device: str, direction: str
 ) -> Exchanged:
-    """Which of both recorded results the call gives on the golden run's inputs."""
+    """The recorded result, of the two, that the call gives on the golden run's inputs."""
     dump, case = golden
     as_golden = _given(own, recorded_values(dump, case, 0), direction)
     as_target = _in_dtypes_of(own, as_golden)
@@ -266,7 +266,7 @@ def _in_dtypes_of(own: Prepared, as_golden: Prepared) -> Prepared:
 
 
 def _recorded(dump: Dump, prepared: Prepared, like: Results, direction: str) -> Results:
-    """What a dump has in the places of `like`.
+    """The recorded values of a dump in the places of `like`.
 
     Raises:
         Unreadable: it does not have that.
@@ -281,7 +281,7 @@ def _recorded(dump: Dump, prepared: Prepared, like: Results, direction: str) -> 
 
 
 class _Judged(NamedTuple):
-    """How results of one call are held against each other."""
+    """Holds results of one call against each other."""
 
     prepared: Prepared
     device: str

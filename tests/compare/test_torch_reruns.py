@@ -40,7 +40,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rerun_of(dumps: Path, target: str, golden: str, **options: Any) -> Rerun:
-    """What came of the first call that diverges."""
+    """The outcome of the first call that diverges."""
     found = probe.verdict(dumps / target, dumps / golden, rerun=True, **options)
     assert found.divergence is not None
     assert found.divergence.first.rerun is not None

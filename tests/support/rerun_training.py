@@ -65,7 +65,7 @@ def shape(model: Any) -> None:
 
 
 def kernel(result: torch.Tensor) -> torch.Tensor:
-    """What a wrong kernel of silu gives."""
+    """The result of a wrong kernel of silu."""
     return result * 1.5
 
 

@@ -94,7 +94,7 @@ def _programs(pair: Pair, type_: str, fault: str) -> tuple[Program, Program]:
 
 
 def checked(pair: Pair, type_: str) -> dict[str, float]:
-    """How far each run moves the output.
+    """The move of the output by each run.
 
     Raises:
         Unfit: the two programs do not compute the same, or a fault does nothing.

@@ -1,4 +1,4 @@
-"""Whether a comparison of two precisions names the layer at fault, and nothing where there is no fault.
+"""Comparisons of two precisions: the layer at fault is named, and nothing where there is no fault.
 
 python -m benchmarks.verdicts.precision                       # everything
 python -m benchmarks.verdicts.precision --networks mistral --keep DIR
@@ -51,7 +51,7 @@ def dump(folder: Path, level: str, networks: list[str]) -> None:
 
 
 def named(folder: Path, name: str, run: str, level: str) -> str:
-    """What is named first; empty where nothing is."""
+    """The call that is named first; empty where none is."""
     of = folder / name
     for result in compare(str(of / run / level), str(of / GOLDEN / level), None):
         if result.divergence is not None:

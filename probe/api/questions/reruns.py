@@ -26,7 +26,7 @@ _FLAG = "--rerun"
 def run_again_for(
     target: Path, golden: Path, splits: Sequence[Split] = (), max_memory: float | None = None
 ) -> RunAgain:
-    """What runs calls of the target on the golden run's inputs, with the adapter of the target's framework.
+    """A function that runs calls of the target on the golden run's inputs, by the adapter of the target's framework.
 
     Args:
         target: The run under test.

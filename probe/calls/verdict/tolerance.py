@@ -109,7 +109,7 @@ class Beyond:
     added: Array | None = None
     at_least: Array | None = None
     farther: float = 1.0
-    """How many times what is added is granted, because the result has very many elements."""
+    """The factor of what is added, above 1 where the result has very many elements."""
 
     def over(self, least: Array, part: slice = slice(None)) -> Array:
         """The tolerance of a part of the elements, counted without dimensions, from their least one."""
@@ -185,7 +185,7 @@ def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside
 
 
 def _farther(bound: Bound, size: int) -> float:
-    """How much farther the worst error of a large tensor is than those with which the constants were chosen.
+    """The ratio of the worst error of a large tensor to those with which the constants were chosen.
 
     What sums lose is about normally distributed, and the largest of n such errors grows as sqrt(2 ln n). The few
     roundings of an elementwise function have a largest error whatever n is.

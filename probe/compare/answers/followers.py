@@ -1,4 +1,4 @@
-"""What a divergence has reached: later steps and other ranks, which follow it and are not judged anew.
+"""Later steps and other ranks that a divergence has reached: they follow it and are not judged anew.
 
 A divergence reaches the next step through its parameters, and another rank through a communication that carried the
 value. What it did not reach is judged as ever: two batches of an evaluation have the same parameters, and each may
@@ -23,7 +23,7 @@ class Followers:
 
     def __init__(self) -> None:
         self._origins: dict[str, tuple[Origin, Carried | None]] = {}
-        """What diverged by itself, by rank, with the parameters that it had then."""
+        """The steps that diverged by themselves, by rank, with the parameters that they had."""
 
     def add_step(self, of_step: Sequence[Summary]) -> list[Summary]:
         """The summaries of the ranks of a step; those that follow a divergence say which, and no other one."""

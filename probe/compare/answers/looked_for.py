@@ -33,19 +33,19 @@ from probe.compare.divergence.search.runs import Runs
 from probe.compare.result import GOLDEN, TARGET, Difference, Mode
 
 _LEAST_EXPECTED = 0.1
-"""The effect that a difference is expected to have where no number tells: a shape, a missing layer, a mask."""
+"""The effect that a difference is expected to have where no number tells: a shape, a missing layer, a mask. A guess."""
 _LEAST_OF_ARGUMENT = 1e-3
 """The same of a plain argument: two ways to compute one function, as GELU by its tanh, or an epsilon beside a variance.
 
 What it does depends on values, so that half the digits of float32 would show it, and those of a short type do not.
 """
 _BESIDE = 2.0
-"""How many times what values differ by an effect has that shows, where the values themselves are compared."""
+"""The ratio of an effect that shows to what values differ by, where the values themselves are compared. A guess."""
 _NO_COMPUTATION = (*COMPUTING_NOTHING, Trait.TELLS, Trait.BRINGS_IN, Trait.FITS)
 
 
 class LookedFor(NamedTuple):
-    """What is known of the effect of differences."""
+    """Differences, by what is known of their effect."""
 
     without_effect: list[Difference]
     """Those that change no value; each that may decide one says from which size on its effect would have shown."""

@@ -16,7 +16,7 @@ from probe.compare.result import Divergence, Rerun, Unexplained
 RunAgain = Callable[[Dump, str, Dump, str], Rerun]
 """Runs a record of the first dump on the inputs of a record of the second one; it does not raise."""
 MOST = 5
-"""How many calls of a pair of dumps are run again: the first divergence, and what diverges behind it."""
+"""The number of calls of a pair of dumps that are run again: the first divergence, and those behind it."""
 
 
 def with_reruns(summaries: Iterable[Summary], run_again: RunAgain) -> Iterator[Summary]:

@@ -240,7 +240,7 @@ def _paired(call: AlignedCall, golden_record: str, items: list[Item]) -> Aligned
 
 
 def first_of_groups(tree: Tree) -> dict[str, str]:
-    """What is around calls and no module, such as an optimizer, with its first call."""
+    """The scopes around calls that are no modules, such as an optimizer, each with its first call."""
     found: dict[str, str] = {}
     for record, around in tree.items():
         if around and not is_module(around):

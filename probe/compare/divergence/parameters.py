@@ -63,7 +63,7 @@ class Parameters:
         return self._by_statistics.get((_statistics(target), _statistics(golden)))
 
     def carried(self) -> Carried | None:
-        """What they carry into this step; ``None`` where none are recorded."""
+        """The parameters that they carry into this step; ``None`` where none are recorded."""
         if not self.all:
             return None
         target, golden = (

@@ -36,7 +36,7 @@ EXAMPLES = 3
 
 
 TOO_LITTLE = "not enough in common"
-"""How the reason begins where too little was compared to say that nothing diverges."""
+"""The beginning of the reason where too little was compared to say that nothing diverges."""
 
 _NO_DIVERGENCE: dict[str, Any] = {
     "first": None,
@@ -156,7 +156,7 @@ class Summary:
     without_effect: list[Difference] = field(default_factory=list)
     """What differs and changes no value."""
     undecided: list[Difference] = field(default_factory=list)
-    """What differs and may have an effect that nothing would show."""
+    """Differences that may have an effect that nothing would show."""
     follows: Optional[Origin] = None  # noqa: UP045
     """The step and rank whose divergence has reached this one, which is not judged anew then."""
     carried: Optional[Carried] = None  # noqa: UP045
@@ -192,7 +192,7 @@ class Summary:
 
     @property
     def explanation(self) -> str:
-        """What a run that does not diverge differs by."""
+        """The differences of a run that does not diverge, in words."""
         return "what differs is explained by inputs and rounding" if self.differs else "nothing differs"
 
     @property
@@ -399,5 +399,5 @@ def is_uncompared(summaries: Iterable[Summary]) -> bool:
 
 
 def is_unjudged(summaries: Sequence[Summary]) -> bool:
-    """Whether the runs may diverge though nothing is seen to: it cannot be told of one of them at least."""
+    """True if the runs may diverge though nothing is seen to: it cannot be told of one of them at least."""
     return any(summary.answer == CANNOT_TELL for summary in summaries)

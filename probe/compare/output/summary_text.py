@@ -23,7 +23,7 @@ from probe.compare.rules import DIVERGED, SAME, SUSPECT
 from probe.shards.split import numbers
 
 UNTOLD = "cannot be told"
-"""How the answer begins where nobody can tell that nothing diverges."""
+"""The beginning of the answer where nobody can tell that nothing diverges."""
 PREVIOUS = "follows"
 """The style of what a divergence has reached."""
 
@@ -105,7 +105,7 @@ def uncompared(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
 
 
 def _undecided(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
-    """Why nobody can tell of what was compared, and what would decide it."""
+    """The reason why nobody can tell of what was compared, and what would decide it."""
     untold = next((summary for summary in summaries if summary.untold), None)
     if untold is None:
         return []

@@ -51,7 +51,7 @@ Programs over msadapter import mindtorch themselves, in their own order; those w
 
 
 def with_tool(backend: str) -> tuple[str, ...]:
-    """What the server imports for programs that begin with the framework and the tool."""
+    """The imports of the server for programs that begin with the framework and the tool."""
     return MODULES.get(f"{backend} and the tool", MODULES[backend])
 
 

@@ -1,4 +1,4 @@
-"""What made a call diverge: calls on its way, gradients that one side does not take, the settings of an optimizer."""
+"""Causes of a divergence: calls on its way, gradients that one side does not take, the settings of an optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the reference of a call moves when its inputs do: few draws miss nothing of what the inputs do together."""
+"""Moves of the reference of a call by its inputs: few draws miss nothing of what the inputs do together."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ Every block is fenced. What becomes of it follows from its language, and those o
   ``pytest``), is not run; what it names has to exist.
 - ``console`` has commands behind ``$``, which run, and what they print. ``...`` stands for any lines. Numbers with a
   fraction may differ by a tenth; whole ones of three digits and more, and spaces, are not compared. The folder is
-  ``/home/me`` where its whole path is printed, or nothing.
+  ``/path/to`` where its whole path is printed, or nothing.
 - ``json``, ``yaml`` and ``toml`` are parsed, and written to the file of their title. What has keys of a configuration
   is read as one, without a warning.
 - ``text``, also of a block without a language, is shown and nothing else.
@@ -254,7 +254,7 @@ class _Program:
         return self._output.read()
 
 
-_FOLDER_ON_PAGES = "/home/me/"
+_FOLDER_ON_PAGES = "/path/to/"
 
 
 def _run_shell(block: Block, folder: Path, python: str) -> None:

@@ -30,7 +30,7 @@ class Outcome:
     said: str
     right: bool
     is_unjudged: bool = False
-    """Whether it was said that it cannot be told: right where nothing diverges, and an answer of its own."""
+    """True if it was said that it cannot be told: an answer of its own, and right of no pair."""
     next_right: bool = False
     """Whether one of the next calls that are named is what is true; of a wrong one."""
 
@@ -53,7 +53,8 @@ def judge(dumps: Path, name: str, setting: str) -> Outcome:
     if not first:
         said = headline(found)[0][0]
         is_unjudged = said.startswith(UNTOLD)
-        right = not pair.right or bool(re.search(pair.right, SILENT))
+        # That nobody can tell claims nothing, and is not what a right pair is.
+        right = not is_unjudged and (not pair.right or bool(re.search(pair.right, SILENT)))
         return Outcome(name, setting, truth_of(pair), said, right, is_unjudged)
     if pair.is_silent:
         return Outcome(name, setting, truth_of(pair), first[0], False)

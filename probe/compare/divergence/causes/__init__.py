@@ -1,1 +1,1 @@
-"""Where a difference comes from: calls on the way, reordered elements, settings of an optimizer."""
+"""The origin of a difference: calls on the way, reordered elements, settings of an optimizer."""

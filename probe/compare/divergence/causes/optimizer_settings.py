@@ -26,7 +26,7 @@ _SAME = 1e-12
 
 
 class _Role(NamedTuple):
-    """What a tensor is to an optimizer."""
+    """The part that a tensor has in an optimizer."""
 
     kind: str
     parameter: str

@@ -38,11 +38,14 @@ _FLOAT32 = unit_roundoff("float32")
 _FALSE_ALARMS = 0.01
 """The share of right runs in which a call may leave its peers by chance."""
 _DEVIATION = 0.55
-"""The standard deviation of the logarithm of q that statistics give, tails included."""
+"""The standard deviation of the logarithm of q that statistics give, tails included.
+
+Chosen with the right pairs in two precisions that are recorded, and with nothing else.
+"""
 _DEVIATION_OF_TENSORS, _DEVIATION_OF_GRADIENTS = 0.4, 0.6
-"""The same where the values themselves are compared, of forward calls and of all others."""
+"""The same where the values themselves are compared, of forward calls and of all others, chosen in the same way."""
 _AS_GOOD = 0.25
-"""How much larger the spread of q is of a fit that explains a group as well as the best one. A guess."""
+"""The spread of q that a fit may have beyond the best one and explain a group as well. A guess."""
 _NEARLY = 0.6
 """The share of what chance explains from which on nobody can tell.
 
@@ -50,11 +53,11 @@ Chosen between what was measured: of the forward calls of 15 right pairs at two 
 largest is 0.52; of a head that was rolled, which nothing else shows, it is 0.70.
 """
 _DEVIATION_OF_WALK = 0.6
-"""The same of the random walk, where nothing is fitted."""
+"""The same of the random walk, where nothing is fitted. A guess."""
 _CANCELLING = 4.0
-"""The condition from which on what cancels may be what is usual of a group."""
+"""The condition from which on what cancels may be what is usual of a group. A guess."""
 _UNRELATED = 0.3
-"""The relative error of inputs from which on two calls compute with other numbers."""
+"""The relative error of inputs from which on two calls compute with other numbers. A guess."""
 
 
 class Member(NamedTuple):
@@ -67,7 +70,7 @@ class Member(NamedTuple):
     inputs: float
     """That of all inputs together."""
     own: float
-    """What rounding once adds to it, for the coarsest type that takes part."""
+    """The error that one rounding adds, for the coarsest type that takes part."""
     condition: float
     """By how much what cancels increases the error of the inputs."""
     calls: int = 0
@@ -80,7 +83,7 @@ class Member(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """How errors pass through the calls of a group: what they carry on, and what they add."""
+    """The way of errors through the calls of a group: the share that is carried on, and the part that is added."""
 
     carry: float
     own: float
@@ -133,7 +136,7 @@ def _fit(members: Sequence[Member], own: float, cancels: bool) -> Fit:
 
 
 class _Given(NamedTuple):
-    """What a call is computed from."""
+    """The inputs of a call, in numbers."""
 
     error: float
     """The relative error of all inputs together; infinite where it is not known."""
@@ -142,7 +145,7 @@ class _Given(NamedTuple):
     scale: float = 0.0
     """The size of the terms that an element of a result is the sum of."""
     weight: float = 1.0
-    """What terms of a matrix are multiplied by, where it is the gradient of a parameter: the size of what went in."""
+    """The factor of the terms of a matrix that is the gradient of a parameter: the size of what went in."""
 
 
 class Leaving(NamedTuple):
@@ -233,7 +236,7 @@ class Peers:
         return found
 
     def _largest(self, member: Member, deviations: float) -> float:
-        """How many times what is usual chance explains."""
+        """The ratio of the largest error that chance explains to the usual one."""
         if self._mode is not Mode.TENSOR:
             return math.exp(deviations * _DEVIATION)
         is_forward = FORWARD in (member.call.record or "")
@@ -331,7 +334,7 @@ class Peers:
         return found
 
     def _inputs(self, call: AlignedCall, parsed: ParsedName) -> _Given:
-        """What a call is computed from."""
+        """The inputs of a call, in numbers."""
         squares = gradients = forwards = rows_of_gradient = 0.0
         # Calls inside of a module may round to the shortest type, though it takes and returns others. Statistics may
         # hide what was rounded to it before, and calls of two programs that were paired late have nothing else.
@@ -368,7 +371,7 @@ class Peers:
 
 
 def _deviations(number: int) -> float:
-    """How many standard deviations one of so many calls exceeds once in a hundred runs."""
+    """The number of standard deviations that one of so many calls exceeds once in a hundred runs."""
     return NormalDist().inv_cdf(1.0 - _FALSE_ALARMS / max(1, number))
 
 

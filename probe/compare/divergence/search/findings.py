@@ -25,7 +25,7 @@ class Findings:
     with_effect: list[Difference]
     without_effect: list[Difference]
     undecided: list[Difference]
-    """What differs and may have an effect that nothing would show."""
+    """Differences that may have an effect that nothing would show."""
     judged: list[JudgedCall]
     """What was found of each pair of calls, in the order in which they were judged, where that was asked for."""
 

@@ -26,7 +26,7 @@ class JudgedOutput(NamedTuple):
     factor: float
     """By how much the call may have increased the relative difference of its inputs."""
     leaving: Optional[Leaving] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """What its peers say, where they alone show that it is not explained."""
+    """The finding of its peers, where they alone show that it is not explained."""
 
 
 @dataclass

@@ -107,10 +107,10 @@ class _Search:
         self._items = CallItems(runs, self.walk, self._effects, differences)
         self._causes = Causes(runs, self.walk, differences)
         self.joined: list[tuple[AlignedCall, Unexplained]] = []
-        """What reaches the end of the pass together with other differences; a divergence where nothing else is."""
+        """Findings that reach the end of the pass with other differences; divergences where nothing else is."""
 
     def looked_for(self) -> LookedFor:
-        """What is known of the effect of what differs, where nothing diverges."""
+        """The differences by their effect, where nothing diverges."""
         known = looked_for(self._runs, self._effects, self.walk.without_effect)
         return known._replace(undecided=[*self.walk.undecided, *known.undecided])
 

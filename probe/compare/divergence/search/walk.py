@@ -34,7 +34,7 @@ class Walk:
         self.with_effect: list[Difference] = []
         self.without_effect: list[Difference] = []
         self.undecided: list[Difference] = []
-        """What two programs may do in different ways, as far as nothing shows that it comes to the same."""
+        """Differences between two programs of which nothing shows that they come to the same."""
         self._moved: set[str | None] = set()
         """Records that differ without effect, whose backward differs as they do."""
         self._of_parameters: set[str | None] = set()

@@ -1,1 +1,1 @@
-"""What differs between two programs for one network, and what it comes to."""
+"""Differences between two programs for one network, and their effect."""

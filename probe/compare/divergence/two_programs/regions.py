@@ -1,4 +1,4 @@
-"""What a difference comes to further down, where two programs for one network compute it in different ways.
+"""The effect of a difference further down, where two programs for one network compute it in different ways.
 
 One program hands a hidden state and a residual on, the other their sum; one computes a variance, the other its
 logarithm. Such a difference of representation is done with where everything that is computed from it holds the values
@@ -43,7 +43,7 @@ _COARSE = 1e-3
 
 
 class Outcome(enum.Enum):
-    """What a difference comes to."""
+    """The effect of a difference."""
 
     AGREES = "agrees"
     """Every value that is computed from it has a counterpart, and each would have shown it."""
@@ -52,9 +52,9 @@ class Outcome(enum.Enum):
     JOINED = "joined"
     """It reaches the end of the pass, but only where other differences go in as well."""
     HIDDEN = "hidden"
-    """What is computed from it agrees, and would do so in any case: the difference or the branch is too small."""
+    """Everything computed from it agrees, and would in any case: the difference or the branch is too small."""
     UNKNOWN = "unknown"
-    """What is computed from it is not recorded."""
+    """Nothing that is computed from it is recorded."""
 
 
 class _Started(NamedTuple):
@@ -101,7 +101,7 @@ class Regions:
         return self.shows_from > _COARSE
 
     def outcome(self, call: AlignedCall, item: str, found: float | None) -> Outcome:
-        """What a difference in a call comes to.
+        """The effect of a difference in a call.
 
         Args:
             call: the call.
@@ -228,7 +228,7 @@ class Regions:
         return [item for item in items if item is not None and _rounds(item)]
 
     def _followed(self, side: int, starts: Iterable[_Started], size: float) -> Outcome:
-        """What comes of tensors of one side that the other side does not have."""
+        """The effect of tensors of one side that the other side does not have."""
         graph = self._graphs[side]
         ahead, seen = deque(starts), set[Key]()
         outcomes: list[Outcome] = []
@@ -334,7 +334,7 @@ class Regions:
         return None
 
     def _confirmed(self, item: Item, size: float) -> Outcome:
-        """What an item that agrees says of a difference that had this size in it.
+        """The effect of a difference that had this size in an item, as an item that agrees tells it.
 
         Of independent errors of size e in n elements the statistics show e / sqrt(n), of either sign, and e^2 / 2.
         """
@@ -366,7 +366,7 @@ class Regions:
     # --- the backward pass
 
     def _of_gradients(self, call: AlignedCall, size: float) -> Outcome:
-        """What comes of a gradient: those of the next parameters, which a gradient that differs would reach."""
+        """The effect of a gradient, told by those of the next parameters, which it would reach."""
         position = self._graphs[TARGET].positions.get(call.record or "", math.inf)
         outcomes = []
         for row in self._gradients:
