@@ -41,9 +41,8 @@ _PLUGGED = {
 }
 EXPLANATION = """\
 *Truth* is `silent` where the two runs compute the same, and else a pattern that the text of the first divergence has to
-hold: its step, record, module, item, reason or cause. *Not enough in common* is an answer of its own: nothing diverges
-in what was compared, and less than four fifths of the records were. It is counted as right where the truth is silent,
-in a column of its own, and as wrong anywhere else.
+hold: its step, record, module, item, reason or cause. *Cannot be told* is an answer of its own, in a column of its own:
+it claims nothing, and is counted as right of no pair.
 
 At L1 a dump has no modules; the pattern is looked for in the modules that the named call has around it at mix, too. It
 has no parameters by name either and no gradients of them, so that what shows in these alone cannot be said there.

@@ -9,19 +9,19 @@ import measure
 from verdicts import Row
 
 _LONGEST = 300
-RIGHT, WRONG, UNJUDGED = "right", "**wrong**", "right: not enough in common"
+RIGHT, WRONG, UNJUDGED = "right", "**wrong**", "cannot be told"
 
 
 def totals(rows: Sequence[Row]) -> str:
     """How many are right, by setting and by what is true."""
-    head = ["level and task", "right", "silent and right", "of these not enough in common", "diverging and right"]
+    head = ["level and task", "right", "silent and right", "diverging and right", "cannot be told"]
     lines = []
     for setting in dict.fromkeys(row.setting for row in rows):
         here = [row for row in rows if row.setting == setting]
         silent = [row for row in here if is_silent(row)]
         others = [row for row in here if not is_silent(row)]
-        unjudged = sum(row.is_unjudged and row.right for row in here)
-        lines.append([setting or "all", _share(here), _share(silent), str(unjudged), _share(others)])
+        unjudged = sum(row.is_unjudged for row in here)
+        lines.append([setting or "all", _share(here), _share(silent), _share(others), str(unjudged)])
     return measure.table(head, lines)
 
 
@@ -58,9 +58,11 @@ def each(rows: Sequence[Row], shown: str = "") -> str:
 
 
 def _answer(row: Row) -> str:
+    if row.is_unjudged:
+        return UNJUDGED
     if not row.right:
         return f"{WRONG}, named next" if row.next_right else WRONG
-    return UNJUDGED if row.is_unjudged else RIGHT
+    return RIGHT
 
 
 def misses(rows: Sequence[Row]) -> str:

@@ -20,6 +20,7 @@ import transformers
 from fused_networks import Engine, Shape, load
 
 from msprobe.pytorch import PrecisionDebugger
+from probe.compare.output.summary import summarise
 from probe.compare.output.summary_text import UNTOLD
 from probe.compare.runner import compare
 
@@ -153,8 +154,10 @@ def judge(
             texts = first.record, first.golden_record, first.module, first.reason, first.cause
             said = " | ".join(filter(None, texts))
         else:
-            said = "silent" if result.coverage.is_enough else f"{UNTOLD}: {result.coverage}"
-        right = said == "silent" if truth is None else bool(re.search(truth, said))
+            untold = summarise(result).untold
+            said = f"{UNTOLD}: {untold}" if untold else "silent"
+        is_told = not said.startswith(UNTOLD)
+        right = said == "silent" if truth is None else is_told and bool(re.search(truth, said))
         yield Row(f"{name} {level} {fault}", truth or "silent", said, right)
 
 

@@ -29,6 +29,7 @@ from port_settings import LEVELS, NETWORKS, OPTIMIZERS, Job, write_jobs  # noqa:
 
 from probe.common.dump.reading.dump import read  # noqa: E402
 from probe.compare.comparison import compare_dumps  # noqa: E402
+from probe.compare.output.summary import summarise  # noqa: E402
 from probe.compare.output.summary_text import UNTOLD  # noqa: E402
 from probe.compare.result import ComparisonResult  # noqa: E402
 
@@ -114,7 +115,8 @@ def _verdict(out: Path, port: str, level: str, network: str, optimizer: str, fau
     ]  # fmt: skip
     result = compare_step(folders, step)
     if result.divergence is None:
-        return "", "" if result.coverage.is_enough else f"{UNTOLD}: {result.coverage}"
+        untold = summarise(result).untold
+        return "", f"{UNTOLD}: {untold}" if untold else ""
     first = result.divergence.first
     places = [first.record or first.golden_record, first.module, first.golden_record]
     return " ".join(dict.fromkeys(filter(None, places))), f"{first.cause or ''} | {first.reason}"
