@@ -13,6 +13,7 @@ from probe.backends.protocol.hooks import Hooks, ModuleHandles, OperatorListener
 from probe.backends.protocol.randomness import Randomness
 from probe.backends.protocol.replaying import KeptStep, ReplayError, Replaying, StepKeeper
 from probe.backends.protocol.scripts import ScriptParts, ScriptWords
+from probe.backends.protocol.settings import Settings
 from probe.backends.protocol.tensors import Tensors
 from probe.backends.protocol.training import ScaledUpdate, Training, TrainingListener
 
@@ -30,6 +31,7 @@ __all__ = [
     "ScaledUpdate",
     "ScriptParts",
     "ScriptWords",
+    "Settings",
     "StepKeeper",
     "Tensors",
     "Training",
@@ -56,5 +58,7 @@ class FrameworkAdapter(Protocol):
     """One recorded call run alone, and how a script spells it."""
     training: Training
     """Steps, optimizers, gradient scalers and ranks of a running program."""
+    settings: Settings
+    """Versions, switches, seeds and hyper-parameters of a running program."""
     replaying: Replaying | None
     """A step kept and run again; ``None`` where the framework gives no way to run a backward again."""

@@ -136,6 +136,7 @@ class Config:
         log_level: the lowest level of the lines that are shown.
         dump_enable: collect now; ``None`` when the file has no such key, and so is not read again while running.
         extra_info: write ``stack.json`` and ``construct.json``.
+        environment: write versions, variables, switches and seeds of the run next to the dump.
         precision: ``high`` computes statistics in float32.
         risk_level: which APIs are collected when neither `scope` nor `names` is set; else the framework's choice.
         scope: nothing, or the first and the last record to collect.
@@ -177,6 +178,7 @@ class Config:
     log_level: str = key("info", one_of(*log.LEVELS))
     dump_enable: bool | None = key(None, parse_flag)
     extra_info: bool = key(True, parse_flag)
+    environment: bool = key(True, parse_flag)
     precision: str = key("low", one_of("low", "high"))
     risk_level: str | None = key(None, one_of("ALL", "FOCUS", "CORE"), unused=_without_apis)
     scope: tuple[str, ...] = key((), parse_scope, TASKS, _at_debug)

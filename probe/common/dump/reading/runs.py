@@ -25,6 +25,7 @@ from probe.common.dump.layout import (
     STACK_FILE,
     folder_of,
     holds_records,
+    is_environment_file,
     is_without_rank,
     process_and_mode,
     processes_in,
@@ -186,7 +187,7 @@ def check_exists(path: str) -> None:
 def _check_file(path: str) -> None:
     if not os.path.isfile(path):
         raise FileCheckException(f"{path} is neither a file nor a folder; give {ALLOWED}.")
-    if os.path.basename(path) in _WITHOUT_RECORDS:
+    if os.path.basename(path) in _WITHOUT_RECORDS or is_environment_file(os.path.basename(path)):
         raise FileCheckException(f"{path} holds no records; give {ALLOWED}.")
 
 
