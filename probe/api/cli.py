@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from probe._version import __version__
 from probe.api.commands.checking.acc_check import AccCheck, MultiAccCheck
 from probe.api.commands.checking.api_precision_compare import ApiPrecisionCompare
+from probe.api.commands.checking.config_check import ConfigCheck
 from probe.api.commands.checking.overflow_check import OverflowCheck
 from probe.api.commands.checking.replay import ReplayCommand
 from probe.api.commands.collecting.doctor import Doctor
@@ -28,6 +29,7 @@ from probe.common.errors import MsprobeException
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(),
     ApiPrecisionCompare(), ReplayCommand(), MergeResult(), Recover(), Doctor(), Completion(),
+    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), MergeResult(), Recover(), Doctor(),
 ]  # fmt: skip
 
 _EPILOG = """examples:
@@ -40,6 +42,7 @@ _EPILOG = """examples:
   msprobe overflow_check -i ./dump_path            which record of which rank made the first NaN or infinity
   msprobe acc_check -api_info ./dump.json          run each recorded call again alone: is it the kernel?
   msprobe replay ./dump.json Functional.silu.0     run one of them, and write it as a script that stands alone
+  msprobe config_check -d train.sh                 collect the configuration of a run, to compare it with -c
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 

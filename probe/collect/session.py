@@ -148,7 +148,7 @@ class Session:
         if not self._wanted(rank_id):
             return
         self._remove_what_stayed()
-        self._attempt(self._environment.gather, self.config)
+        self._on_environment(self._environment.gather, self.config)
         if not self._open_step():
             return
         self._write_environment()
@@ -228,7 +228,7 @@ class Session:
         self._begin_step()
         if self._ended or not self._config_file.enabled or not self._wanted(None):
             return
-        self._attempt(self._environment.gather, self.config)
+        self._on_environment(self._environment.gather, self.config)
         if self.saved.allowed(variable, name) and self._open_step():
             self._write_environment()
             self._hooks.add_gradients(self.saved.save(variable, name, save_backward))
@@ -326,12 +326,18 @@ class Session:
         ended = EndedStep(self.current_step, loss, grad_norm)
         self._attempt(self.collector.sinks.after_step, ended)
         self._write_environment()
-        self._attempt(self._environment.detach)
+        self._on_environment(self._environment.detach)
         if loss is not None or grad_norm is not None:
             self._attempt(self._log_unused_numbers)
 
     def _write_environment(self) -> None:
-        self._attempt(self._environment.write, self.config, self._rank)
+        self._on_environment(self._environment.write, self.config, self._rank)
+
+    def _on_environment(self, action: Callable[..., None], *args: Any) -> None:
+        try:
+            action(*args)
+        except Exception as error:
+            self.collector.failed("the environment of the run", error)
 
     def _end_collection(self) -> None:
         """The step is over, whether it was collected or not."""
@@ -355,7 +361,7 @@ class Session:
         self._end_collection()
         self._attempt(self.collector.sinks.finish, EndedStep(self.current_step))
         self._write_environment()
-        self._attempt(self._environment.detach)
+        self._on_environment(self._environment.detach)
         self._attempt(self._log_unreached)
         self._attempt(self.collector.sinks.log_losses)
 
