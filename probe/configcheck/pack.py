@@ -6,10 +6,12 @@ Names and layout are those of msProbe, whose packs are read as well; ``manifest.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import stat
+import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -105,6 +107,69 @@ def write_pack(path: str, members: Mapping[str, bytes], collected: Iterable[str]
                 archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     except OSError as error:
         raise FileCheckException(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def merge_pack(
+    path: str, members: Mapping[str, bytes], collected: Iterable[str], withheld: int, rank: int | None, is_first: bool
+) -> None:
+    """Write the members of one rank into the pack that all ranks share.
+
+    Args:
+        path: The zip file.
+        members: Content by name, all that this process has.
+        collected: As for `write_pack`.
+        withheld: The same.
+        rank: The rank of this process; ``None`` without ranks, or as long as it is not known.
+        is_first: True if this process has not written the pack yet: one of an earlier run is replaced then.
+
+    Raises:
+        FileCheckException: it cannot be written.
+    """
+    files.make_folder(os.path.dirname(os.path.abspath(path)))
+    with _locked(f"{path}.lock"):
+        others: dict[str, bytes] = {}
+        names = list(collected)
+        if os.path.exists(path) and not (is_first and time.time() - os.path.getmtime(path) > _SAME_RUN_S):
+            try:
+                others = read_members(path)
+            except FileCheckException as error:
+                log.warning(f"the pack is written anew: {error}")
+            before = _listed(others.pop(MANIFEST, b""))
+            names = list(dict.fromkeys((*before, *names)))
+        kept = {name: content for name, content in others.items() if _is_of_other_rank(name, rank)}
+        write_pack(path, {**kept, **members}, names if kept else collected, withheld)
+
+
+_SAME_RUN_S = 60.0
+"""Ranks of one run write their first pack within so many seconds; an older pack is of an earlier run. A guess."""
+_LOCK_TRIES, _LOCK_WAIT_S = 200, 0.05
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Keep other ranks from writing meanwhile; where it takes too long the pack is written all the same."""
+    with files.open_for_writing(path, append=True) as stream:
+        for _ in range(_LOCK_TRIES):
+            if files.lock(stream):
+                break
+            time.sleep(_LOCK_WAIT_S)
+        yield
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _listed(manifest: bytes) -> list[str]:
+    try:
+        return list(json.loads(manifest).get("collected", ()))
+    except (ValueError, AttributeError, TypeError):
+        return []
+
+
+def _is_of_other_rank(name: str, rank: int | None) -> bool:
+    match = _STEP_AND_RANK.match(name) or _RANDOM.match(name)
+    if match is None or rank is None:
+        return match is not None and rank is None
+    return int(match[3] if match.re is _STEP_AND_RANK else match[2]) != rank
 
 
 def check_name(path: str) -> None:

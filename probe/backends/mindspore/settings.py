@@ -14,16 +14,19 @@ from probe.backends.mindspore import internals
 from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.tensors.dtypes import plain_name
 from probe.backends.shared.patching import Attributes
+from probe.backends.shared.randomness.recorder import existing_calls
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, plain_items, torch_groups
-from probe.common.interfaces import Handle
+from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
+    "attach_inputs",
     "attach_first_update",
     "devices",
     "layout",
     "model_settings",
     "optimizer_groups",
     "random_states",
+    "seeding_calls",
     "seeds",
     "switches",
     "versions",
@@ -123,3 +126,18 @@ def model_settings(model: Any) -> Mapping[str, Any]:
 def weights(model: Any) -> Sequence[tuple[str, Any]]:
     """The parameters with their names."""
     return list(model.parameters_and_names())
+
+
+def attach_inputs(model: Any, note: Callable[[Sequence[Any], Mapping[str, Any]], None]) -> Handle:
+    """Tell `note` of the arguments of each call of `model`."""
+
+    def before(cell: Any, args: Any, kwargs: Any) -> None:
+        unobserved(note, args, kwargs)
+
+    handle: Handle = model.register_forward_pre_hook(before, with_kwargs=True)
+    return handle
+
+
+def seeding_calls() -> list[RandomCall]:
+    """``mindspore.set_seed`` and ``mindspore.manual_seed``."""
+    return existing_calls("mindspore", mindspore, ("set_seed", "manual_seed"))

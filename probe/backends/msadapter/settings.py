@@ -7,19 +7,22 @@ from typing import Any, Callable
 
 from probe.backends.mindspore import settings as of_mindspore
 from probe.backends.mindspore.guards import unobserved
-from probe.backends.mindspore.settings import devices, layout, switches, versions
+from probe.backends.mindspore.settings import attach_inputs, devices, layout, switches, versions
 from probe.backends.mindspore.tensors.dtypes import plain_name
 from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.shared.randomness.recorder import existing_calls
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
-from probe.common.interfaces import Handle
+from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
+    "attach_inputs",
     "attach_first_update",
     "devices",
     "layout",
     "model_settings",
     "optimizer_groups",
     "random_states",
+    "seeding_calls",
     "seeds",
     "switches",
     "versions",
@@ -65,3 +68,8 @@ def model_settings(model: Any) -> Mapping[str, Any]:
 def weights(model: Any) -> Sequence[tuple[str, Any]]:
     """The parameters with their names."""
     return list(model.named_parameters())
+
+
+def seeding_calls() -> list[RandomCall]:
+    """``torch.manual_seed`` and those of MindSpore."""
+    return [*existing_calls("torch", torch_module(), ("manual_seed",)), *of_mindspore.seeding_calls()]

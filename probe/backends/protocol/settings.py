@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from typing_extensions import Protocol
 
-from probe.common.interfaces import Handle
+from probe.common.interfaces import Handle, RandomCall
 
 
 class Settings(Protocol):
@@ -48,3 +48,9 @@ class Settings(Protocol):
 
     def weights(self, model: Any) -> Sequence[tuple[str, Any]]:
         """The parameters with their names, in the order of the model."""
+
+    def attach_inputs(self, model: Any, note: Callable[[Sequence[Any], Mapping[str, Any]], None]) -> Handle:
+        """Tell `note` of the arguments of each call of `model`, before it runs."""
+
+    def seeding_calls(self) -> Sequence[RandomCall]:
+        """The functions of the framework that set a seed."""

@@ -10,18 +10,21 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from probe.backends.shared.randomness.recorder import existing_calls
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
 from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, passed_over, unobserved
-from probe.common.interfaces import Handle
+from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
+    "attach_inputs",
     "attach_first_update",
     "devices",
     "layout",
     "model_settings",
     "optimizer_groups",
     "random_states",
+    "seeding_calls",
     "seeds",
     "switches",
     "versions",
@@ -128,3 +131,20 @@ def model_settings(model: Any) -> Mapping[str, Any]:
 def weights(model: Any) -> Sequence[tuple[str, Any]]:
     """The parameters with their names."""
     return list(model.named_parameters())
+
+
+def attach_inputs(model: Any, note: Callable[[Sequence[Any], Mapping[str, Any]], None]) -> Handle:
+    """Tell `note` of the arguments of each call of `model`."""
+
+    @passed_over
+    def before(module: Any, args: Any, kwargs: Any) -> None:
+        if not compiling():
+            unobserved(note, args, kwargs)
+
+    handle: Handle = model.register_forward_pre_hook(before, with_kwargs=True)
+    return handle
+
+
+def seeding_calls() -> list[RandomCall]:
+    """``torch.manual_seed``, which seeds the accelerators as well."""
+    return existing_calls("torch", torch, ("manual_seed",), compiling)

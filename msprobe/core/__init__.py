@@ -1,0 +1,1 @@
+"""The names below ``msprobe.core``."""
