@@ -81,7 +81,9 @@ class ConfigChecker:
         self._models = list(model) if isinstance(model, (list, tuple)) else [] if model is None else [model]
         for each in self._models:
             if not self._adapter.hooks.is_module(each):
-                raise MsprobeException(f"ConfigChecker: model is a {type(each).__name__}; allowed: a module or a list of them.")
+                raise MsprobeException(
+                    f"ConfigChecker: model is a {type(each).__name__}; allowed: a module or a list of them."
+                )
         self._path = os.path.abspath(output_zip_path)
         self._records = TensorRecords(self._adapter)
         self._steps = steps

@@ -128,13 +128,18 @@ def _plain(above: str, values: Mapping[str, Any]) -> dict[str, Any]:
     kept = {
         str(name): value
         for name, value in values.items()
-        if not str(name).startswith("_") and (_is_plain(value) or (isinstance(value, (list, tuple)) and all(map(_is_plain, value))))
+        if not str(name).startswith("_")
+        and (_is_plain(value) or (isinstance(value, (list, tuple)) and all(map(_is_plain, value))))
     }
     return {f"{above}.{name}": list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
 
 
 def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= _LONGEST_TEXT)
+    return (
+        value is None
+        or isinstance(value, (bool, int, float))
+        or (isinstance(value, str) and len(value) <= _LONGEST_TEXT)
+    )
 
 
 # --- random numbers

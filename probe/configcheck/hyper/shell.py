@@ -162,7 +162,7 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
 
 def _value(match: re.Match[str], variables: Mapping[str, str]) -> str:
     name = match[1] or match[4]
-    if name in variables:
+    if variables.get(name) or (name in variables and not match[2]):
         return variables[name]
     return match[3] if match[2] else match[0]
 
