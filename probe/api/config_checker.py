@@ -1,4 +1,4 @@
-"""`ConfigChecker`: the configuration of a running program, written into a pack that ``msprobe config_check -c`` compares."""
+"""`ConfigChecker`: the configuration of a running program as a pack, which ``msprobe config_check -c`` compares."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def static_members(paths: Sequence[str], environment: Mapping[str, Any] | None =
     }
     names = ["env", "pip", "environment"]
     merged: dict[str, Any] = {}
-    for name, (path, settings) in zip(_member_names(paths), read.items()):
+    for name, settings in zip(_member_names(paths), read.values()):
         kept, left_out = clean_settings(settings)
         withheld += left_out
         members[f"settings/{name}.json"] = encoded(kept)

@@ -1,4 +1,4 @@
-"""What a running program has: inputs and weights of its model, hyper-parameters in use, places that draw random numbers."""
+"""Inputs and weights of a running model, the hyper-parameters in use, and the places that draw random numbers."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ class TensorRecords:
                 marks[name] = {"value": value if isinstance(value, (bool, int, float)) else type(value).__name__}
                 continue
             statistics[name] = {key: entry.get(field) for key, field in _STATISTICS.items()}
-            dtype = str(entry.get("dtype")).rpartition(".")[2]
+            # MindSpore writes Float32.
+            dtype = str(entry.get("dtype")).rpartition(".")[2].lower()
             marks[name] = {"dtype": dtype, "shape": entry.get("shape"), "checksum": entry.get("md5")}
-            if "int" in dtype.lower():
+            if "int" in dtype:
                 marks[name]["head"] = self._adapter.execution.values(value).reshape(-1)[:_HEAD].tolist()
         return statistics, marks
 

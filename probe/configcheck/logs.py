@@ -24,7 +24,8 @@ VERL, SLIME = "verl", "slime"
 _LARGEST = 256 << 20
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX = re.compile(
-    r"^\s*(?:\([\w.:\- =]*pid=\d+[^)]*\)\s*|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+\]?\s*|\[[\w ./:-]*\]\s*|(?:INFO|DEBUG|WARNING)\b[: ]*)*"
+    r"^\s*(?:\([\w.:\- =]*pid=\d+[^)]*\)\s*"  # of Ray
+    r"|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+\]?\s*|\[[\w ./:-]*\]\s*|(?:INFO|DEBUG|WARNING)\b[: ]*)*"
 )
 _SLIME_LINE = re.compile(r"^\s*([A-Za-z_]\w*)\s*\.{2,}\s*(.*?)\s*$")
 _VERL_KEY = "actor_rollout_ref"

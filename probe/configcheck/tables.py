@@ -18,13 +18,16 @@ class Variable(NamedTuple):
 
 
 VARIABLES = (
-    Variable("HCCL_DETERMINISTIC", "NCCL_DETERMINISTIC", "false", f"communication is deterministic in one run only: {ORDER}"),
+    Variable("HCCL_DETERMINISTIC", "NCCL_DETERMINISTIC", "false",
+             f"communication is deterministic in one run only: {ORDER}"),
     Variable("HCCL_ALGO", "NCCL_ALGO", None, f"another algorithm of collectives: {ORDER}"),
     Variable("", "NCCL_PROTO", None, f"another protocol of collectives: {ORDER}"),
     Variable("HCCL_INTRA_ROCE_ENABLE", "", "0", "another link between devices may choose another algorithm", "warning"),
     Variable("HCCL_INTRA_PCIE_ENABLE", "", "1", "another link between devices may choose another algorithm", "warning"),
-    Variable("ASCEND_LAUNCH_BLOCKING", "CUDA_LAUNCH_BLOCKING", "0", "kernels run one by one in one run only: it hides races"),
-    Variable("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", None, "another number of devices splits batches otherwise"),
+    Variable("ASCEND_LAUNCH_BLOCKING", "CUDA_LAUNCH_BLOCKING", "0",
+             "kernels run one by one in one run only: it hides races"),
+    Variable("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", None,
+             "another number of devices splits batches otherwise"),
     Variable("", "CUBLAS_WORKSPACE_CONFIG", None, f"matrix products of cuBLAS may not be deterministic: {ORDER}"),
     Variable("", "NVIDIA_TF32_OVERRIDE", None, "TF32 rounds inputs of matrix products to 10 bits"),
     Variable("CLOSE_MATMUL_K_SHIFT", "", "0", f"matrix products begin at another position: {ORDER}"),
@@ -32,7 +35,8 @@ VARIABLES = (
     Variable("LCCL_DETERMINISTIC", "", "0", ORDER),
     Variable("INF_NAN_MODE_ENABLE", "", "1", "overflows saturate in one run and are infinite in the other"),
     Variable("INF_NAN_MODE_FORCE_DISABLE", "", "0", "overflows saturate in one run and are infinite in the other"),
-    Variable("PYTHONHASHSEED", "PYTHONHASHSEED", None, "sets and dictionaries with hashed keys may have another order", "warning"),
+    Variable("PYTHONHASHSEED", "PYTHONHASHSEED", None,
+             "sets and dictionaries with hashed keys may have another order", "warning"),
     Variable("OMP_NUM_THREADS", "OMP_NUM_THREADS", None, f"another number of CPU threads: {ORDER}", "warning"),
     Variable("", "FLASH_ATTENTION_DETERMINISTIC", "0", ORDER),
     Variable("", "NVTE_FLASH_ATTN", None, "another kernel computes attention"),
@@ -47,8 +51,10 @@ UNLISTED = "not known to change numbers"
 KERNELS = "another release has other kernels and defaults"
 PACKAGES = {
     **dict.fromkeys(
-        ("torch", "torch-npu", "mindspore", "mindnlp", "deepspeed", "megatron", "megatron-core", "megatron-lm", "mindspeed",
-         "mindspeed-llm", "flash-attn", "transformer-engine", "apex", "triton", "xformers", "bitsandbytes", "vllm"),
+        ("torch", "torch-npu", "mindspore", "mindnlp", "deepspeed", "megatron", "megatron-core", "megatron-lm",
+         "mindspeed", "mindspeed-llm", "flash-attn", "transformer-engine", "apex",
+         "triton", "xformers",
+         "bitsandbytes", "vllm"),
         ("error", KERNELS)),
     **dict.fromkeys(
         ("transformers", "accelerate", "peft", "trl", "lightning", "pytorch-lightning", "verl", "diffusers", "timm"),

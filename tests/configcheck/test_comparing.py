@@ -30,7 +30,8 @@ def found(golden: dict[str, Any], target: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("1e-4", 0.0001), ("1e-5", "0.00001"), (True, "true"), ("False", False), (1, 1.0), (8, "8"), ([1, 2], "[1, 2.0]"),
+        ("1e-4", 0.0001), ("1e-5", "0.00001"), (True, "true"), ("False", False), (1, 1.0), (8, "8"),
+        ([1, 2], "[1, 2.0]"),
         ("torch.bfloat16", "bf16"), ("(0.9, 0.95)", ["0.9", "0.95"]), (None, "None"), ("fp16", "float16"), (True, 1),
     ],
 )  # fmt: skip
@@ -168,5 +169,5 @@ def test_two_dumps_are_compared_by_their_environments(tmp_path: Path) -> None:
     rows = [(check.name, row.name, row.golden, row.target) for check in comparison.checks for row in check.rows]
     assert rows == [("platform", "seed", 1, 2), ("hyperparameters", "optimizer.0.groups.0.lr", 0.1, 0.2)]
     os.unlink(tmp_path / "b" / "environment_rank0.json")
-    with pytest.raises(MsprobeException, match="holds no environment_rank<R>.json"):
+    with pytest.raises(MsprobeException, match="holds no environment_rank"):
         read_side(str(tmp_path / "b"))

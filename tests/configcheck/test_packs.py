@@ -89,7 +89,7 @@ def test_damaged_members_are_one_sentence(tmp_path: Path) -> None:
         read_pack(archive(tmp_path / "a.zip", ("env", b"{")))
     with pytest.raises(MsprobeException, match="member 'env' is a list"):
         read_pack(archive(tmp_path / "b.zip", ("env", b"[]")))
-    with pytest.raises(MsprobeException, match='"schema" of manifest.json is 99; allowed: 1'):
+    with pytest.raises(MsprobeException, match=r'"schema" of manifest\.json is 99; allowed: 1'):
         read_pack(archive(tmp_path / "c.zip", (MANIFEST, b'{"schema": 99}'), ("env", b"{}")))
 
 
@@ -135,7 +135,8 @@ import os, sys
 from probe.configcheck.pack import write_pack
 print("ready", flush=True)
 while True:
-    write_pack(sys.argv[1], {f"weights/step{i}/rank0/weight.json": os.urandom(20000) for i in range(200)}, ["weights"], 0)
+    members = {f"weights/step{i}/rank0/weight.json": os.urandom(20000) for i in range(200)}
+    write_pack(sys.argv[1], members, ["weights"], 0)
 """
 
 

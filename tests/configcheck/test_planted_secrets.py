@@ -14,7 +14,8 @@ from probe.configcheck.pack import clean_frame, encoded
 
 TOKENS = (
     "ghp_0123456789abcdefABCDEF0123456789abcd", "hf_QwErTyUiOpAsDfGhJkLzXcVbNm", "sk-proj-1234567890abcdefghij",
-    "AKIAIOSFODNN7EXAMPLE", "xoxb-123456789012-abcdefABCDEF", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx.c2ln",
+    "AKIAIOSFODNN7EXAMPLE",
+    "xoxb-123456789012-abcdefABCDEF", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx.c2ln",
     "glpat-abcdefghij0123456789", "d41d8cd98f00b204e9800998ecf8427e", "AIzaSyA-1234567890abcdefghijklm",
     "q7Hf93kLm2Pz81VbX0dTqqW4",
 )  # fmt: skip
@@ -22,7 +23,8 @@ PLAIN = tuple(f"planted-{number}" for number in range(40))
 """Secrets without any form, which only their names give away."""
 VARIABLES = {
     **{f"NCCL_X{number}": token for number, token in enumerate(TOKENS[:5])},
-    "WANDB_API_KEY": PLAIN[0], "HF_TOKEN": PLAIN[1], "DB_PASSWORD": PLAIN[2], "MY_VALUE": PLAIN[3], "NCCL_SECRET": PLAIN[4],
+    "WANDB_API_KEY": PLAIN[0], "HF_TOKEN": PLAIN[1], "DB_PASSWORD": PLAIN[2], "MY_VALUE": PLAIN[3],
+    "NCCL_SECRET": PLAIN[4],
     "TORCH_AUTH": PLAIN[5], "MS_PASSWD": PLAIN[6], "CUDA_LICENSE_KEY": PLAIN[7],
     "HCCL_URL": f"https://user:{PLAIN[8]}@example.org/x", "TORCH_EXTRA": f"password={PLAIN[9]}",
 }  # fmt: skip
@@ -31,7 +33,8 @@ export API_TOKEN={PLAIN[10]}
 export WANDB_KEY="{PLAIN[11]}"
 pip install pkg@https://me:{PLAIN[12]}@pypi.example.org/simple
 python train.py --lr 1e-4 --wandb-api-key {PLAIN[13]} --hf_token={PLAIN[14]} --note {TOKENS[5]} --token $API_TOKEN \\
-    --password {PLAIN[15]} --url https://x:{PLAIN[16]}@host/y --git {TOKENS[6]} --db.secret {PLAIN[17]} --a '{TOKENS[7]}'
+    --password {PLAIN[15]} --url https://x:{PLAIN[16]}@host/y --git {TOKENS[6]} \\
+    --db.secret {PLAIN[17]} --a '{TOKENS[7]}'
 curl -H "Authorization: Bearer {PLAIN[18]}" https://example.org
 """
 YAML = f"""

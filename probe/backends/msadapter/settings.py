@@ -15,8 +15,8 @@ from probe.backends.shared.settings.plain import dtype_counts, module_options, p
 from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
-    "attach_inputs",
     "attach_first_update",
+    "attach_inputs",
     "devices",
     "layout",
     "model_settings",

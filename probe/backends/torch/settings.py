@@ -17,8 +17,8 @@ from probe.backends.torch.guards import compiling, passed_over, unobserved
 from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
-    "attach_inputs",
     "attach_first_update",
+    "attach_inputs",
     "devices",
     "layout",
     "model_settings",

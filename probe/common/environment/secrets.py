@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PREFIXES = (
-    "ASCEND_", "ATB_", "CLOSE_MATMUL_", "CUBLAS_", "CUDA_", "CUDNN_", "DEEPSPEED_", "GLOO_", "HCCL_", "HIP_", "INF_NAN_",
-    "LCCL_", "MIOPEN_", "MINDSPORE_", "MKL_", "MS_", "NCCL_", "NVIDIA_TF32_", "NVTE_", "OMP_", "OPENBLAS_", "PYTORCH_",
-    "ROCBLAS_", "ROCM_", "TASK_QUEUE_", "TORCH_", "TORCHINDUCTOR_", "TRITON_", "XLA_",
+    "ASCEND_", "ATB_", "CLOSE_MATMUL_", "CUBLAS_", "CUDA_", "CUDNN_", "DEEPSPEED_", "GLOO_", "HCCL_", "HIP_",
+    "INF_NAN_", "LCCL_", "MIOPEN_", "MINDSPORE_", "MKL_", "MS_", "NCCL_", "NVIDIA_TF32_", "NVTE_", "OMP_",
+    "OPENBLAS_", "PYTORCH_", "ROCBLAS_", "ROCM_", "TASK_QUEUE_", "TORCH_", "TORCHINDUCTOR_", "TRITON_", "XLA_",
 )  # fmt: skip
 """The beginnings of the names of variables that change what a training computes, or in which order."""
 NAMES = frozenset(
@@ -172,7 +172,7 @@ _LONGEST_LITERAL = 12
 
 
 def clean_line(code: str) -> str:
-    """A line of source code without secrets: texts in it that are long are left out, or all of it where names say so."""
+    """A line of source code without secrets: long texts in it are left out, or all of it where names say so."""
     assigned = re.findall(r"[\w.]+(?=\s*(?:=[^=]|:))", code)
     if any(map(is_secret_name, assigned)) or is_secret_value(code):
         return WITHHELD

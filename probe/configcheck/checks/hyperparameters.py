@@ -19,7 +19,7 @@ from probe.configcheck.tables import (
 from probe.configcheck.values import are_equal, plain_value
 
 _LEAST_SIMILARITY = 0.85
-"""Names below it are not taken for the same; msProbe pairs ``lr_warmup_iters`` and ``lr_warmup_iterations`` at 0.857."""
+"""Names below it are not taken for the same; msProbe pairs ``lr_warmup_iters`` with ``lr_warmup_iterations``, 0.857."""
 _DTYPE = "compute_dtype"
 _ONE_SIDE = "the other run goes by its default, which nobody can tell from here"
 
@@ -63,9 +63,9 @@ def _pairs(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, st
                 del one[name], other[match]
                 yield name, match, how
     for name in list(one):
-        match = difflib.get_close_matches(_pure(name), map(_pure, other), 1, _LEAST_SIMILARITY)
-        if match:
-            theirs = next(each for each in other if _pure(each) == match[0])
+        close = difflib.get_close_matches(_pure(name), map(_pure, other), 1, _LEAST_SIMILARITY)
+        if close:
+            theirs = next(each for each in other if _pure(each) == close[0])
             del one[name], other[theirs]
             yield name, theirs, "by similar names"
 

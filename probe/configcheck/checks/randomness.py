@@ -23,7 +23,7 @@ def check_random(golden: Mapping[int, Calls], target: Mapping[int, Calls], ours:
         target: The same.
         ours: True if both know the arguments, such as seeds.
     """
-    rows = []
+    rows: list[Finding] = []
     for rank in sorted({*golden, *target}):
         one, other = golden.get(rank, {}), target.get(rank, {})
         for api in dict.fromkeys((*one, *other)):

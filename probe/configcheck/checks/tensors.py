@@ -33,8 +33,7 @@ def _rows(golden: Pack, target: Pack, kind: str) -> Iterator[Finding]:
     for step, rank in sorted({*one, *other}):
         where = f"step {step}, rank {rank}"
         if (step, rank) not in one or (step, rank) not in other:
-            sides = ("there", None) if (step, rank) in one else (None, "there")
-            yield Finding(where, *sides, ERROR, f"one run has no {kind} of this step and rank")
+            yield Finding(where, *_sides((step, rank) in one), ERROR, f"one run has no {kind} of this step and rank")
             continue
         mine, theirs = one[step, rank], other[step, rank]
         if kind == "dataset":
@@ -43,12 +42,15 @@ def _rows(golden: Pack, target: Pack, kind: str) -> Iterator[Finding]:
         for name in dict.fromkeys((*mine, *theirs)):
             title = f"{where}: {name}"
             if name not in mine or name not in theirs:
-                sides = ("there", None) if name in mine else (None, "there")
-                yield Finding(title, *sides, ERROR, MISSING_WEIGHT if kind == "weights" else why)
+                yield Finding(title, *_sides(name in mine), ERROR, MISSING_WEIGHT if kind == "weights" else why)
                 continue
             found = difference(mine[name], theirs[name], marks[0].get(name), marks[1].get(name))
             if found is not None:
                 yield Finding(title, found[0], found[1], ERROR, why)
+
+
+def _sides(golden_has_it: bool) -> tuple[str | None, str | None]:
+    return ("there", None) if golden_has_it else (None, "there")
 
 
 def difference(

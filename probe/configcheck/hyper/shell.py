@@ -93,8 +93,7 @@ def _logical_lines(text: str) -> Iterator[str]:
             continue
         here = re.search(r"<<-?\s*['\"]?(\w+)['\"]?", line)
         document = here[1] if here else ""
-        for command in _commands(line):
-            yield command
+        yield from _commands(line)
         line = ""
     if line.strip():
         yield line.strip()

@@ -105,7 +105,8 @@ def _collected(args: argparse.Namespace) -> Written:
     output = args.output_path or DEFAULT_PACK
     check_name(output)
     found = collect(args.dump, output)
-    text = f"collected: {', '.join(found.names)}; withheld: {found.withheld} values, which may hold secrets or decide nothing"
+    withheld = f"withheld: {found.withheld} values, which may hold secrets or decide nothing"
+    text = f"collected: {', '.join(found.names)}; {withheld}"
     return Written([text], [output], {"collected": found.names, "withheld": found.withheld})
 
 
