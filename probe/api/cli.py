@@ -28,8 +28,7 @@ from probe.common.errors import MsprobeException
 
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(),
-    ApiPrecisionCompare(), ReplayCommand(), MergeResult(), Recover(), Doctor(), Completion(),
-    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), MergeResult(), Recover(), Doctor(),
+    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), MergeResult(), Recover(), Doctor(), Completion(),
 ]  # fmt: skip
 
 _EPILOG = """examples:
