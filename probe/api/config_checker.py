@@ -201,7 +201,7 @@ def _noting(
 
 def _stack(frame: FrameType | None) -> _Stack:
     """The frames of the program from `frame` outwards."""
-    found = []
+    found: list[tuple[CodeType, int]] = []
     while frame is not None and len(found) < _MOST_FRAMES:
         code = frame.f_code
         if not code.co_filename.startswith((OWN_FILES, "<frozen")) and MARK not in code.co_consts:

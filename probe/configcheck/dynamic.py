@@ -118,7 +118,8 @@ def _megatron_arguments() -> Mapping[str, Any]:
         get_args = getattr(sys.modules.get(name), "get_args", None)
         if callable(get_args):
             try:
-                return vars(get_args())
+                found: Mapping[str, Any] = vars(get_args())
+                return found
             except Exception:
                 continue  # not initialized yet: it raises AssertionError
     return {}

@@ -42,9 +42,9 @@ _SWITCHES: dict[str, Callable[[], Any]] = {
     "float32_matmul_precision": lambda: torch.get_float32_matmul_precision(),
     "float16_reduced_precision_reduction": lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
     "bfloat16_reduced_precision_reduction": lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-    "flash_attention": lambda: torch.backends.cuda.flash_sdp_enabled(),
-    "memory_efficient_attention": lambda: torch.backends.cuda.mem_efficient_sdp_enabled(),
-    "math_attention": lambda: torch.backends.cuda.math_sdp_enabled(),
+    "flash_attention": lambda: torch.backends.cuda.flash_sdp_enabled(),  # type: ignore[no-untyped-call]
+    "memory_efficient_attention": lambda: torch.backends.cuda.mem_efficient_sdp_enabled(),  # type: ignore[no-untyped-call]
+    "math_attention": lambda: torch.backends.cuda.math_sdp_enabled(),  # type: ignore[no-untyped-call]
     "mkldnn": lambda: torch.backends.mkldnn.enabled,
     "default_dtype": lambda: str(torch.get_default_dtype()),
     "threads": lambda: torch.get_num_threads(),
