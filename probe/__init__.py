@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from probe.graph.in_python import GraphView as GraphView
     from probe.graph.in_python import open_graph as open_graph
     from probe.overflow.run import find_overflow as find_overflow
+    from probe.rollout.response_anomaly import ResponseAnomaly as ResponseAnomaly
+    from probe.rollout.response_anomaly import response_anomaly as response_anomaly
 
 __all__ = [
-    "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "Run", "Sink", "Verdict", "__version__", "acc_check",
-    "find_overflow", "graph_diff", "open_graph", "read", "replay", "verdict",
+    "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "Run", "Sink", "Verdict", "__version__",
+    "acc_check", "find_overflow", "graph_diff", "open_graph", "read", "replay", "response_anomaly", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
@@ -41,6 +43,8 @@ _FOUND_IN = {
     "find_overflow": "probe.overflow.run",
     "graph_diff": "probe.api.questions.comparing",
     "open_graph": "probe.graph.in_python",
+    "ResponseAnomaly": "probe.rollout.response_anomaly",
+    "response_anomaly": "probe.rollout.response_anomaly",
     "Dump": "probe.common.dump.reading.dump",
     "Needs": "probe.collect.sinks.sink",
     "Sink": "probe.collect.sinks.sink",
