@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from probe.rollout.response_anomaly import response_anomaly as response_anomaly
 
 __all__ = [
-    "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "Run", "Sink", "Verdict", "__version__",
-    "acc_check", "find_overflow", "graph_diff", "open_graph", "read", "replay", "response_anomaly", "verdict",
+    "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "Run", "Sink", "Verdict",
+    "__version__", "acc_check", "find_overflow", "graph_diff", "open_graph", "read", "replay", "response_anomaly",
+    "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.

@@ -21,23 +21,32 @@ DATA_FOLDER = "data"
 CONFIGURATION_FILE = "configurations.json"
 SUFFIX = ".npy"
 _MICRO_STEP = re.compile(r"micro_step(\d+)\Z")
+_TEMPORARY = len(".4194304.tmp")
 _LARGEST_JSON = 64 << 20
 """Bytes. A file of statistics and numbers is not so large."""
 
 
 def folder_of(key: str, step: str, process: str, micro_step: int) -> str:
     """The path of one save below the folder of data."""
-    return os.path.join(naming.file_name(key, ""), step, process, f"micro_step{micro_step}")
+    return os.path.join(_file_name(key, ""), step, process, f"micro_step{micro_step}")
 
 
 def array_file(key: str, position: str) -> str:
     """The name of the file of an array at `position` in the value of `key`."""
-    return naming.file_name(f"{key}.{position}" if position else key, SUFFIX)
+    return _file_name(f"{key}.{position}" if position else key, SUFFIX)
 
 
 def json_file(key: str) -> str:
     """The name of the JSON file of a value."""
-    return naming.file_name(key, ".json")
+    return _file_name(key, ".json")
+
+
+def _file_name(stem: str, suffix: str) -> str:
+    """A name that leaves some bytes for the one under which a file is written first."""
+    if stem in ("", ".", ".."):
+        # No other name has such an escape.
+        return f"%{stem.replace('.', '%2E')}{suffix}"
+    return naming.file_name(stem, suffix + " " * _TEMPORARY)[:-_TEMPORARY]
 
 
 class SaveNumber(NamedTuple):
