@@ -202,11 +202,8 @@ class Engine:
 
     @torch.no_grad()
     def prefill(self, batch: Batch, sequence: int) -> torch.Tensor:
-        """One sequence as one prompt, as the engine sees its tokens; logits."""
+        """Prompt and response of one sequence as one prompt, padded as in its batch; logits."""
         tokens, is_token, columns = _whole(batch, slice(sequence, sequence + 1))
-        if self.fault != "left_padding":
-            skipped = int(columns - batch.prompt_lengths[sequence])
-            tokens, is_token, columns = tokens[:, skipped:], is_token[:, skipped:], columns - skipped
         return self.policy(tokens, self._run(is_token, columns))
 
 
@@ -243,10 +240,9 @@ class Trainer:
 
     @torch.no_grad()
     def forward(self, batch: Batch, sequence: int) -> torch.Tensor:
-        """One sequence without its padding; logits."""
-        tokens, is_token, columns = self._tokens(batch, slice(sequence, sequence + 1))
-        skipped = int(columns - batch.prompt_lengths[sequence])
-        return self.policy(tokens[:, skipped:], self._run(is_token[:, skipped:]))
+        """One sequence, padded as in its batch; logits."""
+        tokens, is_token, _ = self._tokens(batch, slice(sequence, sequence + 1))
+        return self.policy(tokens, self._run(is_token))
 
 
 def _whole(batch: Batch, which: slice) -> tuple[torch.Tensor, torch.Tensor, int]:
