@@ -1,1 +1,1 @@
-"""The log-probabilities of an inference engine against those of the trainer, and what a script saves of both."""
+"""Two sets of log-probabilities of the same tokens: how far they are apart, and the kind of mismatch."""
