@@ -120,9 +120,10 @@ class Policy(nn.Module):
         self.embedding, self.blocks = nn.Embedding(VOCABULARY, WIDTH), nn.ModuleList(Block() for _ in range(LAYERS))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
         with torch.no_grad():
-            for parameter in self.parameters():
-                # Larger than usual, so that a policy without training prefers some tokens.
-                parameter.mul_(1.6)
+            # So that a policy without training prefers some tokens, and looks at some more than at others.
+            self.head.weight.mul_(2)
+            for block in self.blocks:
+                block.attention.qkv.weight.mul_(2)
 
     def forward(self, tokens: torch.Tensor, run: Run) -> torch.Tensor:
         x = self.embedding(tokens)
