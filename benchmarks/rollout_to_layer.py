@@ -20,11 +20,11 @@ from typing import NamedTuple
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-from rollout_policy import FAULTS, Batch, Engine, Policy, Trainer, prompts, update  # noqa: E402
-from torch import nn  # noqa: E402
+from rollout_policy import FAULTS, Batch, Engine, Policy, Trainer, prompts, update
+from torch import nn
 
-import probe  # noqa: E402
-from msprobe.pytorch import PrecisionDebugger  # noqa: E402
+import probe
+from msprobe.pytorch import PrecisionDebugger
 
 DTYPES = ("float32", "bfloat16")
 EXPECTED: dict[str, tuple[Sequence[str], str]] = {
@@ -117,7 +117,7 @@ def main() -> None:
         for dtype in DTYPES:
             found = [find(fault, dtype, seed) for seed in range(args.seeds)]
             kinds = ", ".join(sorted({each.kind for each in found}))
-            right = [sum(each.is_kind_right(fault) for each in found), sum(each.is_layer_right(fault) for each in found)]
+            right = sum(each.is_kind_right(fault) for each in found), sum(each.is_layer_right(fault) for each in found)
             layer = found[-1].layer.splitlines()
             named = next((line.strip() for line in layer if line.strip().startswith("in ")), layer[0])
             print(

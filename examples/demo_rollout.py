@@ -1,7 +1,7 @@
 """Sample from a small policy with an engine whose positions are off by one after the prompt, and find the layer.
 
-The mean of the mismatch, which trainers log, does not say what is wrong. ``msprobe rollout_check`` names the kind and the
-token, and ``msprobe compare`` of one forward pass of the worst sequence on both sides names the layer.
+The mean of the mismatch, which trainers log, does not say what is wrong. ``msprobe rollout_check`` names the kind and
+the token, and ``msprobe compare`` of one forward pass of the worst sequence on both sides names the layer.
 """
 
 from __future__ import annotations
@@ -60,9 +60,8 @@ def dump(folder: str, model: nn.Module, forward: Callable[[], object]) -> None:
 
 def main() -> None:
     shutil.rmtree(demo_summary.OUTPUT, ignore_errors=True)
-    both, report, rollout, training, compared = (
-        os.path.join(demo_summary.OUTPUT, name) for name in ("both", "report", "dump_rollout", "dump_training", "compared")
-    )
+    names = "both", "report", "dump_rollout", "dump_training", "compared"
+    both, report, rollout, training, compared = (os.path.join(demo_summary.OUTPUT, name) for name in names)
     torch.manual_seed(0)
     policy = Policy()
     engine, trainer = Engine(policy, FAULT), Trainer(policy)

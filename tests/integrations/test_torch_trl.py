@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trl")
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": forks.CHECKOUT}
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(path)], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, str(PROGRAM), str(path)], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return path
@@ -46,4 +46,4 @@ def test_engine_and_trainer_agree_to_rounding(folder: Path) -> None:
 
 def test_the_tokens_are_those_of_the_vocabulary(folder: Path) -> None:
     tokens = saved(folder, "tokens")
-    assert tokens.dtype == np.int64 and 0 <= tokens.min() and tokens.max() < 64
+    assert tokens.dtype == np.int64 and tokens.min() >= 0 and tokens.max() < 64

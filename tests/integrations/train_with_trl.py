@@ -2,8 +2,8 @@
 
 usage: train_with_trl.py FOLDER [TEMPERATURE]
 
-Both sets of log-probabilities of each batch go to FOLDER. TEMPERATURE is that of the engine's log-probabilities; that of
-the trainer is 0.9.
+Both sets of log-probabilities of each batch go to FOLDER. TEMPERATURE is that of the engine's log-probabilities; that
+of the trainer is 0.9.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import pytest
 from saved_values.recorded_files import SIDES, recorded_tables, write_recorded
 
 from msprobe.core import SingleComparator
+from probe.api import cli
 from probe.common.errors import MsprobeException
 from probe.rollout.table_rows import measure
 from probe.rollout.tables import Tables
@@ -199,3 +200,16 @@ def test_blocks_add_up_to_the_whole() -> None:
     assert index == np.flatnonzero(first != second)[0]
     assert [absolute, relative] == pytest.approx([errors.max(), ratio.max()])
     assert [close, near] == pytest.approx([100 * (ratio <= 0.001).mean(), 100 * (ratio <= 0.01).mean()])
+
+
+def test_the_command_writes_the_same_tables(
+    recorded: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = [str(side) for side in recorded]
+    options = ["--tables", "--rules", "msprobe", "-o", str(tmp_path / "out"), "--json"]
+    assert cli.main(["rollout_check", *sides, *options]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["files"]) == len(recorded_tables())
+    assert table(tmp_path / "out", "reward") == recorded_tables()["reward.xlsx"]
+    same = ["rollout_check", sides[0], sides[0], "--tables", "-o", str(tmp_path / "same")]
+    assert cli.main(same) == 0

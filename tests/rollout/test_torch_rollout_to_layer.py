@@ -46,7 +46,8 @@ def test_the_demo_names_kind_token_and_layer(tmp_path: Path) -> None:
     examples.mkdir()
     for name in ("demo_rollout.py", "demo_summary.py", "rollout_policy.py"):
         (examples / name).write_text((ROOT / "examples" / name).read_text(encoding="utf-8"), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(examples / "demo_rollout.py")], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, str(examples / "demo_rollout.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "(position): tokens differ from position 1 of the response on" in done.stdout
     assert "tokens with the largest differences:" in done.stdout

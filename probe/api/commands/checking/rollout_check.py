@@ -15,6 +15,7 @@ from probe.common.progress import ProgressCallback
 if TYPE_CHECKING:
     from probe.rollout.output.text import Decode
     from probe.rollout.report import RolloutReport
+    from probe.rollout.tables import Tables
 
 _SOURCES = {
     "mask": "1 for the tokens that count",
@@ -33,6 +34,9 @@ class RolloutCheck(Question):
     ROLLOUT and TRAINING are FILE or FILE:key (.npy, .npz, .pt, .safetensors, .jsonl, .parquet), or DIR:key of a folder
     that SingleSave wrote, as are the values of the options for sources. The answer is the kind of mismatch, the tokens
     and the sequence to look at. The status is 0 if rounding explains all, 1 if not, 2 if a source is refused.
+
+    With --tables, ROLLOUT and TRAINING are folders that SingleSave wrote, and every value that both have is compared: a
+    workbook for each, as SingleComparator writes it. The status is 0 if all are equal.
     """
 
     name = "rollout_check"
@@ -47,9 +51,23 @@ class RolloutCheck(Question):
         add("--vocabulary", metavar="N", type=_number, default=0, help="size of the vocabulary (from ids, or 131072)")
         add("--layers", metavar="N", type=_number, default=0, help="layers of the model (64): more of them round more")
         add("--tokenizer", metavar="PATH", type=arguments.path, help="tokenizer.json or its folder, for text of tokens")
+        add("--tables", action="store_true", help="write a table for each saved value of two folders")
+        add("--headers", choices=("msprobe", "english"), default="msprobe", help="headings of --tables")
+        add("--rules", choices=("probe", "msprobe"), help="rows of --tables: ours, or those of msProbe 26.2")
         add("-o", "--output_path", metavar="DIR", type=arguments.path, help="write JSON, CSV and a page there")
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> RolloutAnswer:
+    def answer(
+        self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None
+    ) -> RolloutAnswer | TablesAnswer:
+        if args.tables:
+            from probe.api.questions.rules import saved_table_rules
+            from probe.rollout.tables import compare_saved
+
+            output = args.output_path or "./msprobe_compare_output"
+            rules = saved_table_rules(args.rules)
+            return TablesAnswer(
+                compare_saved(args.rollout, args.training, output, rules=rules, headers=args.headers, watch=watch)
+            )
         from probe.rollout.check import check
         from probe.rollout.output.decoding import decoder
         from probe.rollout.output.files import write
@@ -85,6 +103,24 @@ class RolloutAnswer:
         from probe.rollout.output.text import as_json
 
         return {**as_json(self.report, self.decode), "files": self.files}
+
+
+@dataclass(frozen=True)
+class TablesAnswer:
+    """The tables of two folders."""
+
+    tables: Tables
+
+    @property
+    def found(self) -> bool:
+        return self.tables.found
+
+    def lines(self) -> Iterator[Line]:
+        yield from map(Line, self.tables.lines())
+        yield from (Line(table.file) for table in self.tables.keys)
+
+    def as_json(self) -> dict[str, Any]:
+        return self.tables.as_json()
 
 
 def _number(text: str) -> int:
