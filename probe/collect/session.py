@@ -370,7 +370,7 @@ class Session:
     def _log_unmatched(self) -> None:
         """Log once which names of the configuration no call of a step has."""
         config = self.config
-        if self._filters_checked or config.level == "debug" or not (config.names or config.scope or config.tensor_list):
+        if self._filters_checked or config.level == "debug" or not config.is_filtered:
             return
         lines = self.collector.unmatched()
         self._filters_checked = lines is not None

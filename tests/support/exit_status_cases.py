@@ -279,6 +279,14 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
             interrupt="probe.api.commands.collecting.installation.is_installed",
         ),
     },
+    "completion": {
+        "fine": Case(0, lambda folder: ["bash"]),
+        "found": Impossible("it looks for nothing"),
+        "unreadable": Impossible("it reads no file of the user's"),
+        "wrong argument": Case(2, lambda folder: ["fish"], "invalid choice: 'fish'"),
+        "nothing to judge": Impossible("the commands are always there"),
+        "interrupted": Case(130, lambda folder: ["bash"], "interrupted.", interrupt="shtab.complete"),
+    },
 }  # fmt: skip
 
 

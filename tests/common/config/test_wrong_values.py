@@ -175,6 +175,22 @@ WRONG = {
         {"task": "tensor", "tensor": {"summary_mode": "md5", "bench_path": 1}},
         '"tensor.bench_path" is 1; allowed: the path of a folder as text.',
     ),
+    "module_number": (
+        {"statistics": {"module": 3}},
+        '"statistics.module" is 3; allowed: a name or a pattern such as "layers.1" or "*Norm".',
+    ),
+    "module_at_l1": (
+        {"statistics": {"module": "layers.1"}},
+        '"module" needs level "L0" or "mix"; the level is "L1", without modules.',
+    ),
+    "api_empty": (
+        {"statistics": {"api": ""}},
+        '"statistics.api" is ""; allowed: a name or a pattern such as "layers.1" or "*Norm".',
+    ),
+    "api_at_l0": (
+        {"level": "L0", "statistics": {"api": "relu"}},
+        '"api" needs level "L1" or "mix"; the level is "L0", without functions.',
+    ),
     "bench_path_without_md5": (
         {"task": "tensor", "tensor": {"bench_path": "."}},
         '"tensor.bench_path" needs "tensor.summary_mode" to be "md5"; it is "statistics".',

@@ -303,7 +303,7 @@ def _newest(runs: dict[str, list[ProcessFolder]]) -> str:
     if "" in runs:
         all_say = all(each.process is not None for each in runs[""])
         runs = {run: of for run, of in runs.items() if not run or (all_say and of[0].process is not None)}
-    return max(runs, key=lambda run: max(_last_write(each.path) for each in runs[run]))
+    return max(runs, key=lambda run: max(last_write(each.path) for each in runs[run]))
 
 
 def folders_of_run(path: str, above: RunProcess) -> Iterator[tuple[int, ProcessFolder]]:
@@ -323,7 +323,8 @@ def _in_order(folders: list[ProcessFolder]) -> list[ProcessFolder]:
     return sorted(folders, key=lambda each: () if each.has_rank or each.process is None else (0, *each.process.order))
 
 
-def _last_write(folder: str) -> float:
+def last_write(folder: str) -> float:
+    """The time at which a file in the folder of a process was written last, in seconds since the epoch."""
     # Of a link the time of the link itself, for it may lead nowhere.
     return max((entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(folder)), default=0.0)
 
