@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from probe.api.precheck import acc_check as acc_check
     from probe.api.questions.comparing import graph_diff as graph_diff
     from probe.api.questions.comparing import verdict as verdict
+    from probe.api.questions.rollouts import rollout_check as rollout_check
     from probe.api.replaying import Replay as Replay
     from probe.api.replaying import replay as replay
     from probe.collect.sinks.sink import Needs as Needs
@@ -24,10 +25,15 @@ if TYPE_CHECKING:
     from probe.graph.in_python import GraphView as GraphView
     from probe.graph.in_python import open_graph as open_graph
     from probe.overflow.run import find_overflow as find_overflow
+    from probe.rollout.report import RolloutReport as RolloutReport
+    from probe.rollout.response_anomaly import ResponseAnomaly as ResponseAnomaly
+    from probe.rollout.response_anomaly import response_anomaly as response_anomaly
 
 __all__ = [
-    "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "Run", "Sink", "Verdict", "__version__", "acc_check",
-    "find_overflow", "graph_diff", "open_graph", "read", "replay", "verdict",
+    "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "RolloutReport", "Run", "Sink",
+    "Verdict", "__version__", "acc_check", "find_overflow", "graph_diff", "open_graph", "read", "replay",
+    "response_anomaly", "rollout_check",
+    "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
@@ -35,12 +41,16 @@ _FOUND_IN = {
     "acc_check": "probe.api.precheck",
     "Replay": "probe.api.replaying",
     "replay": "probe.api.replaying",
+    "RolloutReport": "probe.rollout.report",
+    "rollout_check": "probe.api.questions.rollouts",
     "Graph": "probe.graph.graph",
     "GraphDiff": "probe.graph.diff",
     "GraphView": "probe.graph.in_python",
     "find_overflow": "probe.overflow.run",
     "graph_diff": "probe.api.questions.comparing",
     "open_graph": "probe.graph.in_python",
+    "ResponseAnomaly": "probe.rollout.response_anomaly",
+    "response_anomaly": "probe.rollout.response_anomaly",
     "Dump": "probe.common.dump.reading.dump",
     "Needs": "probe.collect.sinks.sink",
     "Sink": "probe.collect.sinks.sink",

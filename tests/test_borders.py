@@ -43,6 +43,7 @@ QUESTIONS = frozenset(
         "monitor",
         "configcheck",
         "checkpoint",
+        "rollout",
     )
 )
 WING = "msprobe_rules"

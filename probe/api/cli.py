@@ -13,6 +13,7 @@ from probe.api.commands.checking.api_precision_compare import ApiPrecisionCompar
 from probe.api.commands.checking.config_check import ConfigCheck
 from probe.api.commands.checking.overflow_check import OverflowCheck
 from probe.api.commands.checking.replay import ReplayCommand
+from probe.api.commands.checking.rollout_check import RolloutCheck
 from probe.api.commands.collecting.doctor import Doctor
 from probe.api.commands.collecting.recover import Recover
 from probe.api.commands.collecting.run import RunCommand
@@ -28,7 +29,8 @@ from probe.common.errors import MsprobeException
 
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(),
-    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), MergeResult(), Recover(), Doctor(), Completion(),
+    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), RolloutCheck(), MergeResult(), Recover(), Doctor(),
+    Completion(),
 ]  # fmt: skip
 
 _EPILOG = """examples:
@@ -42,6 +44,7 @@ _EPILOG = """examples:
   msprobe acc_check -api_info ./dump.json          run each recorded call again alone: is it the kernel?
   msprobe replay ./dump.json Functional.silu.0     run one of them, and write it as a script that stands alone
   msprobe config_check -d train.sh                 collect the configuration of a run, to compare it with -c
+  msprobe rollout_check old.npy new.npy            why rollout and training have other log-probabilities
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 

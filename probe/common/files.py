@@ -194,10 +194,15 @@ def lock(stream: BinaryIO) -> bool:
 
     Where the file system has no locks nobody is kept out.
     """
+    return lock_descriptor(stream.fileno())
+
+
+def lock_descriptor(descriptor: int) -> bool:
+    """Mark an open file or folder in the same way."""
     if fcntl is None:
         return True
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

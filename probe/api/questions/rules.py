@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from probe.graph.output.formats import MakeWriter
     from probe.graph.rules.protocol import GraphRules
     from probe.msprobe_rules.precheck.two_devices import TwoDevices
+    from probe.msprobe_rules.rollout.saved_files import Statistics
     from probe.overflow.report_files import WriteAnomalies
     from probe.precheck.rules import CaseRules
+    from probe.rollout.saving.rules import SavingRules
+    from probe.rollout.table_rows import SavedTableRules
 
 PROBE, MSPROBE, DOCUMENTED = "probe", "msprobe", "msprobe-documented"
 """Ours; those of msProbe 26.2, its defects included; those that msProbe's documentation describes."""
@@ -226,3 +229,41 @@ def configuration_sheets() -> Callable[[Pack, Pack], dict[str, list[list[Any]]]]
     from probe.msprobe_rules.configcheck.sheets import sheets
 
     return sheets
+# --- what a script saves, and its tables
+
+
+def saving_rules(rules: str | None, statistics: Statistics) -> SavingRules:
+    """The form of the files of saved values.
+
+    Args:
+        rules: The name of the rules, as for `chosen`; ours by default. Both names of msProbe mean its release 26.2.
+        statistics: Max, min, mean and norm of values of a dtype, as the framework computes them.
+
+    Raises:
+        MsprobeException: there are no such rules.
+    """
+    if chosen(rules, PROBE) == PROBE:
+        from probe.rollout.saving.rules import PROBE_SAVING
+
+        return PROBE_SAVING
+    from probe.msprobe_rules.rollout.saved_files import V26Saving
+
+    return V26Saving(statistics)
+
+
+def saved_table_rules(rules: str | None) -> SavedTableRules:
+    """The rows of the tables of saved values.
+
+    Args:
+        rules: The name of the rules, as for `chosen`; ours by default. Both names of msProbe mean its release 26.2.
+
+    Raises:
+        MsprobeException: there are no such rules.
+    """
+    if chosen(rules, PROBE) == PROBE:
+        from probe.rollout.table_rows import PROBE_TABLES
+
+        return PROBE_TABLES
+    from probe.msprobe_rules.rollout.saved_tables import V26_TABLES
+
+    return V26_TABLES

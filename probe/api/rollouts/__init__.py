@@ -1,0 +1,1 @@
+"""What a reinforcement-learning script saves of its values, and two such folders compared."""

@@ -1,0 +1,1 @@
+"""Saved values and their tables as msProbe 26.2 writes them."""

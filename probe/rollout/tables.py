@@ -1,0 +1,205 @@
+"""``SingleComparator.compare`` and ``msprobe rollout_check --tables``: a workbook for each saved value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from probe.common import files, log
+from probe.common.dump import naming
+from probe.common.dump.reading.tensor_reading import read_tensor
+from probe.common.errors import MsprobeException
+from probe.common.parallel.run import run
+from probe.common.parallel.tasks import Where, results
+from probe.common.progress import ProgressCallback
+from probe.common.report.xlsx import Sheet, load_openpyxl, write_xlsx
+from probe.rollout.saving.folders import Position, SavedRun, SaveNumber, arrays_in, plain_values_in
+from probe.rollout.table_rows import MEASURED, NOTE, NUMBERS, PROBE_TABLES, Array, Cell, SavedTableRules
+
+HEADERS = ("msprobe", "english")
+_IN_PROCESSES = 256 << 20
+"""Bytes of files from which starting processes pays: they take half a second, in which one process reads so many."""
+
+
+@dataclass(frozen=True)
+class KeyTable:
+    """The table of one value."""
+
+    key: str
+    file: str
+    arrays: int
+    """Rows of the table."""
+    differing: int
+    """Rows of arrays that differ or that one side lacks."""
+    one_side: str = ""
+    """The saves that one side lacks, in words."""
+
+    def line(self) -> str:
+        """The table in one line."""
+        if not self.arrays:
+            return f"{self.key}: nothing was compared{'; ' if self.one_side else ''}{self.one_side}"
+        text = f"{self.differing} of {self.arrays} arrays differ" if self.differing else "equal"
+        return f"{self.key}: {text}; {self.one_side}" if self.one_side else f"{self.key}: {text}"
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of two folders."""
+
+    keys: Sequence[KeyTable]
+
+    @property
+    def found(self) -> bool:
+        """True if something differs, or if one side lacks something."""
+        return any(table.differing or table.one_side for table in self.keys)
+
+    def lines(self) -> Iterator[str]:
+        """One line for each value that differs, and one for all others."""
+        equal = [table.key for table in self.keys if not table.differing and not table.one_side]
+        yield from (table.line() for table in self.keys if table.differing or table.one_side)
+        if equal:
+            yield f"equal: {', '.join(equal)}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The tables for programs."""
+        return {
+            "keys": [
+                {"key": table.key, "arrays": table.arrays, "differing": table.differing, "missing": table.one_side}
+                for table in self.keys
+            ],
+            "files": [table.file for table in self.keys],
+        }
+
+
+@dataclass(frozen=True)
+class _Task:
+    key: str
+    first: SavedRun
+    second: SavedRun
+    output: str
+    headers: str
+    rules: SavedTableRules
+
+
+def compare_saved(
+    dir1: str,
+    dir2: str,
+    output_path: str,
+    *,
+    rules: SavedTableRules = PROBE_TABLES,
+    headers: str = "msprobe",
+    num_processes: int = 8,
+    watch: ProgressCallback | None = None,
+) -> Tables:
+    """Compare what `SingleSave` wrote into two folders, and write a workbook for each value.
+
+    Args:
+        dir1: The folder of one program.
+        dir2: The folder of the other one.
+        output_path: The folder for the tables, which is made.
+        rules: The rows of the tables.
+        headers: ``msprobe`` for its headings, or ``english``.
+        num_processes: At most so many processes; fewer, if the files are small.
+        watch: A callback for how far the work is.
+
+    Raises:
+        MsprobeException: an argument is wrong, a folder has no saved values, or a file of them cannot be read.
+        MissingDependency: openpyxl is not installed.
+    """
+    if headers not in HEADERS:
+        raise MsprobeException(f"headers is {headers!r}; allowed: {', '.join(HEADERS)}.")
+    if isinstance(num_processes, bool) or not isinstance(num_processes, int) or num_processes < 1:
+        raise MsprobeException(f"num_processes is {num_processes!r}; allowed: an integer from 1.")
+    load_openpyxl()
+    first, second = SavedRun(dir1), SavedRun(dir2)
+    files.make_folder(output_path)
+    keys = sorted({*first.keys(), *second.keys()})
+    tasks = [_Task(key, first, second, output_path, headers, rules) for key in keys]
+    jobs = num_processes if _is_large((first, second), _IN_PROCESSES) else 1
+    tables = Tables(list(results(tasks, run(Where(jobs), _write_table, tasks, watch))))
+    if rules.has_notes:
+        for table in tables.keys:
+            if table.one_side:
+                log.warning(f"{table.key}: {table.one_side}.")
+    return tables
+
+
+def _is_large(runs: Sequence[SavedRun], limit: int) -> bool:
+    size = 0
+    for saved in runs:
+        for folder, _, names in os.walk(saved.path):
+            size += sum(os.path.getsize(os.path.join(folder, name)) for name in names)
+            if size > limit:
+                return True
+    return False
+
+
+@dataclass
+class _Rows:
+    """The rows of a table while they are made."""
+
+    task: _Task
+    arrays: int = 0
+    differing: int = 0
+    missing: tuple[list[SaveNumber], list[SaveNumber]] = field(default_factory=lambda: ([], []))
+
+    def __iter__(self) -> Iterator[Sequence[Cell]]:
+        task = self.task
+        names = MEASURED if task.headers == "msprobe" else MEASURED.values()
+        notes = () if not task.rules.has_notes else NOTE if task.headers == "msprobe" else NOTE.values()
+        yield (*NUMBERS, *names, *notes)
+        first, second = task.first.saves(task.key), task.second.saves(task.key)
+        for number in sorted({*first, *second}, key=lambda number: (number.step, str(number.rank), number.micro_step)):
+            sides = first.get(number), second.get(number)
+            for side, folder in enumerate(sides):
+                if folder is None:
+                    self.missing[side].append(number)
+            if task.rules.has_notes or None not in sides:
+                yield from self._of_save(number, *sides)
+
+    def _of_save(self, number: SaveNumber, first: str | None, second: str | None) -> Iterator[Sequence[Cell]]:
+        task = self.task
+        sides = [_values(folder, task.key, task.rules.has_notes) for folder in (first, second)]
+        for name, position in task.rules.positions(*sides).items():
+            row = task.rules.row(*(_read(side.get(position)) for side in sides))
+            self.arrays += 1
+            self.differing += row.differs
+            notes = (row.note,) if task.rules.has_notes else ()
+            yield (*number, name, *row.cells, *notes)
+
+
+def _values(folder: str | None, key: str, with_plain: bool) -> dict[Position, Any]:
+    if folder is None:
+        return {}
+    arrays: dict[Position, Any] = dict(arrays_in(folder, key))
+    plain = plain_values_in(folder, key) if with_plain else {}
+    return {**arrays, **{position: np.asarray(_as_value(value)) for position, value in plain.items()}}
+
+
+def _as_value(value: Any) -> Any:
+    # Of a type that numpy has; an integer above 64 bits as its digits.
+    is_number = isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 1 << 63)
+    return value if is_number else str(value)
+
+
+def _read(value: Any) -> Array | None:
+    return read_tensor(value, mapped=True) if isinstance(value, str) else value
+
+
+def _write_table(task: _Task) -> KeyTable:
+    rows = _Rows(task)
+    path = os.path.join(task.output, naming.file_name(task.key, ".xlsx"))
+    write_xlsx(path, [Sheet("values", rows)])
+    sides = zip((task.first, task.second), rows.missing)
+    lacking = "; ".join(f"{saved.path} lacks {_in_words(numbers)}" for saved, numbers in sides if numbers)
+    return KeyTable(task.key, path, rows.arrays, rows.differing, lacking)
+
+
+def _in_words(numbers: Sequence[SaveNumber]) -> str:
+    step, rank, micro_step = numbers[0]
+    begin = f"step {step}, rank {rank}, micro step {micro_step}"
+    return begin if len(numbers) == 1 else f"{len(numbers)} saves of it, the first one {begin}"
