@@ -45,17 +45,60 @@ def read_tensor(path: str, mapped: bool = False) -> Array:
         raise FileCheckException(f"{path}: cannot be read: {error.strerror or error}.") from None
     except Exception as error:
         # What torch and numpy raise for a damaged file is of many classes, among them RuntimeError and KeyError.
-        reason = str(error).split("\n", 1)[0][:_LONGEST_REASON].rstrip(".") or type(error).__name__
-        raise FileCheckException(f"{path}: not a tensor: {reason}.") from None
+        raise FileCheckException(f"{path}: not a tensor: {_first_line(error)}.") from None
     raise FileCheckException(f"{path}: tensors are read from .pt and .npy files.")
 
 
-def _read_pt(path: str, mapped: bool) -> Array:
+Entry = tuple[Array, str]
+"""The values of a tensor, and the name of its dtype."""
+
+
+def read_entries(path: str) -> Entry | list[Entry] | dict[str, Entry | list[Entry]]:
+    """What a ``.pt`` file holds: a tensor, a list of tensors, or a dictionary of both.
+
+    Raises:
+        OSError: it cannot be read.
+        FileCheckException: the file is damaged, or holds something else.
+        MissingDependency: torch is not installed.
+    """
+    torch, checked = _torch(path), check_pt(path)
+    try:
+        value = torch.load(path, map_location="cpu", weights_only=True)
+    except (MemoryError, OSError):
+        raise
+    except Exception as error:
+        # As in read_tensor.
+        raise FileCheckException(f"{path}: no tensors: {_first_line(error)}.") from None
+    return _entries(value, path, max(checked.size, _MOST_REPEATED), torch.Tensor)
+
+
+def _entries(value: Any, path: str, most: int, tensor: type) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _entries(each, path, most, tensor) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_entries(each, path, most, tensor) for each in value]
+    if not isinstance(value, tensor):
+        raise FileCheckException(f"{path}: not a tensor: it holds a {type(value).__name__}.")
+    claimed = value.numel() * value.element_size()  # type: ignore[attr-defined]
+    if claimed > most:
+        raise FileCheckException(f"{path}: not a tensor: it stands for {claimed} bytes.")
+    return _values(value.detach()), str(value.dtype).rpartition(".")[2]  # type: ignore[attr-defined]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0][:_LONGEST_REASON].rstrip(".") or type(error).__name__
+
+
+def _torch(path: str) -> Any:
     try:
         import torch
     except ImportError:
         raise MissingDependency(f"{path}: torch is needed to read .pt files: pip install torch.") from None
-    checked = check_pt(path)
+    return torch
+
+
+def _read_pt(path: str, mapped: bool) -> Array:
+    torch, checked = _torch(path), check_pt(path)
     known = None if mapped or checked.form is None else _known_forms.get(checked.form)
     if known is not None and known.size == checked.elements[1]:
         return known.read(path, checked.elements[0])
@@ -71,12 +114,16 @@ def _read_pt(path: str, mapped: bool) -> Array:
     value = value.detach()
     if checked.form is not None:
         _remember(checked.form, value)
+    return _values(value)
+
+
+def _values(value: Any) -> Array:
     try:
-        return value.numpy()
+        return value.numpy()  # type: ignore[no-any-return]
     except (TypeError, RuntimeError):
         # bfloat16, the float8 types, and views that are conjugated or negated.
         resolved = value.resolve_conj().resolve_neg()
-        return (resolved if resolved.is_complex() else resolved.float()).numpy()
+        return (resolved if resolved.is_complex() else resolved.float()).numpy()  # type: ignore[no-any-return]
 
 
 class _Form(NamedTuple):

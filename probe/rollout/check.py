@@ -1,0 +1,94 @@
+"""A check from its sources to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from probe.common.errors import MsprobeException
+from probe.common.numerics.formats import rounding_format
+from probe.rollout.gathering import gather, named
+from probe.rollout.kinds.differences import Differences
+from probe.rollout.kinds.finding import NONFINITE, Finding
+from probe.rollout.kinds.judge import Judgement, judge
+from probe.rollout.report import RolloutReport
+from probe.rollout.sources.references import read_rows
+from probe.rollout.sources.rows import Rows, rows_of
+from probe.rollout.tokens import Tokens
+
+ARGUMENTS = (
+    "rollout", "training", "mask", "tokens", "prompt_lengths", "step", "sequences", "rollout_entropy", "current",
+)  # fmt: skip
+"""The sources by their names; the first two have to be given."""
+
+
+def check(sources: Mapping[str, Any], dtype: str = "", vocabulary: int = 0, layers: int = 0) -> RolloutReport:
+    """Compare two sets of log-probabilities of the same tokens.
+
+    Args:
+        sources: By the names of `ARGUMENTS`: a text is a reference to a file or folder, anything else an array or tensor,
+            or a list of such; ``None`` for what is not given.
+        dtype: In which both sides compute, if it is known.
+        vocabulary: The number of tokens to choose from; 0 if it is not known, as of `layers`.
+        layers: The number of layers of the model.
+
+    Raises:
+        MsprobeException: a source cannot be read, or they do not fit each other.
+    """
+    if dtype and rounding_format(dtype) is None:
+        raise MsprobeException(f'dtype is "{dtype}"; allowed: float32, bfloat16, float16 and other dtypes that round.')
+    read = {name: _rows(value, name) for name, value in sources.items()}
+    tokens = gather(named(read))
+    left = tokens
+    bad: tuple[Finding, ...] = ()
+    # A sum is finite if all of its numbers are.
+    if not np.isfinite(tokens.rollout.sum() + tokens.training.sum()):
+        finite = np.isfinite(tokens.rollout) & np.isfinite(tokens.training)
+        left, bad = tokens.only(finite), (_not_finite(tokens, finite),)
+    if not len(left):
+        return RolloutReport(left, Judgement((), "", 0.0, 0.0), bad)
+    differences = Differences(left, dtype or tokens.dtype, vocabulary, layers)
+    judgement = judge(differences)
+    rest = judgement.findings
+    # What differs by rounding is no second finding.
+    findings = bad + (tuple(each for each in rest if each.kind not in ("none", "rounding")) if bad else rest)
+    return RolloutReport(left, judgement, findings, tuple(_remarks(tokens, read)))
+
+
+def _rows(value: Any, name: str) -> Rows | None:
+    if value is None:
+        return None
+    return read_rows(value, name) if isinstance(value, str) else rows_of(value, name)
+
+
+def _not_finite(tokens: Tokens, finite: Any) -> Finding:
+    counts = {}
+    for side in ("rollout", "training"):
+        values = getattr(tokens, side)
+        counts[f"{side}_nan"] = int(np.count_nonzero(np.isnan(values)))
+        counts[f"{side}_infinite"] = int(np.count_nonzero(np.isinf(values)))
+    index = int(np.flatnonzero(~finite)[0])
+    sequence = tokens.sequence_of(index)
+    position, name = index - int(tokens.starts[sequence]), tokens.names[sequence]
+    listed = ", ".join(f"{number} {key.replace('_', ' ')}" for key, number in counts.items() if number)
+    text = (
+        f"{int(np.count_nonzero(~finite))} of {len(finite)} tokens are missing, NaN or infinite ({listed}); the first is "
+        f"token {position} of sequence {name}: rollout {tokens.rollout[index]:g}, training {tokens.training[index]:g}"
+    )
+    return Finding(NONFINITE, text, {**counts, "sequence": name, "position": position}, picked=~finite)
+
+
+def _remarks(tokens: Tokens, read: Mapping[str, Rows | None]) -> list[str]:
+    """What may be wrong with the sources themselves."""
+    if read.get("mask") is not None:
+        return []
+    last = tokens.starts + tokens.lengths - 1
+    padded = int(np.count_nonzero((tokens.rollout[last] == 0) & (tokens.training[last] == 0)))
+    if padded * 4 < len(last) or len(last) < 4:
+        return []
+    return [
+        f"{padded} of {len(last)} sequences end in 0 on both sides, which looks like padding; give the mask of the "
+        "responses."
+    ]

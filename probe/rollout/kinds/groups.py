@@ -1,0 +1,314 @@
+"""Groups of tokens that differ from the others: sequences, positions, special tokens, steps.
+
+All tests compare means of the logarithm of relative differences. Of one population of normal errors that logarithm has
+a variance of 1.23 whatever their size, so a factor of 3 between two groups of twenty tokens is six standard errors, and
+a few tokens that are far off decide nothing. A group counts if its mean is larger by log 3, and if the sum of squares
+between it and the other tokens is at least `CERTAIN` times the variance that is left: 6.3 standard errors, which
+independent errors reach once in 10^9 sets. Where a group is the best one of many, twice the logarithm of their number
+is subtracted first, times that variance, which is what the best one has by chance; so the number of ways to choose it
+does not raise the rate of errors, and of two groups that explain as much the simpler one is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.rollout.kinds.differences import NORMAL, Differences
+from probe.rollout.kinds.finding import POSITION, SEQUENCES, SPECIAL, STALE, Finding
+
+Array = NDArray[Any]
+CERTAIN = 40.0
+FACTOR = math.log(3.0)
+"""The smallest difference of means that counts: a factor of three."""
+OF_NORMAL = 1.23
+"""The variance of the logarithm of the absolute value of a normal number (pi^2 / 8)."""
+_MOST_IDS = 8
+"""With more, it is not special tokens that differ."""
+_MOST = 0.45
+"""The share of the tokens of a group that must differ themselves: one in nine does by chance, and half do of errors
+that are three times as large."""
+_FEWEST_OF_ID = 3
+"""Tokens of an id; fewer may be where a router took another expert."""
+_FEWEST_BEFORE = 8
+"""Tokens before a position, from which it can be told that they do not differ."""
+_LARGEST_SHARE = 1 / 3
+"""Of all tokens, that special tokens have."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """The logarithms of relative differences, summed by groups."""
+
+    counts: Array
+    sums: Array
+    squares: float
+    """The sum of squares of all of them about their mean."""
+    between: float
+    """The variance of the means of most sequences beyond what their tokens give."""
+
+    @property
+    def means(self) -> Array:
+        return self.sums / np.maximum(self.counts, 1)
+
+    def contrast(self, picked: Array) -> tuple[float, float]:
+        """The mean of some groups less that of the others, and the sum of squares between both."""
+        count, total = float(self.counts.sum()), float(self.sums.sum())
+        inside, of_inside = float(self.counts[picked].sum()), float(self.sums[picked].sum())
+        if not 0 < inside < count:
+            return 0.0, 0.0
+        difference = of_inside / inside - (total - of_inside) / (count - inside)
+        return difference, difference * difference * inside * (count - inside) / count
+
+    def strength(self, difference: float, squares: float, ways: float) -> float:
+        """The sum of squares beyond chance; 0 if it is not certain.
+
+        Args:
+            difference: Of the means, in natural logarithms.
+            squares: The sum of squares between both groups.
+            ways: The natural logarithm of the number of groups of which this is the best one.
+        """
+        left = max((self.squares - squares) / max(float(self.counts.sum()) - 2, 1), OF_NORMAL)
+        beyond = squares - 2 * ways * left
+        return beyond if difference >= FACTOR and beyond >= CERTAIN * left else 0.0
+
+    def outliers(self) -> Array:
+        """The groups whose mean is farther above the middle one than chance and the others explain."""
+        means, middle = self.means, _median(self.means, self.counts)
+        errors = np.sqrt(OF_NORMAL / np.maximum(self.counts, 1) + self.between)
+        limit = 3.0 + math.sqrt(2 * math.log(max(len(means), 2)))
+        return np.asarray((means - middle > np.maximum(limit * errors, FACTOR)) & (self.counts > 0))
+
+    def upper(self) -> Array:
+        """The upper one of the two parts into which the means of the groups fall best."""
+        order = np.argsort(self.means)
+        cut, _ = best_cut(self.counts[order], self.sums[order])
+        picked = np.zeros(len(order), np.bool_)
+        picked[order[cut:]] = True
+        return picked
+
+
+def _choices(picked: Array) -> float:
+    """The natural logarithm of the number of ways to pick as many groups."""
+    number, count = int(np.count_nonzero(picked)), len(picked)
+    return math.lgamma(count + 1) - math.lgamma(number + 1) - math.lgamma(count - number + 1)
+
+
+def best_cut(counts: Array, sums: Array) -> tuple[int, float]:
+    """The number of groups before the cut behind which means are most certainly larger, and the sum of squares between
+    both sides; 0 where no cut has larger means behind it."""
+    inside, of_inside = np.cumsum(counts)[:-1], np.cumsum(sums)[:-1]
+    count, total = float(counts.sum()), float(sums.sum())
+    if not len(inside):
+        return 0, 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        difference = (total - of_inside) / (count - inside) - of_inside / inside
+        squares = np.nan_to_num(difference * np.abs(difference) * inside * (count - inside) / count)
+    cut = int(np.argmax(squares))
+    return cut + 1, max(float(squares[cut]), 0.0)
+
+
+def _median(values: Array, weights: Array) -> float:
+    order = np.argsort(values)
+    whole = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(whole, whole[-1] / 2)])
+
+
+class Groups:
+    """The tests of groups over one set of differences."""
+
+    def __init__(self, differences: Differences) -> None:
+        self.differences, self.tokens = differences, differences.tokens
+        logs, tokens = differences.logs, self.tokens
+        self.sums, counts = tokens.by_sequence(logs), tokens.lengths
+        total = float(self.sums.sum())
+        self.squares = float(np.sum(np.square(logs - logs.dtype.type(total / len(logs))), dtype=np.float64))
+        means = self.sums / counts
+        # Of most sequences, so that a few wrong ones do not hide themselves.
+        spread = (float(np.median(np.abs(means - np.median(means)))) / NORMAL) ** 2
+        self.between = max(spread - OF_NORMAL / float(np.median(counts)), 0.0)
+
+    def _means(self, counts: Array, sums: Array) -> Means:
+        return Means(np.asarray(counts, np.float64), sums, self.squares, self.between)
+
+    def findings(self) -> Iterator[Finding]:
+        """What is certain, in no order."""
+        for test in (self._sequences, self._steps, self._positions, self._special):
+            yield from test()
+
+    def _far(self, means: Means, picked: Array) -> Array:
+        """The tokens that differ by a factor of three more than those of the groups that are not picked in the mean."""
+        others = means.sums[~picked].sum() / max(float(means.counts[~picked].sum()), 1.0)
+        return np.asarray(self.differences.logs > others + FACTOR)
+
+    # --- sequences
+
+    def _sequences(self) -> Iterator[Finding]:
+        tokens = self.tokens
+        of_sequences, count = self._means(tokens.lengths, self.sums), len(tokens.lengths)
+        if count < 2:
+            return
+        best, picked = 0.0, np.zeros(count, np.bool_)
+        for groups in (of_sequences.outliers(), of_sequences.upper()):
+            some = groups & (tokens.by_sequence(self._far(of_sequences, groups)) >= _MOST * tokens.lengths)
+            strength = of_sequences.strength(*of_sequences.contrast(some), _choices(some))
+            if strength > best:
+                best, picked = strength, some
+        if not best:
+            return
+        wrong = np.flatnonzero(picked)
+        worst = int(wrong[np.argmax(of_sequences.means[wrong])])
+        numbers = {"sequences": [tokens.names[number] for number in wrong], "worst": tokens.names[worst]}
+        text = (
+            f"{len(wrong)} of {count} sequences differ in most of their tokens, the others do not"
+            f"{self._shared(picked)}; sequence {tokens.names[worst]} differs most"
+        )
+        of_tokens = tokens.expanded(picked)
+        yield Finding(SEQUENCES, text, numbers, best, of_tokens)
+        yield from self._late_in(of_tokens, _choices(picked), len(wrong), numbers)
+
+    def _late_in(self, of_tokens: Array, ways: float, number: int, numbers: dict[str, Any]) -> Iterator[Finding]:
+        """The same sequences from a position on, where this tells more of them."""
+        positions, logs = self.tokens.positions, self.differences.logs
+        of_some = positions[of_tokens]
+        counts = np.bincount(of_some)
+        cut, squares = best_cut(counts, np.bincount(of_some, logs[of_tokens]))
+        if not squares or counts[:cut].sum() < _FEWEST_BEFORE:
+            return
+        late = of_tokens & (positions >= cut)
+        means = self._means(np.bincount(late, minlength=2), np.bincount(late, logs, 2))
+        strength = means.strength(*means.contrast(np.array([False, True])), ways + math.log(len(counts)))
+        if strength:
+            text = f"{number} of {len(self.tokens.lengths)} sequences differ from position {cut} of the response on"
+            yield Finding(POSITION, text, {"position": cut, "of": "of the response", **numbers}, strength, late)
+
+    def _shared(self, picked: Array) -> str:
+        """The rank of the sequences that differ, if it is theirs alone."""
+        ranks = self.tokens.ranks
+        if ranks is None or len(np.unique(ranks)) < 2:
+            return ""
+        found = np.unique(ranks[picked])
+        return f" (all sequences of rank {found[0]})" if len(found) == 1 and picked[ranks == found[0]].all() else ""
+
+    # --- steps
+
+    def _steps(self) -> Iterator[Finding]:
+        steps, tokens = self.tokens.steps, self.tokens
+        if steps is None:
+            return
+        numbers, of_each = np.unique(steps, return_inverse=True)
+        if len(numbers) < 2:
+            return
+        counts, sums = np.bincount(of_each, tokens.lengths), np.bincount(of_each, self.sums)
+        of_steps = self._means(counts, sums)
+        stale = of_steps.upper()
+        strength = of_steps.strength(*of_steps.contrast(stale), _choices(stale))
+        if not strength:
+            return
+        means = of_steps.means
+        fresh = ", ".join(map(str, numbers[~stale][:6])) + (", ..." if (~stale).sum() > 6 else "")
+        rising = np.count_nonzero(np.diff(means) > 0)
+        text = (
+            f"the difference depends on the step: {int(stale.sum())} of {len(numbers)} steps differ, and not steps "
+            f"{fresh}; it rises in {rising} of {len(numbers) - 1} steps, as with weights that are synchronised seldom"
+        )
+        yield Finding(
+            STALE, text, {"steps": numbers[stale].tolist(), "synchronised": numbers[~stale].tolist()},
+            strength, tokens.expanded(stale[of_each]),
+        )  # fmt: skip
+
+    # --- positions
+
+    def _positions(self) -> Iterator[Finding]:
+        tokens, logs = self.tokens, self.differences.logs
+        ways: list[tuple[str, Callable[[], Array] | None, Array, Array]] = [
+            ("of the response", None, tokens.at_position, tokens.by_position(logs))
+        ]
+        if tokens.prompt_lengths is not None and len(np.unique(tokens.prompt_lengths)) > 1:
+            whole = tokens.positions + tokens.expanded(tokens.prompt_lengths).astype(np.int64)
+            ways.append(("of prompt and response", lambda: whole, np.bincount(whole), np.bincount(whole, logs)))
+        found = [
+            finding for way, positions, counts, sums in ways if (finding := self._cut(way, positions, counts, sums))
+        ]
+        if found:
+            yield max(found, key=lambda finding: finding.strength)
+
+    def _cut(self, way: str, of_tokens: Callable[[], Array] | None, counts: Array, sums: Array) -> Finding | None:
+        means = self._means(counts, sums)
+        cut, squares = best_cut(means.counts, means.sums)
+        if not squares:
+            return None
+        ways = math.log(len(counts))
+        strength = means.strength(*means.contrast(np.arange(len(counts)) >= cut), ways)
+        rise, squares = _line(means)
+        of_line = means.strength(rise, squares, ways)
+        if not max(strength, of_line):
+            return None
+        grows = of_line > strength
+        of_tokens_ = self.tokens.positions if of_tokens is None else of_tokens()
+        text = f"tokens differ from position {cut} {way} on, those before do not"
+        if grows:
+            text = f"the difference grows with the position {way}, by a factor of {math.exp(min(rise, 50)):.0f}"
+        return Finding(POSITION, text, {"position": cut, "of": way, "grows": grows}, max(strength, of_line),
+                       of_tokens_ >= cut)  # fmt: skip
+
+    # --- special tokens
+
+    def _special(self) -> Iterator[Finding]:
+        tokens, logs = self.tokens, self.differences.logs
+        total, count = float(self.sums.sum()), float(len(tokens))
+        ends = tokens.starts + tokens.lengths - 1
+        found = []
+        for name, indices in (("first", tokens.starts), ("last", ends)):
+            of_each, sums = float(len(indices)), float(logs[indices].sum(dtype=np.float64))
+            means = self._means(np.array([count - of_each, of_each]), np.array([total - sums, sums]))
+            strength = means.strength(*means.contrast(np.array([False, True])), 1.0)
+            if of_each <= count * _LARGEST_SHARE and strength:
+                picked = np.zeros(len(tokens), np.bool_)
+                picked[indices] = True
+                found.append(Finding(SPECIAL, f"the {name} tokens of sequences differ, the others do not",
+                                     {"tokens": name}, strength, picked))  # fmt: skip
+        of_ids = self._ids()
+        # All that have this id may be last ones; the other way to say it is kept where it says less.
+        if of_ids is not None and all(of_ids.strength >= 1.05 * each.strength for each in found):
+            found = [of_ids]
+        yield from sorted(found, key=lambda each: -each.strength)[:1]
+
+    def _ids(self) -> Finding | None:
+        ids = self.tokens.ids
+        if ids is None or not len(ids) or int(ids.min()) < 0 or int(ids.max()) > 1 << 24:
+            return None
+        means = self._means(np.bincount(ids), np.bincount(ids, self.differences.logs))
+        picked = means.outliers() & (means.counts >= _FEWEST_OF_ID)
+        if not picked.any():
+            return None
+        picked &= np.bincount(ids, self._far(means, picked)) >= _MOST * means.counts
+        strength = means.strength(*means.contrast(picked), _choices(picked))
+        share = float(means.counts[picked].sum()) / len(ids)
+        if not strength or share > _LARGEST_SHARE:
+            return None
+        order = np.flatnonzero(picked)
+        order = order[np.argsort(-means.counts[order])]
+        if len(order) > _MOST_IDS:
+            return None
+        shown = ", ".join(map(str, order))
+        text = f"the tokens of id {shown} differ, the others do not"
+        return Finding(SPECIAL, text, {"ids": order.tolist()}, strength, picked[ids])
+
+
+def _line(means: Means) -> tuple[float, float]:
+    """How much the means of positions rise on a line in their logarithm, and the sum of squares that it explains."""
+    counts, numbers = means.counts, np.log1p(np.arange(len(means.counts), dtype=np.float64))
+    count = counts.sum()
+    middle, of_all = float((counts * numbers).sum() / count), float(means.sums.sum() / count)
+    spread = float((counts * (numbers - middle) ** 2).sum())
+    if not spread:
+        return 0.0, 0.0
+    slope = float(((numbers - middle) * (means.sums - counts * of_all)).sum()) / spread
+    there = numbers[counts > 0]
+    return slope * float(there[-1] - there[0]), (slope * slope * spread if slope > 0 else 0.0)

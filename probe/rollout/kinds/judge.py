@@ -1,0 +1,147 @@
+"""All kinds of mismatch that a set of differences shows, the strongest first.
+
+What concerns a group of tokens is looked for first and taken out, until rounding explains the rest or no group is left;
+what concerns all tokens is looked for in the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from probe.rollout.kinds.differences import Differences
+from probe.rollout.kinds.finding import NONE, PRECISION, ROUNDING, SHIFTED, SPECIAL, TEMPERATURE, Finding
+from probe.rollout.kinds.groups import Groups
+from probe.rollout.kinds.populations import routing
+from probe.rollout.kinds.processed import renormalised, temperature
+from probe.rollout.kinds.shifted import shifted
+
+_MOST_GROUPS = 3
+_ONE_TOKEN = 5.0
+"""How many times larger the differences of special tokens are than those of the others."""
+_FEWEST = 8
+"""Tokens of which something can be told."""
+_APART = 2.5
+"""How many times larger the differences of a group are than those of the others: a little less than the factor of
+three that the logarithms must show, whose means are not those of squares."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The kinds, the strongest first; never empty."""
+
+    findings: tuple[Finding, ...]
+    dtype: str
+    """The dtype whose rounding explains most tokens; empty if none does."""
+    explained: float
+    """The size of differences relative to 1 - p that this rounding explains."""
+    size: float
+    """Their size, of all tokens."""
+
+
+def judge(differences: Differences) -> Judgement:
+    """Name the kinds of mismatch of some differences, all of which are finite."""
+    if not np.any(differences.signed):
+        exact = Finding(NONE, "the log-probabilities of both sides are equal")
+        return Judgement((exact,), differences.dtype, 0.0, 0.0)
+    found = list(_found(differences))
+    level = differences.level
+    dtype = level.dtype if differences.typical <= differences.explained else ""
+    if not found:
+        found = [_rounding(differences)]
+    return Judgement(tuple(found), dtype, differences.explained, differences.size)
+
+
+def _found(differences: Differences) -> list[Finding]:
+    rest, found = differences, []
+    if rest.size > rest.explained:
+        moved = shifted(rest)
+        if moved is not None:
+            found.append(moved)
+            rest = _without(rest, moved)
+    for _ in range(_MOST_GROUPS):
+        if len(rest.tokens) < _FEWEST or rest.size <= rest.explained:
+            break
+        group = _group(rest)
+        if group is None:
+            break
+        found.append(group)
+        rest = _without(rest, group)
+    of_all = _of_all(rest, bool(found)) if len(rest.tokens) >= _FEWEST else []
+    if found and found[0].picked is not None and not any(each.kind == TEMPERATURE for each in of_all):
+        of_all += _of_most(differences, found[0])
+    # A temperature changes some tokens more than others, but no group has it alone. A penalty on one token does, and
+    # moves the others by a little.
+    is_of_all = any(each.kind == TEMPERATURE for each in of_all) and not (
+        any(each.kind == SPECIAL for each in found) and differences.size_of(_picked(found)) > _ONE_TOKEN * rest.size
+    )
+    return of_all + found if is_of_all else found + of_all
+
+
+def _picked(found: list[Finding]) -> Any:
+    """The tokens of the first group, by which the others are taken out, too."""
+    return found[0].picked
+
+
+def _of_most(differences: Differences, group: Finding) -> list[Finding]:
+    """What concerns a group of most tokens, if it is processed logits: the others have nothing to be processed."""
+    assert group.picked is not None
+    if np.count_nonzero(group.picked) * 2 < len(group.picked) or group.kind == SHIFTED:
+        return []
+    most = replace(differences, tokens=differences.tokens.only(group.picked))
+    return [found for test in (temperature, renormalised) if (found := test(most)) is not None][:1]
+
+
+def _group(differences: Differences) -> Finding | None:
+    """The group of tokens that explains most, if rounding does not explain its differences."""
+    best = None
+    for each in Groups(differences).findings():
+        assert each.picked is not None
+        size, others = differences.size_of(each.picked), differences.size_of(~each.picked)
+        # What grows is not apart.
+        apart = 1.0 if each.numbers.get("grows") else _APART
+        if size > max(differences.explained, apart * others) and (best is None or each.strength > best.strength):
+            best = each
+    return best
+
+
+def _of_all(differences: Differences, has_groups: bool) -> list[Finding]:
+    """What concerns tokens of any sequence and position."""
+    if differences.size > differences.of_level(differences.levels[0]):
+        for test in (temperature, renormalised):
+            found = test(differences)
+            if found is not None:
+                return [found]
+    if differences.size <= differences.explained:
+        return []
+    spread = routing(differences)
+    if spread is not None:
+        return [spread]
+    # What a group leaves, such as the tokens after it, is not a part of its own.
+    return [] if has_groups else [_precision(differences)]
+
+
+def _without(differences: Differences, finding: Finding) -> Differences:
+    assert finding.picked is not None
+    return replace(differences, tokens=differences.tokens.only(~finding.picked))
+
+
+def _precision(differences: Differences) -> Finding:
+    level = differences.level
+    text = (
+        f"the differences are as large everywhere and have no trend; their size relative to 1 - p is "
+        f"{differences.size:.2g} nats, and rounding of {level.dtype} explains {differences.explained:.2g}: another "
+        f"dtype or kernel in a part, or other weights"
+    )
+    return Finding(PRECISION, text, {"size": differences.size, "explained": differences.explained})
+
+
+def _rounding(differences: Differences) -> Finding:
+    level = differences.level
+    text = (
+        f"the rounding of {level.dtype} explains the differences; their size relative to 1 - p is "
+        f"{differences.size:.2g} nats, and {differences.explained:.2g} are explained"
+    )
+    return Finding(ROUNDING, text, {"size": differences.size, "explained": differences.explained})

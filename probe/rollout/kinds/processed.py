@@ -1,0 +1,107 @@
+"""Log-probabilities of processed logits: a temperature, or top-p and top-k."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.rollout.kinds.differences import Differences
+from probe.rollout.kinds.finding import TEMPERATURE, Finding
+
+Array = NDArray[Any]
+_FEWEST = 50
+_CERTAIN = 6.0
+"""Standard errors: what chance reaches once in 10^9 sets."""
+_LEAST_SHARE = 0.3
+"""Of the variance of differences, that a line must explain. Errors of logits of one nat explain a tenth by the choice
+of tokens alone, because the variance of the other side's log-probabilities grows by theirs."""
+_LEAST_CORRELATION = 0.9
+"""Of both sides. A temperature keeps the order of tokens, which errors of its size do not."""
+_LARGEST = 3.0
+"""In nats. Larger ones are not what top-p leaves out, of which a twentieth of the probability stays."""
+
+
+def temperature(differences: Differences) -> Finding | None:
+    """A slope of the differences against log-probabilities: that of logits divided by a temperature.
+
+    The derivative of a log-probability by the inverse temperature is the log-probability plus the entropy.
+    """
+    tokens, picked = differences.tokens, differences.sampled
+    rollout, training = np.float64(tokens.rollout[picked]), np.float64(tokens.training[picked])
+    if len(rollout) < _FEWEST:
+        return None
+    difference, middle = rollout - training, (rollout + training) / 2
+    best, inverse = 0.0, 1.0
+    for against in [middle] if tokens.entropy is None else [middle, middle + tokens.entropy[picked]]:
+        found = _correlation(difference, against)
+        if abs(found) > abs(best):
+            best = found
+            slope = found * float(np.std(difference) / np.std(against))
+            # The slope against the middle of both sides.
+            inverse = (1 + slope / 2) / max(1 - slope / 2, 1e-6)
+    error = 1 / math.sqrt(len(rollout))
+    if abs(best) < max(math.sqrt(_LEAST_SHARE), _CERTAIN * error):
+        return None
+    if _correlation(rollout, training) < _LEAST_CORRELATION:
+        return None
+    text = (
+        f"the difference follows the log-probability (correlation {best:.2f}), as if the rollout had divided its "
+        f"logits by a temperature of {1 / inverse if inverse > 0 else math.inf:.2f}"
+    )
+    return Finding(TEMPERATURE, text, {"temperature": 1 / inverse, "correlation": best}, best * best)
+
+
+def renormalised(differences: Differences) -> Finding | None:
+    """Differences of one sign, and bounded: the probability that top-p or top-k leaves out is shared by the rest."""
+    tokens, signed = differences.tokens, differences.signed
+    count = len(signed)
+    if count < _FEWEST:
+        return None
+    least, most = float(signed.min()), float(signed.max())
+    sign = 1 if most >= -least else -1
+    if max(most, -least) > _LARGEST:
+        return None
+    share = _share_of_shift(differences, sign)
+    far = differences.relative > 2 * differences.explained
+    number = int(np.count_nonzero(far))
+    against = int(np.count_nonzero(far & (signed * sign < 0))) if number else 0
+    is_one_sided = number >= 20 and against <= 0.02 * number and number > count // 1000
+    if share < _LEAST_SHARE and not is_one_sided:
+        return None
+    lower = "training" if sign > 0 else "rollout"
+    text = (
+        f"the log-probabilities of the {lower} are lower by up to {max(most, -least):.2g} nats and never higher, as "
+        f"with top-p or top-k on the other side"
+    )
+    return Finding(TEMPERATURE, text, {"lower": lower, "at_most": max(most, -least)}, max(share, 0.5), None)
+
+
+def _share_of_shift(differences: Differences, sign: int) -> float:
+    """The share that the mean has in the mean square of differences, if chance and the choice of tokens do not give it.
+
+    Errors of logits of a mean square of v lower the other side's log-probabilities by v / 2 in the mean.
+    """
+    tokens, signed = differences.tokens, differences.signed
+    count, groups = len(signed), len(tokens.lengths)
+    mean = float(np.mean(signed, dtype=np.float64))
+    square = float(np.dot(signed, signed)) / count
+    if not square:
+        return 0.0
+    if groups > 1:
+        left = tokens.by_sequence(signed) - mean * tokens.lengths
+        error = math.sqrt(float((left * left).sum())) / count
+    else:
+        error = math.sqrt(max(square - mean * mean, 0.0) / count)
+    beyond = mean * sign - square / 2
+    if beyond < _CERTAIN * error:
+        return 0.0
+    return mean * mean / square
+
+
+def _correlation(one: Array, other: Array) -> float:
+    one, other = one - one.mean(), other - other.mean()
+    scale = math.sqrt(float(one @ one) * float(other @ other))
+    return float(one @ other) / scale if scale else 0.0
