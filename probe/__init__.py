@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from probe.api.precheck import acc_check as acc_check
     from probe.api.questions.comparing import graph_diff as graph_diff
     from probe.api.questions.comparing import verdict as verdict
+    from probe.api.questions.rollouts import rollout_check as rollout_check
     from probe.api.replaying import Replay as Replay
     from probe.api.replaying import replay as replay
     from probe.collect.sinks.sink import Needs as Needs
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from probe.graph.in_python import GraphView as GraphView
     from probe.graph.in_python import open_graph as open_graph
     from probe.overflow.run import find_overflow as find_overflow
+    from probe.rollout.report import RolloutReport as RolloutReport
 
 __all__ = [
-    "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "Run", "Sink", "Verdict", "__version__", "acc_check",
-    "find_overflow", "graph_diff", "open_graph", "read", "replay", "verdict",
+    "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "RolloutReport", "Run", "Sink", "Verdict",
+    "__version__", "acc_check", "find_overflow", "graph_diff", "open_graph", "read", "replay", "rollout_check",
+    "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
@@ -35,6 +38,8 @@ _FOUND_IN = {
     "acc_check": "probe.api.precheck",
     "Replay": "probe.api.replaying",
     "replay": "probe.api.replaying",
+    "RolloutReport": "probe.rollout.report",
+    "rollout_check": "probe.api.questions.rollouts",
     "Graph": "probe.graph.graph",
     "GraphDiff": "probe.graph.diff",
     "GraphView": "probe.graph.in_python",

@@ -41,6 +41,7 @@ QUESTIONS = frozenset(
         "monitor",
         "configcheck",
         "checkpoint",
+        "rollout",
     )
 )
 WING = "msprobe_rules"

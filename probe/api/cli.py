@@ -12,6 +12,7 @@ from probe.api.commands.checking.acc_check import AccCheck, MultiAccCheck
 from probe.api.commands.checking.api_precision_compare import ApiPrecisionCompare
 from probe.api.commands.checking.overflow_check import OverflowCheck
 from probe.api.commands.checking.replay import ReplayCommand
+from probe.api.commands.checking.rollout_check import RolloutCheck
 from probe.api.commands.collecting.doctor import Doctor
 from probe.api.commands.collecting.recover import Recover
 from probe.api.commands.collecting.run import RunCommand
@@ -27,7 +28,7 @@ from probe.common.errors import MsprobeException
 
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(),
-    ApiPrecisionCompare(), ReplayCommand(), MergeResult(), Recover(), Doctor(), Completion(),
+    ApiPrecisionCompare(), ReplayCommand(), RolloutCheck(), MergeResult(), Recover(), Doctor(), Completion(),
 ]  # fmt: skip
 
 _EPILOG = """examples:
@@ -40,6 +41,7 @@ _EPILOG = """examples:
   msprobe overflow_check -i ./dump_path            which record of which rank made the first NaN or infinity
   msprobe acc_check -api_info ./dump.json          run each recorded call again alone: is it the kernel?
   msprobe replay ./dump.json Functional.silu.0     run one of them, and write it as a script that stands alone
+  msprobe rollout_check old.npy new.npy            why rollout and training have other log-probabilities
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 

@@ -28,8 +28,8 @@ def check(sources: Mapping[str, Any], dtype: str = "", vocabulary: int = 0, laye
     """Compare two sets of log-probabilities of the same tokens.
 
     Args:
-        sources: By the names of `ARGUMENTS`: a text is a reference to a file or folder, anything else an array or tensor,
-            or a list of such; ``None`` for what is not given.
+        sources: By the names of `ARGUMENTS`: a text is a reference to a file or folder, anything else an array or
+            tensor, or a list of such; ``None`` for what is not given.
         dtype: In which both sides compute, if it is known.
         vocabulary: The number of tokens to choose from; 0 if it is not known, as of `layers`.
         layers: The number of layers of the model.
@@ -74,8 +74,8 @@ def _not_finite(tokens: Tokens, finite: Any) -> Finding:
     position, name = index - int(tokens.starts[sequence]), tokens.names[sequence]
     listed = ", ".join(f"{number} {key.replace('_', ' ')}" for key, number in counts.items() if number)
     text = (
-        f"{int(np.count_nonzero(~finite))} of {len(finite)} tokens are missing, NaN or infinite ({listed}); the first is "
-        f"token {position} of sequence {name}: rollout {tokens.rollout[index]:g}, training {tokens.training[index]:g}"
+        f"{int(np.count_nonzero(~finite))} of {len(finite)} tokens are missing, NaN or infinite ({listed}); the first "
+        f"is token {position} of sequence {name}: rollout {tokens.rollout[index]:g}, training {tokens.training[index]:g}"
     )
     return Finding(NONFINITE, text, {**counts, "sequence": name, "position": position}, picked=~finite)
 

@@ -44,7 +44,7 @@ def gather(given: Given) -> Tokens:
         raise MsprobeException(f"{rollout.name} holds no log-probabilities.")
     _fit(training, rollout)
     lengths, names = _sequences(given)
-    of_tokens = {
+    of_tokens: dict[str, Any] = {
         name: _fit(rows, rollout).values
         for name, rows in (("ids", given.tokens), ("entropy", given.rollout_entropy), ("current", given.current))
         if rows is not None
@@ -97,7 +97,7 @@ def _without_empty(tokens: Tokens) -> Tokens:
         return None if values is None else values[left]
 
     return _with(
-        tokens, lengths=tokens.lengths[left], names=[tokens.names[number] for number in left], steps=rows(tokens.steps),
+        tokens, lengths=tokens.lengths[left], names=[tokens.names[number] for number in left.tolist()], steps=rows(tokens.steps),
         ranks=rows(tokens.ranks), prompt_lengths=rows(tokens.prompt_lengths),
     )  # fmt: skip
 
@@ -107,7 +107,9 @@ def _fit(rows: Rows, to: Rows) -> Rows:
     if len(rows.lengths) != len(to.lengths):
         if len(rows.values) == len(to.values) and 1 in (len(rows.lengths), len(to.lengths)):
             return rows
-        raise MsprobeException(f"{rows.name} has {_shape(rows)}, and {to.name} {_shape(to)}; both need the same tokens.")
+        raise MsprobeException(
+            f"{rows.name} has {_shape(rows)}, and {to.name} {_shape(to)}; both need the same tokens."
+        )  # fmt: skip
     if len(rows.values) != len(to.values) or not np.array_equal(rows.lengths, to.lengths):
         wrong = int(np.flatnonzero(rows.lengths != to.lengths)[0])
         raise MsprobeException(
@@ -152,7 +154,9 @@ def _of_rows(rows: Rows, lengths: Array, names: Any) -> Array:
         return values
     if len(values) == int(lengths.sum()):
         return np.asarray(values[np.minimum(np.cumsum(lengths) - lengths, len(values) - 1)])
-    raise MsprobeException(f"{rows.name} has {len(values)} numbers; allowed: one for each of the {len(names)} sequences.")
+    raise MsprobeException(
+        f"{rows.name} has {len(values)} numbers; allowed: one for each of the {len(names)} sequences."
+    )
 
 
 def _numbers(rows: Rows | None) -> Array:

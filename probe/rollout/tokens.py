@@ -106,7 +106,7 @@ class Tokens:
 
         return replace(
             self, rollout=self.rollout[kept], training=self.training[kept], lengths=lengths[left],
-            names=[self.names[number] for number in left], steps=rows(self.steps), ranks=rows(self.ranks),
+            names=[self.names[number] for number in left.tolist()], steps=rows(self.steps), ranks=rows(self.ranks),
             prompt_lengths=rows(self.prompt_lengths), ids=tokens(self.ids), entropy=tokens(self.entropy),
             current=tokens(self.current),
         )  # fmt: skip

@@ -73,7 +73,7 @@ class Differences:
     def scale(self) -> Array:
         """By how much an error of the logits of one nat would move each token."""
         freedom = self.freedom
-        return np.sqrt(freedom * freedom + freedom.dtype.type(self.least_freedom**2))
+        return np.asarray(np.sqrt(freedom * freedom + freedom.dtype.type(self.least_freedom**2)))
 
     @cached_property
     def relative(self) -> Array:
@@ -82,8 +82,8 @@ class Differences:
 
     @cached_property
     def logs(self) -> Array:
-        """Their natural logarithms: what the tests of groups compare, because no single token decides a mean of them."""
-        return np.log((np.abs(self.signed) + self.signed.dtype.type(_LEAST)) / self.scale)
+        """Their natural logarithms: what tests of groups compare, because no single token decides their mean."""
+        return np.asarray(np.log((np.abs(self.signed) + self.signed.dtype.type(_LEAST)) / self.scale))
 
     @cached_property
     def energy(self) -> Array:

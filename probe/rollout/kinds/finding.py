@@ -17,6 +17,19 @@ KINDS = (
 FINE = frozenset((NONE, ROUNDING))
 """Kinds that are no finding."""
 
+CAUSES: Mapping[str, str] = {
+    TEMPERATURE: "temperature, top-p, top-k or a penalty that one side applies before it takes log-probabilities",
+    SHIFTED: "logits of a token taken for those of the next one; a token at the begin that only one side has",
+    SEQUENCES: "chat template, truncation, padding on the left, image tokens: other prompts on both sides",
+    POSITION: "cache, position ids, sliding window, chunked prefill; rotary embedding and context length if it grows",
+    SPECIAL: "penalties and minimum lengths of sampling, tokens added by the template, the end token",
+    STALE: "weights that reach the engine late, or not all of them",
+    ROUTING: "experts that a router chooses otherwise, by rounding near a tie",
+    PRECISION: "a quantised or short dtype, another kernel, or weights that differ",
+    NONFINITE: "a mask or a probability of 0 on one side, an overflow",
+}  # fmt: skip
+"""What each kind usually comes from."""
+
 
 @dataclass(frozen=True)
 class Finding:

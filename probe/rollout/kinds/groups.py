@@ -163,7 +163,7 @@ class Groups:
             return
         wrong = np.flatnonzero(picked)
         worst = int(wrong[np.argmax(of_sequences.means[wrong])])
-        numbers = {"sequences": [tokens.names[number] for number in wrong], "worst": tokens.names[worst]}
+        numbers = {"sequences": [tokens.names[number] for number in wrong.tolist()], "worst": tokens.names[worst]}
         text = (
             f"{len(wrong)} of {count} sequences differ in most of their tokens, the others do not"
             f"{self._shared(picked)}; sequence {tokens.names[worst]} differs most"

@@ -30,7 +30,7 @@ def temperature(differences: Differences) -> Finding | None:
     The derivative of a log-probability by the inverse temperature is the log-probability plus the entropy.
     """
     tokens, picked = differences.tokens, differences.sampled
-    rollout, training = np.float64(tokens.rollout[picked]), np.float64(tokens.training[picked])
+    rollout, training = (side[picked].astype(np.float64) for side in (tokens.rollout, tokens.training))
     if len(rollout) < _FEWEST:
         return None
     difference, middle = rollout - training, (rollout + training) / 2
@@ -56,7 +56,7 @@ def temperature(differences: Differences) -> Finding | None:
 
 def renormalised(differences: Differences) -> Finding | None:
     """Differences of one sign, and bounded: the probability that top-p or top-k leaves out is shared by the rest."""
-    tokens, signed = differences.tokens, differences.signed
+    signed = differences.signed
     count = len(signed)
     if count < _FEWEST:
         return None

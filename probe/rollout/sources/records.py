@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import msgspec
@@ -56,10 +55,12 @@ def read_parquet(path: str, key: str, name: str) -> Rows:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise MissingDependency(f"{name}: pyarrow is needed for .parquet files: pip install 'msprobe[rollout]'.") from None
+        raise MissingDependency(
+            f"{name}: pyarrow is needed for .parquet files: pip install 'msprobe[rollout]'."
+        ) from None
     with files.open_for_reading(path) as stream:
         try:
-            table = parquet.ParquetFile(io.BufferedReader(stream))
+            table = parquet.ParquetFile(stream)
             column = table.read([one_of(key, table.schema_arrow.names, path)]).column(0).combine_chunks()
         except pyarrow.ArrowException as error:
             raise FileCheckException(f"{name}: {path}: no table of Parquet: {str(error).splitlines()[0]}.") from None

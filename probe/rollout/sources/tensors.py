@@ -76,7 +76,7 @@ def read_safetensors(path: str, key: str, name: str) -> Rows:
         code, dtype = _TYPES[stored]
         count = math.prod(shape)
         if count * np.dtype(code).itemsize != end - begin or not 0 <= begin <= end <= size - 8 - length:
-            raise FileCheckException(f"{name}: {path}: {key or 'the tensor'} has {end - begin} bytes for shape {shape}.")
+            raise FileCheckException(f"{name}: {path}: its header has {end - begin} bytes for the shape {shape}.")
         stream.seek(8 + length + begin)
         values: Any = np.fromfile(stream, code, count)
     if dtype == "bfloat16":

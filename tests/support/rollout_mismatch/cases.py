@@ -328,8 +328,9 @@ def not_finite(setting: Setting) -> Case:
     return found
 
 
-CLEAN = (clean, clean_steps)
-PLANTED: dict[Callable[[Setting], Case], str] = {
+Make = Callable[[Setting], Case]
+CLEAN: tuple[Make, ...] = (clean, clean_steps)
+PLANTED: dict[Make, str] = {
     temperature: "temperature", top_p: "temperature", top_k: "temperature", shifted: "shifted",
     template: "sequences", truncated: "sequences", padding: "sequences", offset: "position", forgets: "position",
     window: "position", stretch: "position", end_token: "special_tokens", first_token: "special_tokens",

@@ -69,7 +69,9 @@ def read_entries(path: str) -> Entry | list[Entry] | dict[str, Entry | list[Entr
     except Exception as error:
         # As in read_tensor.
         raise FileCheckException(f"{path}: no tensors: {_first_line(error)}.") from None
-    return _entries(value, path, max(checked.size, _MOST_REPEATED), torch.Tensor)
+    entries: Entry | list[Entry] | dict[str, Entry | list[Entry]]
+    entries = _entries(value, path, max(checked.size, _MOST_REPEATED), torch.Tensor)
+    return entries
 
 
 def _entries(value: Any, path: str, most: int, tensor: type) -> Any:

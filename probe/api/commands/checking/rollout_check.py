@@ -1,0 +1,94 @@
+"""``msprobe rollout_check``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from probe.api.commands import arguments
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Line, Question
+from probe.common.progress import ProgressCallback
+
+if TYPE_CHECKING:
+    from probe.rollout.output.text import Decode
+    from probe.rollout.report import RolloutReport
+
+_SOURCES = {
+    "mask": "1 for the tokens that count",
+    "tokens": "ids of the tokens",
+    "prompt-lengths": "tokens of the prompt of each sequence",
+    "step": "the step of each sequence; a folder of SingleSave tells it itself",
+    "sequences": "ids of sequences, or of the sequence of each token",
+    "rollout-entropy": "entropy of the distribution of each token, in nats",
+    "current": "log-probabilities after the update; TRAINING are those at sampling time then",
+}
+
+
+class RolloutCheck(Question):
+    """Compare the log-probabilities of a rollout with those that the training computes of the same tokens.
+
+    ROLLOUT and TRAINING are FILE or FILE:key (.npy, .npz, .pt, .safetensors, .jsonl, .parquet), or DIR:key of a folder
+    that SingleSave wrote, as are the values of the options for sources. The answer is the kind of mismatch, the tokens
+    and the sequence to look at. The status is 0 if rounding explains all, 1 if not, 2 if a source is refused.
+    """
+
+    name = "rollout_check"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("rollout", metavar="ROLLOUT", type=arguments.path, help="log-probabilities of the inference engine")
+        add("training", metavar="TRAINING", type=arguments.path, help="those of the trainer, of the same tokens")
+        for name, text in _SOURCES.items():
+            add(f"--{name}", metavar="SOURCE", type=arguments.path, help=text)
+        add("--dtype", metavar="NAME", default="", help="dtype in which both sides compute (any up to bfloat16)")
+        add("--vocabulary", metavar="N", type=_number, default=0, help="size of the vocabulary (from ids, or 131072)")
+        add("--layers", metavar="N", type=_number, default=0, help="layers of the model (64): more of them round more")
+        add("--tokenizer", metavar="PATH", type=arguments.path, help="tokenizer.json or its folder, for text of tokens")
+        add("-o", "--output_path", metavar="DIR", type=arguments.path, help="write JSON, CSV and a page there")
+
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> RolloutAnswer:
+        from probe.rollout.check import check
+        from probe.rollout.output.decoding import decoder
+        from probe.rollout.output.files import write
+
+        # Before the work, which would be lost.
+        decode = None if args.tokenizer is None else decoder(args.tokenizer)
+        names = [name.replace("-", "_") for name in _SOURCES]
+        sources = {name: getattr(args, name) for name in ("rollout", "training", *names)}
+        report = check(sources, args.dtype, args.vocabulary, args.layers)
+        written = [] if args.output_path is None else write(report, args.output_path, decode)
+        return RolloutAnswer(report, written, decode)
+
+
+@dataclass(frozen=True)
+class RolloutAnswer:
+    """The kind of mismatch, and the files that show it."""
+
+    report: RolloutReport
+    files: list[str]
+    decode: Decode | None = None
+
+    @property
+    def found(self) -> bool:
+        return self.report.found
+
+    def lines(self) -> Iterator[Line]:
+        from probe.rollout.output.text import lines
+
+        yield from map(Line, lines(self.report, self.decode))
+        yield from map(Line, self.files)
+
+    def as_json(self) -> dict[str, Any]:
+        from probe.rollout.output.text import as_json
+
+        return {**as_json(self.report, self.decode), "files": self.files}
+
+
+def _number(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; allowed: 1 and more.")
+    return number

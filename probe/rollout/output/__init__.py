@@ -1,0 +1,1 @@
+"""The answer of a check as text, JSON, tables and a page."""
