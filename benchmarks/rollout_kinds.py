@@ -3,8 +3,8 @@
 usage: python benchmarks/rollout_kinds.py [--seeds N] [--first SEED] [--without-layers] [--only NAME ...]
 
 Each case is a small decoder of numpy (tests/support/rollout_mismatch), run as a rollout with a cache and as a training
-in one forward, both with every operation rounded to a dtype. A case is drawn for each seed: the lengths of sequences, the
-size of the vocabulary, and how sharp the distributions are. The thresholds of `probe/rollout/kinds` were chosen by the
+in one forward, both with every operation rounded to a dtype. A case is drawn for each seed: lengths of sequences, size
+of the vocabulary, sharpness of the distributions. The thresholds of `probe/rollout/kinds` were chosen by the
 seeds below 1000; those from 5000 on are for the table of RESULTS.md. A planted mismatch whose differences are less than
 twice those of the clean pair is below rounding: there is nothing to name, and it is counted apart.
 """
@@ -20,8 +20,8 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "tests" / "support")]
 
-from rollout_mismatch import cases
-from rollout_mismatch.asking import answer, size
+from rollout_mismatch import cases  # noqa: E402
+from rollout_mismatch.asking import answer, size  # noqa: E402
 
 _FINE = ("none", "rounding")
 

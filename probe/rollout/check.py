@@ -74,8 +74,9 @@ def _not_finite(tokens: Tokens, finite: Any) -> Finding:
     position, name = index - int(tokens.starts[sequence]), tokens.names[sequence]
     listed = ", ".join(f"{number} {key.replace('_', ' ')}" for key, number in counts.items() if number)
     text = (
-        f"{int(np.count_nonzero(~finite))} of {len(finite)} tokens are missing, NaN or infinite ({listed}); the first "
-        f"is token {position} of sequence {name}: rollout {tokens.rollout[index]:g}, training {tokens.training[index]:g}"
+        f"{int(np.count_nonzero(~finite))} of {len(finite)} tokens are missing, NaN or infinite ({listed}); the "
+        f"first is token {position} of sequence {name}: rollout {tokens.rollout[index]:g}, training "
+        f"{tokens.training[index]:g}"
     )
     return Finding(NONFINITE, text, {**counts, "sequence": name, "position": position}, picked=~finite)
 

@@ -97,8 +97,8 @@ def _without_empty(tokens: Tokens) -> Tokens:
         return None if values is None else values[left]
 
     return _with(
-        tokens, lengths=tokens.lengths[left], names=[tokens.names[number] for number in left.tolist()], steps=rows(tokens.steps),
-        ranks=rows(tokens.ranks), prompt_lengths=rows(tokens.prompt_lengths),
+        tokens, lengths=tokens.lengths[left], names=[tokens.names[number] for number in left.tolist()],
+        steps=rows(tokens.steps), ranks=rows(tokens.ranks), prompt_lengths=rows(tokens.prompt_lengths),
     )  # fmt: skip
 
 

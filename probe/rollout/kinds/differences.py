@@ -19,6 +19,8 @@ SAMPLE = 20_000
 """Tokens from which a median is taken: of this many it is right to two per cent."""
 _LEAST = 2.0**-26
 """Added to differences before their logarithm is taken, which of 0 has none: less than a rounding of float32."""
+_SHARE_OF_OTHERS = 0.2
+"""Of all tokens; a guess."""
 NORMAL = 0.6745
 """The median of the absolute value of a standard normal number."""
 
@@ -127,8 +129,22 @@ class Differences:
     @cached_property
     def level(self) -> Level:
         """The level of the first dtype that explains most of the tokens; the largest one if none does."""
-        typical = self.typical
+        return self.level_of_typical(self.typical)
+
+    def level_of_typical(self, typical: float) -> Level:
         return next((level for level in self.levels if typical <= self.of_level(level)), self.levels[-1])
+
+    def explained_by(self, others: Array) -> float:
+        """What rounding explains of a group, given the tokens outside of it.
+
+        Where the dtype is not known, the others show it: not by being equal, which they may be in any dtype, and not
+        where they are few, as the first tokens, which one kernel may have computed on both sides.
+        """
+        relative = self.relative[others]
+        if len(relative) < _SHARE_OF_OTHERS * len(others):
+            return self.explained
+        typical = median(relative) / NORMAL
+        return self.of_level(self.level_of_typical(typical)) if typical else self.explained
 
     def of_level(self, level: Level) -> float:
         """The size of relative differences that a level explains, with the rounding of results."""

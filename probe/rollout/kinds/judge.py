@@ -62,14 +62,18 @@ def _found(differences: Differences) -> list[Finding]:
             found.append(moved)
             rest = _without(rest, moved)
     for _ in range(_MOST_GROUPS):
-        if len(rest.tokens) < _FEWEST or rest.size <= rest.explained:
+        if len(rest.tokens) < _FEWEST or rest.size <= rest.of_level(rest.levels[0]):
             break
         group = _group(rest)
         if group is None:
             break
         found.append(group)
         rest = _without(rest, group)
-    of_all = _of_all(rest, bool(found)) if len(rest.tokens) >= _FEWEST else []
+    of_all = []
+    if len(rest.tokens) >= _FEWEST:
+        of_all = _of_all(rest, bool(found))
+    elif not found and rest.size > rest.explained:
+        of_all = [_precision(rest)]
     if found and found[0].picked is not None and not any(each.kind == TEMPERATURE for each in of_all):
         of_all += _of_most(differences, found[0])
     # A temperature changes some tokens more than others, but no group has it alone. A penalty on one token does, and
@@ -99,10 +103,12 @@ def _group(differences: Differences) -> Finding | None:
     best = None
     for each in Groups(differences).findings():
         assert each.picked is not None
-        size, others = differences.size_of(each.picked), differences.size_of(~each.picked)
+        left = ~each.picked
+        size, others = differences.size_of(each.picked), differences.size_of(left)
         # What grows is not apart.
         apart = 1.0 if each.numbers.get("grows") else _APART
-        if size > max(differences.explained, apart * others) and (best is None or each.strength > best.strength):
+        is_apart = size > max(differences.explained_by(left), apart * others)
+        if is_apart and (best is None or each.strength > best.strength):
             best = each
     return best
 

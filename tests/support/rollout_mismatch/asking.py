@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from rollout_mismatch.cases import Case, Setting
 
 from probe.rollout.check import check
 from probe.rollout.report import RolloutReport
+from rollout_mismatch.cases import Case, Setting
 
 
 def answer(case: Case, setting: Setting, with_layers: bool = True) -> RolloutReport:
