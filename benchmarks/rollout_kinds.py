@@ -5,7 +5,7 @@ usage: python benchmarks/rollout_kinds.py [--seeds N] [--first SEED] [--without-
 Each case is a small decoder of numpy (tests/support/rollout_mismatch), run as a rollout with a cache and as a training
 in one forward, both with every operation rounded to a dtype. A case is drawn for each seed: lengths of sequences, size
 of the vocabulary, sharpness of the distributions. The thresholds of `probe/rollout/kinds` were chosen by the
-seeds below 1000; those from 5000 on are for the table of RESULTS.md. A planted mismatch whose differences are less than
+seeds below 1000; those from 5000 on are for results. A planted mismatch whose differences are less than
 twice those of the clean pair is below rounding: there is nothing to name, and it is counted apart.
 """
 

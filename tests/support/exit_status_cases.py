@@ -15,6 +15,7 @@ from typing import Any
 
 import fake_packages
 import made_dumps
+import numpy as np
 
 SITUATIONS = ("fine", "found", "unreadable", "wrong argument", "nothing to judge", "interrupted")
 
@@ -96,6 +97,22 @@ def one(flag: str, make: Callable[[Path], str], *more: str, output: str = "-o") 
     def inputs(folder: Path) -> list[str]:
         written = [output, str(folder / "out")] if output else []
         return [*([flag] if flag else []), make(folder / "in"), *written, *more]
+
+    return inputs
+
+
+def rollouts(apart: float, content: bytes | None = None, *more: str) -> Inputs:
+    """Log-probabilities that differ by up to `apart` nats; with `content` the second file holds that."""
+
+    def inputs(folder: Path) -> list[str]:
+        folder.mkdir(parents=True, exist_ok=True)
+        logps = -np.linspace(1, 2, 120).reshape(4, 30)
+        for name, values in (("a", logps), ("b", logps - apart * np.sin(logps * 99) ** 2), ("zeros", 0 * logps)):
+            np.save(folder / f"{name}.npy", values)
+        if content is not None:
+            (folder / "b.npy").write_bytes(content)
+        known = [str(folder / each) if each.endswith(".npy") else each for each in more]
+        return [str(folder / "a.npy"), str(folder / "b.npy"), *known]
 
     return inputs
 
@@ -261,6 +278,14 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "wrong argument": Case(2, one("-i", dump, "--jobs", "0"), "'0' is not a number of processes"),
         "nothing to judge": Case(2, one("-i", EMPTY), "holds no records"),
         "interrupted": Case(130, one("-i", dump), "interrupted."),
+    },
+    "rollout_check": {
+        "fine": Case(0, rollouts(0.0)),
+        "found": Case(1, rollouts(2.0)),
+        "unreadable": Case(2, rollouts(0.0, b"not numpy"), "b.npy: not a tensor"),
+        "wrong argument": Case(2, rollouts(0.0, None, "--layers", "0"), "'0' is no number"),
+        "nothing to judge": Case(2, rollouts(0.0, None, "--mask", "zeros.npy"), "leaves no token"),
+        "interrupted": Case(130, rollouts(0.0), "interrupted."),
     },
     "acc_check": as_checked("-d", "cpu"),
     "multi_acc_check": as_checked("-d", "cpu", "-n", "1"),

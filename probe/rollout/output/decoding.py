@@ -24,7 +24,7 @@ def decoder(path: str) -> Decode:
     try:
         import tokenizers
     except ImportError:
-        raise MissingDependency("--tokenizer needs the package tokenizers: pip install 'msprobe[rollout]'.") from None
+        raise MissingDependency("--tokenizer needs the package tokenizers: pip install tokenizers.") from None
     file = os.path.join(path, _FILE) if os.path.isdir(path) else path
     if not os.path.isfile(file):
         raise FileCheckException(f"--tokenizer: {file} does not exist; give {_FILE} or the folder that has it.")

@@ -56,7 +56,7 @@ def read_parquet(path: str, key: str, name: str) -> Rows:
         from pyarrow import parquet
     except ImportError:
         raise MissingDependency(
-            f"{name}: pyarrow is needed for .parquet files: pip install 'msprobe[rollout]'."
+            f"{name}: pyarrow is needed for .parquet files: pip install pyarrow."
         ) from None
     with files.open_for_reading(path) as stream:
         try:
