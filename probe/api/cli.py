@@ -16,6 +16,7 @@ from probe.api.commands.collecting.doctor import Doctor
 from probe.api.commands.collecting.recover import Recover
 from probe.api.commands.collecting.run import RunCommand
 from probe.api.commands.collecting.show import Show
+from probe.api.commands.comparing.ckpt_compare import CkptCompare
 from probe.api.commands.comparing.compare import Compare
 from probe.api.commands.comparing.graph_visualize import GraphVisualize, older_form
 from probe.api.commands.comparing.merge_result import MergeResult
@@ -27,7 +28,7 @@ from probe.common.errors import MsprobeException
 
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(),
-    ApiPrecisionCompare(), ReplayCommand(), MergeResult(), Recover(), Doctor(), Completion(),
+    ApiPrecisionCompare(), ReplayCommand(), CkptCompare(), MergeResult(), Recover(), Doctor(), Completion(),
 ]  # fmt: skip
 
 _EPILOG = """examples:
@@ -40,6 +41,7 @@ _EPILOG = """examples:
   msprobe overflow_check -i ./dump_path            which record of which rank made the first NaN or infinity
   msprobe acc_check -api_info ./dump.json          run each recorded call again alone: is it the kernel?
   msprobe replay ./dump.json Functional.silu.0     run one of them, and write it as a script that stands alone
+  msprobe ckpt_compare ./a ./b                     which weights of two checkpoints differ, in any formats and layouts
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 
