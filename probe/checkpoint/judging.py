@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from probe.checkpoint import measuring
@@ -13,6 +15,7 @@ from probe.checkpoint.pairing.sampling import best
 from probe.checkpoint.report import DIFFERENT, FINE, IDENTICAL, MISSING, SHAPE, Parameter
 from probe.checkpoint.stored.tensors import Reshaped, Slice, Tensor
 
+_DIGITS = re.compile(r"\d+")
 _VOCABULARY = ("embed.", "head.", "position.")
 _NUMBERS = ("max_abs", "max_rel", "ulp_max", "ulp_mean", "l2", "relative_l2", "cos")
 
@@ -35,6 +38,7 @@ def judge(pair: Pair) -> Parameter:
         return _other_shape(pair, row)
     _fill(row, measured)
     row.how = _joined(*pair.how, words, measured.how)
+    row.layout = words
     return row
 
 
@@ -149,6 +153,27 @@ def missing(pair: Pair) -> Parameter:
         row.harmless = True
         row.how = "computed from the configuration, not trained"
     return row
+
+
+def check_layouts(rows: Sequence[Parameter]) -> None:
+    """Call a parameter different that is stored in another way than its like in the other layers.
+
+    A linear layer may be transposed by another class of layers; then all of its name are. If one is alone, it was turned.
+    """
+    kinds: dict[str, list[Parameter]] = defaultdict(list)
+    for row in rows:
+        if row.verdict in FINE and row.name and row.other_name:
+            kinds[_DIGITS.sub("#", row.key)].append(row)
+    for alike in kinds.values():
+        layouts = Counter(_DIGITS.sub("#", row.layout) for row in alike)
+        if len(layouts) < 2:
+            continue
+        usual, count = layouts.most_common(1)[0]
+        for row in alike:
+            own = _DIGITS.sub("#", row.layout)
+            if row.layout and own != usual and layouts[own] < count:
+                row.verdict = DIFFERENT
+                row.how = f"{row.how}, unlike the others of its kind"
 
 
 def tie(rows: Sequence[tuple[Parameter, Pair]], tensors: Sequence[dict[str, Tensor]]) -> None:

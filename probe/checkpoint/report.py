@@ -38,6 +38,8 @@ class Parameter:
     dtype: str = ""
     other_dtype: str = ""
     harmless: bool = False
+    layout: str = ""
+    """How the second side stores it, where that is not as the first side does."""
 
     @property
     def is_fine(self) -> bool:
@@ -115,8 +117,8 @@ class Report:
         return f"{shown} of {total} parameters; first {first.shown}: {first.verdict}{reason}"
 
     def _remarks(self) -> str:
-        said = sorted({each.how.split(":")[0] for each in self.parameters if each.how and each.verdict == IDENTICAL})
-        return f"; {len(said)} kinds of remarks, such as: {said[0]}" if said else ""
+        said = next((each.how for each in self.parameters if each.how and each.verdict == IDENTICAL), "")
+        return f"; some are stored in another way (such as: {said})" if said else ""
 
 
 def count_verdicts(parameters: Sequence[Parameter]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Union
 
 from probe.checkpoint.content import Checkpoint
-from probe.checkpoint.judging import find_elsewhere, judge, tie
+from probe.checkpoint.judging import check_layouts, find_elsewhere, judge, tie
 from probe.checkpoint.layers import summarise
 from probe.checkpoint.measuring import IDENTICAL, measure
 from probe.checkpoint.names.scheme import in_scheme, layer_of, order_of
@@ -50,6 +50,7 @@ def _compare(left: Checkpoint, right: Checkpoint, options: CheckpointOptions, wa
     pairs.sort(key=lambda pair: (order_of(pair.key), order.get(pair.one.name if pair.one else "", len(order))))
     every = pairs if watch is None else with_progress(pairs, watch, "parameters", len(pairs))
     rows = [(judge(pair), pair) for pair in every]
+    check_layouts([row for row, _ in rows])
     tie(rows, (left.weights, right.weights))
     keys = in_scheme(list(right.weights))
     find_elsewhere(rows, right.weights, lambda name: _place(name, keys[name]))

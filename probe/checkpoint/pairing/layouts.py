@@ -9,6 +9,8 @@ from probe.checkpoint.stored.tensors import Slice, Tensor, Transposed
 
 Ranges = "list[tuple[int, int, int]]"
 Heads = "tuple[int, int]"
+_HEAD_SIZES = (128, 64, 256, 96, 80, 32, 16, 8, 4)
+"""Rows of a head in models that are in use, and in small ones for tests."""
 _MOST_GROUPS = 512
 _SPLITS = (2, 4, 8, 16)
 """Tensor-parallel ranks whose halves may follow each other in a file that was merged without regard to them."""
@@ -109,6 +111,27 @@ def _grouped(query: int, key: int, groups: int) -> list[tuple[int, int, int]]:
         found.append((query + group * keys, query + (group + 1) * keys, 1))
         found.append((query + key + group * keys, query + key + (group + 1) * keys, 1))
     return found
+
+
+def rotary_orders(tensor: Tensor, heads: tuple[int, int] | None) -> Iterator[tuple[str, Tensor]]:
+    """A query or a key with its rows in the order of the other way of rotating them.
+
+    Llama's own files have the two rows that are rotated beside each other, those of Transformers in two halves of a head.
+    """
+    rows = tensor.row_count
+    sizes = [rows // each for each in heads or () if rows % each == 0]
+    for size in dict.fromkeys([*sizes, *(each for each in _HEAD_SIZES if rows % each == 0)]):
+        if size % 2:
+            continue
+        begins = range(0, rows, size)
+        yield f"rotary halves of heads of {size} as pairs on the other side", Slice(
+            tensor, [(begin + part, begin + size, 2) for begin in begins for part in (0, 1)]
+        )
+        half = size // 2
+        yield f"rotary pairs of heads of {size} as halves on the other side", Slice(
+            tensor,
+            [(begin + index, begin + index + half + 1, half) for begin in begins for index in range(half)],
+        )
 
 
 def gate_parts(fused: Tensor, which: str) -> Iterator[tuple[str, Tensor]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from probe.checkpoint.content import Checkpoint
 from probe.checkpoint.names.scheme import in_scheme, unwrapped
@@ -11,11 +11,12 @@ from probe.checkpoint.pairing import layouts
 from probe.checkpoint.pairing.pairs import Pair, Side
 from probe.checkpoint.pairing.proposals import propose
 from probe.checkpoint.pairing.splitting import Split, splits
-from probe.checkpoint.stored.tensors import Tensor, Transposed, element
+from probe.checkpoint.stored.tensors import Tensor, Transposed
 from probe.common import log
 from probe.common.align.mapping_files import load_names
 
-_SURE = 0.99
+_ROTATED = ("attention.q.weight", "attention.k.weight", "attention.q.bias", "attention.k.bias")
+"""Parameters whose rows are rotated in pairs, which are neighbours for some and halves of a head for others."""
 
 
 def match(one: Checkpoint, other: Checkpoint, options: CheckpointOptions) -> list[Pair]:
@@ -71,8 +72,7 @@ def _mapped(left: list[Side], right: list[Side], path: str | None) -> list[Pair]
     return _take(left, right, pairs)
 
 
-def _by_name(left: list[Side], right: list[Side], key: object) -> list[Pair]:
-    assert callable(key)
+def _by_name(left: list[Side], right: list[Side], key: Callable[[Side], str]) -> list[Pair]:
     others = {key(side): side for side in right}
     pairs = []
     for side in left:
@@ -116,16 +116,18 @@ def _by_parts(fused: list[Side], others: list[Side], heads: tuple[int, int] | No
         used.append(side)
         for split in parts:
             pairs.append(_pair_of(split, swapped))
-            used.append(split.counterpart)
+            if split.counterpart is not None:
+                used.append(split.counterpart)
     _remove(fused, used)
     _remove(others, used)
     return pairs
 
 
 def _pair_of(split: Split, swapped: bool) -> Pair:
+    readings = () if split.counterpart is None else split.readings
     if swapped:
-        return Pair(split.counterpart, split.side, other_readings=split.readings)
-    return Pair(split.side, split.counterpart, readings=split.readings)
+        return Pair(split.counterpart, split.side, other_readings=readings)
+    return Pair(split.side, split.counterpart, readings=readings)
 
 
 def _add_readings(pair: Pair, heads: tuple[int, int] | None) -> None:
@@ -135,13 +137,21 @@ def _add_readings(pair: Pair, heads: tuple[int, int] | None) -> None:
     other = pair.other.tensor
     readings = [("", other), *layouts.turned_readings(other)]
     if ".qkv." in pair.key:
-        readings += layouts.qkv_orders(other, heads)
-        if len(other.shape) == 2:
-            turned = Transposed(other)
-            readings += [(f"transposed, {words}", each) for words, each in layouts.qkv_orders(turned, heads)]
+        readings += _both_ways(other, lambda each: layouts.qkv_orders(each, heads))
     elif ".fc1." in pair.key:
-        readings += layouts.gate_orders(other)
+        readings += _both_ways(other, layouts.gate_orders)
+    elif pair.key.endswith(_ROTATED):
+        readings += layouts.rotary_orders(other, heads)
     pair.other_readings = readings
+
+
+def _both_ways(tensor: Tensor, orders: Callable[[Tensor], Iterable[tuple[str, Tensor]]]) -> list[tuple[str, Tensor]]:
+    """Other orders of the rows of a matrix, and of its columns where the other side has it transposed."""
+    found = list(orders(tensor))
+    if len(tensor.shape) == 2:
+        found += [(f"transposed, {words}", Transposed(each)) for words, each in orders(tensor)]
+        found += [(f"transposed, {words}", each) for words, each in orders(Transposed(tensor))]
+    return found
 
 
 def _proposed(left: list[Side], right: list[Side]) -> list[Pair]:
@@ -156,10 +166,3 @@ def _proposed(left: list[Side], right: list[Side]) -> list[Pair]:
         pairs.append(Pair(proposal.one, proposal.other, other_readings=readings, how=[words]))
     return _take(left, right, pairs)
 
-
-def elements(side: Side) -> list[Side]:
-    """The tensors of a stack."""
-    return [
-        Side(side.name, f"{side.key}.{number}", element(side.tensor, number), f"element {number}")
-        for number in range(side.tensor.shape[0])
-    ]

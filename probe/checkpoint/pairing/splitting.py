@@ -19,7 +19,8 @@ class Split(NamedTuple):
     """A part of a parameter: which, and the ways to read it."""
 
     side: Side
-    counterpart: Side
+    counterpart: Side | None
+    """``None`` if the other side lacks this part alone."""
     readings: list[tuple[str, Tensor]]
 
 
@@ -33,12 +34,12 @@ def splits(
         others: what is left of the other.
     """
     for side in fused.values():
-        found = [split for split in _parts(side, others, heads) if split is not None]
-        if found:
+        found = list(_parts(side, others, heads))
+        if any(split.counterpart is not None for split in found):
             yield side, found
 
 
-def _parts(side: Side, others: Mapping[str, Side], heads: tuple[int, int] | None) -> Iterable[Split | None]:
+def _parts(side: Side, others: Mapping[str, Side], heads: tuple[int, int] | None) -> Iterator[Split]:
     qkv, fc1, stack = _QKV.match(side.key), _FC1.match(side.key), _STACK.match(side.key)
     if qkv is not None:
         keys = {which: f"{qkv['path']}{which}.{qkv['kind']}" for which in "qkv"}
@@ -46,16 +47,17 @@ def _parts(side: Side, others: Mapping[str, Side], heads: tuple[int, int] | None
             return
         sizes = others[keys["q"]].tensor.row_count, others[keys["k"]].tensor.row_count
         for which, key in keys.items():
-            if key in others:
-                yield _split(side, others[key], list(qkv_parts(side.tensor, which, sizes, heads)), which)
+            readings = list(qkv_parts(side.tensor, which, sizes, heads)) if key in others else []
+            yield _split(side, key, others.get(key), readings, which)
     elif fc1 is not None:
-        for which in ("gate", "up"):
-            key = f"{fc1['path']}{which}.{fc1['kind']}"
-            if key in others:
-                yield _split(side, others[key], list(gate_parts(side.tensor, which)), which)
-        only = f"{fc1['path']}up.{fc1['kind']}"
-        if only in others and others[only].tensor.shape == side.tensor.shape:
-            yield Split(side, others[only], [("", side.tensor)])
+        keys = {which: f"{fc1['path']}{which}.{fc1['kind']}" for which in ("gate", "up")}
+        only = others.get(keys["up"])
+        if only is not None and keys["gate"] not in others and only.tensor.shape == side.tensor.shape:
+            yield Split(side, only, [("", side.tensor)])
+        elif only is not None or keys["gate"] in others:
+            for which, key in keys.items():
+                readings = list(gate_parts(side.tensor, which)) if key in others else []
+                yield _split(side, key, others.get(key), readings, which)
     elif stack is not None and len(side.tensor.shape) > 1:
         for number in range(side.tensor.shape[0]):
             key = f"{stack['path']}{number}.{stack['part']}.{stack['kind']}"
@@ -65,15 +67,18 @@ def _parts(side: Side, others: Mapping[str, Side], heads: tuple[int, int] | None
                 if len(one.tensor.shape) == 2:
                     readings.append((f"expert {number} of the stack, transposed", Transposed(one.tensor)))
                 yield Split(one, others[key], readings)
+                continue
+            parts = list(_parts(one, others, heads))
+            if parts:
+                yield from _prefixed(parts, f"expert {number} of the stack")
             else:
-                yield from _prefixed(_parts(one, others, heads), f"expert {number} of the stack")
+                yield Split(one, None, [])
 
 
-def _prefixed(parts: Iterable[Split | None], words: str) -> Iterator[Split]:
+def _prefixed(parts: Iterable[Split], words: str) -> Iterator[Split]:
     for split in parts:
-        if split is not None:
-            yield split._replace(readings=[(f"{words}, {text}" if text else words, each) for text, each in split.readings])
+        yield split._replace(readings=[(f"{words}, {text}" if text else words, each) for text, each in split.readings])
 
 
-def _split(side: Side, other: Side, readings: list[tuple[str, Tensor]], which: str) -> Split:
-    return Split(Side(side.name, other.key, side.tensor, which), other, readings)
+def _split(side: Side, key: str, other: Side | None, readings: list[tuple[str, Tensor]], which: str) -> Split:
+    return Split(Side(side.name, key, side.tensor, f"{which} of {side.name}"), other, readings)
