@@ -158,7 +158,7 @@ def missing(pair: Pair) -> Parameter:
 def check_layouts(rows: Sequence[Parameter]) -> None:
     """Call a parameter different that is stored in another way than its like in the other layers.
 
-    A linear layer may be transposed by another class of layers; then all of its name are. If one is alone, it was turned.
+    Another class of layers may transpose a linear layer, and then all of its kind. If one is alone, it was turned.
     """
     kinds: dict[str, list[Parameter]] = defaultdict(list)
     for row in rows:
@@ -197,9 +197,11 @@ def _twin(side: Side, tensors: dict[str, Tensor], paired: set[str]) -> str | Non
         # Vectors of ones and zeros are alike, and never shared.
         return None
     alike = [
-        name for name, tensor in tensors.items() if name in paired and name != side.name and tensor.shape == side.tensor.shape
-        and tensor.dtype == side.tensor.dtype
-    ]  # fmt: skip
+        name
+        for name, tensor in tensors.items()
+        if name in paired and name != side.name
+        if (tensor.shape, tensor.dtype) == (side.tensor.shape, side.tensor.dtype)
+    ]
     for name in alike:
         if side.tensor.key is not None and side.tensor.key == tensors[name].key:
             return name
@@ -212,7 +214,9 @@ def _twin(side: Side, tensors: dict[str, Tensor], paired: set[str]) -> str | Non
 def find_elsewhere(rows: Sequence[tuple[Parameter, Pair]], others: dict[str, Tensor], describe: object) -> None:
     """Say of parameters that differ, or that the second side lacks, under which other name it has them."""
     assert callable(describe)
-    wanted = [(row, pair.one) for row, pair in rows if row.verdict in (DIFFERENT, MISSING) and pair.one and not row.harmless]
+    wanted = [
+        (row, pair.one) for row, pair in rows if row.verdict in (DIFFERENT, MISSING) and pair.one and not row.harmless
+    ]
     fine = {row.other_name for row, _ in rows if row.verdict in FINE}
     by_shape: dict[tuple[int, ...], list[str]] = {}
     for name, tensor in others.items():
@@ -229,6 +233,6 @@ def find_elsewhere(rows: Sequence[tuple[Parameter, Pair]], others: dict[str, Ten
 
 
 def _near(row: Parameter) -> float:
-    """The distance below which a sample may be that of the same parameter: rounding to eight bits changes it by 1 in 16."""
+    """The distance below which a sample may be of the same parameter; rounding to eight bits changes it by 1 in 16."""
     own = row.numbers.get("relative_l2", math.inf)
     return min(0.07, own if own == own else math.inf)

@@ -39,7 +39,9 @@ def _of_stack(stack: str, layers: dict[int, list[Parameter]]) -> list[str]:
         by_state[_state(layers[number])].append(number)
     prefix = f"{stack}: " if stack else ""
     order = sorted(by_state, key=lambda state: by_state[state][0])
-    text = ", ".join(f"layer{'s' if len(by_state[state]) > 1 else ''} {numbers(by_state[state])} {state}" for state in order)
+    text = ", ".join(
+        f"layer{'s' if len(by_state[state]) > 1 else ''} {numbers(by_state[state])} {state}" for state in order
+    )
     first = next((each for number in sorted(layers) for each in layers[number] if not each.is_fine), None)
     if first is not None:
         text += f"; first difference {_module(first.shown)}"

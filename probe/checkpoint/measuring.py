@@ -18,8 +18,8 @@ IDENTICAL, ROUNDING, CLOSE, DIFFERENT = "identical", "rounding", "close", "diffe
 _BLOCK_BYTES = 1 << 20
 """Bytes that are read at once: two of them fit the second cache of a processor."""
 _CLOSE_ULP = 2.0
-"""Units in the last place between two numbers that were rounded once each, to the same format, from one number whose last
-bits differ: half a unit each makes one, and at a power of two the unit below is half as large."""
+"""Units in the last place between two numbers that were made of one by a rounding each: half a unit each makes one, and
+at a power of two the unit below is half as large."""
 _SHORTER = ("bfloat16", "float16")
 """Formats to which weights are rounded, whatever the files store."""
 
@@ -52,9 +52,7 @@ def measure(one: Tensor, other: Tensor) -> Measured:
     try:
         if one.key is not None and one.key == other.key:
             return Measured(IDENTICAL)
-        if one.dtype == other.dtype and all(
-            _same_bits(one.rows(*rows), other.rows(*rows)) for rows in blocks(one)
-        ):
+        if one.dtype == other.dtype and all(_same_bits(one.rows(*rows), other.rows(*rows)) for rows in blocks(one)):
             return Measured(IDENTICAL)
         return _measure(one, other)
     finally:
@@ -102,9 +100,7 @@ def _measure(one: Tensor, other: Tensor) -> Measured:
     return _judged(one, other, totals, ulps, list(guesses), special)
 
 
-def _judged(
-    one: Tensor, other: Tensor, totals: Totals, ulps: _Ulps, guesses: list[str], special: bool
-) -> Measured:
+def _judged(one: Tensor, other: Tensor, totals: Totals, ulps: _Ulps, guesses: list[str], special: bool) -> Measured:
     distances = totals.distances()
     numbers = {
         "max_abs": distances.largest, "max_rel": distances.largest_relative, "ulp_max": ulps.largest,

@@ -17,8 +17,8 @@ class CheckpointOptions:
         names: a YAML file of names of the first checkpoint and their counterparts in the second.
         tp: tensor-parallel ranks of a checkpoint that is a file for each rank and does not say so itself; 0: unknown.
         pp: its pipeline stages.
-        heads: attention heads, and groups of heads that share keys and values; by default the checkpoints say so, or the
-            values.
+        heads: attention heads, and groups of heads that share keys and values; by default the checkpoints or the
+            values say so.
         optimizer: compare the state of the optimizer as well.
         weights: which weights of ZeRO: ``master`` (float32, in the optimizer) or ``model``.
 

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-IDENTICAL, ROUNDING, CLOSE, DIFFERENT, MISSING, SHAPE = "identical", "rounding", "close", "different", "missing", "shape"
+IDENTICAL, ROUNDING, CLOSE, DIFFERENT, MISSING, SHAPE = (
+    "identical",
+    "rounding",
+    "close",
+    "different",
+    "missing",
+    "shape",
+)
 VERDICTS = (IDENTICAL, ROUNDING, CLOSE, DIFFERENT, MISSING, SHAPE)
 """From the best to the worst."""
 FINE = (IDENTICAL, ROUNDING)

@@ -21,7 +21,11 @@ _NAMES = (
 
 def similarity(report: Report) -> dict[str, Any]:
     """Name, distance, cosine, number of elements and shape of each parameter that both sides have."""
-    return {_name(each): _entry(each) for each in report.parameters if each.verdict != MISSING and each.name and each.other_name}
+    return {
+        _name(each): _entry(each)
+        for each in report.parameters
+        if each.verdict != MISSING and each.name and each.other_name
+    }
 
 
 def write_similarity(report: Report, path: str) -> None:
@@ -41,7 +45,12 @@ def _entry(of: Parameter) -> dict[str, Any]:
     shapes = [list(of.shape or ()), list(of.other_shape or ())]
     if of.verdict == SHAPE:
         return {"l2": None, "cos": None, "numel": [math.prod(shape) for shape in shapes], "shape": shapes}
-    return {"l2": _number(of.numbers["l2"]), "cos": _number(of.numbers["cos"]), "numel": math.prod(shapes[0]), "shape": shapes[0]}
+    return {
+        "l2": _number(of.numbers["l2"]),
+        "cos": _number(of.numbers["cos"]),
+        "numel": math.prod(shapes[0]),
+        "shape": shapes[0],
+    }
 
 
 def _number(value: float) -> float | None:

@@ -41,4 +41,3 @@ def ckpt_compare(
         >>> print(probe.ckpt_compare("a.safetensors", "b").why)  # doctest: +SKIP
     """
     return compare_checkpoints(one, other, CheckpointOptions(names, tp, pp, heads, optimizer, weights))
-

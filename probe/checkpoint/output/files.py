@@ -62,7 +62,9 @@ def _write_page(report: Report, path: str) -> None:
 def _write_xlsx(report: Report, path: str) -> None:
     red, yellow = ("different", "missing", "shape"), ("close",)
     sheets = [
-        Sheet("summary", [("answer", report.answer), ("why", report.why), *(("layers", each) for each in report.layers)]),
+        Sheet(
+            "summary", [("answer", report.answer), ("why", report.why), *(("layers", each) for each in report.layers)]
+        ),
         Sheet("parameters", _rows(report.parameters), "verdict", red=red, yellow=yellow),
     ]
     if report.optimizer:

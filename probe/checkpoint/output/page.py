@@ -18,9 +18,10 @@ _STYLE = (
 def page(report: Report) -> str:
     """The page."""
     state = ' class="found"' if report.found else ""
+    sides = [("first", report.path, report.format), ("second", report.other_path, report.other_format)]
     parts = [
         f"<h1{state}>{escape(report.answer)}</h1>", paragraph(report.why),
-        table(("", "path", "format"), [("first", report.path, report.format), ("second", report.other_path, report.other_format)]),
+        table(("", "path", "format"), sides),
         "<h2>Layers</h2>", *(paragraph(each) for each in report.layers), *_differences(report),
         "<h2>Remarks</h2>", *(paragraph(each) for each in [*remarks(report), *report.notes]),
     ]  # fmt: skip
@@ -30,8 +31,10 @@ def page(report: Report) -> str:
     parts += ["<h2>All parameters</h2>", _table(report.parameters)]
     if report.optimizer:
         parts += ["<h2>Optimizer</h2>", _table(report.optimizer)]
-    head = f'<head><meta charset="utf-8"><title>{escape(report.answer)}: checkpoints</title><style>{_STYLE}</style></head>'
-    return f"<!doctype html><html lang=\"en\">{head}<body>{''.join(parts)}</body></html>"
+    head = (
+        f'<head><meta charset="utf-8"><title>{escape(report.answer)}: checkpoints</title><style>{_STYLE}</style></head>'
+    )
+    return f'<!doctype html><html lang="en">{head}<body>{"".join(parts)}</body></html>'
 
 
 def _differences(report: Report) -> list[str]:
@@ -39,7 +42,9 @@ def _differences(report: Report) -> list[str]:
     if not bad and not report.replicas:
         return []
     counts = ", ".join(f"{count} {verdict}" for verdict, count in count_verdicts(bad).items() if count)
-    replicas = [paragraph(f"{each.name}: copies on {each.ranks} differ, max_abs {each.max_abs:.3g}") for each in report.replicas]
+    replicas = [
+        paragraph(f"{each.name}: copies on {each.ranks} differ, max_abs {each.max_abs:.3g}") for each in report.replicas
+    ]
     return [f"<h2>Differences: {escape(counts)}</h2>", *(paragraph(parameter(each)) for each in bad[:200]), *replicas]
 
 

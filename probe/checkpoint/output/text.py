@@ -24,7 +24,10 @@ def lines(report: Report) -> Iterator[tuple[str, str]]:
     if len(bad) > _MOST_ROWS:
         yield f"  ... and {len(bad) - _MOST_ROWS} more; --json and -o DIR list them", ""
     for replica in report.replicas[:_MOST_ROWS]:
-        yield f"  {replica.name}: copies on {replica.ranks} of {replica.path} differ, max_abs {replica.max_abs:.3g}", "red"
+        yield (
+            f"  {replica.name}: copies on {replica.ranks} of {replica.path} differ, max_abs {replica.max_abs:.3g}",
+            "red",
+        )
     for sentence in remarks(report):
         yield f"  {sentence}", ""
     if report.settings:
@@ -45,7 +48,9 @@ def parameter(of: Parameter) -> str:
     if of.verdict == MISSING:
         side = "second" if of.name else "first"
         return f"{names}: missing in the {side} checkpoint" + (f" ({of.how})" if of.how else "")
-    shown = [f"{label} {of.numbers[label]:.3g}" for label in ("max_abs", "max_rel", "ulp_max", "cos") if label in of.numbers]
+    shown = [
+        f"{label} {of.numbers[label]:.3g}" for label in ("max_abs", "max_rel", "ulp_max", "cos") if label in of.numbers
+    ]
     how = f" ({of.how})" if of.how else ""
     return f"{names}: {of.verdict}{how}" + (f", {', '.join(shown)}" if shown and of.verdict != IDENTICAL else "")
 

@@ -25,7 +25,9 @@ def heads_of(config: Mapping[str, Any], given: tuple[int, int] | None) -> tuple[
         return None
     if config.get("group_query_attention") is False:
         return heads, heads
-    groups = _first(config, "num_key_value_heads", "num_query_groups", "n_query_groups", "n_kv_heads", "multi_query_group_num")
+    groups = _first(
+        config, "num_key_value_heads", "num_query_groups", "n_query_groups", "n_kv_heads", "multi_query_group_num"
+    )
     return heads, groups if groups and heads % groups == 0 else heads
 
 
@@ -67,9 +69,10 @@ def _qkv_ranges(
     for groups in _divisors(key):
         # Before release 2 of its checkpoints, Megatron had the three beside each other for each element of a head.
         if query == key:
-            yield f"elements interleaved in {groups} heads", {
-                part: [(index, 3 * query, 3)] for index, part in enumerate("qkv")
-            }
+            yield (
+                f"elements interleaved in {groups} heads",
+                {part: [(index, 3 * query, 3)] for index, part in enumerate("qkv")},
+            )
             return
 
 
@@ -87,7 +90,7 @@ def interleaved(query: int, key: int, groups: int) -> dict[str, list[tuple[int, 
 
 
 def qkv_orders(fused: Tensor, heads: tuple[int, int] | None) -> Iterator[tuple[str, Tensor]]:
-    """A matrix of all three with its rows in the order of other layouts: interleaved by groups, or one after the other."""
+    """A matrix of all three with its rows in other orders: interleaved by groups, or one after the other."""
     rows = fused.row_count
     ratios = [heads[0] // heads[1]] if heads is not None else []
     for ratio in [*ratios, *(each for each in (1, 2, 3, 4, 5, 6, 7, 8, 16) if each not in ratios)]:
@@ -98,7 +101,10 @@ def qkv_orders(fused: Tensor, heads: tuple[int, int] | None) -> Iterator[tuple[s
         for groups in known or _divisors(key):
             apart = interleaved(ratio * key, key, groups)
             yield f"heads interleaved in {groups} groups", Slice(fused, [*apart["q"], *apart["k"], *apart["v"]])
-            yield f"heads interleaved in {groups} groups on the other side", Slice(fused, _grouped(ratio * key, key, groups))
+            yield (
+                f"heads interleaved in {groups} groups on the other side",
+                Slice(fused, _grouped(ratio * key, key, groups)),
+            )
         if known:
             return
 
@@ -116,7 +122,7 @@ def _grouped(query: int, key: int, groups: int) -> list[tuple[int, int, int]]:
 def rotary_orders(tensor: Tensor, heads: tuple[int, int] | None) -> Iterator[tuple[str, Tensor]]:
     """A query or a key with its rows in the order of the other way of rotating them.
 
-    Llama's own files have the two rows that are rotated beside each other, those of Transformers in two halves of a head.
+    Llama's own files have the two rows that are rotated beside each other, Transformers in two halves of a head.
     """
     rows = tensor.row_count
     sizes = [rows // each for each in heads or () if rows % each == 0]
@@ -124,13 +130,17 @@ def rotary_orders(tensor: Tensor, heads: tuple[int, int] | None) -> Iterator[tup
         if size % 2:
             continue
         begins = range(0, rows, size)
-        yield f"rotary halves of heads of {size} as pairs on the other side", Slice(
-            tensor, [(begin + part, begin + size, 2) for begin in begins for part in (0, 1)]
+        yield (
+            f"rotary halves of heads of {size} as pairs on the other side",
+            Slice(tensor, [(begin + part, begin + size, 2) for begin in begins for part in (0, 1)]),
         )
         half = size // 2
-        yield f"rotary pairs of heads of {size} as halves on the other side", Slice(
-            tensor,
-            [(begin + index, begin + index + half + 1, half) for begin in begins for index in range(half)],
+        yield (
+            f"rotary pairs of heads of {size} as halves on the other side",
+            Slice(
+                tensor,
+                [(begin + index, begin + index + half + 1, half) for begin in begins for index in range(half)],
+            ),
         )
 
 

@@ -67,7 +67,9 @@ def _mapped(left: list[Side], right: list[Side], path: str | None) -> list[Pair]
     if unused:
         log.warning(f"{path}: {len(unused)} of {len(names)} names are not in both checkpoints, such as {unused[0]}")
     pairs = [
-        Pair(ones[name], others[to], how=["paired by --map"]) for name, to in names.items() if name in ones and to in others
+        Pair(ones[name], others[to], how=["paired by --map"])
+        for name, to in names.items()
+        if name in ones and to in others
     ]
     return _take(left, right, pairs)
 
@@ -165,4 +167,3 @@ def _proposed(left: list[Side], right: list[Side]) -> list[Pair]:
         readings = [("", other), *layouts.turned_readings(other)]
         pairs.append(Pair(proposal.one, proposal.other, other_readings=readings, how=[words]))
     return _take(left, right, pairs)
-

@@ -81,7 +81,11 @@ def _is_matrix(side: Side) -> bool:
 
 
 def _surest(
-    rows: list[list[tuple[float, bool]]], ones: Sequence[Side], others: Sequence[Side], taken: set[int], found: list[Proposal]
+    rows: list[list[tuple[float, bool]]],
+    ones: Sequence[Side],
+    others: Sequence[Side],
+    taken: set[int],
+    found: list[Proposal],
 ) -> Proposal | None:
     best: tuple[tuple[float, float, int, int], Proposal] | None = None
     patterns = {(_pattern(each.one), _pattern(each.other)) for each in found}

@@ -1,7 +1,7 @@
 """Distributed checkpoints of PyTorch (DCP): also those of FSDP, of accelerate, and of Megatron's ``torch_dist``.
 
-`torch.distributed.checkpoint` itself executes ``.metadata`` as a pickle, so that it is read here, as data. Each chunk is
-an archive of `torch.save` in a file of a rank.
+`torch.distributed.checkpoint` itself executes ``.metadata`` as a pickle, so that it is read here, as data. Each chunk
+is an archive of `torch.save` in a file of a rank.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def read_dcp(folder: str, into: Checkpoint) -> None:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, DumpFormatError):
             raise
-        raise DumpFormatError(f"{path}: not the metadata of a distributed checkpoint ({error}); copy it again.") from None
+        raise DumpFormatError(
+            f"{path}: not the metadata of a distributed checkpoint ({error}); copy it again."
+        ) from None
     _sort({name: tensor for name, tensor in found.items() if tensor is not None}, into)
     for name in small:
         if not name.endswith("_extra_state") and (name, None) in places and not _is_shard(name):
@@ -83,7 +85,9 @@ def read_dcp(folder: str, into: Checkpoint) -> None:
         into.format = "Megatron distributed checkpoint"
         value = read_torch(common).value
         if isinstance(value, dict):
-            into.settings.update(sections.plain_settings({key: each for key, each in value.items() if key != "optimizer"}, ""))
+            into.settings.update(
+                sections.plain_settings({key: each for key, each in value.items() if key != "optimizer"}, "")
+            )
             args = value.get("args")
             into.config.update(args.fields if isinstance(args, Inert) else {})
         _unstack(into)
@@ -160,7 +164,9 @@ def _tensor(path: str, name: str, about: Inert, places: dict[Any, tuple[File, in
     for length in shape:
         size *= length
     if covered != size:
-        raise DumpFormatError(f"{path}: the chunks of {name} have {covered} elements, and its shape {size}; save it again.")
+        raise DumpFormatError(
+            f"{path}: the chunks of {name} have {covered} elements, and its shape {size}; save it again."
+        )
     if not parts:
         return None
     return parts[0][1] if len(parts) == 1 and parts[0][1].shape == shape else Regions(parts, shape)

@@ -60,7 +60,9 @@ def read_deepspeed(folder: str, into: Checkpoint, weights: str) -> None:
         for name, other in (shared or {}).items():
             if other in into.weights:
                 into.weights[name] = into.weights[other]
-        into.notes.append(f"{folder}: weights are the float32 masters of the optimizer (--weights model for the others)")
+        into.notes.append(
+            f"{folder}: weights are the float32 masters of the optimizer (--weights model for the others)"
+        )
     elif state.get("param_shapes") and len(held.weights) < _count(state["param_shapes"]):
         raise DumpFormatError(
             f"{folder}: with ZeRO stage 3 the weights are in the files *_optim_states.pt; copy them, or leave out "
@@ -78,7 +80,8 @@ def _check_ranks(folder: str, found: list[tuple[int, int]], models: dict[Any, st
     missing = sorted(set(range(max(dp for _, dp in found) + 1)) - {dp for _, dp in found})
     if missing:
         raise DumpFormatError(
-            f"{folder}: zero_pp_rank_{missing[0]}_mp_rank_00_optim_states.pt is missing; copy it from where the training ran."
+            f"{folder}: zero_pp_rank_{missing[0]}_mp_rank_00_optim_states.pt is missing; copy it from where the "
+            "training ran."
         )
 
 
@@ -91,7 +94,9 @@ def _masters(
     count = optimizers[0].get("partition_count", len(ranks))
     wanted = max(count) if isinstance(count, (list, tuple)) else int(count)
     if wanted > len(ranks):
-        raise DumpFormatError(f"{folder}: ZeRO has {wanted} parts, and there are {len(ranks)} files; copy the missing ones.")
+        raise DumpFormatError(
+            f"{folder}: ZeRO has {wanted} parts, and there are {len(ranks)} files; copy the missing ones."
+        )
     key = "fp32_flat_groups" if stage >= _STAGE_3 else "single_partition_of_fp32_groups"
     groups = [one.get(key) for one in optimizers]
     if any(not isinstance(group, (list, tuple)) for group in groups):
@@ -100,10 +105,7 @@ def _masters(
     for rank, one in zip(ranks, optimizers):
         base = one.get("base_optimizer_state")
         into.optimizer.update(_moments(base, os.path.basename(rank)))
-    if stage >= _STAGE_3:
-        found = _stage_3(groups, shapes, ranks[0])
-    else:
-        found = _stage_2(groups, shapes, ranks[0])
+    found = (_stage_3 if stage >= _STAGE_3 else _stage_2)(groups, shapes, ranks[0])
     found.update(_frozen(state, folder, models, stage))
     return found
 
@@ -174,7 +176,9 @@ def _pieces(parts: list[Tensor], begin: int, end: int, path: str, name: str) -> 
             found.append(Slice(part, [(low - at, high - at, 1)]))
         at += part.size
     if at < end:
-        raise DumpFormatError(f"{path}: {name} ends at element {end} of the flat weights, which have {at}; a rank is missing.")
+        raise DumpFormatError(
+            f"{path}: {name} ends at element {end} of the flat weights, which have {at}; a rank is missing."
+        )
     return found
 
 

@@ -37,7 +37,9 @@ def read_megatron(folder: str, into: Checkpoint) -> None:
     for name in rank_folders(folder):
         path = next((path for each in _FILES if os.path.exists(path := os.path.join(folder, name, each))), None)
         if path is None:
-            raise DumpFormatError(f"{os.path.join(folder, name)}: {_FILES[0]} is missing; copy it, or remove the folder.")
+            raise DumpFormatError(
+                f"{os.path.join(folder, name)}: {_FILES[0]} is missing; copy it, or remove the folder."
+            )
         content = read_torch(path)
         value = content.value
         if not isinstance(value, dict) or not any(_MODEL.match(str(key)) for key in value):

@@ -24,10 +24,21 @@ _LONGEST_NUMBER = 10
 _WINDOW = 1 << 12
 _OPTIMIZER = (
     "moment1.", "moment2.", "moments.", "adam_m.", "adam_v.", "exp_avg.", "exp_avg_sq.", "accum.", "accumulation.",
-    "learning_rate", "global_step", "beta1_power", "beta2_power", "scale_sense", "current_iterator_step", "last_overflow",
+    "learning_rate", "global_step", "beta1_power", "beta2_power", "scale_sense", "current_iterator_step",
+    "last_overflow",
     "vhat.", "momentum.", "weight_decay", "state_step", "optimizer.",
 )  # fmt: skip
-_PROGRESS = ("epoch_num", "step_num", "epoch", "step", "lr", "loss_scale", "batch_num", "have_data_strategy", "global_batch_size")
+_PROGRESS = (
+    "epoch_num",
+    "step_num",
+    "epoch",
+    "step",
+    "lr",
+    "loss_scale",
+    "batch_num",
+    "have_data_strategy",
+    "global_batch_size",
+)
 
 
 def read_ckpt(path: str, into: Checkpoint) -> None:
@@ -54,8 +65,8 @@ def read_ckpt(path: str, into: Checkpoint) -> None:
         shape = () if dims == (0,) and size == words.itemsize else dims
         if math.prod(shape) * words.itemsize != size:
             raise DumpFormatError(
-                f"{path}: {tag}: shape {list(shape)} of {dtype} takes {math.prod(shape) * words.itemsize} bytes, and the "
-                f"file has {size}; a part is missing or there twice: save it again."
+                f"{path}: {tag}: shape {list(shape)} of {dtype} takes {math.prod(shape) * words.itemsize} bytes, and "
+                f"the file has {size}; a part is missing or there twice: save it again."
             )
         pieces: list[Tensor] = [
             Stored(file, begin, dtype, (length // words.itemsize,)) for _, _, begin, length in parts
@@ -130,8 +141,8 @@ class _Reader:
 
     def damaged(self, at: int) -> DumpFormatError:
         return DumpFormatError(
-            f"{self.file.path}: not a checkpoint of MindSpore, or cut off or encrypted (byte {at} of {self.file.size}); copy "
-            "it again, or save it without encryption."
+            f"{self.file.path}: not a checkpoint of MindSpore, or cut off or encrypted (byte {at} of {self.file.size}); "
+            "copy it again, or save it without encryption."
         )
 
 

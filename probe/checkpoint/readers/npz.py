@@ -48,7 +48,11 @@ def read_npz(path: str, into: Checkpoint) -> None:
                     raise DumpFormatError(f"{path}: {name} is in it twice, and only one can be meant: save it again.")
                 with archive.open(entry) as member:
                     version = np.lib.format.read_magic(member)
-                    reads = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                    reads = (
+                        np.lib.format.read_array_header_1_0
+                        if version == (1, 0)
+                        else np.lib.format.read_array_header_2_0
+                    )
                     shape, is_fortran, dtype = reads(member)
                     header = member.tell()
                 if dtype.hasobject or word_type(dtype.newbyteorder("=").name) is None:

@@ -69,7 +69,7 @@ def _read_file(path: str, into: Checkpoint) -> None:
     if path.endswith(".npz"):
         read_npz(path, into)
         into.format = "npz"
-    elif path.endswith(".safetensors") or start[8:9] == b"{" and int.from_bytes(start[:8], "little") < file.size:
+    elif path.endswith(".safetensors") or (start[8:9] == b"{" and int.from_bytes(start[:8], "little") < file.size):
         read_safetensors(path, into)
         into.format = "safetensors"
     elif start[:4] == b"PK\3\4" or start[:1] == b"\x80":
@@ -129,7 +129,9 @@ def _latest(path: str, name: str) -> str:
     folder = text if name == deepspeed.LATEST or not text.isdigit() else f"iter_{int(text):07d}"
     found = os.path.join(path, folder)
     if os.path.basename(folder) != folder or not folder or not os.path.isdir(found):
-        raise DumpFormatError(f"{os.path.join(path, name)}: it names {folder!r}, which is not there; give a folder of {path}.")
+        raise DumpFormatError(
+            f"{os.path.join(path, name)}: it names {folder!r}, which is not there; give a folder of {path}."
+        )
     return found
 
 
@@ -146,7 +148,11 @@ def _read_files(path: str, names: Sequence[str], into: Checkpoint, options: Chec
         return _read_below(path, names, into, options, depth)
     numbered = [match for name in files_ if (match := _NUMBERED.match(name))]
     ranks = [rank_of(name) for name in files_]
-    if len(files_) == 1 and not numbered and not (ranks[0] is not None and "consolidated" not in files_[0] and "world" in files_[0]):
+    if (
+        len(files_) == 1
+        and not numbered
+        and not (ranks[0] is not None and "consolidated" not in files_[0] and "world" in files_[0])
+    ):
         return _read_file(os.path.join(path, files_[0]), into)
     if len(numbered) == len(files_) and len({(match["stem"], match["end"], match["count"]) for match in numbered}) == 1:
         wanted, stem, end = int(numbered[0]["count"]), numbered[0]["stem"], numbered[0]["end"]
@@ -157,8 +163,8 @@ def _read_files(path: str, names: Sequence[str], into: Checkpoint, options: Chec
         if missing:
             width = len(numbered[0]["number"])
             raise DumpFormatError(
-                f"{path}: {stem}-{missing[0]:0{width}d}-of-{numbered[0]['count']}{end} is missing; copy it, its tensors would "
-                "be taken for missing."
+                f"{path}: {stem}-{missing[0]:0{width}d}-of-{numbered[0]['count']}{end} is missing; copy it, "
+                "its tensors would be taken for missing."
             )
         for name in files_:
             _read_file(os.path.join(path, name), into)
@@ -194,24 +200,33 @@ def _read_below(path: str, names: Sequence[str], into: Checkpoint, options: Chec
     folders = [name for name in names if os.path.isdir(os.path.join(path, name)) and not name.startswith(".")]
     ranks = [rank_of(name) for name in folders]
     inside = [
-        [name for name in sorted(os.listdir(os.path.join(path, folder))) if name.endswith(_ENDINGS)] for folder in folders
+        [name for name in sorted(os.listdir(os.path.join(path, folder))) if name.endswith(_ENDINGS)]
+        for folder in folders
     ]
     if folders and all(rank is not None for rank in ranks) and all(len(each) == 1 for each in inside):
-        return _read_rank_files(path, [os.path.join(folder, each[0]) for folder, each in zip(folders, inside)], into, options)
+        return _read_rank_files(
+            path, [os.path.join(folder, each[0]) for folder, each in zip(folders, inside)], into, options
+        )
     found = [name for name in folders if _has_checkpoint(os.path.join(path, name))]
     if len(found) == 1 and depth < 3:
         return _read_folder(os.path.join(path, found[0]), into, options, depth + 1)
     if found:
         raise DumpFormatError(_several(path, found))
-    if any(name == "metadata.json" for name in names) and any(os.path.exists(os.path.join(path, name, ".zarray")) for name in folders):
-        raise DumpFormatError(f"{path}: a distributed checkpoint in zarr; convert it to torch_dist with Megatron first.")
-    raise DumpFormatError(f"{path}: there is no checkpoint in it; allowed: {', '.join(_ENDINGS)}, DCP, Megatron, DeepSpeed.")
+    if any(name == "metadata.json" for name in names) and any(
+        os.path.exists(os.path.join(path, name, ".zarray")) for name in folders
+    ):
+        raise DumpFormatError(
+            f"{path}: a distributed checkpoint in zarr; convert it to torch_dist with Megatron first."
+        )
+    raise DumpFormatError(
+        f"{path}: there is no checkpoint in it; allowed: {', '.join(_ENDINGS)}, DCP, Megatron, DeepSpeed."
+    )
 
 
 def _has_checkpoint(folder: str) -> bool:
     names = os.listdir(folder)
     return METADATA in names or any(
-        name.endswith(_ENDINGS) and not _NO_WEIGHTS.match(name) or megatron.RANK.match(name) or name in (megatron.LATEST,)
+        (name.endswith(_ENDINGS) and not _NO_WEIGHTS.match(name)) or megatron.RANK.match(name) or name == megatron.LATEST
         for name in names
     )  # fmt: skip
 
@@ -233,7 +248,9 @@ def _read_index(path: str, into: Checkpoint) -> None:
         _read_file(os.path.join(folder, shard), into)
     lost = [name for name in names if name not in into.weights]
     if lost:
-        raise DumpFormatError(f"{path}: {lost[0]} is not in {names[lost[0]]}; index and shards belong to different models.")
+        raise DumpFormatError(
+            f"{path}: {lost[0]} is not in {names[lost[0]]}; index and shards belong to different models."
+        )
     into.format = f"{into.format}, {len(shards)} files"
     _read_config(folder, into)
 

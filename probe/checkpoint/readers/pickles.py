@@ -1,8 +1,8 @@
 """Pickles read as data: nothing of one is imported, called or made.
 
-A pickle is a program for a small machine. This one runs it with a difference: the name of a function or a class becomes
-a `Name`, and calling one becomes an `Inert` object that has the name and the arguments. Readers know what a few of these
-stand for. Plain values are themselves, and what a call of `collections.OrderedDict` would make is a dictionary.
+A pickle is a program for a small machine. This one runs it with a difference: the name of a function or a class
+becomes a `Name`, and calling one becomes an `Inert` object that has the name and the arguments. Readers know
+what a few of these stand for. Plain values are themselves, and `collections.OrderedDict` becomes a dictionary.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ _MOST_VALUES = 20_000_000
 """Operations of one pickle; a checkpoint of 100,000 tensors takes five million."""
 _HOSTILE = frozenset(
     (
-        "os", "posix", "nt", "subprocess", "sys", "runpy", "importlib", "socket", "shutil", "pty", "pdb", "code", "codeop",
-        "ctypes", "multiprocessing", "webbrowser", "asyncio", "signal", "threading", "timeit", "pip", "tempfile", "urllib",
-        "http", "requests", "pickle", "_pickle", "marshal", "types", "inspect", "commands", "platform", "cProfile", "trace",
+        "os", "posix", "nt", "subprocess", "sys", "runpy", "importlib", "socket", "shutil", "pty", "pdb", "code",
+        "codeop", "ctypes", "multiprocessing", "webbrowser", "asyncio", "signal", "threading", "timeit", "pip",
+        "tempfile", "urllib", "http", "requests", "pickle", "_pickle", "marshal", "types", "inspect", "commands",
+        "platform", "cProfile", "trace",
     )
 )  # fmt: skip
 """Packages that no checkpoint needs. What is not among them is inert all the same; a refusal says who made the file."""
@@ -90,7 +91,16 @@ def load(data: Buffer, path: str, start: int = 0) -> tuple[Any, int]:
         return _Machine(data, path, start).run()
     except DumpFormatError:
         raise
-    except (IndexError, KeyError, ValueError, TypeError, struct.error, OverflowError, AttributeError, RecursionError) as error:
+    except (
+        IndexError,
+        KeyError,
+        ValueError,
+        TypeError,
+        struct.error,
+        OverflowError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         reason = " ".join(str(error).split())[:100]
         raise DumpFormatError(
             f"{path}: the pickle in it is damaged ({type(error).__name__}: {reason}); copy the file again."
@@ -180,8 +190,8 @@ class _Machine:
         whole = f"{module}.{name}"
         if module.partition(".")[0] in _HOSTILE or whole in _HOSTILE_NAMES:
             raise DumpFormatError(
-                f"{self._path}: refused: its pickle asks for {whole[:100]}, which no checkpoint needs. Nothing of it was "
-                "executed; do not load this file with anything else."
+                f"{self._path}: refused: its pickle asks for {whole[:100]}, which no checkpoint needs. Nothing of it "
+                "was executed; do not load this file with anything else."
             )
         return Name(whole)
 

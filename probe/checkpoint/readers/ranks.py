@@ -43,8 +43,8 @@ def merge(parts: Sequence[Part], into: Checkpoint, gated: bool | None = None) ->
     """Add the parameters of the whole model.
 
     Args:
-        gated: True if the first linear layer of each MLP is two, a gate and what it is multiplied with; ``None`` if only
-            its size says so.
+        gated: True if the first linear layer of each MLP is a gate and what it is multiplied with; ``None`` if only its
+            size says so.
 
     Raises:
         DumpFormatError: ranks are missing, or hold different parameters.
@@ -52,12 +52,17 @@ def merge(parts: Sequence[Part], into: Checkpoint, gated: bool | None = None) ->
     sizes = [1 + max(getattr(part, name) for part in parts) for name in ("tp", "pp", "ep")]
     at = {(part.tp, part.pp, part.ep): part for part in parts}
     missing = [
-        (tp, pp, ep) for tp in range(sizes[0]) for pp in range(sizes[1]) for ep in range(sizes[2]) if (tp, pp, ep) not in at
+        (tp, pp, ep)
+        for tp in range(sizes[0])
+        for pp in range(sizes[1])
+        for ep in range(sizes[2])
+        if (tp, pp, ep) not in at
     ]
     if missing:
         tp, pp, ep = missing[0]
         raise DumpFormatError(
-            f"{into.path}: the part of tensor-parallel rank {tp}, pipeline stage {pp}, expert rank {ep} is missing; copy it."
+            f"{into.path}: the part of tensor-parallel rank {tp}, pipeline stage {pp}, expert rank {ep} is missing; "
+            "copy it."
         )
     vpp = max(len(part.chunks) for part in parts)
     before: dict[str, int] = {}
@@ -67,7 +72,9 @@ def merge(parts: Sequence[Part], into: Checkpoint, gated: bool | None = None) ->
             for ep in range(sizes[2]):
                 ranks = [at[tp, pp, ep] for tp in range(sizes[0])]
                 if any(chunk >= len(rank.chunks) for rank in ranks):
-                    raise DumpFormatError(f"{ranks[0].path}: it has other virtual stages than the other ranks; copy it again.")
+                    raise DumpFormatError(
+                        f"{ranks[0].path}: it has other virtual stages than the other ranks; copy it again."
+                    )
                 for name, tensor in _of_ranks(ranks, chunk, into, gated).items():
                     _add(stage, _global_expert(name, ep, at[0, pp, ep].chunks[chunk]), tensor, into, ep)
             _add_stage(stage, before, into, pp)
@@ -129,7 +136,11 @@ def _global_expert(name: str, ep: int, state: Mapping[str, Tensor]) -> str:
     for pattern in (_EXPERT, _GROUPED):
         found = pattern.match(name)
         if found is not None:
-            numbers = [int(other["number"]) for each in state if (other := pattern.match(each)) and other["path"] == found["path"]]
+            numbers = [
+                int(other["number"])
+                for each in state
+                if (other := pattern.match(each)) and other["path"] == found["path"]
+            ]
             return f"{found['path']}{int(found['number']) + ep * (max(numbers) + 1)}{found['rest']}"
     return name
 

@@ -21,7 +21,7 @@ DTYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E5M2": "float8_e5m2",
     "F8_E4M3": "float8_e4m3fn", "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E4M3FNUZ": "float8_e4m3fnuz",
     "F8_E8M0": "float8_e8m0fnu", "C64": "complex64", "BOOL": "bool",
-    **{f"{letter}{bits}": f"{name}{bits}" for letter, name in (("I", "int"), ("U", "uint")) for bits in (8, 16, 32, 64)},
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}, **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 _PACKED = {"F4": 2}
 """Formats of several numbers in a byte, compared as bytes."""
@@ -55,8 +55,8 @@ def read_safetensors(path: str, into: Checkpoint) -> None:
         begin, end, dtype, shape = _entry(path, name, entry)
         if not 0 <= begin <= end <= file.size - 8 - length:
             raise DumpFormatError(
-                f"{path}: {name} ends at byte {end} of the data, and the file has {file.size - 8 - length}; it is cut off "
-                "or its header is wrong: copy the file again."
+                f"{path}: {name} ends at byte {end} of the data, and the file has {file.size - 8 - length}; it is cut "
+                "off or its header is wrong: copy the file again."
             )
         used.append((begin, end, name))
         into.weights[name] = Stored(file, 8 + length + begin, dtype, shape)
@@ -93,7 +93,9 @@ def _entry(path: str, name: str, entry: Any) -> tuple[int, int, str, tuple[int, 
         begin, end = entry["data_offsets"]
         written, shape = entry["dtype"], tuple(entry["shape"])
     except (KeyError, TypeError, ValueError):
-        raise DumpFormatError(f"{path}: {name}: its header lacks dtype, shape or data_offsets: save it again.") from None
+        raise DumpFormatError(
+            f"{path}: {name}: its header lacks dtype, shape or data_offsets: save it again."
+        ) from None
     if not all(type(each) is int and each >= 0 for each in (*shape, begin, end)):
         raise DumpFormatError(f"{path}: {name}: shape and data_offsets have to be numbers from 0 on: save it again.")
     if written in _PACKED:
@@ -108,7 +110,7 @@ def _entry(path: str, name: str, entry: Any) -> tuple[int, int, str, tuple[int, 
     needed = math.prod(shape) * (0 if words is None else words.itemsize)
     if needed != end - begin:
         raise DumpFormatError(
-            f"{path}: {name}: shape {list(shape)} of {dtype} takes {needed} bytes, and its header has {end - begin}; the "
-            "header is wrong: save it again."
+            f"{path}: {name}: shape {list(shape)} of {dtype} takes {needed} bytes, and its header has {end - begin}; "
+            "the header is wrong: save it again."
         )
     return begin, end, dtype, shape

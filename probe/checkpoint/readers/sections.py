@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from probe.checkpoint.content import Checkpoint
@@ -103,12 +104,7 @@ def plain_settings(value: Any, name: str) -> dict[str, Any]:
 
 
 def _settings(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    count = 0
-    for pair in _walk(value, name):
-        count += 1
-        if count > _MOST_SETTINGS:
-            return
-        yield pair
+    yield from islice(_walk(value, name), _MOST_SETTINGS)
 
 
 def _walk(value: Any, name: str) -> Iterator[tuple[str, Any]]:

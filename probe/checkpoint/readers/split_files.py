@@ -1,4 +1,4 @@
-"""A file for each rank, without a layout that a format prescribes: DTensors say theirs, else ``--tp`` and ``--pp`` do."""
+"""A file for each rank, without a prescribed layout: DTensors say theirs, else ``--tp`` and ``--pp`` do."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def read_ranks(
     tp = options.tp or (len(paths) // options.pp if "consolidated" in os.path.basename(paths[0]) else 0)
     if not tp:
         raise DumpFormatError(
-            f"{into.path}: it has {len(paths)} files of ranks, and none says how the model is split; give --tp and --pp."
+            f"{into.path}: it has {len(paths)} files of ranks, and none says how the model is split; give --tp "
+            "and --pp."
         )
     if tp * options.pp != len(paths):
         raise DumpFormatError(f"--tp {tp} --pp {options.pp} are {tp * options.pp} ranks; {into.path} has {len(paths)}.")

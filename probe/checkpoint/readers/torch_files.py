@@ -148,7 +148,7 @@ def _read_legacy(file: File) -> Content:
         finally:
             data.release()
     positions: dict[str, tuple[int, int]] = {}
-    sizes = {key: size for key, size in _storages_in(value, {}, set()).items()}
+    sizes = _storages_in(value, {}, set())
     for key in keys:
         (count,) = struct.unpack("<q", file.read(at, 8))
         size = sizes.get(str(key), 1)
@@ -226,7 +226,9 @@ class _Resolving:
         if isinstance(value, dict):
             found = self._known[id(value)] = {}
             for key, each in value.items():
-                found[self._plain(key, depth + 1) if isinstance(key, (tuple, Inert)) else key] = self._plain(each, depth + 1)
+                found[self._plain(key, depth + 1) if isinstance(key, (tuple, Inert)) else key] = self._plain(
+                    each, depth + 1
+                )
         elif isinstance(value, list):
             found = self._known[id(value)] = []
             found += [self._plain(each, depth + 1) for each in value]
@@ -303,7 +305,7 @@ class _Resolving:
             storage = storage.args[0]
         if not isinstance(storage, Persistent) or not isinstance(storage.id, tuple) or len(storage.id) < 5:
             self._refuse("a storage of unknown form")
-        _, kind, key, _, count = storage.id[:5]
+        _, kind, key = storage.id[:3]
         element = plain_name(dtype.name) if isinstance(dtype, Name) else _storage_dtype(kind)
         if element is None or word_type(element) is None:
             shown = dtype.name if isinstance(dtype, Name) else getattr(kind, "name", kind)
@@ -312,15 +314,15 @@ class _Resolving:
         begin, length = self._storage(str(key))
         itemsize = _itemsize(element)
         last = int(offset) + sum((size - 1) * stride for size, stride in zip(shape, strides))
-        if min((int(offset), *shape, *strides), default=0) < 0 or (
-            math.prod(shape) and (last + 1) * itemsize > length
-        ):
+        if min((int(offset), *shape, *strides), default=0) < 0 or (math.prod(shape) and (last + 1) * itemsize > length):
             raise DumpFormatError(
                 f"{self._file.path}: a tensor of shape {list(shape)} needs {(last + 1) * itemsize} bytes of storage "
                 f"{key!r}, which has {length}; copy the file again."
             )
         if math.prod(shape) * itemsize > max(length, _MOST_REPEATED):
-            raise DumpFormatError(f"{self._file.path}: a tensor stands for {math.prod(shape) * itemsize} bytes of {length}.")
+            raise DumpFormatError(
+                f"{self._file.path}: a tensor stands for {math.prod(shape) * itemsize} bytes of {length}."
+            )
         return Stored(self._file, begin + int(offset) * itemsize, element, shape, strides, self._big and itemsize > 1)
 
     def _array(self, value: Inert) -> Tensor | None:

@@ -64,7 +64,7 @@ class Tensor(ABC):
         """The bits of all elements."""
         return self.rows(0, self.row_count).reshape(self.shape)
 
-    def release(self) -> None:
+    def release(self) -> None:  # noqa: B027 (most hold nothing)
         """Forget what was read."""
 
     @property
@@ -91,9 +91,9 @@ class Stored(Tensor):
         self.strides = None if strides is None or strides == _contiguous(shape) else strides
         if offset < 0 or offset + self._span * self.words.itemsize > file.size:
             raise DumpFormatError(
-                f"{file.path}: a tensor of shape {list(shape)} and dtype {dtype} needs {self._span * self.words.itemsize} "
-                f"bytes at byte {offset}, and the file has {file.size}; it is cut off, or its header is wrong: "
-                "copy the file again."
+                f"{file.path}: a tensor of shape {list(shape)} and dtype {dtype} needs "
+                f"{self._span * self.words.itemsize} bytes at byte {offset}, and the file has {file.size}; it is "
+                "cut off, or its header is wrong: copy the file again."
             )
 
     @property
@@ -270,7 +270,11 @@ def element(of: Tensor, index: int, origin: str = "") -> Tensor:
 def stacked(parts: Sequence[Tensor], origin: str = "") -> Tensor:
     """Tensors of one shape as one with a dimension more."""
     shape = (len(parts), *parts[0].shape)
-    return Regions([((index, *(0 for _ in part.shape)), Reshaped(part, (1, *part.shape))) for index, part in enumerate(parts)], shape, origin)
+    return Regions(
+        [((index, *(0 for _ in part.shape)), Reshaped(part, (1, *part.shape))) for index, part in enumerate(parts)],
+        shape,
+        origin,
+    )
 
 
 class Reshaped(Tensor):

@@ -39,7 +39,7 @@ def word_type(dtype: str) -> np.dtype[Any] | None:
 
 
 def decoded(words: Array, dtype: str) -> Array:
-    """The numbers that the bits stand for: floating-point ones in float32 or wider, complex ones as pairs in a last axis.
+    """The numbers that the bits stand for: in float32 or wider, complex ones as pairs in a last axis.
 
     Integers and truth values become float64. Formats of several numbers in an element stay integers.
 
@@ -56,7 +56,11 @@ def decoded(words: Array, dtype: str) -> Array:
         # The upper half of a float32.
         return (words.astype(np.uint32) << 16).view(np.float32)
     if dtype in ("complex64", "complex128"):
-        return np.ascontiguousarray(words).view(np.float32 if dtype == "complex64" else np.float64).reshape(*words.shape, 2)
+        return (
+            np.ascontiguousarray(words)
+            .view(np.float32 if dtype == "complex64" else np.float64)
+            .reshape(*words.shape, 2)
+        )
     if found is not None and found.kind is Kind.FLOAT and found.bits == 8 and not found.tapers:
         return _eight_bits(found.name)[words]
     return words.astype(np.float64)

@@ -23,9 +23,9 @@ _SIMILARITY = "ckpt_similarity.json"
 class CkptCompare(Question):
     """Compare the weights of two checkpoints, whatever their formats, layouts and names.
 
-    A and B are files or folders: safetensors, files of torch.save, .npz, Hugging Face, distributed checkpoints of PyTorch
-    (DCP, FSDP), Megatron, DeepSpeed ZeRO, MindSpore. The status is 0 if nothing but rounding differs, 1 if something does,
-    2 if a checkpoint is refused.
+    A and B are files or folders: safetensors, files of torch.save, .npz, Hugging Face, distributed checkpoints of
+    PyTorch (DCP, FSDP), Megatron, DeepSpeed ZeRO, MindSpore. The status is 0 if nothing but rounding differs, 1 if
+    something does, 2 if a checkpoint is refused.
     """
 
     name = "ckpt_compare"
@@ -36,7 +36,13 @@ class CkptCompare(Question):
         add("other", metavar="B", type=arguments.path, help="another: the baseline")
         add("--map", metavar="FILE", type=arguments.path, help="names of A and their counterparts in B, in YAML")
         add("--heads", metavar="N", type=int, nargs="+", help="attention heads, and groups of them if there are fewer")
-        add("--tp", metavar="N", type=int, default=0, help="tensor-parallel ranks, for files of ranks that do not say so")
+        add(
+            "--tp",
+            metavar="N",
+            type=int,
+            default=0,
+            help="tensor-parallel ranks, for files of ranks that do not say so",
+        )
         add("--pp", metavar="N", type=int, default=1, help="pipeline stages, likewise")
         add("--optimizer", action="store_true", help="compare the state of the optimizers as well")
         add("--weights", default="master", metavar="KIND", help="of ZeRO: master (float32, the default) or model")
