@@ -141,7 +141,7 @@ class _Reader:
 
     def damaged(self, at: int) -> DumpFormatError:
         return DumpFormatError(
-            f"{self.file.path}: not a checkpoint of MindSpore, or cut off or encrypted (byte {at} of {self.file.size}); "
+            f"{self.file.path}: no checkpoint of MindSpore, or cut off or encrypted (byte {at} of {self.file.size}); "
             "copy it again, or save it without encryption."
         )
 

@@ -226,9 +226,11 @@ def _read_below(path: str, names: Sequence[str], into: Checkpoint, options: Chec
 def _has_checkpoint(folder: str) -> bool:
     names = os.listdir(folder)
     return METADATA in names or any(
-        (name.endswith(_ENDINGS) and not _NO_WEIGHTS.match(name)) or megatron.RANK.match(name) or name == megatron.LATEST
+        name == megatron.LATEST
+        or megatron.RANK.match(name)
+        or (name.endswith(_ENDINGS) and not _NO_WEIGHTS.match(name))
         for name in names
-    )  # fmt: skip
+    )
 
 
 def _read_index(path: str, into: Checkpoint) -> None:

@@ -68,7 +68,7 @@ class File:
             DumpFormatError: the file ends before them.
         """
         buffer = np.empty(size, np.uint8)
-        self.read_into(offset, memoryview(buffer))
+        self.read_into(offset, buffer.data)
         return buffer.tobytes()
 
     def read_into(self, offset: int, buffer: memoryview) -> None:

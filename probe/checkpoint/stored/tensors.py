@@ -130,7 +130,7 @@ class Stored(Tensor):
     def _elements(self, first: int, count: int) -> Array:
         found = np.empty(count, self.words)
         if count:
-            self.file.read_into(self.offset + first * self.words.itemsize, memoryview(found).cast("B"))
+            self.file.read_into(self.offset + first * self.words.itemsize, found.view(np.uint8).data)
         return found.byteswap() if self.big else found
 
 
@@ -234,7 +234,8 @@ class Slice(Tensor):
             begin += length
         if not found:
             return np.empty((0, *self.row_shape), self.words)
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        only: Array = found[0] if len(found) == 1 else np.concatenate(found)
+        return only
 
     def release(self) -> None:
         self._of.release()

@@ -92,7 +92,8 @@ def _eight_bits(name: str) -> Array:
         values[highest & (fraction != 0)] = math.nan
     else:
         values[values > of.largest] = math.nan
-    return np.where(words & 0x80, -values, values).astype(np.float32)
+    signed_values: Array = np.where(words & 0x80, -values, values).astype(np.float32)
+    return signed_values
 
 
 def _scales(of: Format, words: Array) -> Array:
