@@ -94,7 +94,10 @@ def test_a_number_that_is_rounded_wrongly_is_not_rounding(tmp_path: Path, weight
 
 
 def test_exchanged_layers_are_recognised(tmp_path: Path, weights: Weights) -> None:
-    other = {name.replace(".layers.0.", ".layers.X.").replace(".layers.2.", ".layers.0."): each for name, each in weights.items()}
+    other = {
+        name.replace(".layers.0.", ".layers.X.").replace(".layers.2.", ".layers.0."): each
+        for name, each in weights.items()
+    }
     other = {name.replace(".layers.X.", ".layers.2."): each for name, each in other.items()}
     report = compared(tmp_path, weights, other)
     assert "layers 0 and 2 are exchanged" in report.layers
@@ -133,7 +136,9 @@ def test_a_vocabulary_that_is_filled_up_is_no_difference(tmp_path: Path, weights
     report = compared(tmp_path, weights, {**weights, name: padded})
     row = next(each for each in report.parameters if each.name == name)
     assert report.answer == "identical"
-    assert row.how.startswith("padded vocabulary: rows 24 to 31") and row.how.endswith("all zero" if not fill else "not all zero")
+    assert row.how.startswith("padded vocabulary: rows 24 to 31") and row.how.endswith(
+        "all zero" if not fill else "not all zero"
+    )
 
 
 def test_a_tied_head_that_one_side_does_not_store_is_no_difference(tmp_path: Path, weights: Weights) -> None:

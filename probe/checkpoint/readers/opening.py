@@ -138,7 +138,7 @@ def _latest(path: str, name: str) -> str:
 def _read_files(path: str, names: Sequence[str], into: Checkpoint, options: CheckpointOptions, depth: int) -> None:
     """A folder of files that lie beside each other."""
     indexes = [name for name in names if _INDEX.search(name) and name != "param_name_map.json"]
-    files_ = [name for name in names if name.endswith(_ENDINGS) and not _NO_WEIGHTS.match(name)]
+    files_ = [name for name in names if _has_weights(name)]
     rest = [name for name in files_ if not any(_belongs(name, index) for index in indexes)]
     if len(indexes) + bool(rest) > 1:
         raise DumpFormatError(_several(path, [*indexes, *rest]))
@@ -221,6 +221,11 @@ def _read_below(path: str, names: Sequence[str], into: Checkpoint, options: Chec
     raise DumpFormatError(
         f"{path}: there is no checkpoint in it; allowed: {', '.join(_ENDINGS)}, DCP, Megatron, DeepSpeed."
     )
+
+
+def _has_weights(name: str) -> bool:
+    """True of a file that may hold the weights of a model."""
+    return name.endswith(_ENDINGS) and not _NO_WEIGHTS.match(name)
 
 
 def _has_checkpoint(folder: str) -> bool:
