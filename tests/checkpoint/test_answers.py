@@ -249,7 +249,7 @@ def test_a_file_of_names_pairs(tmp_path: Path, weights: Weights) -> None:
 
 
 def test_the_first_difference_is_the_first_in_the_order_of_the_model(tmp_path: Path, weights: Weights) -> None:
-    other = {name: each for name, each in reversed(weights.items())}
+    other = dict(reversed(weights.items()))
     for name in ("model.norm.weight", UP):
         other[name] = other[name] * np.float32(3)
     report = compared(tmp_path, weights, other)

@@ -161,8 +161,8 @@ def test_dtypes_of_torch_are_read_bit_by_bit(tmp_path: Path) -> None:
     tensors = {
         name: (torch.arange(12) - 5).to(getattr(torch, name)).reshape(3, 4)
         for name in (
-            "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8",
-            "uint8", "bool", "complex64",
+            "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16",
+            "int8", "uint8", "bool", "complex64",
         )
     }  # fmt: skip
     tensors.update(
