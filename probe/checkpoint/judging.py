@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from probe.checkpoint import measuring
 from probe.checkpoint.measuring import Measured, measure
 from probe.checkpoint.names.scheme import is_computed
 from probe.checkpoint.pairing.pairs import Pair, Side
-from probe.checkpoint.pairing.sampling import best
+from probe.checkpoint.pairing.sampling import Samples, best
 from probe.checkpoint.report import DIFFERENT, FINE, IDENTICAL, MISSING, SHAPE, Parameter
 from probe.checkpoint.stored.tensors import Reshaped, Slice, Tensor
 
@@ -211,25 +211,21 @@ def _twin(side: Side, tensors: dict[str, Tensor], paired: set[str]) -> str | Non
     return None
 
 
-def find_elsewhere(rows: Sequence[tuple[Parameter, Pair]], others: dict[str, Tensor], describe: object) -> None:
+def find_elsewhere(
+    rows: Sequence[tuple[Parameter, Pair]], others: dict[str, Tensor], describe: Callable[[str], str]
+) -> None:
     """Say of parameters that differ, or that the second side lacks, under which other name it has them."""
-    assert callable(describe)
-    wanted = [
-        (row, pair.one) for row, pair in rows if row.verdict in (DIFFERENT, MISSING) and pair.one and not row.harmless
-    ]
     fine = {row.other_name for row, _ in rows if row.verdict in FINE}
-    by_shape: dict[tuple[int, ...], list[str]] = {}
-    for name, tensor in others.items():
-        if name not in fine:
-            by_shape.setdefault(tensor.shape, []).append(name)
-    for row, side in wanted:
-        names = [name for name in by_shape.get(side.tensor.shape, ()) if name != row.other_name]
-        chosen = best(side.tensor, [(name, others[name]) for name in names])
-        if chosen is None or not chosen[2] < _near(row):
+    samples = Samples({name: tensor for name, tensor in others.items() if name not in fine})
+    for row, pair in rows:
+        if row.verdict not in (DIFFERENT, MISSING) or pair.one is None or row.harmless:
             continue
-        measured = measure(side.tensor, chosen[1])
+        found = samples.nearest(pair.one.tensor, row.other_name)
+        if found is None or not found[1] < _near(row):
+            continue
+        measured = measure(pair.one.tensor, others[found[0]])
         if measured.verdict in FINE:
-            row.how = _joined(row.how, f"{describe(chosen[0])} of the other side", measured.how)
+            row.how = _joined(row.how, f"{describe(found[0])} of the other side", measured.how)
 
 
 def _near(row: Parameter) -> float:

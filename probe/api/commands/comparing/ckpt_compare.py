@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.api.commands.invocation import Invocation
+from probe.api.commands.invocation import Invocation, UsageError
 from probe.api.commands.question import Line, Question
 from probe.common.progress import ProgressCallback
 
@@ -56,6 +56,8 @@ class CkptCompare(Question):
         from probe.checkpoint.output import files
         from probe.checkpoint.run import compare_checkpoints
 
+        if args.heads is not None and len(args.heads) > 2:
+            raise UsageError(f"--heads has {len(args.heads)} values; allowed: heads, and groups of them")
         heads = None if args.heads is None else (args.heads[0], args.heads[-1])
         options = CheckpointOptions(args.map, args.tp, args.pp, heads, args.optimizer, args.weights)
         write_similarity = similarity_file() if "msprobe" in args.format else None

@@ -44,10 +44,9 @@ def train(rank, stage, port):
         DS_ACCELERATOR="cpu",
     )
     import deepspeed
-    import deepspeed.comm.torch
 
-    # It would be compiled, for a minute.
-    deepspeed.comm.torch.build_shm_op = lambda: None
+    # It would be compiled, for a minute. The package has torch itself under the name of its module.
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
     torch.manual_seed(3)
     config = {
         "train_micro_batch_size_per_gpu": 1,
