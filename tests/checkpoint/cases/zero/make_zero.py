@@ -73,9 +73,10 @@ def main():
         folder = HERE / f"stage{stage}"
         shutil.rmtree(folder, ignore_errors=True)
         mp.spawn(train, (stage, 29500 + stage), 2)
-        (folder / "zero_to_fp32.py").unlink(missing_ok=True)
+        for script in folder.glob("zero_to_*.py"):
+            script.unlink()
         state = get_fp32_state_dict_from_zero_checkpoint(str(folder))
-        np.savez(HERE / f"stage{stage}.npz", **{name: each.float().numpy() for name, each in state.items()})
+        np.savez(HERE / f"stage{stage}.npz", **{name: each.detach().float().numpy() for name, each in state.items()})
 
 
 if __name__ == "__main__":
