@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sharded_by_fsdp
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
 from torch import nn
@@ -194,27 +194,9 @@ def test_numbers_of_eight_bits_are_those_of_torch(name: str) -> None:
     np.testing.assert_array_equal(decoded(words.numpy(), name), expected)
 
 
-def _shard(rank: int, folder: str) -> None:
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    dist.init_process_group("gloo", init_method=f"file://{folder}/init", rank=rank, world_size=2)
-    torch.manual_seed(0)
-    # Seven rows do not split into two equal parts.
-    model = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Linear(7, 3))
-    torch.save(model.state_dict(), f"{folder}/whole{rank}.pt")
-    for layer in model:
-        fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
-    state = get_model_state_dict(model)
-    dcp.save({"model": state}, checkpoint_id=f"{folder}/dcp")
-    torch.save(state, f"{folder}/ranks/model_world_size_2_rank_{rank}.pt")
-    dist.destroy_process_group()
-
-
 def test_a_model_of_fsdp_is_the_one_that_was_sharded(tmp_path: Path) -> None:
     (tmp_path / "ranks").mkdir()
-    mp.spawn(_shard, (str(tmp_path),), 2)  # type: ignore[no-untyped-call]
+    mp.spawn(sharded_by_fsdp.shard, (str(tmp_path),), 2)  # type: ignore[no-untyped-call]
     for sharded in ("dcp", "ranks"):
         report = probe.ckpt_compare(tmp_path / "whole0.pt", tmp_path / sharded)
         assert report.answer == "identical" and not report.replicas, report.why

@@ -63,7 +63,7 @@ def _qkv_ranges(
     if not known:
         yield "", blocks
     for groups in [*known, *(each for each in _divisors(key) if each not in known)]:
-        yield f"heads interleaved in {groups} groups", interleaved(query, key, groups)
+        yield "" if groups == 1 else f"heads interleaved in {groups} groups", interleaved(query, key, groups)
         if groups in known:
             yield "", blocks
     for groups in _divisors(key):
