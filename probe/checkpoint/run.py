@@ -99,6 +99,6 @@ def _optimizer(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> list[P
     """The state of two optimizers, by equal names."""
     rows = []
     for name in [*one, *(name for name in other if name not in one)]:
-        sides = [Side(name, name, tensors[name]) if name in tensors else None for tensors in (one, other)]
-        rows.append(judge(Pair(*sides)))
+        left, right = (Side(name, name, tensors[name]) if name in tensors else None for tensors in (one, other))
+        rows.append(judge(Pair(left, right)))
     return rows

@@ -21,7 +21,11 @@ def test_masters_are_those_that_deepspeed_makes(stage: int) -> None:
     found = open_checkpoint(str(CASES / f"stage{stage}")).weights
     expected = np.load(CASES / f"stage{stage}.npz")
     for name in expected.files:
-        np.testing.assert_array_equal(found[name].read(), expected[name], err_msg=name)
+        values = found[name].read()
+        if values.dtype == np.uint16:
+            # Parameters that are not trained have no master; DeepSpeed widens their bfloat16.
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        np.testing.assert_array_equal(values, expected[name], err_msg=name)
 
 
 def test_stages_hold_the_same_weights_up_to_the_training() -> None:

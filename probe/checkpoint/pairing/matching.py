@@ -102,7 +102,7 @@ def _by_ending(left: list[Side], right: list[Side]) -> list[Pair]:
 
 
 def _prefixes(names: set[str]) -> set[str]:
-    found = set()
+    found: set[str] = set()
     for name in names:
         parts = name.split(".")
         found.update(".".join(parts[:count]) + "." for count in (1, 2, 3) if len(parts) > count)

@@ -67,7 +67,7 @@ def _in_group(ones: Sequence[Side], others: Sequence[Side], taken: set[int]) -> 
                 far = apart(own.reshape(-1), plain.reshape(-1))
             distances.append((min(far, far_turned), far_turned < far))
         rows.append(distances)
-    found = []
+    found: list[Proposal] = []
     while True:
         best = _surest(rows, ones, others, taken, found)
         if best is None:

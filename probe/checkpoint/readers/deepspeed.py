@@ -90,7 +90,8 @@ def _masters(
 ) -> dict[str, Tensor]:
     """The weights in float32, from the flat parts of all ranks."""
     optimizers = [_optimizer(path) for path in ranks]
-    stage = int(optimizers[0].get("zero_stage", 2))
+    # The stage itself is an enumeration of DeepSpeed.
+    stage = _STAGE_3 if "fp32_flat_groups" in optimizers[0] else 2
     count = optimizers[0].get("partition_count", len(ranks))
     wanted = max(count) if isinstance(count, (list, tuple)) else int(count)
     if wanted > len(ranks):

@@ -33,7 +33,8 @@ def read_megatron(folder: str, into: Checkpoint) -> None:
     Raises:
         FileCheckException, DumpFormatError: a file is missing or damaged.
     """
-    parts, args = [], {}
+    parts: list[Part] = []
+    args: dict[str, Any] = {}
     for name in rank_folders(folder):
         path = next((path for each in _FILES if os.path.exists(path := os.path.join(folder, name, each))), None)
         if path is None:
@@ -65,7 +66,8 @@ def _gated(args: dict[str, Any]) -> bool | None:
 def _part(path: str, name: str, value: dict[Any, Any]) -> Part:
     match = RANK.match(name)
     assert match is not None
-    part = Part(path, *(int(number or 0) for number in match.groups()))
+    tp, pp, ep = (int(number or 0) for number in match.groups())
+    part = Part(path, tp, pp, ep)
     for key in sorted((key for key in value if _MODEL.match(str(key))), key=lambda key: int(str(key)[5:] or 0)):
         chunk = Checkpoint(path, "")
         sections.sort({"model": _flat(value[key])}, chunk)

@@ -251,7 +251,8 @@ class Element(Tensor):
 
     def rows(self, start: int, stop: int) -> Array:
         whole = self._of.rows(self._index, self._index + 1)[0]
-        return whole.reshape(self.row_count, *self.row_shape)[start:stop]
+        rows: Array = whole.reshape(self.row_count, *self.row_shape)[start:stop]
+        return rows
 
     def release(self) -> None:
         self._of.release()

@@ -92,12 +92,13 @@ def _eight_bits(name: str) -> Array:
         values[highest & (fraction != 0)] = math.nan
     else:
         values[values > of.largest] = math.nan
-    signed_values: Array = np.where(words & 0x80, -values, values).astype(np.float32)
-    return signed_values
+    result: Array = np.where(words & 0x80, -values, values).astype(np.float32)
+    return result
 
 
 def _scales(of: Format, words: Array) -> Array:
     """Powers of two; the last word is NaN."""
     values = np.ldexp(1.0, words + of.least_exponent)
     values[0xFF] = math.nan
-    return values.astype(np.float32)
+    result: Array = values.astype(np.float32)
+    return result
