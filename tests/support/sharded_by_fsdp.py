@@ -19,8 +19,9 @@ def shard(rank: int, folder: str) -> None:
     # Seven rows do not split into two equal parts.
     model = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Linear(7, 3))
     torch.save(model.state_dict(), f"{folder}/whole{rank}.pt")
+    mesh = init_device_mesh("cpu", (2,))
     for layer in model:
-        fully_shard(layer, mesh=init_device_mesh("cpu", (2,)))
+        fully_shard(layer, mesh=mesh)
     state = get_model_state_dict(model)
     dcp.save({"model": state}, checkpoint_id=f"{folder}/dcp")
     torch.save(state, f"{folder}/ranks/model_world_size_2_rank_{rank}.pt")
