@@ -9,6 +9,7 @@ from probe._version import __version__
 
 if TYPE_CHECKING:
     from probe.api.precheck import acc_check as acc_check
+    from probe.api.questions.checkpoints import ckpt_compare as ckpt_compare
     from probe.api.questions.comparing import graph_diff as graph_diff
     from probe.api.questions.comparing import verdict as verdict
     from probe.api.questions.rollouts import rollout_check as rollout_check
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "RolloutReport", "Run", "Sink",
-    "Verdict", "__version__", "acc_check", "find_overflow", "graph_diff", "open_graph", "read", "replay",
-    "response_anomaly", "rollout_check",
-    "verdict",
+    "Verdict", "__version__", "acc_check", "ckpt_compare", "find_overflow", "graph_diff", "open_graph", "read", "replay",
+    "response_anomaly", "rollout_check", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
 _FOUND_IN = {
     "acc_check": "probe.api.precheck",
+    "ckpt_compare": "probe.api.questions.checkpoints",
     "Replay": "probe.api.replaying",
     "replay": "probe.api.replaying",
     "RolloutReport": "probe.rollout.report",

@@ -18,6 +18,7 @@ from probe.api.commands.collecting.doctor import Doctor
 from probe.api.commands.collecting.recover import Recover
 from probe.api.commands.collecting.run import RunCommand
 from probe.api.commands.collecting.show import Show
+from probe.api.commands.comparing.ckpt_compare import CkptCompare
 from probe.api.commands.comparing.compare import Compare
 from probe.api.commands.comparing.graph_visualize import GraphVisualize, older_form
 from probe.api.commands.comparing.merge_result import MergeResult
@@ -28,9 +29,8 @@ from probe.common.dump.nearest_names import did_you_mean
 from probe.common.errors import MsprobeException
 
 COMMANDS: list[Command] = [
-    RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(),
-    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), RolloutCheck(), MergeResult(), Recover(), Doctor(),
-    Completion(),
+    RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), RolloutCheck(), AccCheck(), MultiAccCheck(),
+    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), CkptCompare(), MergeResult(), Recover(), Doctor(), Completion(),
 ]  # fmt: skip
 
 _EPILOG = """examples:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import fake_packages
+import made_checkpoints
 import made_dumps
 import numpy as np
 
@@ -180,6 +181,26 @@ def nothing_run(folder: Path) -> Path:
     return path
 
 
+def checkpoints(second: float, cut: bool = False) -> Inputs:
+    """Two checkpoints of one number each."""
+
+    def inputs(folder: Path) -> list[str]:
+        folder.mkdir(exist_ok=True)
+        paths = [folder / name for name in ("a.safetensors", "b.safetensors")]
+        for path, value in zip(paths, (1.0, second)):
+            made_checkpoints.write_safetensors(path, {"w": np.array([value])})
+        if cut:
+            paths[1].write_bytes(paths[1].read_bytes()[:-2])
+        return [*map(str, paths)]
+
+    return inputs
+
+
+def empty(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def tables(config: str, *more: str, differs: bool = False) -> Inputs:
     """Tables of two ranks, as `compare` writes them."""
 
@@ -312,6 +333,14 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "wrong argument": Case(2, lambda folder: ["-d", "-o", str(folder / "pack.tar")], "ends with .zip"),
         "nothing to judge": Case(2, nothing_in_common, "nothing in common"),
         "interrupted": Case(130, packs({}, {}), "interrupted."),
+    },
+    "ckpt_compare": {
+        "fine": Case(0, checkpoints(1.0)),
+        "found": Case(1, checkpoints(2.0)),
+        "unreadable": Case(2, checkpoints(1.0, cut=True), "cut off"),
+        "wrong argument": Case(2, lambda folder: [str(folder)], "the following arguments are required: B"),
+        "nothing to judge": Case(2, lambda folder: [str(empty(folder)), str(folder)], "no checkpoint in it"),
+        "interrupted": Case(130, checkpoints(1.0), "interrupted."),
     },
     "merge_result": {
         "fine": Case(0, tables(ALL_REDUCE)),

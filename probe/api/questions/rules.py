@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from probe.common.errors import MsprobeException
 
 if TYPE_CHECKING:
+    from probe.checkpoint.report import Report
     from probe.compare.rules import RowRules
     from probe.configcheck.pack import Pack
     from probe.graph.output.formats import MakeWriter
@@ -162,6 +163,18 @@ def anomaly_file(rules: str | None) -> WriteAnomalies | None:
     from probe.msprobe_rules.anomalies import write_anomalies
 
     return write_anomalies
+
+
+def similarity_file() -> Callable[[Report, str], None]:
+    """What writes msProbe's file of two checkpoints: the report and the path.
+
+    Raises:
+        MsprobeException: msProbe's rules are not a part of this installation.
+    """
+    _require("--format msprobe")
+    from probe.msprobe_rules.checkpoints import write_similarity
+
+    return write_similarity
 
 
 # --- the pre-check

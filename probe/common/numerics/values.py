@@ -117,9 +117,9 @@ def _pairs(array: Array) -> Array:
     return array.astype(np.complex128).reshape(-1).view(np.float64)
 
 
-def _add_up(target: Array, golden: Array) -> _Totals:
+def _add_up(target: Array, golden: Array) -> Totals:
     """The totals of two vectors."""
-    totals = _Totals()
+    totals = Totals()
     with np.errstate(all="ignore"):
         step = BLOCK // 2 if "c" in (target.dtype.kind, golden.dtype.kind) else BLOCK
         for start in range(0, target.size, step):
@@ -137,7 +137,18 @@ class _Memory(threading.local):
 _memory = _Memory()
 
 
-class _Totals:
+class Distances(NamedTuple):
+    """The amount by which two vectors differ, not rounded; `cosine` is NaN where one of them is zero alone."""
+
+    largest: float
+    largest_relative: float
+    euclidean: float
+    relative: float
+    """The euclidean distance, relative to the longer vector."""
+    cosine: float
+
+
+class Totals:
     """What blocks of two vectors come to together."""
 
     def __init__(self) -> None:
@@ -169,6 +180,18 @@ class _Totals:
     def is_finite(self) -> bool:
         """``False`` where NaN or an infinity was among the values, and where squares of float64 are too large."""
         return math.isfinite(self._squares_target) and math.isfinite(self._squares_golden)
+
+    def distances(self) -> Distances:
+        """The distances of all blocks together."""
+        euclidean = math.sqrt(self._squares_difference)
+        target, golden = math.sqrt(self._squares_target), math.sqrt(self._squares_golden)
+        longer = max(target, golden)
+        if target and golden:
+            cosine = min(max(self._products / target / golden, -1.0), 1.0)
+        else:
+            cosine = math.nan if target or golden else 1.0
+        relative = euclidean / longer if longer else euclidean
+        return Distances(self._largest, self._largest_relative, euclidean, relative, cosine)
 
     def metrics(self) -> tuple[Cell, ...]:
         return (

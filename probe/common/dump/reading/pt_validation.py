@@ -68,21 +68,9 @@ def check_pt(path: str) -> CheckedFile:
 
 
 def _checked(stream: BinaryIO, size: int) -> CheckedFile:
-    # Where two readers could take different places for the end of an archive, they could see different files in it.
-    stream.seek(-min(_END_SIZE, size), 2)
-    if stream.read(4) != _END:
-        raise ValueError("its archive is cut off or has something after its end")
+    check_end(stream, size)
     with zipfile.ZipFile(stream) as archive:
-        entries = archive.infolist()
-        if len(entries) > _MOST_ENTRIES or min((entry.header_offset for entry in entries), default=1) != 0:
-            raise ValueError("its archive is not one of torch.save")
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            raise ValueError("its archive is compressed, which those of torch.save are not")
-        # Entries may lie upon each other.
-        if sum(entry.file_size for entry in entries) > size:
-            raise ValueError(f"its archive tells of more bytes than the {size} it has")
-        if len({entry.filename.lower() for entry in entries}) != len(entries):
-            raise ValueError("its archive has two entries of one name")
+        entries = checked_entries(archive, size, _MOST_ENTRIES)
         pickles = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
         if len(pickles) != 1 or pickles[0].file_size > _LARGEST_PICKLE:
             raise ValueError("its archive has no data.pkl of one tensor")
@@ -96,11 +84,43 @@ def _checked(stream: BinaryIO, size: int) -> CheckedFile:
         elements = [entry for entry in entries if entry.filename.endswith("/data/0")]
         if len(elements) != 1 or orders not in ([], [sys.byteorder.encode()]):
             return CheckedFile(size, True)
-        return CheckedFile(size, True, content, _extent(stream, elements[0]))
+        return CheckedFile(size, True, content, extent(stream, elements[0]))
 
 
-def _extent(stream: BinaryIO, entry: zipfile.ZipInfo) -> tuple[int, int]:
-    """Where the content of an entry begins, and its length."""
+def check_end(stream: BinaryIO, size: int) -> None:
+    """Check that an archive ends where the file does.
+
+    Where two readers could take different places for the end of an archive, they could see different files in it.
+
+    Raises:
+        ValueError: it does not.
+    """
+    stream.seek(-min(_END_SIZE, size), 2)
+    if stream.read(4) != _END:
+        raise ValueError("its archive is cut off or has something after its end")
+
+
+def checked_entries(archive: zipfile.ZipFile, size: int, most: int) -> list[zipfile.ZipInfo]:
+    """The entries of an archive of `size` bytes, at most so many, if `torch.save` can have written it.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    entries = archive.infolist()
+    if len(entries) > most or min((entry.header_offset for entry in entries), default=1) != 0:
+        raise ValueError("its archive is not one of torch.save")
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        raise ValueError("its archive is compressed, which those of torch.save are not")
+    # Entries may lie upon each other.
+    if sum(entry.file_size for entry in entries) > size:
+        raise ValueError(f"its archive tells of more bytes than the {size} it has")
+    if len({entry.filename.lower() for entry in entries}) != len(entries):
+        raise ValueError("its archive has two entries of one name")
+    return entries
+
+
+def extent(stream: BinaryIO, entry: zipfile.ZipInfo) -> tuple[int, int]:
+    """The position at which the content of an entry begins, and its length."""
     stream.seek(entry.header_offset)
     header = stream.read(_HEADER.size)
     if len(header) < _HEADER.size:

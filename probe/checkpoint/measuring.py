@@ -1,0 +1,204 @@
+"""Two tensors compared block by block: the same bits, or by how much they differ, and whether rounding explains it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from probe.checkpoint.stored.tensors import Array, Tensor
+from probe.common.numerics.decoding import decoded
+from probe.common.numerics.formats import FORMATS, Format, Kind, format_of
+from probe.common.numerics.rounding import rounded_to, spacing
+from probe.common.numerics.values import BLOCK, Totals
+
+IDENTICAL, ROUNDING, CLOSE, DIFFERENT = "identical", "rounding", "close", "different"
+_BLOCK_BYTES = 1 << 20
+"""Bytes that are read at once: two of them fit the second cache of a processor."""
+_CLOSE_ULP = 2.0
+"""Units in the last place between two numbers that were made of one by a rounding each: half a unit each makes one, and
+at a power of two the unit below is half as large."""
+_SHORTER = ("bfloat16", "float16")
+"""Formats to which weights are rounded, whatever the files store."""
+
+
+@dataclass
+class Measured:
+    """How two tensors of one shape compare."""
+
+    verdict: str
+    how: str = ""
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    ulp_max: float = 0.0
+    ulp_mean: float = 0.0
+    l2: float = 0.0
+    relative_l2: float = 0.0
+    cos: float = 1.0
+
+
+def blocks(one: Tensor) -> Iterator[tuple[int, int]]:
+    """The rows that are read at once: first, and the one behind the last."""
+    rows = one.row_count
+    width = max(math.prod(one.row_shape) * one.words.itemsize, 1)
+    step = max(_BLOCK_BYTES // width, 1)
+    return ((start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def measure(one: Tensor, other: Tensor) -> Measured:
+    """Compare two tensors of one shape."""
+    try:
+        if one.key is not None and one.key == other.key:
+            return Measured(IDENTICAL)
+        if one.dtype == other.dtype and all(_same_bits(one.rows(*rows), other.rows(*rows)) for rows in blocks(one)):
+            return Measured(IDENTICAL)
+        return _measure(one, other)
+    finally:
+        one.release()
+        other.release()
+
+
+def are_same(one: Tensor, other: Tensor) -> bool:
+    """True if both have the same dtype, shape and bits."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return measure(one, other).verdict == IDENTICAL
+
+
+def _same_bits(one: Array, other: Array) -> bool:
+    if not one.size:
+        return True
+    one, other = np.ascontiguousarray(one).reshape(-1), np.ascontiguousarray(other).reshape(-1)
+    wide = np.uint64 if one.nbytes % 8 == 0 else np.uint8
+    return bool(np.array_equal(one.view(wide), other.view(wide)))
+
+
+def _measure(one: Tensor, other: Tensor) -> Measured:
+    formats = format_of(one.dtype), format_of(other.dtype)
+    if any(each is None or each.kind is Kind.BITS or each.packed > 1 for each in formats):
+        return Measured(DIFFERENT, "other bits", math.nan, math.nan, math.nan, math.nan, math.nan, math.nan, math.nan)
+    totals, ulps = Totals(), _Ulps(_coarser(one.dtype, other.dtype))
+    guesses = _guesses(one.dtype, other.dtype)
+    special = False
+    for rows in blocks(one):
+        left, right = one.rows(*rows).reshape(-1), other.rows(*rows).reshape(-1)
+        for start in range(0, left.size, BLOCK // 2):
+            words = left[start : start + BLOCK // 2], right[start : start + BLOCK // 2]
+            with np.errstate(all="ignore"):
+                numbers = _common(decoded(words[0], one.dtype), decoded(words[1], other.dtype))
+                wide = numbers[0].astype(np.float64), numbers[1].astype(np.float64)
+                guesses = {name: fits for name, fits in guesses.items() if fits(*wide)}
+                finite = np.isfinite(numbers[0]) & np.isfinite(numbers[1])
+                if not finite.all():
+                    special = special or not np.array_equal(wide[0][~finite], wide[1][~finite], equal_nan=True)
+                    numbers = np.where(finite, numbers[0], 0), np.where(finite, numbers[1], 0)
+                    wide = np.where(finite, wide[0], 0), np.where(finite, wide[1], 0)
+                totals.add(*numbers)
+                ulps.add(*wide)
+    return _judged(one, other, totals, ulps, list(guesses), special)
+
+
+def _judged(one: Tensor, other: Tensor, totals: Totals, ulps: _Ulps, guesses: list[str], special: bool) -> Measured:
+    distances = totals.distances()
+    numbers = {
+        "max_abs": distances.largest, "max_rel": distances.largest_relative, "ulp_max": ulps.largest,
+        "ulp_mean": ulps.mean, "l2": distances.euclidean, "relative_l2": distances.relative, "cos": distances.cosine,
+    }  # fmt: skip
+    if special:
+        return Measured(DIFFERENT, "NaN or infinities are not at the same positions", **numbers)
+    if distances.largest == 0:
+        if one.dtype == other.dtype:
+            return Measured(CLOSE, "0.0 and -0.0, or other bits of NaN", **numbers)
+        longer, shorter = _by_bits(one.dtype, other.dtype)
+        return Measured(ROUNDING, f"{longer} storage of {shorter} values", **numbers)
+    if guesses:
+        return Measured(ROUNDING, guesses[0], **numbers)
+    if ulps.format is not None and ulps.largest <= _CLOSE_ULP:
+        return Measured(CLOSE, f"at most {ulps.largest:.3g} units in the last place of {ulps.format.name}", **numbers)
+    return Measured(DIFFERENT, "", **numbers)
+
+
+def _common(one: Array, other: Array) -> tuple[Array, Array]:
+    """Both in the wider floating type, as vectors."""
+    kind = np.result_type(one, other, np.float32)
+    return one.astype(kind, copy=False).reshape(-1), other.astype(kind, copy=False).reshape(-1)
+
+
+def _by_bits(one: str, other: str) -> tuple[str, str]:
+    sizes = [0 if (found := format_of(each)) is None else found.bits for each in (one, other)]
+    return (one, other) if sizes[0] >= sizes[1] else (other, one)
+
+
+def _real(dtype: str) -> Format | None:
+    """The format of the numbers of a dtype: of a complex one that of its parts."""
+    found = format_of(dtype)
+    if found is not None and found.is_complex:
+        found = FORMATS[found.part]
+    return found if found is not None and found.digits > 1 else None
+
+
+def _coarser(one: str, other: str) -> Format | None:
+    """The format of both that has fewer digits."""
+    found = [each for each in (_real(one), _real(other)) if each is not None]
+    return min(found, key=lambda each: each.digits) if found else None
+
+
+class _Ulps:
+    """Differences in units in the last place of a format."""
+
+    def __init__(self, of: Format | None) -> None:
+        self.format = of
+        self.largest, self._total, self._count = 0.0, 0.0, 0
+
+    def add(self, one: Array, other: Array) -> None:
+        self._count += one.size
+        if self.format is None:
+            return
+        units = np.abs(one - other) / spacing(np.maximum(np.abs(one), np.abs(other)), self.format)
+        self.largest = max(self.largest, float(units.max()))
+        self._total += float(units.sum())
+
+    @property
+    def mean(self) -> float:
+        return self._total / self._count if self._count else 0.0
+
+
+_Fits = Callable[[Array, Array], bool]
+
+
+def _guesses(one: str, other: str) -> dict[str, _Fits]:
+    """What may have been done to one side to make the other: rounded, or cut off, to a shorter format."""
+    sides = _real(one), _real(other)
+    if None in sides:
+        return {}
+    found: dict[str, _Fits] = {}
+    for name in dict.fromkeys((*(side.name for side in sides if side is not None), *_SHORTER)):
+        to = FORMATS[name.replace("_", "")]
+        for index, (side, words) in enumerate(zip(sides, ("", ", on the first side"))):
+            if side is not None and to.digits < side.digits:
+                # The one that has more digits was rounded.
+                found[f"rounded to {name}{'' if index == 0 else words}"] = _rounds(to, index)
+    for index in (0, 1):
+        side = sides[index]
+        if side is not None and side.digits > FORMATS["bfloat16"].digits:
+            found[f"cut off to bfloat16{', on the first side' if index else ''}"] = _cuts(index)
+    return found
+
+
+def _rounds(to: Format, index: int) -> _Fits:
+    def fits(one: Array, other: Array) -> bool:
+        exact, short = (one, other) if index == 0 else (other, one)
+        return bool(np.array_equal(rounded_to(exact, to), short, equal_nan=True))
+
+    return fits
+
+
+def _cuts(index: int) -> _Fits:
+    def fits(one: Array, other: Array) -> bool:
+        exact, short = (one, other) if index == 0 else (other, one)
+        cut = (exact.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        return bool(np.array_equal(cut, short, equal_nan=True))
+
+    return fits

@@ -1,0 +1,1 @@
+"""Names of parameters: one scheme for all families, layers and their parts."""

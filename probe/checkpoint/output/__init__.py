@@ -1,0 +1,1 @@
+"""The answer as text, JSON, workbook and page."""

@@ -1,0 +1,1 @@
+"""The parameters of two checkpoints that belong together."""

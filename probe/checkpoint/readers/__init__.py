@@ -1,0 +1,1 @@
+"""One reader for each format of checkpoints, and the choice among them."""

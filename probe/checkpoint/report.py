@@ -1,0 +1,137 @@
+"""The answer of a comparison of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+IDENTICAL, ROUNDING, CLOSE, DIFFERENT, MISSING, SHAPE = (
+    "identical",
+    "rounding",
+    "close",
+    "different",
+    "missing",
+    "shape",
+)
+VERDICTS = (IDENTICAL, ROUNDING, CLOSE, DIFFERENT, MISSING, SHAPE)
+"""From the best to the worst."""
+FINE = (IDENTICAL, ROUNDING)
+
+Shape = "tuple[int, ...]"
+
+
+@dataclass
+class Parameter:
+    """A parameter, or a part of one, of both checkpoints.
+
+    Args:
+        name: in the first checkpoint; empty if it has none.
+        other_name: in the second.
+        key: in the scheme of names, for layers and order.
+        numbers: max_abs, max_rel, ulp_max, ulp_mean, l2, relative_l2, cos; none if values were not compared.
+        how: what makes them equal or nearly so, or where they come from.
+        harmless: True if it is no difference although one side lacks it.
+    """
+
+    name: str
+    other_name: str
+    key: str
+    verdict: str
+    numbers: dict[str, float] = field(default_factory=dict)
+    how: str = ""
+    shape: Optional[tuple[int, ...]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    other_shape: Optional[tuple[int, ...]] = None  # noqa: UP045
+    dtype: str = ""
+    other_dtype: str = ""
+    harmless: bool = False
+    layout: str = ""
+    """How the second side stores it, where that is not as the first side does."""
+
+    @property
+    def is_fine(self) -> bool:
+        return self.harmless or self.verdict in FINE
+
+    @property
+    def shown(self) -> str:
+        """The name, of the other side if there is none."""
+        return self.name or self.other_name
+
+
+@dataclass
+class Replica:
+    """Copies of one parameter that have to be equal and are not."""
+
+    path: str
+    name: str
+    ranks: str
+    max_abs: float
+
+
+@dataclass
+class Setting:
+    """A setting that differs; ``None`` with `is_set` False where a side has none."""
+
+    name: str
+    value: Any
+    other_value: Any
+
+
+@dataclass
+class Report:
+    """Everything that a comparison found."""
+
+    path: str
+    other_path: str
+    format: str
+    other_format: str
+    parameters: list[Parameter]
+    optimizer: list[Parameter] = field(default_factory=list)
+    replicas: list[Replica] = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
+    layers: list[str] = field(default_factory=list)
+    """Sentences on ranges of layers."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def answer(self) -> str:
+        """``identical``, ``rounding`` or ``different``."""
+        everything = [*self.parameters, *self.optimizer]
+        if self.replicas or not all(each.is_fine for each in everything):
+            return DIFFERENT
+        return ROUNDING if any(each.verdict == ROUNDING for each in everything) else IDENTICAL
+
+    @property
+    def found(self) -> bool:
+        return self.answer == DIFFERENT
+
+    @property
+    def why(self) -> str:
+        """The answer in a sentence."""
+        counts = count_verdicts([*self.parameters, *self.optimizer])
+        total = sum(counts.values())
+        if self.answer == IDENTICAL:
+            return f"all {total} parameters have the same bits{self._remarks()}"
+        if self.answer == ROUNDING:
+            rounded = next(each for each in self.parameters + self.optimizer if each.verdict == ROUNDING)
+            return f"{counts[ROUNDING]} of {total} parameters differ by rounding alone ({rounded.how}){self._remarks()}"
+        bad = [each for each in [*self.parameters, *self.optimizer] if not each.is_fine]
+        if not bad:
+            return f"{len(self.replicas)} replicated parameters differ between ranks, first {self.replicas[0].name}"
+        shown = ", ".join(f"{count} {verdict}" for verdict, count in count_verdicts(bad).items() if count)
+        first = bad[0]
+        reason = f" ({first.how})" if first.how else ""
+        return f"{shown} of {total} parameters; first {first.shown}: {first.verdict}{reason}"
+
+    def _remarks(self) -> str:
+        said = next((each.how for each in self.parameters if each.how and each.verdict == IDENTICAL), "")
+        return f"; some are stored in another way (such as: {said})" if said else ""
+
+
+def count_verdicts(parameters: Sequence[Parameter]) -> dict[str, int]:
+    """The number of parameters of each verdict, worst last."""
+    found = dict.fromkeys(VERDICTS, 0)
+    for each in parameters:
+        if not each.harmless or each.verdict != MISSING:
+            found[each.verdict] += 1
+    return found

@@ -1,0 +1,263 @@
+"""The verdict on each parameter, and the sentences on layers, of checkpoints with one fault each."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import made_checkpoints
+import numpy as np
+import pytest
+from made_checkpoints import Weights, bfloat16_bits, llama, write_safetensors
+
+import probe
+from probe.checkpoint.report import Parameter, Report
+
+UP = "model.layers.1.mlp.up_proj.weight"
+
+
+@pytest.fixture
+def weights() -> Weights:
+    return llama()
+
+
+def compared(folder: Path, one: Weights, other: Weights, **options: Any) -> Report:
+    left, right = (write_safetensors(folder / f"{name}.safetensors", each) for name, each in (("a", one), ("b", other)))
+    return probe.ckpt_compare(left, right, **options)
+
+
+def bad(report: Report) -> list[Parameter]:
+    return [each for each in report.parameters if not each.is_fine]
+
+
+def test_a_checkpoint_is_identical_to_itself(tmp_path: Path, weights: Weights) -> None:
+    report = compared(tmp_path, weights, weights)
+    assert report.answer == "identical" and not report.found
+    assert all(each.numbers["cos"] == 1.0 and each.numbers["l2"] == 0 and not each.how for each in report.parameters)
+    assert report.layers == ["layers 0-2 identical", "outside of layers: all 3 parameters identical"]
+
+
+def test_numbers_are_those_of_numpy_in_float64(tmp_path: Path, weights: Weights) -> None:
+    other = {**weights, UP: weights[UP] + np.float32(0.01)}
+    (row,) = bad(compared(tmp_path, weights, other))
+    a, b = weights[UP].astype(np.float64), other[UP].astype(np.float64)
+    assert row.verdict == "different"
+    assert row.numbers["max_abs"] == np.abs(a - b).max()
+    assert math.isclose(row.numbers["l2"], np.linalg.norm(a - b), rel_tol=1e-12)
+    assert math.isclose(row.numbers["cos"], (a * b).sum() / np.linalg.norm(a) / np.linalg.norm(b), rel_tol=1e-12)
+    units = np.abs(a - b) / np.spacing(np.maximum(np.abs(weights[UP]), np.abs(other[UP])))
+    assert math.isclose(row.numbers["ulp_max"], units.max(), rel_tol=1e-12)
+
+
+@pytest.mark.parametrize(("bit", "verdict"), [(0, "close"), (20, "different"), (31, "different")])
+def test_one_flipped_bit_is_named(tmp_path: Path, weights: Weights, bit: int, verdict: str) -> None:
+    changed = weights[UP].copy()
+    changed.view(np.uint32)[3, 4] ^= np.uint32(1 << bit)
+    report = compared(tmp_path, weights, {**weights, UP: changed})
+    (row,) = bad(report)
+    assert (row.name, row.verdict, report.answer) == (UP, verdict, "different")
+    assert f"first difference {UP[: -len('.weight')]}" in report.layers[0]
+
+
+def test_zeros_of_two_signs_are_close_and_said(tmp_path: Path) -> None:
+    zeros = np.zeros((3, 2), np.float32)
+    (row,) = bad(compared(tmp_path, {"w": zeros}, {"w": -zeros}))
+    assert row.verdict == "close" and "-0.0" in row.how
+
+
+def test_the_same_nan_is_the_same_and_another_place_is_not(tmp_path: Path) -> None:
+    one = np.array([1, np.nan, np.inf], np.float32)
+    assert not compared(tmp_path, {"w": one}, {"w": one}).found
+    (row,) = bad(compared(tmp_path, {"w": one}, {"w": one[::-1].copy()}))
+    assert row.verdict == "different" and "NaN" in row.how
+
+
+@pytest.mark.parametrize("stored", ["bfloat16", "float32"])
+def test_rounding_to_bfloat16_is_rounding(tmp_path: Path, weights: Weights, stored: str) -> None:
+    bits = {name: bfloat16_bits(each) for name, each in weights.items()}
+    widened = {name: (each.astype(np.uint32) << 16).view(np.float32) for name, each in bits.items()}
+    report = compared(tmp_path, weights, bits if stored == "bfloat16" else widened)
+    assert report.answer == "rounding" and not report.found
+    row = next(each for each in report.parameters if each.name == UP)
+    assert (row.verdict, row.how) == ("rounding", "rounded to bfloat16")
+    # Storage alone is no rounding of the values.
+    row = next(each for each in compared(tmp_path, bits, widened).parameters if each.name == UP)
+    assert (row.verdict, row.how) == ("rounding", "float32 storage of bfloat16 values")
+
+
+def test_a_number_that_is_rounded_wrongly_is_not_rounding(tmp_path: Path, weights: Weights) -> None:
+    bits = {name: bfloat16_bits(each) for name, each in weights.items()}
+    bits[UP] = bits[UP] + np.uint16(4)
+    (row,) = bad(compared(tmp_path, weights, bits))
+    assert (row.name, row.verdict) == (UP, "different")
+
+
+def test_exchanged_layers_are_recognised(tmp_path: Path, weights: Weights) -> None:
+    other = {
+        name.replace(".layers.0.", ".layers.X.").replace(".layers.2.", ".layers.0."): each
+        for name, each in weights.items()
+    }
+    other = {name.replace(".layers.X.", ".layers.2."): each for name, each in other.items()}
+    report = compared(tmp_path, weights, other)
+    assert "layers 0 and 2 are exchanged" in report.layers
+    assert {each.how for each in bad(report) if ".layers.0." in each.name} == {"layer 2 of the other side"}
+
+
+def test_a_parameter_that_is_transposed_alone_differs(tmp_path: Path, weights: Weights) -> None:
+    name = "model.layers.1.self_attn.o_proj.weight"
+    (row,) = bad(compared(tmp_path, weights, {**weights, name: weights[name].T.copy()}))
+    assert row.name == name and "transposed" in row.how
+
+
+def test_linear_layers_that_are_all_transposed_are_another_storage(tmp_path: Path, weights: Weights) -> None:
+    turned = {name: each.T.copy() if ".layers." in name and each.ndim == 2 else each for name, each in weights.items()}
+    report = compared(tmp_path, weights, turned)
+    assert report.answer == "identical"
+    assert {each.how for each in report.parameters if ".mlp." in each.name} == {"transposed"}
+
+
+def test_a_missing_parameter_is_a_difference_on_either_side(tmp_path: Path, weights: Weights) -> None:
+    fewer = {name: each for name, each in weights.items() if name != UP}
+    for one, other, side in ((weights, fewer, "name"), (fewer, weights, "other_name")):
+        (row,) = bad(compared(tmp_path, one, other))
+        assert row.verdict == "missing" and getattr(row, side) == UP
+
+
+def test_another_shape_is_one(tmp_path: Path, weights: Weights) -> None:
+    (row,) = bad(compared(tmp_path, weights, {**weights, UP: weights[UP][:-1]}))
+    assert row.verdict == "shape" and row.other_shape == (27, 16)
+
+
+@pytest.mark.parametrize("fill", [0.0, 2.0])
+def test_a_vocabulary_that_is_filled_up_is_no_difference(tmp_path: Path, weights: Weights, fill: float) -> None:
+    name = "model.embed_tokens.weight"
+    padded = np.concatenate([weights[name], np.full((8, 16), fill, np.float32)])
+    report = compared(tmp_path, weights, {**weights, name: padded})
+    row = next(each for each in report.parameters if each.name == name)
+    assert report.answer == "identical"
+    assert row.how.startswith("padded vocabulary: rows 24 to 31") and row.how.endswith(
+        "all zero" if not fill else "not all zero"
+    )
+
+
+def test_a_tied_head_that_one_side_does_not_store_is_no_difference(tmp_path: Path, weights: Weights) -> None:
+    tied = {**weights, "lm_head.weight": weights["model.embed_tokens.weight"]}
+    without = {name: each for name, each in tied.items() if name != "lm_head.weight"}
+    report = compared(tmp_path, tied, without)
+    row = next(each for each in report.parameters if each.name == "lm_head.weight")
+    assert report.answer == "identical" and row.how.startswith("tied to model.embed_tokens.weight")
+    (row,) = bad(compared(tmp_path, weights, without))
+    assert (row.name, row.verdict) == ("lm_head.weight", "missing")
+
+
+def fused(weights: Weights, groups: int | None) -> Weights:
+    """Query, key and value as one, by groups of heads or one after the other, and gate and up as one."""
+    found = {}
+    for name, each in weights.items():
+        if ".q_proj." in name:
+            parts = [weights[name.replace(".q_proj.", f".{letter}_proj.")] for letter in "qkv"]
+            if groups:
+                split = [np.split(part, groups) for part in parts]
+                parts = [piece for group in range(groups) for piece in (side[group] for side in split)]
+            found[name.replace("q_proj", "qkv_proj")] = np.concatenate(parts)
+        elif ".gate_proj." in name:
+            both = [each, weights[name.replace("gate_proj", "up_proj")]]
+            found[name.replace("gate_proj", "gate_up_proj")] = np.concatenate(both)
+        elif not any(part in name for part in (".k_proj.", ".v_proj.", ".up_proj.")):
+            found[name] = each
+    return found
+
+
+@pytest.mark.parametrize("groups", [None, 2])
+@pytest.mark.parametrize("heads", [None, (4, 2)])
+def test_fused_and_split_projections_are_the_same(
+    tmp_path: Path, weights: Weights, groups: int | None, heads: tuple[int, int] | None
+) -> None:
+    report = compared(tmp_path, fused(weights, groups), weights, heads=heads)
+    assert report.answer == "identical" and len(report.parameters) == len(weights)
+    key = next(each for each in report.parameters if each.other_name == "model.layers.0.self_attn.k_proj.weight")
+    assert key.how == ("heads interleaved in 2 groups of qkv" if groups else "rows 16 to 23 of qkv")
+    assert compared(tmp_path, weights, fused(weights, groups)).answer == "identical"
+    assert compared(tmp_path, fused(weights, None), fused(weights, 2)).answer == "identical"
+
+
+def test_a_difference_inside_of_a_fused_projection_is_named(tmp_path: Path, weights: Weights) -> None:
+    name = "model.layers.1.self_attn.k_proj.weight"
+    changed = {**weights, name: weights[name] * np.float32(1.01)}
+    (row,) = bad(compared(tmp_path, fused(weights, 2), changed))
+    assert (row.other_name, row.verdict) == (name, "different")
+    assert math.isclose(row.numbers["max_rel"], 0.01 / 1.01, rel_tol=1e-3)
+
+
+def experts(seed: int = 5) -> tuple[Weights, Weights]:
+    """Four experts, listed and as stacks."""
+    random = np.random.default_rng(seed)
+    parts = {name: random.standard_normal((4, 6, 8)).astype(np.float32) for name in ("gate", "up", "down")}
+    path = "model.layers.0.mlp.experts"
+    listed = {
+        f"{path}.{number}.{name}_proj.weight": each[number] for name, each in parts.items() for number in range(4)
+    }
+    stacks = {
+        f"{path}.gate_up_proj": np.concatenate([parts["gate"], parts["up"]], 1),
+        f"{path}.down_proj": parts["down"],
+    }
+    return listed, stacks
+
+
+def test_experts_are_the_same_listed_and_stacked(tmp_path: Path) -> None:
+    listed, stacks = experts()
+    assert compared(tmp_path, listed, stacks).answer == compared(tmp_path, stacks, listed).answer == "identical"
+
+
+def test_a_dropped_expert_is_named_listed_and_stacked(tmp_path: Path) -> None:
+    listed, stacks = experts()
+    fewer = {name: each for name, each in listed.items() if ".experts.2." not in name}
+    assert {each.name for each in bad(compared(tmp_path, listed, fewer))} == set(listed) - set(fewer)
+    found = bad(compared(tmp_path, stacks, fewer))
+    assert found and all(each.verdict == "missing" and "expert 2" in each.how for each in found)
+
+
+def renamed(weights: Weights) -> Weights:
+    """Names that no family has."""
+    short = {"self_attn.q_proj": "a1", "self_attn.k_proj": "a2", "self_attn.v_proj": "a3", "self_attn.o_proj": "a4"}
+    short.update({"mlp.gate_proj": "m1", "mlp.up_proj": "m2", "mlp.down_proj": "m3"})
+    short.update({"input_layernorm": "n1", "post_attention_layernorm": "n2", "model.layers": "part"})
+    found = {}
+    for name, each in weights.items():
+        for old, new in short.items():
+            name = name.replace(old, new)
+        found[name] = each
+    return found
+
+
+def test_names_that_say_nothing_are_paired_by_values_and_said(tmp_path: Path, weights: Weights) -> None:
+    report = compared(tmp_path, weights, renamed(weights))
+    assert report.answer == "identical"
+    rows = [each for each in report.parameters if each.name != each.other_name]
+    assert rows and all(each.how.startswith("paired by") for each in rows)
+    assert next(each for each in rows if each.name == UP).other_name == "part.1.m2.weight"
+
+
+def test_a_file_of_names_pairs(tmp_path: Path, weights: Weights) -> None:
+    other = renamed(weights)
+    names = dict(zip(weights, other))
+    path = tmp_path / "names.yaml"
+    path.write_text("".join(f"{one}: {to}\n" for one, to in names.items()))
+    report = compared(tmp_path, weights, other, names=str(path))
+    assert report.answer == "identical" and {each.how for each in report.parameters} == {"paired by --map"}
+
+
+def test_the_first_difference_is_the_first_in_the_order_of_the_model(tmp_path: Path, weights: Weights) -> None:
+    other = dict(reversed(weights.items()))
+    for name in ("model.norm.weight", UP):
+        other[name] = other[name] * np.float32(3)
+    report = compared(tmp_path, weights, other)
+    assert [each.name for each in bad(report)] == [UP, "model.norm.weight"]
+
+
+def test_made_files_are_those_of_the_format(tmp_path: Path) -> None:
+    """The rounding that the expected values use is that of numpy's own float16, done with other constants."""
+    values = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    near = (made_checkpoints.bfloat16_bits(values).astype(np.uint32) << 16).view(np.float32)
+    assert np.abs(near - values).max() <= np.abs(values).max() / 256

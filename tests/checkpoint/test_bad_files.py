@@ -1,0 +1,213 @@
+"""Files that are damaged, incomplete or hostile: each is refused in a line that names the file."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_checkpoints import llama, write_safetensors
+
+import probe
+from probe.api import cli
+from probe.checkpoint.readers.opening import open_checkpoint
+from probe.common.errors import MsprobeException
+
+Make = Callable[[Path], Path]
+
+
+def safetensors(folder: Path, entry: dict[str, Any], data: bytes = b"\0" * 16, text: bytes = b"") -> Path:
+    path = folder / "model.safetensors"
+    header = text or json.dumps({"w": entry}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
+    return path
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16], **changes}
+
+
+def archive(folder: Path, data: bytes, name: str = "model.pt") -> Path:
+    """What `torch.save` would write of a pickle."""
+    path = folder / name
+    with zipfile.ZipFile(path, "w") as out:
+        out.writestr("archive/data.pkl", data)
+        out.writestr("archive/version", b"3\n")
+    return path
+
+
+def cut(folder: Path) -> Path:
+    path = Path(write_safetensors(folder / "model.safetensors", llama()))
+    path.write_bytes(path.read_bytes()[:-100])
+    return path
+
+
+def sharded(
+    folder: Path, missing: bool = False, outside: bool = False, twice: bool = False, lost: bool = False
+) -> Path:
+    """Two shards and their index."""
+    weights = llama()
+    names = list(weights)
+    parts = names[:5], names[5 if not twice else 4 :]
+    files = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    for name, part in zip(files, parts):
+        write_safetensors(folder / name, {each: weights[each] for each in part})
+    if missing:
+        (folder / files[1]).unlink()
+    map_ = {each: files[index] for index, part in enumerate(parts) for each in part}
+    if outside:
+        map_[names[0]] = "../other.safetensors"
+    if lost:
+        map_["model.layers.9.weight"] = files[0]
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": map_}))
+    return folder
+
+
+def without_index(folder: Path) -> Path:
+    sharded(folder)
+    (folder / "model.safetensors.index.json").unlink()
+    (folder / "model-00001-of-00002.safetensors").unlink()
+    return folder
+
+
+def two_in_one(folder: Path) -> Path:
+    write_safetensors(folder / "model.safetensors", llama())
+    write_safetensors(folder / "other.safetensors", llama())
+    return folder
+
+
+def objects(folder: Path) -> Path:
+    path = folder / "model.npz"
+    np.savez(path, w=np.array([{}], dtype=object))
+    return path
+
+
+def ending(folder: Path, data: bytes) -> Path:
+    path = folder / "model.ckpt"
+    path.write_bytes(data)
+    return path
+
+
+BAD: dict[str, tuple[Make, str]] = {
+    "nothing there": (lambda folder: folder / "nothing", "no such file"),
+    "empty folder": (lambda folder: folder, "no checkpoint in it"),
+    "empty file": (lambda folder: ending(folder, b""), "is empty"),
+    "cut off": (cut, "cut off"),
+    "header longer than the file": (lambda folder: ending(folder, b"\xff" * 7 + b"\0{"), "no checkpoint of MindSpore"),
+    "no JSON": (lambda folder: safetensors(folder, {}, text=b"{nonsense"), "no JSON"),
+    "a key twice": (
+        lambda folder: safetensors(folder, {}, text=b'{"w":%b,"w":%b}' % ((json.dumps(entry()).encode(),) * 2)),
+        "w is in its header twice",
+    ),
+    "unknown dtype": (lambda folder: safetensors(folder, entry(dtype="F12")), "'F12' is not known"),
+    "shape and size": (lambda folder: safetensors(folder, entry(shape=[3, 2])), "takes 24 bytes"),
+    "negative shape": (lambda folder: safetensors(folder, entry(shape=[-2, -2])), "numbers from 0 on"),
+    "beyond the end": (lambda folder: safetensors(folder, entry(data_offsets=[8, 24])), "ends at byte 24"),
+    "missing shard": (lambda folder: sharded(folder, missing=True), "model-00002-of-00002.safetensors is missing"),
+    "missing shard, no index": (without_index, "model-00001-of-00002.safetensors is missing"),
+    "shard outside": (lambda folder: sharded(folder, outside=True), "outside of its folder"),
+    "name in two shards": (lambda folder: sharded(folder, twice=True), "in another file"),
+    "name in no shard": (lambda folder: sharded(folder, lost=True), "model.layers.9.weight is not in"),
+    "two checkpoints": (two_in_one, "several checkpoints"),
+    "objects": (objects, "only numbers"),
+    "no format": (lambda folder: safetensors(folder, entry()).rename(folder / "x.dat").parent, "no checkpoint in it"),
+    "cut-off archive": (
+        lambda folder: ending(archive(folder, pickle.dumps({})).parent, (folder / "model.pt").read_bytes()[:-30]),
+        "several checkpoints|cut off",
+    ),
+    "damaged pickle": (lambda folder: archive(folder, b"\x80\x02}q\0(X\xff\xff\0\0"), "ends too early"),
+    "endless pickle": (lambda folder: archive(folder, b"\x80\x02" + b"0"), "damaged"),
+    "extension code": (lambda folder: archive(folder, b"\x80\x02\x82\x01."), "0x82"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_refused_in_a_line(case: str, tmp_path: Path) -> None:
+    make, words = BAD[case]
+    with pytest.raises(MsprobeException, match=words) as caught:
+        open_checkpoint(str(make(tmp_path)))
+    text = str(caught.value)
+    assert "\n" not in text and str(tmp_path) in text
+
+
+class Hostile:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, command: Any) -> None:
+        self._command = command
+
+    def __reduce__(self) -> Any:
+        return self._command
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_hostile_pickle_is_refused_and_not_executed(protocol: int, tmp_path: Path) -> None:
+    target = tmp_path / "executed"
+    data = pickle.dumps({"w": Hostile((os.system, (f"touch {target}",)))}, protocol)
+    # The pickle does what it is for.
+    pickle.loads(data)
+    assert target.exists()
+    target.unlink()
+    with pytest.raises(MsprobeException, match=r"asks for (posix|nt|os)\.system"):
+        open_checkpoint(str(archive(tmp_path, data)))
+    assert not target.exists()
+
+
+class Unknown:
+    """Something of a package of the user's."""
+
+    def __init__(self) -> None:
+        self.scale = 2.0
+
+    def __setstate__(self, state: Any) -> None:
+        raise AssertionError("it was made")
+
+
+def test_an_unknown_class_is_named_and_not_made(tmp_path: Path) -> None:
+    # As the training would write it: what is not a tensor of a known kind stays a placeholder.
+    stream = io.BytesIO()
+    np.savez(stream, w=np.ones(2, np.float32))
+    data = pickle.dumps({"model": {"w": np.ones((2, 2), np.float32)}, "scaler": Unknown(), "epoch": 3})
+    found = open_checkpoint(str(archive(tmp_path, data)))
+    assert found.weights["w"].read().tolist() == [[1, 1], [1, 1]]
+    assert found.settings["epoch"] == 3 and found.settings["scaler.scale"] == 2.0
+    assert any("Unknown" in note for note in found.notes)
+
+
+def test_a_tensor_of_unknown_making_is_refused(tmp_path: Path) -> None:
+    data = b"\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_sparse_tensor\n)Rs."
+    with pytest.raises(MsprobeException, match="_rebuild_sparse_tensor"):
+        open_checkpoint(str(archive(tmp_path, data)))
+
+
+def test_the_command_ends_with_2_for_a_file_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = write_safetensors(tmp_path / "good.safetensors", llama())
+    (tmp_path / "bad").mkdir()
+    assert cli.main(["ckpt_compare", good, str(cut(tmp_path / "bad")), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["errors"]
+
+
+def test_random_bytes_are_refused_as_such(tmp_path: Path) -> None:
+    """Files that were valid, with some bytes replaced: an error of ours, or other values, and nothing else."""
+    random = np.random.default_rng(0)
+    good = Path(write_safetensors(tmp_path / "model.safetensors", llama(1))).read_bytes()
+    pickled = archive(tmp_path, pickle.dumps({"w": np.ones(3, np.float32), "a": [1, "x", {2: (3,)}]})).read_bytes()
+    for name, whole in (("a.safetensors", good), ("b.pt", pickled)):
+        for _ in range(60):
+            data = bytearray(whole)
+            for at in random.integers(0, min(len(data), 900), 4):
+                data[at] = random.integers(256)
+            path = tmp_path / name
+            path.write_bytes(data)
+            try:
+                probe.ckpt_compare(str(path), str(path))
+            except MsprobeException as error:
+                assert str(tmp_path) in str(error)

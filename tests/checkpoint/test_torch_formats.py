@@ -1,0 +1,259 @@
+"""One model, saved by torch and Transformers in every format and layout, is identical to itself."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sharded_by_fsdp
+import torch
+import torch.distributed.checkpoint as dcp
+import torch.multiprocessing as mp
+from torch import nn
+
+import probe
+
+transformers = pytest.importorskip("transformers")
+State = dict[str, torch.Tensor]
+LAYERS, HIDDEN, HEADS, GROUPS, FFN, WORDS = 4, 32, 4, 2, 48, 40
+
+
+def random_model(model: nn.Module) -> nn.Module:
+    """A model whose parameters are all random, norms and biases as well."""
+    torch.manual_seed(1)
+    for each in model.parameters():
+        nn.init.normal_(each)
+    return model
+
+
+@pytest.fixture(scope="module")
+def llama() -> Any:
+    config = transformers.LlamaConfig(
+        vocab_size=WORDS, hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS, num_key_value_heads=GROUPS, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    return random_model(transformers.LlamaForCausalLM(config))
+
+
+def megatron(state: State) -> State:
+    """The parameters of Llama under the names and in the layout of Megatron core with TransformerEngine."""
+    padding = torch.zeros(8, HIDDEN)
+    found = {
+        "embedding.word_embeddings.weight": torch.cat([state["model.embed_tokens.weight"], padding]),
+        "decoder.final_layernorm.weight": state["model.norm.weight"],
+        "output_layer.weight": torch.cat([state["lm_head.weight"], padding]),
+    }
+    for number in range(LAYERS):
+        old, new = f"model.layers.{number}.", f"decoder.layers.{number}."
+        parts = [state[f"{old}self_attn.{letter}_proj.weight"].view(GROUPS, -1, HIDDEN) for letter in "qkv"]
+        found[f"{new}self_attention.linear_qkv.weight"] = torch.cat(parts, 1).reshape(-1, HIDDEN)
+        found[f"{new}self_attention.linear_proj.weight"] = state[f"{old}self_attn.o_proj.weight"]
+        both = [state[f"{old}mlp.{name}_proj.weight"] for name in ("gate", "up")]
+        found[f"{new}mlp.linear_fc1.weight"] = torch.cat(both)
+        found[f"{new}mlp.linear_fc2.weight"] = state[f"{old}mlp.down_proj.weight"]
+        found[f"{new}self_attention.linear_qkv.layer_norm_weight"] = state[f"{old}input_layernorm.weight"]
+        found[f"{new}mlp.linear_fc1.layer_norm_weight"] = state[f"{old}post_attention_layernorm.weight"]
+    return found
+
+
+def part_of(name: str, tensor: torch.Tensor, rank: int, tp: int) -> torch.Tensor:
+    """The part of a tensor-parallel rank."""
+    if "norm" in name:
+        return tensor
+    if "linear_fc1" in name:
+        return torch.cat([half.chunk(tp)[rank] for half in tensor.chunk(2)])
+    axis = 1 if "linear_proj" in name or "linear_fc2" in name else 0
+    return tensor.chunk(tp, axis)[rank].clone()
+
+
+def save_megatron(whole: State, folder: Path, tp: int, pp: int, vpp: int = 1) -> Path:
+    """A checkpoint with this layout, of which each rank has a folder."""
+    args = argparse.Namespace(
+        tensor_model_parallel_size=tp, pipeline_model_parallel_size=pp, expert_model_parallel_size=1, swiglu=True,
+        num_attention_heads=HEADS, num_query_groups=GROUPS, params_dtype=torch.float32,
+    )  # fmt: skip
+    each = LAYERS // (pp * vpp)
+    for rank, stage in ((rank, stage) for rank in range(tp) for stage in range(pp)):
+        value: dict[str, Any] = {"args": args, "iteration": 10, "checkpoint_version": 3.0}
+        for chunk in range(vpp):
+            held, begin = {}, (chunk * pp + stage) * each
+            for name, tensor in whole.items():
+                if ".layers." in name:
+                    number = int(name.split(".")[2])
+                    if begin <= number < begin + each:
+                        local = name.replace(f".{number}.", f".{number - begin}.", 1)
+                        held[local] = part_of(name, tensor, rank, tp)
+                elif (stage, chunk) == ((0, 0) if name.startswith("embedding") else (pp - 1, vpp - 1)):
+                    held[name] = part_of(name, tensor, rank, tp)
+            value["model" if vpp == 1 else f"model{chunk}"] = held
+        path = folder / "iter_0000010" / (f"mp_rank_{rank:02d}" + (f"_{stage:03d}" if pp > 1 else ""))
+        path.mkdir(parents=True)
+        torch.save(value, path / "model_optim_rng.pt")
+    (folder / "latest_checkpointed_iteration.txt").write_text("10")
+    return folder
+
+
+def saved(path: Path, value: Any, **options: Any) -> Path:
+    torch.save(value, path, **options)
+    return path
+
+
+def pretrained(model: Any, path: Path, **options: Any) -> Path:
+    model.save_pretrained(path, **options)
+    return path
+
+
+def numpy_file(path: Path, state: State, save: Callable[..., None]) -> Path:
+    save(path, **{name: each.numpy() for name, each in state.items()})
+    return path
+
+
+@pytest.fixture(scope="module")
+def every_format(llama: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same weights in each format."""
+    root = tmp_path_factory.mktemp("formats")
+    state = {name: each.detach().clone() for name, each in llama.state_dict().items()}
+    whole = megatron(state)
+    training = {"model": state, "optimizer": torch.optim.Adam(llama.parameters()).state_dict(), "step": 3}
+    with warnings.catch_warnings():
+        # It says that this is one process.
+        warnings.simplefilter("ignore", UserWarning)
+        dcp.save({"model": state, "step": 3}, checkpoint_id=root / "dcp", no_dist=True)
+    return {
+        "transformers": pretrained(llama, root / "transformers"),
+        "sharded": pretrained(llama, root / "sharded", max_shard_size="30KB"),
+        "pt": saved(root / "a.pt", training),
+        "before 1.6": saved(root / "b.bin", state, _use_new_zipfile_serialization=False),
+        "npz": numpy_file(root / "c.npz", state, np.savez),
+        "compressed npz": numpy_file(root / "d.npz", state, np.savez_compressed),
+        "dcp": root / "dcp",
+        "megatron": save_megatron(whole, root / "whole", 1, 1),
+        "tp 2": save_megatron(whole, root / "tp", 2, 1),
+        "tp 2 pp 2": save_megatron(whole, root / "tppp", 2, 2),
+        "vpp 2": save_megatron(whole, root / "vpp", 1, 2, 2),
+    }
+
+
+def test_every_format_is_identical_to_every_other(every_format: dict[str, Path]) -> None:
+    for (name, one), (other_name, other) in combinations(every_format.items(), 2):
+        report = probe.ckpt_compare(one, other)
+        assert report.answer == "identical", f"{name} and {other_name}: {report.why}"
+
+
+def test_replicated_parameters_that_differ_between_ranks_are_findings(
+    every_format: dict[str, Path], tmp_path: Path
+) -> None:
+    path = next(every_format["tp 2"].rglob("mp_rank_01/*.pt"))
+    # torch's own loader, since this is a file that the test made.
+    value = torch.load(path, weights_only=False)
+    before = path.read_bytes()
+    value["model"]["decoder.final_layernorm.weight"] += 1
+    torch.save(value, path)
+    report = probe.ckpt_compare(every_format["transformers"], every_format["tp 2"])
+    path.write_bytes(before)
+    assert report.found and [each.name for each in report.replicas] == ["decoder.final_layernorm.weight"]
+    assert report.replicas[0].max_abs == pytest.approx(1, rel=1e-6)
+
+
+def test_dtypes_of_torch_are_read_bit_by_bit(tmp_path: Path) -> None:
+    tensors = {
+        name: (torch.arange(12) - 5).to(getattr(torch, name)).reshape(3, 4)
+        for name in (
+            "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16",
+            "int8", "uint8", "bool", "complex64",
+        )
+    }  # fmt: skip
+    tensors.update(
+        turned=torch.randn(3, 5).T, part=torch.arange(10)[2:7:2], single=torch.tensor(2.5), empty=torch.ones(0, 3)
+    )
+    path = saved(tmp_path / "a.pt", tensors)
+    from probe.checkpoint.readers.opening import open_checkpoint
+
+    found = open_checkpoint(str(path))
+    for name, tensor in tensors.items():
+        words = found.weights[name].read()
+        assert words.shape == tuple(tensor.shape), name
+        assert words.tobytes() == tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes(), name
+    assert not probe.ckpt_compare(path, path).found
+
+
+@pytest.mark.parametrize(
+    "name", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
+)
+def test_numbers_of_eight_bits_are_those_of_torch(name: str) -> None:
+    from probe.common.numerics.decoding import decoded
+
+    words = torch.arange(256, dtype=torch.uint8)
+    expected = words.view(getattr(torch, name)).float().numpy()
+    np.testing.assert_array_equal(decoded(words.numpy(), name), expected)
+
+
+def test_a_model_of_fsdp_is_the_one_that_was_sharded(tmp_path: Path) -> None:
+    (tmp_path / "ranks").mkdir()
+    mp.spawn(sharded_by_fsdp.shard, (str(tmp_path),), 2)  # type: ignore[no-untyped-call]
+    for sharded in ("dcp", "ranks"):
+        report = probe.ckpt_compare(tmp_path / "whole0.pt", tmp_path / sharded)
+        assert report.answer == "identical" and not report.replicas, report.why
+    (tmp_path / "ranks" / "model_world_size_2_rank_0.pt").unlink()
+    with pytest.raises(probe.common.errors.MsprobeException, match="rank 0 is missing"):
+        probe.ckpt_compare(tmp_path / "whole0.pt", tmp_path / "ranks")
+
+
+def test_layers_of_transposed_weights_are_those_of_linear_ones(tmp_path: Path) -> None:
+    config = transformers.GPT2Config(
+        vocab_size=WORDS, n_positions=8, n_embd=HIDDEN, n_layer=2, n_head=HEADS, bos_token_id=1, eos_token_id=2
+    )
+    model = random_model(transformers.GPT2LMHeadModel(config))
+    state = {name: each.detach() for name, each in model.state_dict().items()}
+    linear = {name: each.T.contiguous() if ".h." in name and each.ndim == 2 else each for name, each in state.items()}
+    report = probe.ckpt_compare(pretrained(model, tmp_path / "gpt2"), saved(tmp_path / "linear.pt", linear))
+    assert report.answer == "identical"
+    assert {each.how for each in report.parameters if ".mlp." in each.name and ".weight" in each.name} == {"transposed"}
+
+
+def test_experts_of_a_model_in_memory_are_those_of_its_file(tmp_path: Path) -> None:
+    config = transformers.MixtralConfig(
+        vocab_size=WORDS, hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=2, num_attention_heads=HEADS,
+        num_key_value_heads=GROUPS, num_local_experts=4,
+    )  # fmt: skip
+    model = random_model(transformers.MixtralForCausalLM(config))
+    file = pretrained(model, tmp_path / "mixtral")
+    report = probe.ckpt_compare(saved(tmp_path / "state.pt", model.state_dict()), file)
+    assert report.answer == "identical", report.why
+    assert any("expert 3 of the stack" in each.how for each in report.parameters)
+
+
+def test_a_tied_head_is_in_memory_and_not_in_the_file(tmp_path: Path) -> None:
+    config = transformers.Qwen2Config(
+        vocab_size=WORDS, hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=1, num_attention_heads=HEADS,
+        num_key_value_heads=GROUPS, tie_word_embeddings=True,
+    )  # fmt: skip
+    model = random_model(transformers.Qwen2ForCausalLM(config))
+    model.tie_weights()
+    report = probe.ckpt_compare(pretrained(model, tmp_path / "qwen"), saved(tmp_path / "state.pt", model.state_dict()))
+    assert report.answer == "identical"
+    assert next(each for each in report.parameters if each.other_name == "lm_head.weight").how.startswith("tied to")
+
+
+def test_the_state_of_optimizers_is_compared_by_option(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(3)).sum().backward()
+    optimizer.step()
+    paths = []
+    for number in range(2):
+        paths.append(
+            saved(tmp_path / f"{number}.pt", {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+        )
+        optimizer.state[model.weight]["exp_avg"] *= 2
+    assert not probe.ckpt_compare(*paths).found
+    report = probe.ckpt_compare(*paths, optimizer=True)
+    assert report.found and [each.name for each in report.optimizer if not each.is_fine] == [
+        "optimizer.state.0.exp_avg"
+    ]
