@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "RolloutReport", "Run", "Sink",
-    "Verdict", "__version__", "acc_check", "ckpt_compare", "find_overflow", "graph_diff", "open_graph", "read", "replay",
-    "response_anomaly", "rollout_check", "verdict",
+    "Verdict", "__version__", "acc_check", "ckpt_compare", "find_overflow", "graph_diff", "open_graph", "read",
+    "replay", "response_anomaly", "rollout_check", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.

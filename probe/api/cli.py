@@ -30,7 +30,8 @@ from probe.common.errors import MsprobeException
 
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), RolloutCheck(), AccCheck(), MultiAccCheck(),
-    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), CkptCompare(), MergeResult(), Recover(), Doctor(), Completion(),
+    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), CkptCompare(), MergeResult(), Recover(), Doctor(),
+    Completion(),
 ]  # fmt: skip
 
 _EPILOG = """examples:
