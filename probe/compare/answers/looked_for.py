@@ -25,6 +25,7 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import function, has
 from probe.common.operations.signatures import OF_MEMORY, argument_name
+from probe.compare.answers.first_unequal import first_unequal
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
@@ -73,7 +74,7 @@ def looked_for(runs: Runs, effects: Effects, without_effect: Sequence[Difference
         is_seen = apart is not None and apart.beside * apart.size <= expected
         shows_from = None if apart is None else apart.size
         (seen if is_seen else undecided).append(replace(difference, shows_from=shows_from))
-    return LookedFor(seen, [*undecided, *search.beyond_rounding(), *search.of_results()])
+    return LookedFor(seen, [*undecided, *search.beyond_rounding(), *search.of_programs()])
 
 
 class _Apart(NamedTuple):
@@ -278,13 +279,16 @@ class _Search:
                     return [Difference(*names, reason, found.error, True)]
         return []
 
-    def of_results(self) -> list[Difference]:
-        """What the pass of one of two programs returns, if rounding to a short type hardly explains how it differs."""
-        found = None if self._runs.regions is None else self._runs.regions.result_apart()
-        if found is None:
+    def of_programs(self) -> list[Difference]:
+        """What two programs in a short type have apart though rounding hardly explains it."""
+        if self._runs.regions is None or not self._runs.regions.is_coarse:
             return []
-        reason = differences.of_result(found.error, found.usual)
-        return [Difference(found.record, found.golden_record, found.item, reason, found.error, True)]
+        first, result = first_unequal(self._runs.calls), self._runs.regions.result_apart()
+        found = [] if first is None else [first]
+        if result is not None:
+            reason = differences.of_result(result.error, result.usual)
+            found.append(Difference(result.record, result.golden_record, result.item, reason, result.error, True))
+        return found
 
 
 def _computes(call: AlignedCall) -> bool:
