@@ -18,22 +18,26 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.peers.random_error import random_error
 from probe.compare.divergence.two_programs.held_values import SPREAD
+from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.result import Difference
 
 _FEWEST = 10
 """The number of equal results before it that show that the programs call the same kernels. A guess."""
 
 
-def first_unequal(calls: Sequence[AlignedCall]) -> Difference | None:
-    """The first result that is not equal, if everything that its call takes is and one rounding hardly explains it."""
+def first_unequal(calls: Sequence[AlignedCall], regions: Regions) -> Difference | None:
+    """The first result that is not equal, if everything that its call takes is and one rounding hardly explains it.
+
+    Calls that do not compute the same, as far as their parameters and inputs tell, may return other things.
+    """
     equal = 0
     for call in calls:
         if not (call.record and call.golden_record) or FORWARD not in call.record:
             continue
         results = [row for row in call.rows if not is_input(row) and _rounds(row)]
         apart = [row for row in results if _differs(row)]
-        if not apart:
-            equal += len(results)
+        if not apart or not regions.is_same_computation(call):
+            equal += 0 if apart else len(results)
             continue
         takes_equal = not any(_differs(row) for row in call.rows if is_input(row))
         return _found(call, apart[0]) if takes_equal and equal >= _FEWEST else None

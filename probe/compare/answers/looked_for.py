@@ -281,9 +281,10 @@ class _Search:
 
     def of_programs(self) -> list[Difference]:
         """What two programs in a short type have apart though rounding hardly explains it."""
-        if self._runs.regions is None or not self._runs.regions.is_coarse:
+        regions = self._runs.regions
+        if regions is None or not regions.is_coarse:
             return []
-        first, result = first_unequal(self._runs.calls), self._runs.regions.result_apart()
+        first, result = first_unequal(self._runs.calls, regions), regions.result_apart()
         found = [] if first is None else [first]
         if result is not None:
             reason = differences.of_result(result.error, result.usual)
