@@ -29,6 +29,7 @@ _REORDERED = 0.05
 """The relative difference from which on a sum may be one of other elements. A guess: of those that were seen the least
 is 0.13, and a fault of rounding is far below."""
 _OPERANDS = 2
+"""The fewest tensors that a sum of elements is made of."""
 
 
 class Reorderings:
