@@ -20,7 +20,7 @@ SPREAD = 3.0
 """The factor within which statistics tell the relative error of elements; see `random_error`.
 
 What a right run returns has at most 2.6 times the median error of its tensors: of 18 runs of nine networks in two
-precisions that were held out. Of 18 runs of packages it is 1.9.
+precisions, of which nothing here was chosen. Of 18 runs of packages it is 1.9.
 """
 _COARSE = 1e-3
 """The tolerance from which on a difference that agreement would hide is no evidence by itself; that of float16 is."""
