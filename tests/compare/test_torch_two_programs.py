@@ -222,11 +222,6 @@ def test_in_bfloat16_a_fault_in_the_engine_is_not_called_right(
         assert "layers.1." in result.divergence.first.module
 
 
-def test_at_l1_calls_of_two_programs_that_share_names_are_not_accused(tmp_path: Path) -> None:
-    found = summarise(_compared(tmp_path, "L1", lambda engine: None))
-    assert found.answer == "cannot_tell" and "level mix" in found.why
-
-
 def test_a_weight_that_the_engine_has_emptied_or_padded_is_not_compared(tmp_path: Path) -> None:
     def changed(engine: Engine) -> None:
         padding = torch.zeros(3, WIDTH)
