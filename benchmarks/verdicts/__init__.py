@@ -58,7 +58,8 @@ def plugged(name: str, work: Work) -> list[Row] | None:
         return None
     if not work.makes and not work.dumps.is_dir():
         return [Row(name, "dumps", "no dumps", False)]
-    return [_row(*row[:4]) for row in _PLUGS[name](loaded(name, script), script, work)]
+    found = _PLUGS[name](loaded(name, script), script, work)
+    return [row if isinstance(row, Row) else _row(*row[:4]) for row in found]
 
 
 def loaded(name: str, script: Path) -> Any:
@@ -98,8 +99,9 @@ def _fused(module: Any, script: Path, work: Work) -> Iterable[Any]:
 def _packages(module: Any, script: Path, work: Work) -> Iterable[Any]:
     # Its environments have packages that nothing else needs, so it makes them itself.
     environments = script.parents[3] / ".tox" / "verdicts_packages"
-    found: Iterable[Any] = module.rows(work.dumps, environments) if work.makes else module.judge(work.dumps)
-    return found
+    for row in module.rows(work.dumps, environments) if work.makes else module.judge(work.dumps):
+        pair, type_, setting, fault = row.name.split(" ", 3)
+        yield Row(f"{pair} {fault}", row.truth, row.said, row.right, f"{type_} {setting}", is_unjudged=row.unsure)
 
 
 _PLUGS: dict[str, Callable[[Any, Path, Work], Iterable[Any]]] = {

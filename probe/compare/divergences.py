@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from probe.common.align.calls import Calls
 from probe.common.dump.reading.dump import Dump
+from probe.compare.answers.bare_names import are_of_two_programs, untold
 from probe.compare.answers.compared_values import with_compared_values
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, aligned_calls, with_golden_only
@@ -72,11 +73,20 @@ def add_divergence(
         if parts is not None:
             result.divergence, result.undecided = None, [parts, *result.undecided]
     chosen = options.maps_names or by_hand
+    if result.divergence is not None and shared.level == "L1" and matched.same_names and not by_hand:
+        _take_back_by_bare_names(result, runs)
     if result.coverage.is_of_two_models and not chosen:
         result.divergence = None
     if result.divergence is not None and not matched.same_names:
         result.divergence = _with_settings(result.divergence, target, golden)
     return SeenCalls(aligned, judged)
+
+
+def _take_back_by_bare_names(result: ComparisonResult, runs: Runs) -> None:
+    """Say that nobody can tell, where calls of two programs were paired by the names of functions alone."""
+    if result.divergence is not None and are_of_two_programs(runs.made):
+        result.undecided = [untold(result.divergence.first), *result.undecided]
+        result.divergence = None
 
 
 def _add_coverage(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from probe.compare.output.summary import summarise
 from probe.compare.result import ComparisonResult
 from probe.compare.runner import compare
 
@@ -150,11 +151,11 @@ def _dump(model: Any, path: Path, level: str) -> None:
     PrecisionDebugger._instance = None
 
 
-def _compared(path: Path, level: str, plant: Callable[[Engine], None]) -> ComparisonResult:
+def _compared(path: Path, level: str, plant: Callable[[Engine], None], dtype: str = "float32") -> ComparisonResult:
     engine = _engine(_decoder().state_dict())
     plant(engine)
-    _dump(engine, path / "target", level)
-    _dump(_decoder(), path / "golden", level)
+    _dump(engine.to(getattr(torch, dtype)), path / "target", level)
+    _dump(_decoder().to(getattr(torch, dtype)), path / "golden", level)
     (result,) = compare(str(path / "target"), str(path / "golden"))
     return result
 
@@ -200,6 +201,25 @@ def test_a_fault_in_an_engine_of_the_same_names_is_named_in_its_layer(
     assert result.divergence is not None
     first = result.divergence.first
     assert re.search(where, f"{first.record} {first.module}")
+
+
+@pytest.mark.parametrize("level", ["mix", "L0"])
+def test_in_bfloat16_what_the_engine_alone_has_shows_beside_what_values_differ_by(tmp_path: Path, level: str) -> None:
+    found = summarise(_compared(tmp_path, level, lambda engine: None, "bfloat16"))
+    assert found.answer == "none", found.why
+    shown = [each.shows_from for each in found.without_effect if "only the target has" in each.reason]
+    assert len(shown) == LAYERS and all(each is not None and 0.0 < each < 0.03 for each in shown)
+
+
+@pytest.mark.parametrize("level", ["mix", "L0"])
+@pytest.mark.parametrize("plant", [_no_residual, _gate_for_up])
+def test_in_bfloat16_a_fault_in_the_engine_is_not_called_right(
+    tmp_path: Path, level: str, plant: Callable[[Engine], None]
+) -> None:
+    result = _compared(tmp_path, level, plant, "bfloat16")
+    assert summarise(result).answer != "none"
+    if result.divergence is not None:
+        assert "layers.1." in result.divergence.first.module
 
 
 def test_a_weight_that_the_engine_has_emptied_or_padded_is_not_compared(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 from probe.common.errors import MsprobeException
 from probe.compare.output.summary import TOO_LITTLE, summarise
+from probe.compare.output.summary_text import UNTOLD
 from probe.compare.runner import compare
 
 RIGHT, GOLDEN = "right", "golden"
 SILENT = "silent"
 INDEX = "index.json"
-CANNOT_TELL = "cannot tell"
+CANNOT_TELL = UNTOLD
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,8 @@ def main(arguments: Sequence[str]) -> int:
         if missing:
             print(f"not made: {', '.join(missing)}", file=sys.stderr)
     found, start = [], time.time()
-    for row in judge(out, options.pairs, options.settings, options.only):
+    chosen = [name for name in pairs_in(out) if not options.pairs or name in options.pairs]
+    for row in judge(out, chosen, options.settings, options.only) if chosen else ():
         found.append(row)
         if not options.summary:
             label = "right" if row.right else "UNSURE" if row.unsure else "WRONG"

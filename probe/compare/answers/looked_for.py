@@ -25,11 +25,13 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import function, has
 from probe.common.operations.signatures import OF_MEMORY, argument_name
+from probe.compare.answers.first_unequal import first_unequal
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import Effects, Key, key_of
 from probe.compare.divergence.search.runs import Runs
+from probe.compare.divergence.two_programs.held_values import SPREAD
 from probe.compare.result import GOLDEN, TARGET, Difference, Mode
 
 _LEAST_EXPECTED = 0.1
@@ -62,24 +64,34 @@ def looked_for(runs: Runs, effects: Effects, without_effect: Sequence[Difference
         without_effect: what differs and was not seen to change a value.
     """
     search = _Search(runs, effects)
-    # Statistics show a part of an effect.
-    beside = _BESIDE if runs.mode is Mode.TENSOR else SAFETY
     seen: list[Difference] = []
     undecided: list[Difference] = []
     for difference, expected in search.with_expectations(without_effect):
         if expected is None:
             seen.append(difference)
             continue
-        shows_from = search.shows_from(difference)
-        is_seen = shows_from is not None and beside * shows_from <= expected
+        apart = search.apart(difference)
+        is_seen = apart is not None and apart.beside * apart.size <= expected
+        shows_from = None if apart is None else apart.size
         (seen if is_seen else undecided).append(replace(difference, shows_from=shows_from))
-    return LookedFor(seen, [*undecided, *search.beyond_rounding()])
+    return LookedFor(seen, [*undecided, *search.beyond_rounding(), *search.of_programs()])
+
+
+class _Apart(NamedTuple):
+    """The amount by which values differ for other reasons where an effect is looked for."""
+
+    size: float
+    """The relative difference, or the relative error of elements."""
+    beside: float
+    """The ratio of an effect that shows to it."""
 
 
 class _Search:
     def __init__(self, runs: Runs, effects: Effects) -> None:
         self._runs = runs
         self._effects = effects
+        # Statistics show a part of an effect.
+        self._beside = _BESIDE if runs.mode is Mode.TENSOR else SAFETY
 
     # --- what may decide a value
 
@@ -203,26 +215,30 @@ class _Search:
 
     # --- where its effect is looked for
 
-    def shows_from(self, difference: Difference) -> float | None:
-        """The relative size from which on an effect would have shown; ``None`` if nothing was compared behind it."""
+    def apart(self, difference: Difference) -> _Apart | None:
+        """The size beside which an effect would have shown; ``None`` if nothing was compared behind it."""
         call = self._call(difference)
         if call is None:
             return None
         if not (call.record and call.golden_record):
-            return self._shows_of_one_side(call)
+            return self._of_one_side(call)
         row = _row(call, difference.item)
         is_argument = row is not None and is_input(row) and not (row.target is not None and row.target.is_tensor)
         if is_argument and function(function_name(call.record or "")).keeps:
             return None  # What it keeps is read by the next step.
-        return self._effects.shown_from(call)
+        found = self._effects.shown_from(call)
+        return None if found is None else _Apart(found, self._beside)
 
-    def _shows_of_one_side(self, call: AlignedCall) -> float | None:
+    def _of_one_side(self, call: AlignedCall) -> _Apart | None:
         """The same of a call that one side alone makes."""
         # Two programs have other calls and layers for one thing; what they hand on has counterparts by its values.
-        if self._runs.regions is not None and self._runs.regions.shows_one_side(call):
-            return self._runs.regions.shows_from
+        regions = self._runs.regions
+        of_region = None if regions is None else regions.apart(call)
+        if regions is not None and of_region is not None:
+            # Of a short type it is the error of elements, which statistics tell within a factor.
+            return _Apart(of_region, SPREAD if regions.is_coarse else self._beside)
         found = [each for each in (self._shows_elsewhere(call), self._effects.shown_from(call)) if each is not None]
-        return min(found, default=None)
+        return _Apart(min(found), self._beside) if found else None
 
     def _shows_elsewhere(self, call: AlignedCall) -> float | None:
         """The relative size from which on an effect of a call of one side would show where the other has its results.
@@ -262,6 +278,18 @@ class _Search:
                     reason = differences.of_nearly_leaving(row, found.error, found.usual, found.peers)
                     return [Difference(*names, reason, found.error, True)]
         return []
+
+    def of_programs(self) -> list[Difference]:
+        """What two programs in a short type have apart though rounding hardly explains it."""
+        regions = self._runs.regions
+        if regions is None or not regions.is_coarse:
+            return []
+        first, result = first_unequal(self._runs.calls, regions), regions.result_apart()
+        found = [] if first is None else [first]
+        if result is not None:
+            reason = differences.of_result(result.error, result.usual)
+            found.append(Difference(result.record, result.golden_record, result.item, reason, result.error, True))
+        return found
 
 
 def _computes(call: AlignedCall) -> bool:

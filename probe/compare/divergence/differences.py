@@ -136,6 +136,19 @@ def of_gradient(row: Row, target: Item) -> str:
     return f"{short_name(row)} takes a gradient in the {'target' if target.requires_grad else 'golden run'} only"
 
 
+def of_result(error: float, usual: float) -> str:
+    """What is said of a result of the whole pass that is further apart than tensors before it."""
+    return f"what the pass returns has a relative error of {error:.1e}; of tensors before it {usual:.1e} is usual"
+
+
+def of_first_unequal(row: Row, error: float, rounding: float) -> str:
+    """An output that is the first one with another statistic, and differs by more than one rounding does."""
+    equal = "everything before it is equal in every digit"
+    return (
+        f"{short_name(row)} has a relative error of {_size(error)} where {equal}; one rounding makes {_size(rounding)}"
+    )
+
+
 def of_nearly_leaving(row: Row, error: float, usual: float, peers: int) -> str:
     """An output whose relative error is larger than is usual, and no larger than chance may make it."""
     like = f"of {peers} calls like it {_size(usual)} is usual"

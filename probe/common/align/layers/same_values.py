@@ -116,19 +116,25 @@ class Contents:
     """
 
     def __init__(self, items: Iterable[Item], allowed: float) -> None:
-        found = {values for item in items if (values := _values(item)) is not None}
+        found: dict[_Values | str, Item] = {}
+        for item in items:
+            values = _values(item)
+            if values is not None:
+                found.setdefault(values, item)
         self._known = found
         self._orders = _orders([each for each in found if isinstance(each, _Values)])
         self.allowed = allowed
 
     def has(self, item: Item) -> bool | None:
         """True if a tensor of the run holds the values of `item`; ``None`` if these are no evidence."""
+        return None if _values(item) is None else self.nearest(item) is not None
+
+    def nearest(self, item: Item) -> Item | None:
+        """The tensor of the run that holds the values of `item`, as nearly as any does."""
         values = _values(item)
-        if values is None:
-            return None
-        if values in self._known:
-            return True
-        return isinstance(values, _Values) and _nearest(values, self._orders, self.allowed) is not None
+        if isinstance(values, _Values) and values not in self._known:
+            values = _nearest(values, self._orders, self.allowed)
+        return None if values is None else self._known.get(values)
 
 
 def allowed_difference(target: Iterable[Item], golden: Iterable[Item]) -> float:

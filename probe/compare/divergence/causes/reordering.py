@@ -12,17 +12,24 @@ from functools import cached_property
 
 from probe.common.dump.naming import FORWARD, function_name, is_module
 from probe.common.dump.reading.records import Item
-from probe.common.numerics.error_bounds import extent
-from probe.common.operations.function import EXACT, Trait
+from probe.common.dump.reading.sources import Tree
+from probe.common.numerics.error_bounds import extent, relative_difference
+from probe.common.operations.function import ELEMENTWISE, EXACT, ROUNDED_ONCE, Trait
 from probe.common.operations.lookup import function, has
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
-from probe.compare.divergence.effects import GOLDEN, TARGET, Indexes, Key, returned_by
+from probe.compare.divergence.effects import GOLDEN, TARGET, Indexes, Key, key_of, returned_by
 
 _FARTHEST = 8
 """The number of calls that are looked at before the one that shows it."""
 _ROUNDED = 1e-5
 """The relative difference of two norms of the same elements."""
+
+_REORDERED = 0.05
+"""The relative difference from which on a sum may be one of other elements. A guess: of those that were seen the least
+is 0.13, and a fault of rounding is far below."""
+_OPERANDS = 2
+"""The fewest tensors that a sum of elements is made of."""
 
 
 class Reorderings:
@@ -41,6 +48,52 @@ class Reorderings:
         if index is None or FORWARD not in (call.record or ""):
             return None
         return self._on_side(index, TARGET) or self._on_side(index, GOLDEN)
+
+    def operand(self, call: AlignedCall, found: float, tree: Tree) -> AlignedCall | None:
+        """The call that returned last what a sum is made of, if its statistics agree where those of the sum do not.
+
+        Of a module, code that is not recorded may have made the sum of what calls inside of it return.
+
+        Args:
+            call: the call that returns the sum, or the module.
+            found: the relative difference of the sum.
+            tree: the call tree of the target.
+        """
+        index = next((index for index, each in enumerate(self._calls) if each.record == call.record), None)
+        if index is None or found < _REORDERED:
+            return None
+        makers = self._inside(call, index, tree) if is_module(call.record or "") else self._makers(call, index)
+        maker = self._calls[max(makers)] if makers else None
+        return maker if maker is not None and _agrees(maker, found) else None
+
+    def _makers(self, call: AlignedCall, index: int) -> set[int]:
+        """The indexes of the calls that returned the operands of a sum or a product of elements; empty of others."""
+        given = given_to(call, TARGET)
+        is_of_elements = function(function_name(call.record or "")).rounding in (ROUNDED_ONCE, ELEMENTWISE)
+        if not is_of_elements or len(given) < _OPERANDS:
+            return set()
+        # The first one made it; those behind handed it on.
+        return {givers[-1] for item in given if (givers := self._givers(item, index, TARGET))}
+
+    def _inside(self, call: AlignedCall, index: int, tree: Tree) -> set[int]:
+        """The indexes of the calls right inside of a module of which no call beside them takes the result."""
+        beside = [
+            at for at, each in enumerate(self._calls[:index]) if each.record and tree.get(each.record) == call.record
+        ]
+        returned = [{key_of(item) for item in returned_by(self._calls[at], TARGET)} for at in beside]
+        taken: set[Key] = set()
+        for at, keys in zip(beside, returned):
+            # What hands a tensor on makes nothing of it.
+            taken.update(key for item in given_to(self._calls[at], TARGET) if (key := key_of(item)) not in keys)
+        by_module = {key_of(item) for item in returned_by(call, TARGET)}
+        found: dict[Key, int] = {}
+        for at, keys in zip(beside, returned):
+            if keys & by_module:
+                return set()
+            if self._calls[at].golden_record and not keys & taken:
+                # The first one made it; those behind handed it on.
+                found.update((key, at) for key in keys if key not in found)
+        return set(found.values())
 
     def _on_side(self, index: int, side: int) -> AlignedCall | None:
         ahead, seen = [index], {index}
@@ -84,6 +137,15 @@ def has_same_elements(one: Item, other: Item) -> bool:
         return False
     norms = one.norm, other.norm
     return all(type(norm) is float for norm in norms) and math.isclose(*norms, rel_tol=_ROUNDED)
+
+
+def _agrees(call: AlignedCall, found: float) -> bool:
+    """True if what a call returns differs by much less than what is made of it."""
+    rows = [row for row in call.rows if not is_input(row) and row.target is not None and row.target.is_tensor]
+    return bool(rows) and all(
+        row.target is not None and row.golden is not None and relative_difference(row.target, row.golden) < found / 2
+        for row in rows
+    )
 
 
 def is_taken_by(call: AlignedCall, maker: AlignedCall) -> bool:

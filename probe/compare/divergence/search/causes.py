@@ -117,6 +117,12 @@ class Causes:
                 did = "returns what it takes in another order"
                 return replace(suspect, cause=on_the_way_to(maker, did))
             return made_on_one_side(self._runs, maker, suspect)
+        operand = self._reorderings.operand(call, suspect.found or 0.0, self._runs.tree)
+        if operand is not None:
+            module = self._runs.module(operand)
+            inside = f", in {module}," if module not in ("", operand.record) else ""
+            order = "may have its elements in another order (permuted, transposed)"
+            return replace(suspect, cause=f"what {operand.record}{inside} returns {order}: its statistics agree")
         return suspect
 
     def _were_gradients_kept(self, call: AlignedCall) -> bool:

@@ -40,8 +40,9 @@ class Inputs:
         is_other_kind = self._kinds.note(call, row, observed)
         has_no_difference = is_other_kind or self._is_other_order(call, row)
         difference = 0.0 if has_no_difference else self._error.difference(row)
-        if difference and self._runs.regions is not None and self._runs.regions.is_other_thing(row):
-            difference = 0.0
+        if difference and self._runs.regions is not None:
+            elsewhere = self._runs.regions.of_other_thing(row)
+            difference = difference if elsewhere is None else min(difference, elsewhere)
         self._add_to(terms, call, row, difference)
         found = None if is_other_kind else self._unrecorded.found(call, row, difference)
         if found is not None:

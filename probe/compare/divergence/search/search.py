@@ -30,7 +30,8 @@ from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
-from probe.compare.divergence.two_programs.regions import Outcome, Regions
+from probe.compare.divergence.two_programs.following import Outcome
+from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.result import Difference, Unexplained
 
 SUSPECTS = 5

@@ -1,0 +1,69 @@
+"""The first call that returns another thing where everything before it was equal, in every digit of its statistics.
+
+Two programs that call the same kernels on the same numbers get the same numbers. Where one of another kernel rounds
+otherwise for the first time, that is one rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from probe.common.align.row import Row
+from probe.common.dump.naming import FORWARD
+from probe.common.numerics.error_bounds import relative_difference
+from probe.common.numerics.formats import unit_roundoff
+from probe.compare.divergence import differences
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.call_digest import is_input
+from probe.compare.divergence.peers.random_error import random_error
+from probe.compare.divergence.two_programs.held_values import SPREAD
+from probe.compare.divergence.two_programs.regions import Regions
+from probe.compare.result import Difference
+
+_FEWEST = 10
+"""The number of equal results before it that show that the programs call the same kernels. A guess."""
+
+
+def first_unequal(calls: Sequence[AlignedCall], regions: Regions) -> Difference | None:
+    """The first result that is not equal, if everything that its call takes is and one rounding hardly explains it.
+
+    Calls that do not compute the same, as far as their parameters and inputs tell, may return other things.
+    """
+    equal = 0
+    for call in calls:
+        if not (call.record and call.golden_record) or FORWARD not in call.record:
+            continue
+        results = [row for row in call.rows if not is_input(row) and _rounds(row)]
+        apart = [row for row in results if _differs(row)]
+        if not apart or not regions.is_same_computation(call):
+            equal += 0 if apart else len(results)
+            continue
+        takes_equal = not any(_differs(row) for row in call.rows if is_input(row))
+        return _found(call, apart[0]) if takes_equal and equal >= _FEWEST else None
+    return None
+
+
+def _found(call: AlignedCall, row: Row) -> Difference | None:
+    target, golden = row.target, row.golden
+    if target is None or golden is None or target.dtype != golden.dtype:
+        return None
+    error = random_error(target, golden)
+    # The errors of one rounding are spread evenly up to the unit roundoff.
+    one_rounding = unit_roundoff(golden.dtype) / math.sqrt(3.0)
+    if error is None or error <= SPREAD * one_rounding:
+        return None
+    reason = differences.of_first_unequal(row, error, one_rounding)
+    return Difference(call.record or "", call.golden_record or "", differences.item_name(row), reason, error, True)
+
+
+def _rounds(row: Row) -> bool:
+    items = (row.target, row.golden)
+    return all(item is not None and item.is_tensor and unit_roundoff(item.dtype) for item in items)
+
+
+def _differs(row: Row) -> bool:
+    target, golden = row.target, row.golden
+    if target is None or golden is None or not target.is_tensor or not golden.is_tensor:
+        return False
+    return bool(relative_difference(target, golden))

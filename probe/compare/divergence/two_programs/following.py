@@ -1,0 +1,243 @@
+"""A difference of one side followed through the calls behind it, to where values agree or to the end of the pass."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Optional
+
+from probe.common.dump.reading.records import Item
+from probe.common.numerics.error_bounds import SAFETY, extent, is_finite
+from probe.compare.divergence.effects import Key, key_of
+from probe.compare.divergence.two_programs.graph import CallOfSide, Graph, makes_another, rounds
+from probe.compare.divergence.two_programs.held_values import HeldValues, would_show
+
+
+class Outcome(enum.Enum):
+    """The effect of a difference."""
+
+    AGREES = "agrees"
+    """Every value that is computed from it has a counterpart, and each would have shown it."""
+    PARTS = "parts"
+    """It reaches the end of the pass."""
+    JOINED = "joined"
+    """It reaches the end of the pass, but only where other differences go in as well."""
+    HIDDEN = "hidden"
+    """Everything computed from it agrees, and would in any case: the difference or the branch is too small."""
+    UNKNOWN = "unknown"
+    """Nothing that is computed from it is recorded."""
+
+
+class Started(NamedTuple):
+    """A tensor that differs, and where it is from."""
+
+    item: Item
+    size: float
+    """The relative size that the difference has in it, at most."""
+    giver: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The record that returned it; ``None`` where that is not known."""
+    is_joined: bool = False
+    """True if other differences have gone into it."""
+    is_hidden: bool = False
+    """True if it agrees, and would with a difference of this size in it."""
+
+
+class Following:
+    """Follows one difference.
+
+    Args:
+        graph: the calls of the side.
+        values: what both sides hold.
+        side: the side.
+        position: the place of the call with the difference in the order of the side.
+        usual: the relative error of elements that is usual up to there.
+    """
+
+    def __init__(self, graph: Graph, values: HeldValues, side: int, position: float, usual: float) -> None:
+        self._graph = graph
+        self._values = values
+        self._side = side
+        self._position = position
+        self._usual = usual
+        self._seen: set[Key] = set()
+        self._ahead: deque[Started] = deque()
+        self.apart = 0.0
+        """The largest relative error of elements of tensors of short types that agree, as a share of the difference."""
+
+    def is_elsewhere(self, item: Item) -> bool | None:
+        """True if the other side has these values; ``None`` if they are no evidence."""
+        return self._values.is_elsewhere(item, self._side, self._usual)
+
+    def outcome(self, starts: Iterable[Started]) -> Outcome:
+        """The effect of tensors that the other side does not have."""
+        self._ahead.extend(starts)
+        outcomes: list[Outcome] = []
+        joined: list[tuple[CallOfSide, Started]] = []
+        while self._ahead or joined:
+            if not self._ahead:
+                outcomes += self._of_joined(joined)
+                continue
+            start = self._ahead.popleft()
+            key = key_of(start.item)
+            if key in self._seen:
+                continue
+            self._seen.add(key)
+            takers = [each for each in self._graph.innermost_takers(key) if makes_another(each, key)]
+            if not takers:
+                outcomes += self._behind(start)
+            for taker in takers:
+                own = {*self._seen, *(key_of(each.item) for each in self._ahead)}
+                if self._has_other_difference(taker, own):
+                    joined.append((taker, start))
+                    continue
+                made = self._made_inside(taker.record)
+                items = taker.returned if made is None else [made]
+                outcomes += self._made_of(items, start, None if made else taker.record)
+        return together(outcomes)
+
+    # --- differences that are not from here
+
+    def _has_other_difference(self, taker: CallOfSide, own: set[Key]) -> bool:
+        """True if a call takes a tensor that the other side lacks as well, and that does not come from here."""
+        return any(self._is_apart(item, own) for item in taker.given)
+
+    def _is_apart(self, item: Item, own: set[Key]) -> bool:
+        """True if a tensor that the other side lacks does not come from those of `own`.
+
+        Code that is not recorded may have made it of them, where types are short, if no call returned it and it is
+        taken after them.
+        """
+        if not self._values.are_coarse:
+            return self._is_missing(item) and key_of(item) not in own
+        ahead, passed = [item], set(own)
+        while ahead:
+            each = ahead.pop()
+            key = key_of(each)
+            if key in passed or not self._is_missing(each):
+                continue
+            passed.add(key)
+            maker = self._graph.makers.get(key)
+            if maker is None:
+                if self._graph.positions[self._graph.takers[key][0].record] <= self._position:
+                    return True
+                continue
+            given = [other for other in self._graph.calls[maker].given if self._is_missing(other)]
+            if not given:
+                return True
+            ahead += given
+        return False
+
+    def _is_missing(self, item: Item) -> bool:
+        return rounds(item) and self.is_elsewhere(item) is False
+
+    def _of_joined(self, joined: list[tuple[CallOfSide, Started]]) -> list[Outcome]:
+        """The outcomes of calls that seemed to take other differences too, of which some were on the way from here."""
+        others = [each for each in joined if self._has_other_difference(each[0], self._seen)]
+        ready = [each for each in joined if each not in others] or others
+        is_joined = ready is others
+        joined[:] = [] if is_joined else others
+        outcomes: list[Outcome] = []
+        for taker, start in ready:
+            start = start._replace(is_joined=start.is_joined or is_joined)
+            outcomes += self._made_of(taker.returned, start, taker.record)
+        return outcomes
+
+    # --- what is made of a difference
+
+    def _made_of(self, items: Sequence[Item], start: Started, giver: str | None) -> list[Outcome]:
+        """The outcomes of results that agree; those that do not, and those that may hide it, are followed."""
+        found = []
+        for item in items:
+            if not rounds(item):
+                continue
+            elsewhere = self.is_elsewhere(item)
+            size = start.size * _share(start.item, item)
+            if elsewhere is None and is_finite(item):
+                # The loss that is made of logits may agree whatever they are.
+                found += [_at_end(start)] if self._values.are_coarse and len(items) == 1 else []
+            elif self._values.are_coarse:
+                found += self._made_in_short_type(item, size, start, giver, bool(elsewhere))
+            elif elsewhere:
+                is_shown = would_show(item, size, self._values.shows_from)
+                found.append(Outcome.AGREES if is_shown else Outcome.HIDDEN)
+            else:
+                self._ahead.append(Started(item, size, giver, start.is_joined))
+        return found
+
+    def _made_in_short_type(
+        self, item: Item, size: float, start: Started, giver: str | None, elsewhere: bool
+    ) -> list[Outcome]:
+        """The same of one result of a short type, in which the difference has this size at most."""
+        error = self._values.error(item, self._side)
+        if elsewhere and size > SAFETY * (self._values.shows_from if error is None else error):
+            if error is not None:
+                # As a share of the difference that began.
+                self.apart = max(self.apart, error / size)
+            return [Outcome.AGREES]
+        # What is behind may show more. What the other side has nearly is not more apart than that.
+        size = size if error is None else min(size, error)
+        self._ahead.append(Started(item, size, giver, start.is_joined, elsewhere))
+        return []
+
+    def _behind(self, start: Started) -> list[Outcome]:
+        """The outcomes of a tensor that no recorded call takes: code of the module around takes it, if any does."""
+        graph = self._graph
+        # The outermost module that returns it, or the last that hands it on as it is.
+        giver = graph.givers.get(key_of(start.item), start.giver)
+        if giver is None:
+            return [Outcome.UNKNOWN]
+        around = graph.calls[giver].parent
+        made = self._made_behind(giver)
+        if made is not None:
+            return self._made_of([made], start, None)
+        module = None if around is None else graph.calls.get(around)
+        if module is None:
+            # Nothing is behind it: the result of the run, as far as it was recorded.
+            return [_at_end(start)]
+        return self._made_of(module.returned, start, module.record)
+
+    def _made_behind(self, giver: str) -> Item | None:
+        """The next tensor that code of the module around makes and gives to a call behind `giver`."""
+        position = self._graph.positions[giver]
+        siblings = self._graph.children.get(self._graph.calls[giver].parent, ())
+        return self._made(each for each in siblings if self._graph.positions[each.record] > position)
+
+    def _made_inside(self, module: str) -> Item | None:
+        """The first tensor that code of a module makes of what it takes, and gives to a call inside."""
+        return self._made(self._graph.children.get(module, ()))
+
+    def _made(self, calls: Iterable[CallOfSide]) -> Item | None:
+        """The first tensor that one of these calls takes and no recorded call returned: code between them made it."""
+        for call in calls:
+            for item in call.given:
+                is_made = not self._graph.has_been_returned(item, call) and key_of(item) not in self._graph.parameters
+                if rounds(item) and is_made and self.is_elsewhere(item) is not None:
+                    return item
+        return None
+
+
+def _at_end(start: Started) -> Outcome:
+    if start.is_hidden:
+        return Outcome.HIDDEN
+    return Outcome.JOINED if start.is_joined else Outcome.PARTS
+
+
+def _share(part: Item, whole: Item) -> float:
+    """The norm of a tensor relative to that of a sum of the same size that it may be a part of, at most 1."""
+    if extent(part.shape).elements != extent(whole.shape).elements:
+        return 1.0
+    of_part, of_whole = part.norm, whole.norm
+    if not (type(of_part) is type(of_whole) is float and math.isfinite(of_part + of_whole)):
+        return 1.0
+    return float(min(1.0, of_part / of_whole)) if of_part and of_whole else 1.0
+
+
+def together(outcomes: Iterable[Outcome]) -> Outcome:
+    """The outcome of several that all count."""
+    found = set(outcomes)
+    for each in (Outcome.PARTS, Outcome.JOINED, Outcome.HIDDEN, Outcome.UNKNOWN, Outcome.AGREES):
+        if each in found:
+            return each
+    return Outcome.UNKNOWN
