@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from probe.graph.graph import Graph as Graph
     from probe.graph.in_python import GraphView as GraphView
     from probe.graph.in_python import open_graph as open_graph
+    from probe.monitor.reading.run import load_monitor as load_monitor
     from probe.overflow.run import find_overflow as find_overflow
 
 __all__ = [
     "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "Run", "Sink", "Verdict", "__version__", "acc_check",
-    "find_overflow", "graph_diff", "open_graph", "read", "replay", "verdict",
+    "find_overflow", "graph_diff", "load_monitor", "open_graph", "read", "replay", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
@@ -40,6 +41,7 @@ _FOUND_IN = {
     "GraphView": "probe.graph.in_python",
     "find_overflow": "probe.overflow.run",
     "graph_diff": "probe.api.questions.comparing",
+    "load_monitor": "probe.monitor.reading.run",
     "open_graph": "probe.graph.in_python",
     "Dump": "probe.common.dump.reading.dump",
     "Needs": "probe.collect.sinks.sink",
