@@ -20,12 +20,14 @@ from probe.api.commands.comparing.compare import Compare
 from probe.api.commands.comparing.graph_visualize import GraphVisualize, older_form
 from probe.api.commands.comparing.merge_result import MergeResult
 from probe.api.commands.invocation import FINE, Invocation, UsageError
-from probe.api.commands.question import Command, Question
+from probe.api.commands.question import Command, CommandGroup, Question
+from probe.api.commands.watching.monitor import Monitor
+from probe.api.commands.watching.trend import Trend
 from probe.common.errors import MsprobeException
 
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(),
-    ApiPrecisionCompare(), ReplayCommand(), MergeResult(), Recover(), Doctor(),
+    ApiPrecisionCompare(), ReplayCommand(), Monitor(), Trend(), MergeResult(), Recover(), Doctor(),
 ]  # fmt: skip
 
 _EPILOG = """examples:
@@ -37,6 +39,8 @@ _EPILOG = """examples:
   msprobe overflow_check -i ./dump_path            which record of which rank made the first NaN or infinity
   msprobe acc_check -api_info ./dump.json          run each recorded call again alone: is it the kernel?
   msprobe replay ./dump.json Functional.silu.0     run one of them, and write it as a script that stands alone
+  msprobe monitor report ./monitor_output          which row of which module began, in a training that was monitored
+  msprobe trend ./monitor_output                   its statistics as a page: step, rank, module
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 
@@ -57,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else arguments
     command = next((each for each in COMMANDS if given and given[0] in (each.name, *each.aliases)), None)
-    as_json = isinstance(command, Question) and "--json" in given
+    as_json = isinstance(command, (Question, CommandGroup)) and "--json" in given
     invocation = Invocation("" if command is None else command.name, as_json)
 
     def work() -> int:

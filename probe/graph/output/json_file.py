@@ -13,7 +13,7 @@ from probe.graph.overflow_levels import LEVELS
 from probe.graph.page.columns import Columns, name_of
 from probe.graph.page.manifest import FORMAT
 from probe.graph.page.numbers import rounded
-from probe.graph.page.texts import as_json
+from probe.common.report.page.packing import as_json
 from probe.graph.rules.protocol import GraphRules
 from probe.graph.status import REASONS
 
