@@ -21,13 +21,14 @@ from probe.api.commands.comparing.graph_visualize import GraphVisualize, older_f
 from probe.api.commands.comparing.merge_result import MergeResult
 from probe.api.commands.invocation import FINE, Invocation, UsageError
 from probe.api.commands.question import Command, CommandGroup, Question
+from probe.api.commands.watching.data2db import Data2Db
 from probe.api.commands.watching.monitor import Monitor
 from probe.api.commands.watching.trend import Trend
 from probe.common.errors import MsprobeException
 
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(),
-    ApiPrecisionCompare(), ReplayCommand(), Monitor(), Trend(), MergeResult(), Recover(), Doctor(),
+    ApiPrecisionCompare(), ReplayCommand(), Monitor(), Trend(), Data2Db(), MergeResult(), Recover(), Doctor(),
 ]  # fmt: skip
 
 _EPILOG = """examples:

@@ -7,7 +7,7 @@ msProbe is an error.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +158,18 @@ def anomaly_file(rules: str | None) -> WriteAnomalies | None:
     from probe.msprobe_rules.anomalies import write_anomalies
 
     return write_anomalies
+
+
+def monitor_database() -> Callable[[str, str, Mapping[str, str] | None], str]:
+    """What writes the database of a monitor.
+
+    Raises:
+        MsprobeException: the rules of msProbe are not a part of this installation.
+    """
+    _require("data2db")
+    from probe.msprobe_rules.monitor.database import data2db
+
+    return data2db
 
 
 # --- the pre-check

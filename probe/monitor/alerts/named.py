@@ -19,8 +19,8 @@ _TURBULENCE_OPS = ("norm", "mean")
 _OLD, _NEW = 0.99, 0.01
 """The weights of the history and of a value in the history; those of msProbe (seen, exact)."""
 _LEAST_SHARE = 1e-3
-"""Of a mean in units of the row's root mean square, below which it is noise. A guess: the mean of n random numbers is
-1/sqrt(n) of it, which is more for all tensors with fewer than a million elements."""
+"""Of a mean in units of the root mean square of its row, below which it is noise, and for few elements one divided by
+the square root of their number, which is the mean of random signs. A guess for more than a million elements."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,11 @@ class Caution:
     """Steps that a row needs before it is compared."""
     least_share: float = _LEAST_SHARE
     judges_missing: bool = False
+    averages: bool = True
+    """The history begins as the average of the first hundred values, and values that alarm are not in it."""
 
 
-EXACT = Caution(1, 0.0, True)
+EXACT = Caution(1, 0.0, True, False)
 """As msProbe: every value from the second on."""
 
 
@@ -94,8 +96,12 @@ class NamedRules:
         # A statistic that msProbe does not compute has no history and is not judged.
         with np.errstate(invalid="ignore", over="ignore"):
             by = self._matching(rows, values, history, count)
-            is_new = count == 0
-            histories.mean[at] = np.where(is_new, values, _OLD * history + _NEW * values)
+            new = np.maximum(_NEW, 1 / (count + 1)) if self._caution.averages else np.where(count, _NEW, 1.0)
+            # As msProbe computes it, to the last digit.
+            after = np.where(count == 0, values, (1 - new if self._caution.averages else _OLD) * history + new * values)
+            if self._caution.averages:
+                after = np.where((by >= 0) | ~np.isfinite(after), history, after)
+            histories.mean[at] = after
         histories.count[at] = count + 1
         found = []
         for row, op in zip(*np.nonzero(by >= 0)):
@@ -137,7 +143,8 @@ class NamedRules:
         if op != "mean" or norm is None or rows.numel is None or not self._caution.least_share:
             return True
         rms = norm / np.sqrt(np.maximum(rows.numel, 1))
-        return ~(values < self._caution.least_share * rms)
+        share = np.maximum(self._caution.least_share, 1 / np.sqrt(np.maximum(rows.numel, 1)))
+        return ~(values < share * rms)
 
     def _finding(
         self, step: int, rows: FamilyRows, row: int, op: int, first: int, rule: NamedRule, history: float

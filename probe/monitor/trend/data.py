@@ -10,7 +10,7 @@ import numpy as np
 
 from probe.common.report.page.packing import packed_text
 from probe.monitor.alerts.families import position
-from probe.monitor.alerts.rows import Floats
+from probe.monitor.alerts.rows import Finding, Floats
 from probe.monitor.reading.csv_rows import Columns
 from probe.monitor.reading.run import MonitorRun, folder_name
 from probe.monitor.report.judging import JudgedRun
@@ -105,17 +105,23 @@ def _run(index: int, judged: JudgedRun, most_cells: int, blocks: dict[str, bytes
         "families": families,
         "notes": notes,
         "first": None if first is None else first.text(),
-        "alerts": [_alert(each) for each in judged.findings[:_MOST_ALERTS]],
-        "alert_count": len(judged.findings),
+        "alerts": _alerts(judged.findings),
+        "alert_count": len({(each.step, each.family, each.name, each.rule) for each in judged.findings}),
     }
 
 
-def _alert(found: Any) -> dict[str, Any]:
-    label = _Row(found.name, found.micro_step, found.vpp_stage).label
-    return {
-        "step": found.step, "rank": found.rank, "family": found.family, "row": label, "rule": found.rule,
-        "why": found.why,
-    }  # fmt: skip
+def _alerts(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Findings, those of one row and step on several ranks as one."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for each in findings:
+        label = _Row(each.name, each.micro_step, each.vpp_stage).label
+        key = each.step, each.family, label, each.rule
+        if key in found:
+            found[key]["ranks"].append(each.rank)
+        elif len(found) < _MOST_ALERTS:
+            entry = {"family": each.family, "row": label, "rule": each.rule, "why": each.why}
+            found[key] = {"step": each.step, "ranks": [each.rank], **entry}
+    return list(found.values())
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 /**
  * @typedef {{block: string, low: number[], width: number[], log: boolean}} Scale
  * @typedef {{name: string, rows: string[], ops: Record<string, Scale>}} Family
- * @typedef {{step: number, rank: number, family: string, row: string, rule: string, why: string}} Alert
+ * @typedef {{step: number, ranks: number[], family: string, row: string, rule: string, why: string}} Alert
  * @typedef {{name: string, ranks: string[], aggregated: boolean, steps: number[], families: Family[], notes: string[],
  *   first: string | null, alerts: Alert[], alert_count: number}} Run
  * @typedef {{step: number, rank: number, name: string, family: string, text: string}} Difference

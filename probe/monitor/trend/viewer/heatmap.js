@@ -157,11 +157,14 @@ class HeatMap {
   /** @param {CanvasRenderingContext2D} brush @param {(name: string) => string} colour @param {number} left @param {number} wide @param {number} height */
   drawAxis(brush, colour, left, wide, height) {
     const steps = this.state?.lines[0]?.cells.run.steps ?? [];
+    // Below the last row, or at the foot.
+    const rows = (this.state?.lines.length ?? 0) * ROW - this.scroll.scrollTop;
+    height = Math.min(height, rows + AXIS);
     brush.fillStyle = colour("--back");
     brush.fillRect(0, height - AXIS, left + wide + 8, AXIS);
     brush.fillStyle = colour("--soft");
     brush.fillText(TEXTS.step, 12, height - AXIS / 2);
-    let free = left;
+    let free = left - 10;
     for (const at of ticks(steps.length, Math.floor(wide / 70))) {
       const x = left + ((at + 0.5) / steps.length) * wide;
       brush.fillRect(x, height - AXIS, 1, 4);

@@ -1,6 +1,9 @@
 // Lines over the steps of the rows that were chosen, with the band over the ranks.
 
-const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b87700", "#56b4e9", "#6a7f93", "#c9371c"];
+const SHADES = { light: ["#0072b2", "#d55e00", "#009e73", "#a4508b", "#b87700", "#3a8fc4", "#6a7f93", "#c9371c"],
+  dark: ["#4fb0ea", "#ff9a4d", "#33c79b", "#d692c9", "#efb340", "#8ad0f5", "#8fa5b8", "#ff7a5c"] };
+/** The colour of a line. @param {number} index */
+const lineColour = (index) => SHADES[isDark() ? "dark" : "light"][index % SHADES.light.length];
 
 /**
  * @typedef {{label: string, cells: Cells, rank: number, row: number, dash: boolean}} Curve
@@ -61,7 +64,7 @@ function drawLines(canvas, curves, marked) {
     brush.globalAlpha = 1;
   }
   curves.forEach((curve, index) => {
-    const colour = COLOURS[index % COLOURS.length];
+    const colour = lineColour(index);
     drawBand(brush, curve, colour, x, y);
     drawCurve(brush, curve, colour, x, y, top);
   });

@@ -136,7 +136,7 @@ function marksOf(index) {
       if (at >= 0 && line.rank === ofRank && line.cells.family.rows[line.row] === row) found.set(`${number} ${at}`, colour);
     });
   };
-  for (const one of run.alerts) if (one.family === state.family) mark(one.rank, one.row, one.step, "--bad");
+  for (const one of run.alerts) if (one.family === state.family) for (const rank of one.ranks) mark(rank, one.row, one.step, "--bad");
   const { difference } = manifest;
   if (difference && difference.family === state.family && index < 2) mark(difference.rank, difference.name || "(root)", difference.step, "--info");
   return found;
@@ -179,7 +179,7 @@ async function showLines() {
   byId("pins").replaceChildren(
     ...curves.map((curve, index) =>
       el("button", { class: "pin", title: index >= ownRuns ? TEXTS.unpin : "", onclick: () => index >= ownRuns && void (state.pins.splice(index - ownRuns, 1), showLines()) },
-        el("i", { style: `background: ${COLOURS[index % COLOURS.length]}` }), curve.label)
+        el("i", { style: `background: ${lineColour(index)}` }), curve.label)
     ),
     el("small", {}, curves.some(({ cells }) => cells.run.ranks.length > 1) ? TEXTS.band : "")
   );
@@ -213,10 +213,13 @@ function jumpToAlert(at) {
   if (!all.length) return;
   alertAt = (at + all.length) % all.length;
   const [run, one] = all[alertAt];
-  jump(run, one.family, one.row, one.step, one.rank);
+  jump(run, one.family, one.row, one.step, one.ranks[0]);
   document.querySelectorAll("#alerts button").forEach((each, index) => each.setAttribute("aria-current", String(index === alertAt)));
   document.querySelector("#alerts [aria-current='true']")?.scrollIntoView({ block: "nearest" });
 }
+
+/** Ranks in few characters. @param {number[]} ranks */
+const rangeText = (ranks) => (ranks.length > 2 && ranks[ranks.length - 1] - ranks[0] === ranks.length - 1 ? `${ranks[0]}–${ranks[ranks.length - 1]}` : ranks.slice(0, 8).join(", ") + (ranks.length > 8 ? " …" : ""));
 
 /** @param {number} line @param {number} step @param {number} run @param {MouseEvent | null} event */
 function showTip(line, step, run, event) {
@@ -282,7 +285,7 @@ function showHead() {
   const bad = firsts.length > 0 || difference !== null;
   const parts = firsts.map(([index, text]) => {
     const first = runs[index].alerts[0];
-    return el("h1", {}, `${runs.length > 1 ? `${runs[index].name}: ` : ""}first: ${text}`, el("button", { onclick: () => jump(index, first.family, first.row, first.step, first.rank) }, TEXTS.go));
+    return el("h1", {}, `${runs.length > 1 ? `${runs[index].name}: ` : ""}first: ${text}`, el("button", { onclick: () => jump(index, first.family, first.row, first.step, first.ranks[0]) }, TEXTS.go));
   });
   if (difference) parts.push(el("h1", {}, fill(TEXTS.firstDifference, difference.text), el("button", { onclick: () => jump(0, difference.family, difference.name || "(root)", difference.step, difference.rank) }, TEXTS.go)));
   else if (compared !== null) parts.push(el("p", {}, fill(TEXTS.noDifference, compared)));
@@ -300,7 +303,7 @@ function showAlerts() {
   byId("side").replaceChildren(
     el("h2", {}, fill(TEXTS.alerts, all.length + left)),
     el("ul", { id: "alerts" }, ...all.map(([run, one], at) =>
-      el("li", {}, el("button", { onclick: () => jumpToAlert(at) }, el("b", {}, one.rule), ` ${TEXTS.step} ${one.step}${manifest.runs[run].ranks.length > 1 ? `, ${TEXTS.rank} ${one.rank}` : ""}`,
+      el("li", {}, el("button", { onclick: () => jumpToAlert(at) }, el("b", {}, one.rule), ` ${TEXTS.step} ${one.step}${manifest.runs[run].ranks.length > 1 ? `, ${fill(one.ranks.length > 1 ? TEXTS.ofRanks : TEXTS.ofRank, rangeText(one.ranks))}` : ""}`,
         el("small", {}, el("code", {}, one.row), ` ${one.family}`), el("small", {}, one.why)))),
       ...(all.length ? [] : [el("p", {}, TEXTS.noAlerts)]), ...(left ? [el("p", {}, fill(TEXTS.more, left))] : []))
   );
