@@ -271,7 +271,9 @@ def experts_adafactor(record: Record, steps: int) -> None:
         def __init__(self) -> None:
             super().__init__()
             self.tok, self.router = nn.Embedding(20, 16), nn.Linear(16, 6)
-            self.experts = nn.ModuleList([nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)) for _ in range(6)])
+            self.experts = nn.ModuleList(
+                [nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)) for _ in range(6)]
+            )
             self.head = nn.Linear(16, 20)
 
         def forward(self, ids: torch.Tensor) -> torch.Tensor:

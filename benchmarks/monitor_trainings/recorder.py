@@ -65,7 +65,10 @@ class Recorder:
     """Hooks on a model and an optimizer; `after_step` gets the number of the step and its rows."""
 
     def __init__(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, after_step: Callable[[int, list[FamilyRows]], None]
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        after_step: Callable[[int, list[FamilyRows]], None],
     ) -> None:
         self.rows, self.step, self.after_step = Rows(), 0, after_step
         self.model, self.optimizer = model, optimizer
@@ -108,4 +111,3 @@ class Recorder:
             self.rows.add("param_updated", name, parameter)
         self.after_step(self.step, self.rows.families())
         self.rows, self.step = Rows(), self.step + 1
-

@@ -67,7 +67,9 @@ def test_folders_outside_the_times_are_left_out(tmp_path: Path) -> None:
     for times in ({"time_start": "Nov27_10-00-01"}, {"time_end": "Nov27_09-59-59"}):
         with pytest.raises(MsprobeException, match="holds no rows of a monitor between"):
             csv2tensorboard_by_step(str(tmp_path), **times)
-    assert csv2tensorboard_by_step(str(tmp_path), "Nov27_10-00-00", "Nov27_10-00-00", output_dirpath=str(tmp_path / "o"))
+    assert csv2tensorboard_by_step(
+        str(tmp_path), "Nov27_10-00-00", "Nov27_10-00-00", output_dirpath=str(tmp_path / "o")
+    )
 
 
 def test_the_database_holds_every_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +80,8 @@ def test_the_database_holds_every_row(tmp_path: Path, capsys: pytest.CaptureFixt
     columns = read_monitor(str(CASES / "v1_ddp")).columns()
     with sqlite3.connect(path) as connection:
         rows = connection.execute(
-            "SELECT rank, step, metric_name, target_name, norm FROM trend_data JOIN monitoring_metrics USING (metric_id) "
+            "SELECT rank, step, metric_name, target_name, norm FROM trend_data "
+            "JOIN monitoring_metrics USING (metric_id) "
             "JOIN monitoring_targets USING (target_id)"
         ).fetchall()
     connection.close()

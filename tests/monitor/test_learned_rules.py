@@ -153,7 +153,9 @@ def test_replicas_that_part_are_reported_with_their_rank(ranks: int) -> None:
 def test_ranks_of_a_split_model_are_not_compared() -> None:
     trainings = {rank: MadeTraining(rank, rank) for rank in range(4)}
     rules = RankRules()
-    assert [each for step in range(60) for each in rules.judge(step, {r: t.step(step) for r, t in trainings.items()})] == []
+    assert [
+        each for step in range(60) for each in rules.judge(step, {r: t.step(step) for r, t in trainings.items()})
+    ] == []
 
 
 def test_a_rank_whose_sizes_leave_those_of_the_others() -> None:

@@ -32,7 +32,8 @@ def test_recorded_folders_are_read_whole(case: str, ranks: list[int], steps: int
             name = row.get("name") or row["module_name"]
             at = [
                 index for index, step in enumerate(columns["step"])
-                if step == int(row["step"]) and columns["name"][index] in (name, name.removesuffix(f".{row.get('scope')}"))
+                if step == int(row["step"])
+                and columns["name"][index] in (name, name.removesuffix(f".{row.get('scope')}"))
             ]  # fmt: skip
             assert any(_same(columns["norm"][index], float(row["norm"])) for index in at), (path, row)
 

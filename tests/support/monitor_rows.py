@@ -73,7 +73,9 @@ def changed(rows: Sequence[FamilyRows], family: str, name: str, factor: float, *
                 each.values[row, each.ops.index(op)] = value
 
 
-def write_first_layout(folder: Path, steps: Sequence[Sequence[FamilyRows]], rank: int = 0, per_file: int = 1000) -> Path:
+def write_first_layout(
+    folder: Path, steps: Sequence[Sequence[FamilyRows]], rank: int = 0, per_file: int = 1000
+) -> Path:
     """Write rows as `TrainerMon` does."""
     place = folder / f"Nov27_10-00-00-rank{rank}-0123abcd"
     place.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.report.page.packing import as_json, packed, packed_text
+from probe.common.report.page.packing import packed
 from probe.graph.page.columns import Columns
 from probe.graph.page.numbers import rounded
 from probe.graph.page.stacks import StackTable

@@ -96,4 +96,6 @@ def _log(found: Sequence[Finding]) -> None:
     for each in found[:_MOST_LOGGED]:
         log.warning(f"monitor: {each.text()}")
     if len(found) > _MOST_LOGGED:
-        log.warning(f"monitor: {len(found) - _MOST_LOGGED} more rows of step {found[0].step}; {ALERTS} has all of them.")
+        log.warning(
+            f"monitor: {len(found) - _MOST_LOGGED} more rows of step {found[0].step}; {ALERTS} has all of them."
+        )

@@ -1,4 +1,4 @@
-"""The files in which msProbe writes anomalies: ``anomaly.json`` of a rank, and ``anomaly_analyse.json`` of all ranks."""
+"""The files in which msProbe writes anomalies: ``anomaly.json`` of a rank, ``anomaly_analyse.json`` of all ranks."""
 
 from __future__ import annotations
 

@@ -85,7 +85,8 @@ class Block:
                 found.append(np.zeros(len(each.names)) if sizes is None else floor_of(each, sizes))
             return np.concatenate(found)
 
-        return track.kept("floors", step, _FLOOR_STEPS, made)
+        found: Floats = track.kept("floors", step, _FLOOR_STEPS, made)
+        return found
 
 
 def _judged(rows: FamilyRows) -> Flags:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from probe.common.dump.nearest_names import nearest
@@ -25,7 +25,7 @@ class AlertSettings:
     """Rules of msProbe; without any the learned rules judge."""
     writes_anomalies: bool = False
     """True if ``anomaly.json`` is wanted."""
-    actions: ActionSettings = ActionSettings()
+    actions: ActionSettings = field(default_factory=ActionSettings)
     min_history: int = MIN_HISTORY
 
     def judge(self, rank: int, as_msprobe: bool = False) -> Judge:
@@ -44,7 +44,7 @@ def alert_settings(value: Any, key: str = "alert") -> Optional[AlertSettings]:  
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise MsprobeException(f"{key} is {show(value)}; allowed: an object with {', '.join(KEYS)}.")
+        raise MsprobeException(f'"{key}" is {show(value)}; allowed: an object with {", ".join(KEYS)}.')
     rules = value.get("rules", [])
     if not isinstance(rules, list):
         raise MsprobeException(f'"{key}.rules" is {show(rules)}; allowed: a list of rules, empty for the learned ones.')

@@ -149,7 +149,8 @@ def update_ratio(step: int, rank: int, families: ByFamily, track: Track, min_his
     found = []
     for row in track.begins("update", holds).tolist():
         limit = max(LARGEST_UPDATE, 10 ** (float(highest[row]) + 1))
-        why = f"one step changed the norm of the weight by {ratio[row]:.3g} of its largest value, from {old[row]:.3g} to {new[row]:.3g}"
+        change = f"from {old[row]:.3g} to {new[row]:.3g}"
+        why = f"one step changed the norm of the weight by {ratio[row]:.3g} of its largest value, {change}"
         expected = f"ratio at most {limit:.3g}"
         found.append(finding(after, row, "update_ratio", step, rank, "update_ratio", ratio[row], expected, why))
     track.remember(np.where(holds, highest, logs))
@@ -217,9 +218,7 @@ class DepthRule:
         return found
 
     @staticmethod
-    def _finding(
-        step: int, rank: int, rows: FamilyRows, layers: _Layers, sizes: Floats, change: float
-    ) -> Finding:
+    def _finding(step: int, rank: int, rows: FamilyRows, layers: _Layers, sizes: Floats, change: float) -> Finding:
         first, last = int(layers.rows[0]), int(layers.rows[-1])
         forward = kind_of(rows.family) is Kind.ACTIVATION
         # Gradients pass from the last layer to the first.

@@ -113,7 +113,9 @@ class NamedRules:
         """The index of the first rule that matches each value, or -1."""
         found = np.full(values.shape, -1)
         for index, rule in enumerate(self._rules):
-            matches = self._nan(rule, values) if rule.name == NAN else self._turbulence(rule, rows, values, history, count)
+            matches = (
+                self._nan(rule, values) if rule.name == NAN else self._turbulence(rule, rows, values, history, count)
+            )
             found[matches & (found < 0)] = index
         if rows.judged is not None and not self._caution.judges_missing:
             found[~rows.judged] = -1
@@ -124,9 +126,7 @@ class NamedRules:
         found: Flags = np.isnan(values)
         return found if rule.threshold is None else found | (values > rule.threshold)
 
-    def _turbulence(
-        self, rule: NamedRule, rows: FamilyRows, values: Floats, history: Floats, count: Floats
-    ) -> Flags:
+    def _turbulence(self, rule: NamedRule, rows: FamilyRows, values: Floats, history: Floats, count: Floats) -> Flags:
         caution = self._caution
         found: Flags = np.zeros(values.shape, dtype=np.bool_)
         if rule.threshold is None:

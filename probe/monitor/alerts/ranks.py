@@ -64,8 +64,8 @@ class RankRules:
             scale = np.maximum(np.abs(middle), np.abs(values))
             differs = ~((np.abs(values - middle) <= TOLERANCE * scale) | (np.isnan(values) & np.isnan(middle)))
         differs &= ~(values == middle)
-        on_rank: Flags = differs.any(axis=2)
-        holds: Flags = on_rank.any(axis=0)
+        on_rank: Flags = np.asarray(differs.any(axis=2))
+        holds: Flags = np.asarray(on_rank.any(axis=0))
         equal_share = 1 - float(on_rank.mean(axis=0).mean()) if len(ranks) > 2 else 1 - float(holds.mean())
         if equal_share >= REPLICATED_SHARE:
             self._were_replicas.add(family)
@@ -108,11 +108,11 @@ def _outliers(step: int, of_rank: Mapping[int, FamilyRows], track: Track) -> lis
     if usual.shape[1] != len(ranks):
         return []
     at, count = track.at, track.counter("compared")
-    holds: Flags = (off.T > usual[at] + OUTLIER_DECADES) & (count[at] >= MIN_HISTORY)[:, None]
+    holds: Flags = (usual[at] + OUTLIER_DECADES < off.T) & (count[at] >= MIN_HISTORY)[:, None]
     usual[at] = np.maximum(usual[at], np.where(holds, usual[at], off.T))
     count[at] += 1
     found = []
-    for row in track.begins("outlier", holds.any(axis=1)).tolist():
+    for row in track.begins("outlier", np.asarray(holds.any(axis=1))).tolist():
         index = int(np.argmax(np.where(holds[row], off[:, row], -1)))
         size = 10 ** float(logs[index, row])
         middle = 10 ** float(np.median(finite[:, row]))

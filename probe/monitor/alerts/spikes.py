@@ -32,7 +32,7 @@ def nonfinite(step: int, rank: int, block: Block, track: Track) -> list[Finding]
     for op in ("id", "zeros"):
         if op in block.ops:
             bad[:, block.ops.index(op)] = False
-    holds: Flags = bad.any(axis=1)
+    holds: Flags = np.asarray(bad.any(axis=1))
     if counts is not None:
         holds |= counts > 0
     holds &= block.judged & ~_masks(block)
@@ -102,7 +102,8 @@ def _drift(
     for row in track.lasts("drift", holds, _DRIFT_STEPS, step).tolist():
         position = track.position(row)
         before, times = 10 ** float(oldest[position]), 10 ** float(least[row])
-        why = f"{op} {sizes[row]:.3g} has been over {times:.0f} times {before:.3g}, the largest older value, for {_DRIFT_STEPS} steps"
+        limit = f"over {times:.0f} times {before:.3g}, the largest older value"
+        why = f"{op} {sizes[row]:.3g} has been {limit}, for {_DRIFT_STEPS} steps"
         since, expected = int(track.since("drift")[position]), f"{op} at most {before * times:.3g}"
         found.append(block.finding(row, op, since, rank, "drift", float(sizes[row]), expected, why))
     return found

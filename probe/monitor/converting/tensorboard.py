@@ -77,7 +77,9 @@ def _is_in_range(folder: RankFolder, first: str | None, last: str | None) -> boo
 def _given(name: str, text: str) -> time.struct_time:
     found = _moment(text)
     if found is None:
-        raise MsprobeException(f"{name} is {show(text)}; allowed: a time as in names of folders, such as Nov27_10-00-00.")
+        raise MsprobeException(
+            f"{name} is {show(text)}; allowed: a time as in names of folders, such as Nov27_10-00-00."
+        )
     return found
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common import files
-from probe.monitor.alerts.rows import Floats
 from probe.monitor.reading.locating import FIRST, MonitorFile
 
 _TEXTS = ("shape", "dtype", "placement")
@@ -117,7 +116,9 @@ def parse(file: MonitorFile, content: bytes, header: Sequence[str] | None = None
 
 
 def _columns(file: MonitorFile, header: list[str], rows: list[list[str]], notes: list[str], whole: int) -> ReadFile:
-    columns = dict(zip(header, zip(*rows))) if rows else {name: () for name in header}
+    columns: dict[str, tuple[str, ...]] = dict.fromkeys(header, ())
+    if rows:
+        columns.update(zip(header, zip(*rows)))
     steps, steps_ok = _integers(columns["step"])
     if not steps_ok:
         notes.append(f"{file.path}: column step has a value that is no number; the file is not read.")

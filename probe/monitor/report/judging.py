@@ -1,4 +1,4 @@
-"""The rules over the files of a run: all findings, the row that began, the rows that fed it, the ranks that followed."""
+"""The rules over the files of a run: all findings, the row that began, its sources, the ranks that followed."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def judge_run(run: MonitorRun, watch: ProgressCallback | None = None) -> JudgedR
     found.sort(key=execution_order)
     if not found:
         return JudgedRun(run, found)
-    first, followed = found[0], {}
+    first = found[0]
+    followed: dict[int, int] = {}
     for each in found:
         if each.rank != first.rank:
             followed.setdefault(each.rank, each.step)
@@ -111,7 +112,9 @@ def _feeding(run: MonitorRun, first: Finding, found: list[Finding]) -> Iterator[
     """The rows of the step from which the tensor of a finding was computed, as far as names tell."""
     wanted = _sources(first)
     until = execution_order(first)
-    abnormal = {(each.family, each.name) for each in found if execution_order(each) <= until and each.rank == first.rank}
+    abnormal = {
+        (each.family, each.name) for each in found if execution_order(each) <= until and each.rank == first.rank
+    }
     count = 0
     for rows in run.rows(first.rank, first.step):
         sizes = size_of(rows)

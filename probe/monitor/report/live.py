@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from probe.monitor.alerts.rows import Finding
+from probe.monitor.alerts.rows import FamilyRows, Finding
 from probe.monitor.alerts.tracks import size_of
 from probe.monitor.reading.follower import Follower
 from probe.monitor.reading.run import MonitorRun
@@ -75,7 +75,7 @@ class LiveState:
         return found
 
     def _take(self, step: int, parts: list[MonitorRun]) -> list[Finding]:
-        rows_of = {rank: [] for run in parts for rank in run.ranks}
+        rows_of: dict[int, list[FamilyRows]] = {rank: [] for run in parts for rank in run.ranks}
         for run in parts:
             for rank in run.ranks:
                 rows_of[rank] += run.rows(rank, step)

@@ -52,7 +52,9 @@ def two_runs_lines(judged: JudgedRun, other: JudgedRun, difference: TwoRuns) -> 
     yield from run_lines(other)
     first = difference.first
     if first is None:
-        yield TextLine(f"no difference beyond rounding in {difference.compared} rows of {difference.steps} common steps")
+        yield TextLine(
+            f"no difference beyond rounding in {difference.compared} rows of {difference.steps} common steps"
+        )
         return
     yield TextLine(f"first difference: {first.text()}", BAD)
     yield TextLine(f"  {_count(first.rows, 'row')} part in this step")

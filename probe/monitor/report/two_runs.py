@@ -43,8 +43,8 @@ class Divergence:
     def text(self) -> str:
         where = f"step {self.step}, rank {self.rank}: {self.name or '(root module)'} ({self.family})"
         return (
-            f"{where}: {self.op} {self.value:.6g}, other run {self.other:.6g}: relative difference {self.relative:.2g}, "
-            f"expected at most {self.allowed:.2g}"
+            f"{where}: {self.op} {self.value:.6g}, other run {self.other:.6g}: "
+            f"relative difference {self.relative:.2g}, expected at most {self.allowed:.2g}"
         )
 
 

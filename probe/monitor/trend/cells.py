@@ -71,4 +71,5 @@ def thinned(steps: Sequence[int], most: int) -> list[int]:
     """The indices of at most so many steps, evenly."""
     if len(steps) <= most:
         return list(range(len(steps)))
-    return np.unique(np.linspace(0, len(steps) - 1, most).round().astype(int)).tolist()
+    found: list[int] = np.unique(np.linspace(0, len(steps) - 1, most).round().astype(int)).tolist()
+    return found

@@ -72,7 +72,9 @@ def _write(name: str, run: MonitorRun, mapping: Mapping[str, str]) -> None:
                 metric = metrics.setdefault(family, len(metrics))
                 rows = _rows(columns, metric, rank, targets, mapping)
                 connection.executemany("INSERT INTO trend_data VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        connection.executemany("INSERT INTO monitoring_metrics VALUES (?, ?)", [(at, each) for each, at in metrics.items()])
+        connection.executemany(
+            "INSERT INTO monitoring_metrics VALUES (?, ?)", [(at, each) for each, at in metrics.items()]
+        )
         numbered = [(at, *each) for each, at in targets.items()]
         connection.executemany("INSERT INTO monitoring_targets VALUES (?, ?, ?, ?)", numbered)
         steps = run.steps

@@ -60,7 +60,8 @@ class Report:
         if self.difference is None:
             lines = text.run_lines(self.judged[0])
         else:
-            lines = text.two_runs_lines(*self.judged, self.difference)
+            first, second = self.judged
+            lines = text.two_runs_lines(first, second, self.difference)
         yield from (Line(*each) for each in lines)
 
     def as_json(self) -> dict[str, Any]:

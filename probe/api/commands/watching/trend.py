@@ -30,7 +30,9 @@ class Trend(Question):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("paths", metavar="DIR", nargs="+", type=arguments.path, help=f"folders of monitors, up to {_MOST_RUNS} runs")
+        add(
+            "paths", metavar="DIR", nargs="+", type=arguments.path, help=f"folders of monitors, up to {_MOST_RUNS} runs"
+        )
         arguments.add_output(parser, "page")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> TrendAnswer:

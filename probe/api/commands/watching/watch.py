@@ -104,7 +104,10 @@ def _print_once(state: LiveState) -> None:
         return
     print_text(_title(state))
     for row in state.most_deviating(_SHOWN_ALERTS):
-        print_text(f"{row.line} {row.name or '(root module)'} ({row.family}) rank {row.rank}: norm {row.size:.3g}, usually {row.usual:.3g}")
+        print_text(
+            f"{row.line} {row.name or '(root module)'} ({row.family}) rank {row.rank}: "
+            f"norm {row.size:.3g}, usually {row.usual:.3g}"
+        )
     for found in state.findings:
         print_text(found.text())
 
@@ -128,11 +131,25 @@ def _view(state: LiveState, height: int) -> Any:
     from rich.text import Text
 
     table = Table(expand=True, box=None, header_style="dim")
-    for column, justify in (("row", "left"), ("family", "left"), ("rank", "right"), ("norm", "right"), ("usually", "right"), ("last steps", "left")):
+    for column, justify in (
+        ("row", "left"),
+        ("family", "left"),
+        ("rank", "right"),
+        ("norm", "right"),
+        ("usually", "right"),
+        ("last steps", "left"),
+    ):
         table.add_column(column, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
     for row in state.most_deviating(max(5, height - _SHOWN_ALERTS - _HEAD)):
         style = "red" if row.deviation > 1 else "yellow" if row.deviation > 0.5 else ""
-        cells = (row.name or "(root module)", row.family, str(row.rank), f"{row.size:.3g}", f"{row.usual:.3g}", row.line)
+        cells = (
+            row.name or "(root module)",
+            row.family,
+            str(row.rank),
+            f"{row.size:.3g}",
+            f"{row.usual:.3g}",
+            row.line,
+        )
         table.add_row(*(Text(printable(cell)) for cell in cells), style=style)
     alerts = [Text(printable(each.text()), style="bold red") for each in list(state.findings)[-_SHOWN_ALERTS:]]
     notes = [Text(printable(note), style="dim") for note in state.follower.notes[-2:]]

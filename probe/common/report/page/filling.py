@@ -29,7 +29,9 @@ def data_elements(manifest: Mapping[str, Any], blocks: Mapping[str, bytes]) -> s
     text = as_json(manifest).decode("utf-8")
     # Nothing in it ends the element that it stands in.
     parts = [f'<script type="application/json" id="manifest">{text.replace("<", chr(92) + "u003c")}</script>']
-    parts += [f'<script type="text/plain" id="{name}">{block.decode("ascii")}</script>' for name, block in blocks.items()]
+    parts += [
+        f'<script type="text/plain" id="{name}">{block.decode("ascii")}</script>' for name, block in blocks.items()
+    ]
     return "\n".join(parts)
 
 

@@ -16,8 +16,6 @@ _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 _LEVEL = 6
 
 
-
-
 def packed(data: Any) -> bytes:
     """Values as base64 of gzip of JSON.
 
