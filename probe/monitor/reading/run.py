@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from probe.common import log
-from probe.common.data_frames import installed_library
+from probe.common.dump.reading.selection import installed_library
 from probe.common.errors import MissingDependency
 from probe.monitor.alerts.rows import FamilyRows, Flags, Floats
 from probe.monitor.reading.csv_rows import Columns, read_file

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, overload
 
 from probe.common import html_table
-from probe.common.data_frames import installed_library
 from probe.common.dump import naming
 from probe.common.dump.reading.items import Item, shape_text
+from probe.common.errors import MissingDependency, MsprobeException
 
+FRAME_LIBRARIES = ("polars", "pandas")
+"""The libraries that `Selection.to_frame` serves; the first that is installed, unless one is named."""
 _SHOWN = 50
 _LONGEST_VALUE = 80
 # Of a column of whole numbers.
@@ -109,6 +112,22 @@ class Selection(Sequence[Item]):
 
 def _count(items: Selection) -> str:
     return "1 item" if len(items) == 1 else f"{len(items)} items"
+
+
+def installed_library(library: str | None) -> str:
+    """The library that makes a frame: `library`, or else the first of `FRAME_LIBRARIES` that is installed.
+
+    Raises:
+        MsprobeException: there is no such library.
+        MissingDependency: it is not installed.
+    """
+    if library is not None and library not in FRAME_LIBRARIES:
+        raise MsprobeException(f"{library!r} is no library for data frames; allowed: {', '.join(FRAME_LIBRARIES)}.")
+    wanted = FRAME_LIBRARIES if library is None else (library,)
+    for name in wanted:
+        if importlib.util.find_spec(name) is not None:
+            return name
+    raise MissingDependency(f"a data frame needs {' or '.join(wanted)}; run: pip install {wanted[0]}")
 
 
 def statistics(item: Item) -> tuple[float | None, ...]:
