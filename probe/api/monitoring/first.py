@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from probe.api.monitoring.control import Control, first_step_of, is_dynamic, stack_text
 from probe.api.monitoring.parts import AtExit, Receivers, adapter_for, as_models, check_models
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.sinks.trend.recorder import TrendRecorder
@@ -13,15 +14,16 @@ from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, first_
 from probe.common import log
 from probe.common.dump.nearest_names import nearest
 from probe.common.errors import MsprobeException
-from probe.common.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED, UNREDUCED, TrendStep, TrendTable
+from probe.common.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED, UNREDUCED
 from probe.monitor.output.folders import base, run_folder
+from probe.monitor.output.keys import row_key
+from probe.monitor.output.structure import write_stacks, write_structure
 from probe.monitor.output.tables import FirstLayout, TableFiles
-from probe.monitor.schedule import Schedule
+from probe.monitor.output.tensorboard import BoardFiles
+from probe.monitor.schedule import Schedule, WatchedFile
 from probe.monitor.setup.first import FirstSettings, load
-
-_DYNAMIC = "DYNAMIC_MONITOR"
-_KEYS = {UNREDUCED: "acc_grad", REDUCED: "post_grad"}
-"""Families whose inner keys have another name."""
+from probe.monitor.setup.ops import checked
+from probe.monitor.setup.rewriting import switch_off
 
 
 class TrainerMon:
@@ -51,7 +53,7 @@ class TrainerMon:
         self._process_group = process_group
         self._main_grad = params_have_main_grad
         self._recorder: TrendRecorder | None = None
-        self._files: TableFiles | None = None
+        self._files: TableFiles | BoardFiles | None = None
         self._at_exit: AtExit | None = None
         self._wrapped: Any = None
         self.ops: Any = list(self._settings.ops)
@@ -148,8 +150,9 @@ class TrainerMon:
         self._receivers.add(receive)
 
     def change(self, **settings: Any) -> None:
-        """Use other settings from the next step on."""
-        raise NotImplementedError
+        """Use other settings (keys of the configuration) from the next step on."""
+        self._settings = replace(self._settings, **settings)
+        self._restart()
 
     @property
     def folder(self) -> str:
@@ -178,21 +181,105 @@ class TrainerMon:
         self._folder = run_folder(self._above, self._rank, settings.append_output)
         self._receivers = Receivers(self._folder)
         _check_targets(settings, models, adapter)
-        self._files = TableFiles(self._folder, FirstLayout(settings.step_count_per_record, settings.ndigits))
-        self._receivers.add(self._files.write)
+        if settings.ur_distribution and settings.as_msprobe:
+            log.warning("ur_distribution: msProbe writes it to TensorBoard only; it has no effect.")
+        self._add_outputs()
+        self._arguments = (adapter, models, optimizer, groups, grad_acc_steps)
+        self._first_step = first_step_of(settings, models, self.backend, self._receivers.failed)
+        watched = WatchedFile(self._path, self._file_changed) if is_dynamic() else None
+        self._control = Control(self._first_step, self._write_first_step, watched)
+        self._recorder = self._made(first, is_on=watched is None or settings.dynamic_on)
+        self._at_exit = AtExit(self.stop)
+
+    def _made(self, first: int, is_on: bool = True) -> TrendRecorder:
+        adapter, models, optimizer, groups, grad_acc_steps = self._arguments
+        settings = self._settings
+        # With a file that turns it on, collection begins where that is seen.
+        start = settings.start_step if not is_dynamic() else first
+        schedule = Schedule(
+            start, settings.step_interval, settings.collect_times if is_on else 0, finished=self._finished
+        )
+        self._control.schedule = schedule
+        wanted = wanted_of(settings, self._main_grad, groups)
+        return TrendRecorder(
+            adapter, models, optimizer, wanted, self._control, self._receivers.receive, self._receivers.failed,
+            first, grad_acc_steps,
+        )  # fmt: skip
+
+    def _add_outputs(self) -> None:
+        settings = self._settings
+        if settings.format == "csv" or settings.as_msprobe:
+            layout = FirstLayout(settings.step_count_per_record, settings.ndigits)
+            self._files = TableFiles(self._folder, layout)
+        elif settings.format == "tensorboard":
+            self._files = BoardFiles(self._folder, self._rank)
+        if self._files is not None:
+            self._receivers.add(self._files.write)
         if settings.alert is not None:
             from probe.api.monitoring.judging import Alerts
 
-            alert = Alerts(settings.alert, self._folder, self._above, self._rank, settings.as_msprobe)
-            self.alerts = alert
-            self._receivers.add(alert.judge)
-        schedule = Schedule(settings.start_step, settings.step_interval, settings.collect_times)
-        wanted = wanted_of(settings, self._main_grad, groups)
-        self._recorder = TrendRecorder(
-            adapter, models, optimizer, wanted, schedule, self._receivers.receive, self._receivers.failed,
-            first, grad_acc_steps,
-        )  # fmt: skip
-        self._at_exit = AtExit(self.stop)
+            self.alerts = Alerts(settings.alert, self._folder, self._above, self._rank, settings.as_msprobe)
+            self._receivers.add(self.alerts.judge)
+
+    # --- while it runs
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "ops" and vars(self).get("_recorder") is not None:
+            ops = checked(tuple(value), "ops", "TrainerMon.ops", ("norm",), self._settings.as_msprobe)
+            self.change(ops=ops)
+
+    def _restart(self) -> None:
+        """Collect by the settings that hold now, from the next step on."""
+        recorder = self._recorder
+        if recorder is None:
+            return
+
+        def again() -> None:
+            recorder.close()
+            self._recorder = self._made(recorder.step_number)
+
+        if recorder.has_begun:
+            self._control.at_end = again
+        else:
+            again()
+
+    def _file_changed(self) -> None:
+        try:
+            settings = load(self._path)
+        except MsprobeException as error:
+            log.warning(f"{error} The monitor goes on as before.")
+            return
+        if settings.dynamic_on and self._recorder is not None:
+            self._settings = settings
+            recorder = self._recorder
+
+            def again() -> None:
+                recorder.close()
+                self._recorder = self._made(recorder.step_number)
+
+            self._control.at_end = again
+
+    def _finished(self) -> None:
+        """All steps that were asked for are collected."""
+        if is_dynamic():
+            switch_off(self._path, "dynamic_on")
+            self._control.file_was_written()
+
+    def _write_first_step(self) -> None:
+        """The first step is over: write what was noted of it."""
+        first, settings = self._first_step, self._settings
+        if first is None:
+            return
+        self._first_step = None
+        first.finish()
+        if settings.print_struct:
+            path = write_structure(self._above, self._rank, first.structure)
+            log.info(f"The structure of the model is in {path}.")
+        if settings.stack_info:
+            write_stacks(self._folder, {name: stack_text(first.frames(name)) for name in first.stacks})
+        if settings.print_struct and (settings.exit or settings.as_msprobe):
+            raise SystemExit("print_struct: the structure of the model is written, and the training ends here.")
 
     def _metrics(self, family: str) -> dict[str, dict[str, Any]]:
         if self._recorder is None:
@@ -204,12 +291,6 @@ class TrainerMon:
                     if row.values is not None:
                         found[row_key(table, row, self._rank)] = dict(zip(table.ops, row.values))
         return found
-
-
-def row_key(table: TrendTable, row: Any, rank: int) -> str:
-    """The inner key of a row, as ``0:head.input:0/rank0/actv``."""
-    micro = f":{row.micro}" if table.has_micro else ""
-    return f"{row.chunk}:{row.name}{micro}/rank{rank}/{_KEYS.get(table.family, table.family)}"
 
 
 def wanted_of(settings: FirstSettings, main_grad: bool, groups: tuple[Any, ...]) -> Wanted:
@@ -285,11 +366,3 @@ def _check_targets(settings: FirstSettings, models: Sequence[Any], adapter: Fram
             near = nearest(target, known)
             hint = f'; nearest names: {", ".join(near)}' if near else ""
             log.warning(f'targets: "{target}" is neither a module nor a parameter of the model{hint}.')
-
-
-def is_dynamic() -> bool:
-    """True if the configuration file is looked at while the training runs."""
-    return os.environ.get(_DYNAMIC, "").lower() == "true"
-
-
-__all__ = ["TrainerMon", "TrendStep", "is_dynamic", "row_key", "wanted_of"]

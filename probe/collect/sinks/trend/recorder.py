@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from typing_extensions import Protocol
 
-from probe.backends.protocol import FrameworkAdapter, Measurer
+from probe.backends.protocol import FrameworkAdapter, Measurer, ScaledUpdate
 from probe.collect.sinks.trend.communication import CommunicationTrends
 from probe.collect.sinks.trend.features import FeatureTrends
 from probe.collect.sinks.trend.modules import ModuleTrends
@@ -49,6 +49,7 @@ class TrendRecorder:
         failed: Told of failures of the tool.
         first: The number of the first step.
         micro_batches: The number of micro batches of a step, as the program says; 0 if it says nothing.
+        counts_steps: False if `step` is called by hand although there is an optimizer.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class TrendRecorder:
         failed: Callable[[Any, BaseException], None],
         first: int = 0,
         micro_batches: int = 0,
+        counts_steps: bool = True,
     ) -> None:
         trends = adapter.trends
         self.step_number = first
@@ -90,7 +92,9 @@ class TrendRecorder:
         self._watches_modules = wanted.modules or self._features.watches_modules
         self._features.listen_to(self._modules)
         self._optimizer_handle: Handle | None = None
-        if optimizer is not None:
+        self._scaler_handle: Handle | None = None
+        if optimizer is not None and counts_steps:
+            self._scaler_handle = adapter.training.attach_scalers(self._note_scaler)
             self._optimizer_handle = trends.attach_optimizer(optimizer, self.before_step, self.after_step, self)
         self._open()
 
@@ -155,16 +159,27 @@ class TrendRecorder:
             text = f"grad_acc_steps is {given}, and step {self.step_number} had {seen} micro batches"
             log.warning(f"{text}; those that were seen are used.", once="monitor micro batches")
 
+    def _note_scaler(self, update: ScaledUpdate) -> None:
+        """A gradient scaler passed the optimizer over: what was collected is of no step."""
+        try:
+            if self._is_attached and update.was_skipped():
+                self._begin()
+        except Exception as error:
+            self.failed("a gradient scaler", error)
+
     # --- hooks
+
+    def _begin(self) -> None:
+        self._order = itertools.count()
+        self._modules.begin_step()
+        self._parameters.begin_step()
+        self._features.begin_step()
+        self._communication.begin_step()
 
     def _open(self) -> None:
         """A step begins."""
         if self._schedule.wants(self.step_number):
-            self._order = itertools.count()
-            self._modules.begin_step()
-            self._parameters.begin_step()
-            self._features.begin_step()
-            self._communication.begin_step()
+            self._begin()
             if not self._is_attached:
                 self._attach()
         elif self._is_attached:
@@ -188,9 +203,16 @@ class TrendRecorder:
         if self._is_attached:
             self._detach()
         handle, self._optimizer_handle = self._optimizer_handle, None
-        if handle is not None:
-            handle.remove()
+        for each in (handle, self._scaler_handle):
+            if each is not None:
+                each.remove()
+        self._scaler_handle = None
         self.deliver()
+
+    @property
+    def has_begun(self) -> bool:
+        """True if something of the step that goes on was collected."""
+        return self._is_before or any(table.rows for table in (self._modules.forward, self._parameters.unreduced))
 
     def tables_now(self) -> Sequence[TrendTable]:
         """The rows so far of the step that goes on, or those of the last step that was collected."""
