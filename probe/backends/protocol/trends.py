@@ -108,8 +108,13 @@ class Trends(Protocol):
     def recomputing(self) -> bool:
         """True if forward code runs for a backward that is under way, as it does with activation checkpoints."""
 
-    def measurer(self, ops: Sequence[str], eps: float) -> Measurer:
-        """An object that computes `ops` of tensors; see `OPS`."""
+    def measurer(self, ops: Sequence[str], eps: float, exact: bool = False) -> Measurer:
+        """An object that computes `ops` of tensors; see `OPS`.
+
+        Args:
+            eps: Below it an element counts as zero.
+            exact: True if sums are in float64 throughout, which takes longer.
+        """
 
     def spectral_norm(self) -> SpectralNorm:
         """An object for one weight."""

@@ -123,9 +123,9 @@ class _Local(TorchMeasurer):
         return super().agreement(_local(gradient), _local(moment))
 
 
-def measurer(ops: Sequence[str], eps: float) -> Measurer:
+def measurer(ops: Sequence[str], eps: float, exact: bool = False) -> Measurer:
     """A measurer of tensors, and of the rank's part of sharded ones."""
-    return _Local(ops, eps)
+    return _Local(ops, eps, exact)
 
 
 def spectral_norm() -> SpectralNorm:

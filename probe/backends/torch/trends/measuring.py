@@ -27,7 +27,8 @@ _SCALAR_DTYPE = "torch.float32"
 class TorchMeasurer:
     """Implements `probe.backends.protocol.Measurer`."""
 
-    def __init__(self, ops: Sequence[str], eps: float) -> None:
+    def __init__(self, ops: Sequence[str], eps: float, exact: bool = False) -> None:
+        self._describe = None if exact else _DESCRIBE
         self._ops = tuple(ops)
         self._eps = eps
         self._waiting: list[tuple[list[float], list[torch.Tensor]]] = []
@@ -40,8 +41,9 @@ class TorchMeasurer:
     # --- one tensor
 
     def measure(self, tensor: torch.Tensor) -> Measured | None:
-        if _DESCRIBE is not None:
-            entry = _DESCRIBE(tensor)
+        describe = self._describe
+        if describe is not None:
+            entry = describe(tensor)
             if entry is not None and entry["shape"] and entry["Norm"] is not None:
                 return self._of_entry(entry, tensor)
         return self._of_any(tensor)

@@ -83,7 +83,7 @@ class TrendRecorder:
         self._order = itertools.count()
         order = _Counter(self)
         self._measurers: dict[str, Measurer] = {
-            group: trends.measurer(wanted.ops[group], wanted.eps) for group in _GROUPS
+            group: trends.measurer(wanted.ops[group], wanted.eps, wanted.as_msprobe) for group in _GROUPS
         }
         self._modules = ModuleTrends(adapter, wanted, chunks, self._measurers["module"], order, failed)
         self._parameters = ParameterTrends(adapter, wanted, chunks, optimizer, self._measurers, order, failed)
