@@ -9,6 +9,7 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.protocol import Measured
+from probe.backends.shared.trends import LIKE_ITSELF, of_number
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
 from probe.backends.torch.originals import functions, own
@@ -138,7 +139,7 @@ class TorchMeasurer:
         if value.is_cpu:
             return self.number(own.item(value))
         values = [_NAN] * len(self._ops)
-        self._waiting.append((values, [value if op in _LIKE_ITSELF else _of_number(op, 1.0) for op in self._ops]))
+        self._waiting.append((values, [value if op in LIKE_ITSELF else of_number(op, 1.0) for op in self._ops]))
         return Measured(values, "[]", _SCALAR_DTYPE, 1)
 
     def change(self, before: torch.Tensor, parameter: torch.Tensor) -> Measured | None:
@@ -163,7 +164,7 @@ class TorchMeasurer:
         return Measured(values, shape, str(gradient.dtype), own.numel(gradient))
 
     def number(self, value: float) -> Measured:
-        values = [_of_number(op, value) for op in self._ops]
+        values = [of_number(op, value) for op in self._ops]
         return Measured(values, "[]", _SCALAR_DTYPE, 1)
 
     # --- what is on a device
@@ -188,19 +189,6 @@ class TorchMeasurer:
                     values[index] = number
 
         return resolve
-
-
-_LIKE_ITSELF = frozenset(("min", "max", "mean", "norm", "id", "absmax", "l1"))
-
-
-def _of_number(op: str, value: float) -> float:
-    if op in _LIKE_ITSELF:
-        return value if op in ("min", "max", "mean", "id") else abs(value)
-    if op == "zeros":
-        return float(value == 0)
-    if op == "nans":
-        return int(value != value)
-    return int(math.isinf(value)) if op == "infs" else _NAN if op == "kurtosis" else 0.0
 
 
 def _transfer(numbers: list[torch.Tensor]) -> tuple[torch.Tensor, Callable[[], object]]:
