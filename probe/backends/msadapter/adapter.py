@@ -10,7 +10,8 @@ from probe.backends.mindspore.tensors.describe import MindSporeTensors, describe
 from probe.backends.msadapter import api_list, execution, seeding, training_hooks
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
-from probe.backends.protocol import Execution, FrameworkAdapter, Hooks, Randomness, Replaying, Tensors, Training
+from probe.backends.msadapter.trends import MSAdapterTrends
+from probe.backends.protocol import Execution, FrameworkAdapter, Hooks, Randomness, Replaying, Tensors, Training, Trends
 from probe.backends.torch.tensors.framework_values import FrameworkValues
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.interfaces import Entry
@@ -38,6 +39,7 @@ class MSAdapterAdapter:
 
         self.tensors: Tensors = MindSporeTensors(values)
         self.hooks: Hooks = MindSporeHooks(_SEEN)
+        self.trends: Trends = MSAdapterTrends()
 
 
 if TYPE_CHECKING:

@@ -15,13 +15,18 @@ from probe.backends.protocol.replaying import KeptStep, ReplayError, Replaying, 
 from probe.backends.protocol.scripts import ScriptParts, ScriptWords
 from probe.backends.protocol.tensors import Tensors
 from probe.backends.protocol.training import ScaledUpdate, Training, TrainingListener
+from probe.backends.protocol.trends import OPS, CommunicationListener, Measured, Measurer, SpectralNorm, Trends
 
 __all__ = [
+    "OPS",
+    "CommunicationListener",
     "Evaluated",
     "Execution",
     "FrameworkAdapter",
     "Hooks",
     "KeptStep",
+    "Measured",
+    "Measurer",
     "ModuleHandles",
     "OperatorListener",
     "Randomness",
@@ -30,10 +35,12 @@ __all__ = [
     "ScaledUpdate",
     "ScriptParts",
     "ScriptWords",
+    "SpectralNorm",
     "StepKeeper",
     "Tensors",
     "Training",
     "TrainingListener",
+    "Trends",
     "UnknownValue",
 ]
 
@@ -56,5 +63,7 @@ class FrameworkAdapter(Protocol):
     """One recorded call run alone, and how a script spells it."""
     training: Training
     """Steps, optimizers, gradient scalers and ranks of a running program."""
+    trends: Trends
+    """What a monitor reads of models and optimizers."""
     replaying: Replaying | None
     """A step kept and run again; ``None`` where the framework gives no way to run a backward again."""

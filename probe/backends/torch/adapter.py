@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from probe.backends.protocol import Execution, FrameworkAdapter, Hooks, Randomness, Replaying, Tensors, Training
+from probe.backends.protocol import Execution, FrameworkAdapter, Hooks, Randomness, Replaying, Tensors, Training, Trends
 from probe.backends.torch import internals
 from probe.backends.torch.execution import group as execution_group
 from probe.backends.torch.hooks import training_hooks
@@ -12,6 +12,7 @@ from probe.backends.torch.hooks.group import TorchHooks
 from probe.backends.torch.randomness import seeding
 from probe.backends.torch.replay import step_keeper
 from probe.backends.torch.tensors.describe import TorchTensors
+from probe.backends.torch.trends import group as trends_group
 from probe.common.dump.frameworks import FRAMEWORKS
 
 
@@ -23,6 +24,7 @@ class TorchAdapter:
     randomness: Randomness = seeding
     execution: Execution = execution_group
     training: Training = training_hooks
+    trends: Trends = trends_group
     replaying: Replaying | None = step_keeper
 
     def __init__(self) -> None:
