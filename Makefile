@@ -5,6 +5,7 @@
 #   make demo-graph            the same two runs as one HTML page, which stands at the place where they part
 #   make demo-overflow         a training of two ranks of which one overflows: which call it was, and the page
 #   make demo-precheck         a step with a wrong kernel: which call it is, and a script that shows it with torch alone
+#   make demo-monitor          a training whose loss spikes: the alert, the row that began, a dump of the next step, the page
 #   make demo-mindspore        the same with MindSpore, which has wheels for Python 3.10 to 3.12, in ./.venv-mindspore
 #   make demo-msadapter        and with torch's API over MindSpore (Python 3.9 to 3.11), in ./.venv-msadapter
 #   make check                 before each commit: lint, types, what needs no framework, the contract suite over PyTorch
@@ -38,7 +39,7 @@ TOX_RUN = $(TOX) $(if $(filter 1,$(TOX_PARALLEL)),run,run-parallel --parallel $(
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-graph demo-overflow demo-precheck demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability newest fuzz clean
+.PHONY: demo demo-compare demo-graph demo-overflow demo-precheck demo-monitor demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability newest fuzz clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -54,6 +55,9 @@ demo-overflow: .venv/.installed
 
 demo-precheck: .venv/.installed
 	.venv/bin/python examples/demo_precheck.py
+
+demo-monitor: .venv/.installed
+	.venv/bin/python examples/demo_monitor.py
 
 demo-mindspore: .venv-mindspore/.installed
 	GLOG_v=3 .venv-mindspore/bin/python examples/demo_mindspore.py

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from probe.api.monitoring.armed_dump import ArmedDump
 from probe.api.monitoring.control import Control, first_step_of, is_dynamic, stack_text
 from probe.api.monitoring.parts import AtExit, Receivers, adapter_for, as_models, check_models
 from probe.backends.protocol import FrameworkAdapter
@@ -183,6 +184,7 @@ class TrainerMon:
         _check_targets(settings, models, adapter)
         if settings.ur_distribution and settings.as_msprobe:
             log.warning("ur_distribution: msProbe writes it to TensorBoard only; it has no effect.")
+        self._dump = ArmedDump(self._folder, self.backend, models)
         self._add_outputs()
         self._arguments = (adapter, models, optimizer, groups, grad_acc_steps)
         self._first_step = first_step_of(settings, models, self.backend, self._receivers.failed)
@@ -218,8 +220,11 @@ class TrainerMon:
         if settings.alert is not None:
             from probe.api.monitoring.judging import Alerts
 
-            self.alerts = Alerts(settings.alert, self._folder, self._above, self._rank, settings.as_msprobe)
+            self.alerts = Alerts(
+                settings.alert, self._folder, self._above, self._rank, settings.as_msprobe, arm_dump=self._dump.arm
+            )
             self._receivers.add(self.alerts.judge)
+        self._receivers.add(self._dump.receive)
 
     # --- while it runs
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from probe.common.errors import failure_text
 from probe.common import log
+from probe.common.errors import failure_text
 from probe.common.trends import TrendStep, TrendTable
 from probe.monitor.alerts.actions import Actions
 from probe.monitor.alerts.anomaly_file import AnomalyFile

@@ -13,7 +13,7 @@ import numpy as np
 
 from probe.common import log
 from probe.common.dump.reading.selection import installed_library
-from probe.common.errors import MissingDependency
+from probe.common.errors import FileCheckException, MissingDependency
 from probe.monitor.alerts.rows import FamilyRows, Flags, Floats
 from probe.monitor.reading.csv_rows import Columns, read_file
 from probe.monitor.reading.locating import Located, locate
@@ -78,7 +78,7 @@ def read_monitor(path: str) -> MonitorRun:
     """Read the output folder of a monitor, or one folder of it: all ranks, both layouts, finished or still written.
 
     Raises:
-        FileCheckException: it is no such folder.
+        FileCheckException: it is no such folder, or no file of it can be read.
     """
     located = locate(path)
     notes = list(located.notes)
@@ -93,6 +93,9 @@ def read_monitor(path: str) -> MonitorRun:
                     families[each.family].add(each)
                 else:
                     families[each.family] = each
+    if not any(families for families in of_rank.values()):
+        # The first note says why.
+        raise FileCheckException(notes[0] if notes else f"{path} holds no rows of a monitor.")
     return MonitorRun(located, of_rank, notes)
 
 

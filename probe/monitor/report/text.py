@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from probe.monitor.report.judging import JudgedRun
+from probe.monitor.report.judging import JudgedRun, module_of
 from probe.monitor.report.two_runs import TwoRuns
 
 _MOST_SHOWN = 10
+_FROM_OUTSIDE = {
+    "actv": "the value belongs to the whole model: look at the batch, and at calls outside of modules",
+    "actv_grad": "the gradient enters the model here: look at the loss, its scale, and the batch",
+}
 BAD, SOFT = "bold red", "dim"
 
 
@@ -35,7 +39,9 @@ def run_lines(judged: JudgedRun) -> Iterator[TextLine]:
         size = "not recorded" if each.size is None else f"{each.size:.6g}"
         state = "abnormal" if each.is_abnormal else "as usual"
         yield TextLine(f"  fed by {each.name} ({each.family}): norm {size}, {state}")
-    if not any(each.is_abnormal for each in judged.feeding) and judged.feeding:
+    if first.family in _FROM_OUTSIDE and module_of(first.name) == "":
+        yield TextLine(f"  {_FROM_OUTSIDE[first.family]}")
+    elif not any(each.is_abnormal for each in judged.feeding) and judged.feeding:
         yield TextLine("  the rows that fed it are as usual: the fault is in this module, or in its weights")
     for rank, step in sorted(judged.followed.items()):
         yield TextLine(f"  rank {rank} follows at step {step}")
