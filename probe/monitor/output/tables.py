@@ -71,7 +71,7 @@ class FirstLayout:
         self._number = number_text(digits)
         self._headers: dict[tuple[str, ...], str] = {}
         self._tails: dict[tuple[str, str], str] = {}
-        self._heads: dict[tuple[int, str], str] = {}
+        self._heads: dict[tuple[str, int], str] = {}
 
     def files(self, step: TrendStep) -> Iterable[File]:
         """One file for each family."""
