@@ -10,7 +10,7 @@ from typing_extensions import Protocol
 
 from probe.common import log
 from probe.common.files import make_folder, open_for_reading, open_for_writing
-from probe.common.trends import (
+from probe.common.report.trends import (
     ACTIVATION,
     ACTIVATION_GRADIENT,
     AFTER,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from probe.backends.protocol import Measured
-from probe.backends.shared.trends import LIKE_ITSELF, of_number
+from probe.backends.shared.trends.arrays import LIKE_ITSELF, of_number
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
 from probe.backends.torch.originals import functions, own

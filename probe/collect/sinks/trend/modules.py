@@ -10,7 +10,7 @@ from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
 from probe.collect.sinks.trend.wanted import Chunk, Wanted
 from probe.common import log
 from probe.common.interfaces import Handle, ModuleName
-from probe.common.trends import ACTIVATION, ACTIVATION_GRADIENT, TrendRow, TrendTable
+from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, TrendRow, TrendTable
 
 _WORTH_KNOWING = 8192
 """Elements from which on to look whether a tensor is known takes less than to measure it; as for records."""

@@ -10,7 +10,7 @@ from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
 from probe.collect.sinks.trend.wanted import Chunk, Wanted
 from probe.common import log
 from probe.common.interfaces import Handle
-from probe.common.trends import (
+from probe.common.report.trends import (
     AFTER,
     BEFORE,
     DIRECTION,
