@@ -56,7 +56,7 @@ class Alerts:
 
     def judge(self, step: TrendStep) -> None:
         """Judge one step."""
-        rows = [self._rows(table) for table in step.tables if table.family not in _NOT_JUDGED]
+        rows = [self._rows(table, step.first_row) for table in step.tables if table.family not in _NOT_JUDGED]
         found = self._judge.judge(step.number, rows)
         if not found:
             return
@@ -76,7 +76,7 @@ class Alerts:
         for each in self.callbacks:
             each(found)
 
-    def _rows(self, table: TrendTable) -> FamilyRows:
+    def _rows(self, table: TrendTable, first: int) -> FamilyRows:
         ops = len(table.ops)
         nothing = (math.nan,) * ops
         rows = table.rows
@@ -94,7 +94,7 @@ class Alerts:
             stages,
             np.array([row.elements for row in rows], dtype=np.float64),
             judged,
-            np.array([row.order for row in rows], dtype=np.int64),
+            np.array([row.order - first for row in rows], dtype=np.int64),
         )
 
     def _keys(self, table: TrendTable) -> tuple[tuple[str, ...], tuple[int, ...] | None, tuple[int, ...]]:

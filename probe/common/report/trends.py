@@ -30,7 +30,7 @@ class TrendRow(NamedTuple):
     is_exact: bool = False
     """True of integers and booleans."""
     order: int = 0
-    """The position of the row in the step."""
+    """The position of the row in the training; the first one of a step is `TrendStep.first_row`."""
     more: tuple[str, ...] = ()
     """The values of `TrendTable.more`."""
 
@@ -56,3 +56,5 @@ class TrendStep(NamedTuple):
     tables: Sequence[TrendTable]
     micro_batches: int
     """The number of micro batches that were seen."""
+    first_row: int = 0
+    """The `TrendRow.order` of the first row of the step."""

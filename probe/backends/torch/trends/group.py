@@ -65,11 +65,13 @@ def gradient(parameter: Any, main: bool) -> Any:
         found = getattr(parameter, "main_grad", None)
         if found is not None:
             return _local(found)
-    return _local(parameter.grad)
+    return _local(own.grad.__get__(parameter))
 
 
 def _local(tensor: Any) -> Any:
-    return getattr(tensor, "_local_tensor", tensor)
+    kind = type(tensor)
+    # To ask an ordinary tensor for an attribute that it lacks takes as long as to measure it.
+    return tensor if kind is torch.Tensor or kind is torch.nn.Parameter else getattr(tensor, "_local_tensor", tensor)
 
 
 def placement(tensor: Any) -> str:

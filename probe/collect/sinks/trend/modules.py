@@ -42,7 +42,8 @@ class _Call:
         self.micro = micro
         self.number = number
         self.arguments: Any = None
-        self.rows: list[TrendRow] = []
+        self.rows: list[tuple[Any, ...]] = []
+        """Rows without their positions, which they get when the call ends."""
         self.counts = [0, 0]
         """The tensors that go in and come out."""
         self.takers: tuple[list[int], list[int]] = ([], [])
@@ -201,7 +202,7 @@ class ModuleTrends:
         self._measure(call, 1, items, again)
         order, rows = self._order, self.forward.rows
         for row in call.rows:
-            rows.append(row._replace(order=next(order)))
+            rows.append(TrendRow(*row, next(order)))
         call.rows = []
         return self._wanted.activation_gradients
 
@@ -235,7 +236,7 @@ class ModuleTrends:
             if tensor is None:
                 if wants_rows:
                     name = self._name(call, _ROLES[side], index, count)
-                    call.rows.append(TrendRow(name, module.chunk, call.micro, None, "", ""))
+                    call.rows.append((name, module.chunk, call.micro, None, "", "", 1, False))
                 continue
             if self._trends.takes_gradient(tensor):
                 takers.append(index)
@@ -243,7 +244,7 @@ class ModuleTrends:
                 measured = self._of(tensor, side == 1)
                 if measured is not None:
                     name = self._name(call, _ROLES[side], index, count)
-                    call.rows.append(TrendRow(name, module.chunk, call.micro, *measured))
+                    call.rows.append((name, module.chunk, call.micro, *measured))
 
     def _of(self, tensor: Any, is_output: bool) -> Measured | None:
         """The statistics of a tensor, which may be the output of another module."""

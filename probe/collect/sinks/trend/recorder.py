@@ -80,8 +80,9 @@ class TrendRecorder:
             Chunk(at, model, list(trends.modules(model)), list(trends.parameters(model)))
             for at, model in enumerate(models)
         ]
-        self._order = itertools.count()
-        order = _Counter(self)
+        # One counter for all steps, which whoever makes rows calls directly.
+        order = self._order = itertools.count()
+        self._first_row = 0
         self._measurers: dict[str, Measurer] = {
             group: trends.measurer(wanted.ops[group], wanted.eps, wanted.as_msprobe) for group in _GROUPS
         }
@@ -130,7 +131,7 @@ class TrendRecorder:
             self._parameters.before()
         tables = [*self._modules.end_step(), *self._parameters.after(), *self._features.tables()]
         tables += self._communication.tables()
-        step = TrendStep(self.step_number, [each for each in tables if each.rows], self.micro_batches)
+        step = TrendStep(self.step_number, [each for each in tables if each.rows], self.micro_batches, self._first_row)
         self.current = step.tables
         self._schedule.collected(self.step_number)
         waiting = [resolve for each in self._measurers.values() if (resolve := each.collect()) is not None]
@@ -170,7 +171,7 @@ class TrendRecorder:
     # --- hooks
 
     def _begin(self) -> None:
-        self._order = itertools.count()
+        self._first_row = next(self._order) + 1
         self._modules.begin_step()
         self._parameters.begin_step()
         self._features.begin_step()
@@ -220,15 +221,3 @@ class TrendRecorder:
         found = [each for each in now if each.rows]
         return found if found else self.current
 
-
-class _Counter:
-    """Positions of rows, which begin again with each step."""
-
-    def __init__(self, recorder: TrendRecorder) -> None:
-        self._recorder = recorder
-
-    def __iter__(self) -> _Counter:
-        return self
-
-    def __next__(self) -> int:
-        return next(self._recorder._order)
