@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from probe.common import log
-from probe.common.trends import TrendStep
+from probe.common.report.trends import TrendStep
 
 _DEBUGGERS = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore"}
 _LOOK_SECONDS = 1.0

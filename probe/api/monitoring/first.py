@@ -15,7 +15,7 @@ from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, first_
 from probe.common import log
 from probe.common.dump.nearest_names import nearest
 from probe.common.errors import MsprobeException
-from probe.common.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED, UNREDUCED
+from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED, UNREDUCED
 from probe.monitor.output.folders import base, run_folder
 from probe.monitor.output.keys import row_key
 from probe.monitor.output.structure import write_stacks, write_structure
@@ -147,7 +147,7 @@ class TrainerMon:
             self._at_exit.cancel()
 
     def add_receiver(self, receive: Any) -> None:
-        """Call `receive` with each collected step (`probe.common.trends.TrendStep`), for other places than files."""
+        """Call `receive` with each collected `probe.common.report.trends.TrendStep`, for other places than files."""
         self._receivers.add(receive)
 
     def change(self, **settings: Any) -> None:

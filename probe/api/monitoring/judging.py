@@ -10,7 +10,7 @@ import numpy as np
 
 from probe.common import log
 from probe.common.errors import failure_text
-from probe.common.trends import TrendStep, TrendTable
+from probe.common.report.trends import TrendStep, TrendTable
 from probe.monitor.alerts.actions import Actions
 from probe.monitor.alerts.anomaly_file import AnomalyFile
 from probe.monitor.alerts.configured import alert_settings

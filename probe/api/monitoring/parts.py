@@ -12,7 +12,7 @@ from probe.backends.protocol import FrameworkAdapter
 from probe.common import log
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.files import make_folder, open_for_writing
-from probe.common.trends import TrendStep
+from probe.common.report.trends import TrendStep
 
 ERRORS = "dump_error_info.log"
 

@@ -15,8 +15,8 @@ from probe.backends.mindspore.internals import executor
 from probe.backends.mindspore.tensors.statistics import to_array
 from probe.backends.protocol import Measured, Measurer, SpectralNorm
 from probe.backends.protocol.trends import CommunicationListener, Logs, Ready
-from probe.backends.shared import trends as arrays
 from probe.backends.shared.patching import Handles
+from probe.backends.shared.trends import arrays
 from probe.common.interfaces import Handle
 
 _NAMES = {"moment1": "exp_avg", "moment2": "exp_avg_sq", "moments": "momentum_buffer", "accum": "momentum_buffer"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from probe.common.trends import REDUCED, UNREDUCED, TrendRow, TrendTable
+from probe.common.report.trends import REDUCED, UNREDUCED, TrendRow, TrendTable
 
 _FAMILIES = {UNREDUCED: "acc_grad", REDUCED: "post_grad"}
 """Families that have another name in keys than in files (seen)."""

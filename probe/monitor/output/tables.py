@@ -10,7 +10,7 @@ from typing_extensions import Protocol
 
 from probe.common import log
 from probe.common.files import make_folder, open_for_reading, open_for_writing
-from probe.common.trends import (
+from probe.common.report.trends import (
     ACTIVATION,
     ACTIVATION_GRADIENT,
     AFTER,
@@ -71,7 +71,7 @@ class FirstLayout:
         self._number = number_text(digits)
         self._headers: dict[tuple[str, ...], str] = {}
         self._tails: dict[tuple[str, str], str] = {}
-        self._heads: dict[tuple[int, str], str] = {}
+        self._heads: dict[tuple[str, int], str] = {}
 
     def files(self, step: TrendStep) -> Iterable[File]:
         """One file for each family."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from probe.common.errors import MissingDependency
-from probe.common.trends import TrendStep
+from probe.common.report.trends import TrendStep
 from probe.monitor.output.keys import row_key
 
 

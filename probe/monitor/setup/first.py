@@ -89,11 +89,14 @@ def _parse_times(value: object, location: Location) -> tuple[str, ...]:
     return times
 
 
+_NO_COMMUNICATION = Communication()
+
+
 @dataclass(frozen=True)
 class FirstSettings:
     """The keys of the file, all of them checked."""
 
-    targets: Optional[dict[str, Any]] = key(None, _parse_targets)  # noqa: UP045
+    targets: Optional[dict[str, Any]] = key(None, _parse_targets)  # noqa: RUF009, UP045
     xy_distribution: bool = key(False, parse_flag)
     all_xy: bool = key(False, parse_flag)
     forward_only: bool = key(False, parse_flag)
@@ -104,9 +107,9 @@ class FirstSettings:
     param_distribution: bool = key(False, parse_flag)
     ur_distribution: bool = key(False, parse_flag)
     mg_direction: bool = key(False, parse_flag)
-    cc_distribution: Communication = key(Communication(), parse_communication)
-    alert: Optional[dict[str, Any]] = key(None, _parse_alert)  # noqa: UP045
-    l2_targets: Optional[dict[str, tuple[str, ...]]] = key(None, _parse_l2)  # noqa: UP045
+    cc_distribution: Communication = key(_NO_COMMUNICATION, parse_communication)  # noqa: RUF009
+    alert: Optional[dict[str, Any]] = key(None, _parse_alert)  # noqa: RUF009, UP045
+    l2_targets: Optional[dict[str, tuple[str, ...]]] = key(None, _parse_l2)  # noqa: RUF009, UP045
     recording_l2_features: bool = key(False, parse_flag)
     sa_order: str = key("s,b,h,d", one_of("s,b,h,d", "b,s,h,d"))
     ops: tuple[str, ...] = key((), parse_ops)

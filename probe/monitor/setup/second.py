@@ -49,7 +49,7 @@ class OneMonitor:
     cc_log_only: bool = key(False, parse_flag)
     cc_pre_hook: bool = key(False, parse_flag)
     module_ranks: tuple[int, ...] = key((), parse_ranks)
-    cc_distribution: Optional[Communication] = key(None, parse_communication)  # noqa: UP045
+    cc_distribution: Optional[Communication] = key(None, parse_communication)  # noqa: RUF009, UP045
 
 
 def _parse_monitors(value: object, location: Location) -> dict[str, OneMonitor]:
@@ -80,7 +80,7 @@ class SecondSettings:
     collect_times: int = key(MOST, whole(0))
     step_count_per_record: int = key(1, whole(1))
     patch_optimizer_step: bool = key(True, parse_flag)
-    monitors: Optional[dict[str, OneMonitor]] = key(None, _parse_monitors)  # noqa: UP045
+    monitors: Optional[dict[str, OneMonitor]] = key(None, _parse_monitors)  # noqa: RUF009, UP045
     rules: str = key("", one_of(PROBE, MSPROBE))
 
     @property

@@ -65,7 +65,7 @@ class BackwardTracker:
         self._graph = graph
         self._current_pass = graph.current_pass
         self.guarded = graph.guarded
-        self._keys = {kind: key_of(kind, graph) for kind in (PreHook, PostHook)}
+        self._keys: dict[type[NodeHook], str] = {kind: key_of(kind, graph) for kind in (PreHook, PostHook)}
         self._passes: dict[int, Pass] = {}
         """By the number that the engine gives them."""
         self._deferred: list[Callable[[], None]] = []

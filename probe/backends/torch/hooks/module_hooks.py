@@ -337,7 +337,9 @@ def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None]) -> Ha
     return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", register)
 
 
-def attach_accumulated(parameter: torch.Tensor, weak: weakref.ref[torch.Tensor], callback: Callable[[Any], None]) -> Handle:
+def attach_accumulated(
+    parameter: torch.Tensor, weak: weakref.ref[torch.Tensor], callback: Callable[[Any], None]
+) -> Handle:
     """Call `callback` with `parameter` whenever a gradient has been accumulated into it, before other such hooks.
 
     The others may take the gradient away: an optimizer that steps in them sets it to ``None`` or to zeros.

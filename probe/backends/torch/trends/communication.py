@@ -71,7 +71,8 @@ def _enter(
     peer = kwargs.get("dst", kwargs.get("src", kwargs.get("group_dst", kwargs.get("group_src"))))
     if peer is None and name in ("send", "recv", "isend", "irecv", "broadcast", "reduce") and len(args) > 1:
         peer = args[1] if isinstance(args[1], int) else None
-    group = kwargs.get("group") or next((each for each in args if isinstance(each, torch.distributed.ProcessGroup)), None)
+    groups = (each for each in args if isinstance(each, torch.distributed.ProcessGroup))
+    group = kwargs.get("group") or next(groups, None)
     return listener.enter_communication(
         name, _tensors(args, kwargs), {"group": torch.distributed.get_world_size(group), "peer": peer}
     )

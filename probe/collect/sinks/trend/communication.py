@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
 from probe.collect.sinks.trend.wanted import Wanted
 from probe.common.interfaces import Handle
-from probe.common.trends import COMMUNICATION, TrendRow, TrendTable
+from probe.common.report.trends import COMMUNICATION, TrendRow, TrendTable
 
 _MORE = ("call", "direction", "group", "peer", "bytes", "seconds", "code")
 

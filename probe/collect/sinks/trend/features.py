@@ -9,7 +9,7 @@ from probe.backends.protocol import FrameworkAdapter, SpectralNorm
 from probe.collect.sinks.trend.modules import ModuleTrends
 from probe.collect.sinks.trend.wanted import Chunk, Wanted
 from probe.common import log
-from probe.common.trends import ATTENTION, LINEAR, TrendRow, TrendTable
+from probe.common.report.trends import ATTENTION, LINEAR, TrendRow, TrendTable
 
 _ATTENTION_OPS = ("entropy", "softmax_max")
 _LINEAR_OPS = ("kernel_norm", "sr")

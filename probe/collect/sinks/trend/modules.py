@@ -10,7 +10,7 @@ from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
 from probe.collect.sinks.trend.wanted import Chunk, Wanted
 from probe.common import log
 from probe.common.interfaces import Handle, ModuleName
-from probe.common.trends import ACTIVATION, ACTIVATION_GRADIENT, TrendRow, TrendTable
+from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, TrendRow, TrendTable
 
 _WORTH_KNOWING = 8192
 """Elements from which on to look whether a tensor is known takes less than to measure it; as for records."""
@@ -118,6 +118,7 @@ class ModuleTrends:
     def attach(self, also: Callable[[str], bool] | None = None) -> None:
         """Place hooks on the modules that are wanted, and on those of which `also` is true."""
         wanted = self._wanted
+        listener: Any = self  # of modules alone
         for at, chunk in enumerate(self._chunks):
             self._handles.append(self._hooks.attach_passes(chunk.model, self._counting(at), _nothing))
             for path, module in chunk.modules:
@@ -127,7 +128,7 @@ class ModuleTrends:
                 known = self._modules.setdefault(f"{chunk.number}:{path}", _Module(path, chunk.number))
                 if measured:
                     self._measured_modules.add(known.name.base)
-                handles = self._hooks.attach_module(module, known.name, self, parameters=False)
+                handles = self._hooks.attach_module(module, known.name, listener, parameters=False)
                 self._handles += [handles.gradients, handles.forward]
 
     def detach(self) -> None:
@@ -189,8 +190,8 @@ class ModuleTrends:
             return False
         again = False
         if call.arguments is not None:
-            given, call.arguments = call.arguments, None
-            self._measure(call, 0, self._items(*given, module), again)
+            (args, kwargs), call.arguments = call.arguments, None
+            self._measure(call, 0, self._items(args, kwargs, module), again)
         else:
             again = self._wanted.activations and self._trends.recomputing()
         if self._is_tensor(output):
@@ -288,9 +289,11 @@ class ModuleTrends:
             count = call.counts[side]
             for index in range(count):
                 measured = call.found.get((side, index))
-                values: Any = measured if measured is not None else (None, "", "", 1, False)
                 name = self._name(call, _GRADIENT_ROLES[side], index, count)
-                row = TrendRow(name, module.chunk, call.micro, *values, next(self._order))
+                if measured is None:
+                    row = TrendRow(name, module.chunk, call.micro, None, "", "", order=next(self._order))
+                else:
+                    row = TrendRow(name, module.chunk, call.micro, *measured, next(self._order))
                 position = call.positions.get((side, index))
                 if position is not None and position < len(rows) and rows[position].name == row.name:
                     # A gradient that came late.

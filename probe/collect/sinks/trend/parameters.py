@@ -10,7 +10,7 @@ from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
 from probe.collect.sinks.trend.wanted import Chunk, Wanted
 from probe.common import log
 from probe.common.interfaces import Handle
-from probe.common.trends import (
+from probe.common.report.trends import (
     AFTER,
     BEFORE,
     DIRECTION,
@@ -199,10 +199,10 @@ class ParameterTrends:
             for name, state in self._trends.optimizer_state(self._optimizer, each.value).items():
                 if name not in MOMENTS and self._wanted.as_msprobe:
                     continue
-                family = _NO_NAME.sub("_", name)
-                table = tables.get(family)
+                table = tables.get(name)
                 if table is None:
-                    table = tables[family] = TrendTable(family, self._wanted.ops["optimizer"], more=self._more)
+                    family = _NO_NAME.sub("_", name)
+                    table = tables[name] = TrendTable(family, self._wanted.ops["optimizer"], more=self._more)
                 self._append(table, each, self._measurers["optimizer"].measure(state))
         if not tables:
             text = "The optimizer keeps no state for the parameters yet; there are no rows of it."

@@ -16,7 +16,7 @@ from probe.collect.sinks.trend.parameters import ParameterTrends
 from probe.collect.sinks.trend.wanted import Chunk, Wanted
 from probe.common import log
 from probe.common.interfaces import Handle
-from probe.common.trends import TrendStep, TrendTable
+from probe.common.report.trends import TrendStep, TrendTable
 
 _GROUPS = ("module", "gradient", "optimizer", "parameter")
 

@@ -41,9 +41,10 @@ class StructureRecorder:
         self.stacks: dict[str, int] = {}
         self._found: dict[str, dict[str, Any]] = {}
         self._handles: list[Handle] = []
+        listener: Any = self  # of modules alone
         for at, model in enumerate(models):
             for path, module in adapter.trends.modules(model):
-                handles = adapter.hooks.attach_module(module, ModuleName(f"{at}:{path}"), self, parameters=False)
+                handles = adapter.hooks.attach_module(module, ModuleName(f"{at}:{path}"), listener, parameters=False)
                 self._handles += [handles.gradients, handles.forward]
 
     def finish(self) -> None:

@@ -30,7 +30,7 @@ def statistics(ops: Sequence[str], array: np.ndarray[Any, Any], eps: float, exac
         address = array.__array_interface__["data"][0]
         largest, smallest, mean, norm = reduction.reduce(address, (array.size,), (1,), kind, True)
         known = {"max": largest, "min": smallest, "mean": mean, "norm": norm}
-        if not mean == mean and array.dtype.kind == _FLOATS:
+        if mean != mean and array.dtype.kind == _FLOATS:
             known = {}
     with np.errstate(all="ignore"):
         return [known[op] if op in known else _op(op, array, eps) for op in ops]
@@ -42,7 +42,7 @@ def _op(op: str, array: np.ndarray[Any, Any], eps: float) -> float:
         value: float = (array.min() if op == "min" else array.max()).item()
         return int(value) if is_flag else value
     if op == "id":
-        return NAN if array.ndim else array.item()  # type: ignore[no-any-return]
+        return NAN if array.ndim else float(array.item())
     if op == "zeros":
         return NAN if is_flag else float(np.float32(np.mean(np.abs(array.astype(np.float32)) < np.float32(eps))))
     if op in ("nans", "infs"):
