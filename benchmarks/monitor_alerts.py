@@ -28,8 +28,8 @@ _TARGET = Path(__file__).with_name("MONITOR_ALERTS.md")
 _FAULT_STEPS = 85
 _FAULTY = ("mlp_sgd", "cnn_batchnorm", "gpt_adamw", "diffusion_adagrad", "resnet_nesterov")
 _CONFIG = {
-    "targets": {}, "xy_distribution": True, "wg_distribution": True, "mv_distribution": True, "param_distribution": True,
-    "ops": ["norm", "min", "max", "mean", "zeros", "nans"], "step_count_per_record": 1000,
+    "targets": {}, "xy_distribution": True, "wg_distribution": True, "mv_distribution": True,
+    "param_distribution": True, "ops": ["norm", "min", "max", "mean", "zeros", "nans"], "step_count_per_record": 1000,
     "alert": {"rules": [], "actions": []},
 }  # fmt: skip
 
@@ -66,7 +66,7 @@ def wrong_rank() -> tuple[str, bool]:
             model: torch.nn.Module, optimizer: torch.optim.Optimizer, rank: int = rank, kept: list[Any] = kept
         ) -> None:
             steps = faults._Steps(optimizer)
-            weight = model[2].weight  # type: ignore[index]
+            weight = model[2].weight
             if rank:
                 weight.register_hook(lambda gradient: gradient * 1.01 if steps.now >= faults.FROM else gradient)
             monitor = TrainerMon("monitor.json", params_have_main_grad=False)

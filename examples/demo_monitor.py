@@ -66,7 +66,8 @@ def main() -> None:
     os.makedirs(demo_summary.OUTPUT)
     os.environ["MONITOR_OUTPUT_DIR"] = FOLDER
     train()
-    for arguments, status in ((["monitor", "report", FOLDER], FOUND), (["trend", FOLDER, "-o", demo_summary.OUTPUT], 0)):
+    report, page = ["monitor", "report", FOLDER], ["trend", FOLDER, "-o", demo_summary.OUTPUT]
+    for arguments, status in ((report, FOUND), (page, 0)):
         print("\nmsprobe", *arguments, "\n", flush=True)
         done = subprocess.run([sys.executable, "-m", "probe.api.cli", *arguments])
         if done.returncode != status:

@@ -1,1 +1,1 @@
-"""Drop-in for scripts that import from ``msprobe.core``."""
+"""The names below ``msprobe.core``."""

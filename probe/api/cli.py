@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from probe._version import __version__
 from probe.api.commands.checking.acc_check import AccCheck, MultiAccCheck
 from probe.api.commands.checking.api_precision_compare import ApiPrecisionCompare
+from probe.api.commands.checking.config_check import ConfigCheck
 from probe.api.commands.checking.overflow_check import OverflowCheck
 from probe.api.commands.checking.replay import ReplayCommand
 from probe.api.commands.collecting.doctor import Doctor
@@ -19,27 +20,32 @@ from probe.api.commands.collecting.show import Show
 from probe.api.commands.comparing.compare import Compare
 from probe.api.commands.comparing.graph_visualize import GraphVisualize, older_form
 from probe.api.commands.comparing.merge_result import MergeResult
+from probe.api.commands.completion import Completion
 from probe.api.commands.invocation import FINE, Invocation, UsageError
 from probe.api.commands.question import Command, CommandGroup, Question
 from probe.api.commands.watching.data2db import Data2Db
 from probe.api.commands.watching.monitor import Monitor
 from probe.api.commands.watching.trend import Trend
+from probe.common.dump.nearest_names import did_you_mean
 from probe.common.errors import MsprobeException
 
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(),
-    ApiPrecisionCompare(), ReplayCommand(), Monitor(), Trend(), Data2Db(), MergeResult(), Recover(), Doctor(),
+    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), Monitor(), Trend(), Data2Db(), MergeResult(), Recover(),
+    Doctor(), Completion(),
 ]  # fmt: skip
 
 _EPILOG = """examples:
   msprobe run train.py --lr 0.1                    collect from a training as it is, two steps of it
   msprobe show ./msprobe_output                    what was collected, and the first NaN or infinity in it
   msprobe show ./msprobe_output --where "Max > 1e4"  the inputs, outputs and gradients that are so large
-  msprobe compare -tp ./run_a -gp ./run_b          where two runs diverge, and why
+  msprobe compare ./run_a ./run_b                  where two runs diverge, and why
+  msprobe compare --last                           the same of the two newest runs below this folder
   msprobe graph_visualize -tp ./run_a -gp ./run_b  the same as a page: both runs, call by call
   msprobe overflow_check -i ./dump_path            which record of which rank made the first NaN or infinity
   msprobe acc_check -api_info ./dump.json          run each recorded call again alone: is it the kernel?
   msprobe replay ./dump.json Functional.silu.0     run one of them, and write it as a script that stands alone
+  msprobe config_check -d train.sh                 collect the configuration of a run, to compare it with -c
   msprobe monitor report ./monitor_output          which row of which module began, in a training that was monitored
   msprobe trend ./monitor_output                   its statistics as a page: step, rank, module
   msprobe recover ./dump_path                      make the files of a run that was killed
@@ -50,8 +56,18 @@ msprobe COMMAND --help explains a command. Without a command this text is printe
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.of_commands: dict[str, _Parser] = {}
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
+
+    def unknown(self, arguments: Sequence[str]) -> NoReturn:
+        """Refuse arguments that nothing takes; the most similar flag is named."""
+        flags = [text.partition("=")[0] for text in arguments if text.startswith("-")]
+        near = did_you_mean(flags[0], self._option_string_actions) if flags else ""
+        self.error(f"unrecognized arguments: {' '.join(arguments)}{near}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,7 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser = _parser()
         if given[:1] and given[0] in ("-f", "--framework"):
             raise MsprobeException(_of_older_releases(given))
-        args = parser.parse_args(given)
+        if command is None and given and not given[0].startswith("-"):
+            raise UsageError(_unknown_command(given[0]))
+        args, unknown = parser.parse_known_args(given)
+        if unknown:
+            (parser if command is None else parser.of_commands[command.name]).unknown(unknown)
         if args.command is None:
             parser.print_help()
             return FINE
@@ -81,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return invocation.run(work)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> _Parser:
     parser = _Parser(
         prog="msprobe",
         description="Precision debugger for deep-learning training.",
@@ -89,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"msprobe {__version__}")
-    parser.set_defaults(command=None)
+    parser.set_defaults(command=None, parser=parser)
     commands = parser.add_subparsers(metavar="COMMAND")
     for command in COMMANDS:
         text = command.__doc__ or ""
@@ -97,7 +117,13 @@ def _parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(command.name, aliases=aliases, help=text.split("\n")[0], description=text)
         command.prepare_parser(sub)
         sub.set_defaults(command=command)
+        parser.of_commands[command.name] = sub
     return parser
+
+
+def _unknown_command(text: str) -> str:
+    names = [command.name for command in COMMANDS]
+    return f'"{text}" is not a command{did_you_mean(text, names) or "."} The commands are {", ".join(names)}.'
 
 
 def _of_older_releases(given: Sequence[str]) -> str:

@@ -36,6 +36,8 @@ class PrecisionDebugger:
         level: ``L0`` (modules), ``L1`` (APIs), ``mix`` (both) or ``debug`` (only `save`).
         step: Steps to collect: integers, or texts such as ``"4-6"``; empty for all.
         sinks: What receives the calls, instead of what the task stands for; see `probe.Sink`.
+        module: A pattern such as ``layers.1`` or ``*Norm``; modules that fit, and everything inside of them.
+        api: A pattern such as ``softmax``; calls of functions that fit.
 
     Raises:
         MsprobeException: a value is wrong; the message names it and what is allowed.
@@ -72,9 +74,13 @@ class PrecisionDebugger:
         level: str | None = None,
         step: Sequence[Any] | None = None,
         sinks: Sequence[Sink] | None = None,
+        module: str | None = None,
+        api: str | None = None,
     ) -> None:
         cls = type(self)
-        arguments = {"task": task, "dump_path": dump_path, "level": level, "step": step}
+        arguments = {
+            "task": task, "dump_path": dump_path, "level": level, "step": step, "module": module, "api": api
+        }  # fmt: skip
         if sinks is not None:
             _check_sinks(sinks)
         if cls._instance is not None:
@@ -92,7 +98,7 @@ class PrecisionDebugger:
         if config_path is not None and config_path != self._config_path:
             used = "none" if self._config_path is None else show(self._config_path)
             ignored.append(("config_path", show(config_path), used))
-        for name in ("task", "dump_path", "level"):
+        for name in ("task", "dump_path", "level", "module", "api"):
             if arguments[name] is not None and arguments[name] != getattr(config, name):
                 ignored.append((name, show(arguments[name]), show(getattr(config, name))))
         step, used = arguments["step"], numbers_text(config.step) or "all"

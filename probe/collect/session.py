@@ -12,6 +12,7 @@ from probe.backends.protocol import FrameworkAdapter
 from probe.collect.attached_hooks import AttachedHooks
 from probe.collect.collector import Collector
 from probe.collect.config_reload import ConfigReload
+from probe.collect.environment import RunEnvironment
 from probe.collect.process_end import ProcessEnd, tell_no_more, tell_of_forks
 from probe.collect.saved_values import SavedValues
 from probe.collect.sinks.configured import MakeChecker, configured_sinks, unused_numbers_text, why_it_stays
@@ -70,6 +71,7 @@ class Session:
         self.saved = SavedValues(adapter, self.collector)
         self._hooks = AttachedHooks(adapter, self.collector)
         self._steps = StepCounter()
+        self._environment = RunEnvironment(adapter, self.collector)
         self._rank: int | None = None
         self._active = False
         self._ended = False
@@ -146,8 +148,10 @@ class Session:
         if not self._wanted(rank_id):
             return
         self._remove_what_stayed()
+        self._on_environment(self._environment.gather, self.config)
         if not self._open_step():
             return
+        self._write_environment()
         try:
             self._hooks.attach(model, token_range, self.config.level)
             self._active = True
@@ -171,6 +175,7 @@ class Session:
             self._flush()
         elif self.collector.step is not None:
             self._flush()
+        self._write_environment()
         self._reload_config()
 
     @_guarded
@@ -223,7 +228,9 @@ class Session:
         self._begin_step()
         if self._ended or not self._config_file.enabled or not self._wanted(None):
             return
+        self._on_environment(self._environment.gather, self.config)
         if self.saved.allowed(variable, name) and self._open_step():
+            self._write_environment()
             self._hooks.add_gradients(self.saved.save(variable, name, save_backward))
 
     @_guarded
@@ -318,8 +325,19 @@ class Session:
         self._end_collection()
         ended = EndedStep(self.current_step, loss, grad_norm)
         self._attempt(self.collector.sinks.after_step, ended)
+        self._write_environment()
+        self._on_environment(self._environment.detach)
         if loss is not None or grad_norm is not None:
             self._attempt(self._log_unused_numbers)
+
+    def _write_environment(self) -> None:
+        self._on_environment(self._environment.write, self.config, self._rank)
+
+    def _on_environment(self, action: Callable[..., None], *args: Any) -> None:
+        try:
+            action(*args)
+        except Exception as error:
+            self.collector.failed("the environment of the run", error)
 
     def _end_collection(self) -> None:
         """The step is over, whether it was collected or not."""
@@ -342,6 +360,8 @@ class Session:
     def _finish(self) -> None:
         self._end_collection()
         self._attempt(self.collector.sinks.finish, EndedStep(self.current_step))
+        self._write_environment()
+        self._on_environment(self._environment.detach)
         self._attempt(self._log_unreached)
         self._attempt(self.collector.sinks.log_losses)
 
@@ -359,6 +379,7 @@ class Session:
         if self.collector.step is not None:
             self._active = False
             self._ended = True
+        self._environment.forked()
         self.collector.forked(self._ended)
 
     # --- what is said of a step
@@ -370,7 +391,7 @@ class Session:
     def _log_unmatched(self) -> None:
         """Log once which names of the configuration no call of a step has."""
         config = self.config
-        if self._filters_checked or config.level == "debug" or not (config.names or config.scope or config.tensor_list):
+        if self._filters_checked or config.level == "debug" or not config.is_filtered:
             return
         lines = self.collector.unmatched()
         self._filters_checked = lines is not None

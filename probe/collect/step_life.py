@@ -14,7 +14,7 @@ from probe.collect.sinks.sink import Sink, Step
 from probe.common import log
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
-from probe.common.config.selection import RecordFilter
+from probe.common.config.selection import RecordFilter, RecordPatterns
 from probe.common.config.unmatched import Met, unmatched
 from probe.common.errors import failure_text
 
@@ -56,11 +56,12 @@ class StepLife:
     def _configure(self, config: Config) -> None:
         self._config = config
         self._with_tree = config.level in ("L0", "mix")
-        self._selection = RecordFilter(config.names, config.scope, config.data_mode, config.level == "mix")
+        patterns = RecordPatterns.of(config.module, config.api)
+        self._selection = RecordFilter(config.names, config.scope, config.data_mode, config.level == "mix", patterns)
         self.takes_everything = config.takes_every_function
         """True if calls are taken of every function that makes or changes a number, in the list or not."""
         self._risk_level = "ALL" if self.takes_everything else config.risk_level or self._hooks.default_risk_level
-        self._by_risk = bool(not config.names and not config.scope and self._risk_level != "ALL")
+        self._by_risk = bool(not config.names and not config.scope and config.api is None and self._risk_level != "ALL")
         self._describer.configure(config)
 
     def begin_step(self, number: int, rank: int | None, process: str) -> bool:

@@ -110,7 +110,7 @@ class Runs:
 
     def write_config(self, dump_path: Path | None = None, **settings: Any) -> None:
         top = ("task", "level", "step", "rank", "async_dump", "dump_enable", "extra_info", "precision", "risk_level")
-        top += ("max_gib", "log_level")
+        top += ("max_gib", "log_level", "environment")
         content = {"task": "statistics", "level": "L1", "risk_level": "ALL", "dump_path": str(dump_path or self.path)}
         content.update({key: value for key, value in settings.items() if key in top})
         content[content["task"]] = {key: value for key, value in settings.items() if key not in top}

@@ -6,6 +6,8 @@ The page for users is ``docs/reference/exit-status.md``. Cases that evaluate cal
 
 from __future__ import annotations
 
+import json
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,6 +236,34 @@ def broken_torch(folder: Path) -> list[str]:
     return []
 
 
+def pack(path: Path, **variables: str) -> str:
+    """A pack with these variables."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("env", json.dumps(variables))
+        archive.writestr("pip", "torch=2.9.0")
+    return str(path)
+
+
+def packs(golden: Data | None, target: Data, *more: str) -> Inputs:
+    def inputs(folder: Path) -> list[str]:
+        first = folder / "a.zip"
+        if golden is None:
+            first.write_bytes(b"no zip")
+        else:
+            pack(first, **golden)
+        return ["-c", str(first), pack(folder / "b.zip", **target), "-o", str(folder / "out"), *more]
+
+    return inputs
+
+
+def nothing_in_common(folder: Path) -> list[str]:
+    for name, member in (("a.zip", "env"), ("b.zip", "pip")):
+        with zipfile.ZipFile(folder / name, "w") as archive:
+            archive.writestr(member, "{}" if member == "env" else "torch=2.9.0")
+    return ["-c", str(folder / "a.zip"), str(folder / "b.zip"), "-o", str(folder / "out")]
+
+
 ALL_REDUCE = "api: [Distributed.all_reduce]"
 SILU = "Functional.silu.0"
 
@@ -283,6 +313,14 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "nothing to judge": Case(2, one("", EMPTY, SILU, output=""), "Functional.silu.0"),
         "interrupted": Case(130, one("", dump, SILU, output=""), "interrupted."),
     },
+    "config_check": {
+        "fine": Case(0, packs({"NCCL_ALGO": "Ring"}, {"NCCL_ALGO": "Ring"})),
+        "found": Case(1, packs({"NCCL_ALGO": "Ring"}, {"NCCL_ALGO": "Tree"})),
+        "unreadable": Case(2, packs(None, {}), "is not a pack"),
+        "wrong argument": Case(2, lambda folder: ["-d", "-o", str(folder / "pack.tar")], "ends with .zip"),
+        "nothing to judge": Case(2, nothing_in_common, "nothing in common"),
+        "interrupted": Case(130, packs({}, {}), "interrupted."),
+    },
     "monitor": as_monitored("report"),
     # It shows what there is, and judges nothing by its status.
     "trend": as_monitored("", "-o", found=0),
@@ -322,6 +360,14 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
             130, lambda folder: ["--no-import"], "interrupted.",
             interrupt="probe.api.commands.collecting.installation.is_installed",
         ),
+    },
+    "completion": {
+        "fine": Case(0, lambda folder: ["bash"]),
+        "found": Impossible("it looks for nothing"),
+        "unreadable": Impossible("it reads no file of the user's"),
+        "wrong argument": Case(2, lambda folder: ["fish"], "invalid choice: 'fish'"),
+        "nothing to judge": Impossible("the commands are always there"),
+        "interrupted": Case(130, lambda folder: ["bash"], "interrupted.", interrupt="shtab.complete"),
     },
 }  # fmt: skip
 

@@ -78,7 +78,8 @@ class Invocation:
             _discard_output()
             return PIPE_CLOSED
         except UsageError as error:
-            return self._ended(f"{str(error).rstrip('.')}. See {self.title} --help.", TROUBLE)
+            text = str(error).rstrip(".")
+            return self._ended(f"{text}{'' if text.endswith('?') else '.'} See {self.title} --help.", TROUBLE)
         except (MsprobeException, OSError) as error:
             return self._ended(str(error), TROUBLE)
         except KeyboardInterrupt:

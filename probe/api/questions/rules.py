@@ -15,6 +15,7 @@ from probe.common.errors import MsprobeException
 
 if TYPE_CHECKING:
     from probe.compare.rules import RowRules
+    from probe.configcheck.pack import Pack
     from probe.graph.output.formats import MakeWriter
     from probe.graph.rules.protocol import GraphRules
     from probe.msprobe_rules.precheck.two_devices import TwoDevices
@@ -222,3 +223,18 @@ def compare_devices(npu: str, gpu: str, folder: str, rules: str | None = None, h
     from probe.msprobe_rules.precheck import two_devices
 
     return two_devices.compare_devices(npu, gpu, folder, _method(name), headers)
+
+
+# --- configuration check
+
+
+def configuration_sheets() -> Callable[[Pack, Pack], dict[str, list[list[Any]]]]:
+    """What makes the sheets of msProbe's ``result.xlsx`` of two packs.
+
+    Raises:
+        MsprobeException: the rules of msProbe are not a part of this installation.
+    """
+    _require("config_check --rules msprobe")
+    from probe.msprobe_rules.configcheck.sheets import sheets
+
+    return sheets

@@ -5,13 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from probe.backends.mindspore import internals
+from probe.backends.mindspore import settings as framework_settings
 from probe.backends.mindspore.execution import group as execution_group
 from probe.backends.mindspore.hooks import training_hooks
 from probe.backends.mindspore.hooks.group import MindSporeHooks
 from probe.backends.mindspore.randomness import seeding
 from probe.backends.mindspore.tensors.describe import MindSporeTensors
 from probe.backends.mindspore.trends import MindSporeTrends
-from probe.backends.protocol import Execution, FrameworkAdapter, Hooks, Randomness, Replaying, Tensors, Training, Trends
+from probe.backends.protocol import (
+    Execution,
+    FrameworkAdapter,
+    Hooks,
+    Randomness,
+    Replaying,
+    Settings,
+    Tensors,
+    Training,
+    Trends,
+)
 from probe.common.dump.frameworks import FRAMEWORKS
 
 
@@ -23,6 +34,7 @@ class MindSporeAdapter:
     randomness: Randomness = seeding
     execution: Execution = execution_group
     training: Training = training_hooks
+    settings: Settings = framework_settings
     # Gradients come of functional transformations of the whole step: no call has a backward of its own.
     replaying: Replaying | None = None
 

@@ -8,10 +8,21 @@ from probe.backends.mindspore import internals
 from probe.backends.mindspore.hooks.group import MindSporeHooks, Seen
 from probe.backends.mindspore.tensors.describe import MindSporeTensors, describe_value
 from probe.backends.msadapter import api_list, execution, seeding, training_hooks
+from probe.backends.msadapter import settings as framework_settings
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.msadapter.trends import MSAdapterTrends
-from probe.backends.protocol import Execution, FrameworkAdapter, Hooks, Randomness, Replaying, Tensors, Training, Trends
+from probe.backends.protocol import (
+    Execution,
+    FrameworkAdapter,
+    Hooks,
+    Randomness,
+    Replaying,
+    Settings,
+    Tensors,
+    Training,
+    Trends,
+)
 from probe.backends.torch.tensors.framework_values import FrameworkValues
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.interfaces import Entry
@@ -27,6 +38,7 @@ class MSAdapterAdapter:
     randomness: Randomness = seeding
     execution: Execution = execution
     training: Training = training_hooks
+    settings: Settings = framework_settings
     # Gradients are MindSpore's.
     replaying: Replaying | None = None
 

@@ -13,6 +13,7 @@ from probe.backends.protocol.hooks import Hooks, ModuleHandles, OperatorListener
 from probe.backends.protocol.randomness import Randomness
 from probe.backends.protocol.replaying import KeptStep, ReplayError, Replaying, StepKeeper
 from probe.backends.protocol.scripts import ScriptParts, ScriptWords
+from probe.backends.protocol.settings import Settings
 from probe.backends.protocol.tensors import Tensors
 from probe.backends.protocol.training import ScaledUpdate, Training, TrainingListener
 from probe.backends.protocol.trends import OPS, CommunicationListener, Measured, Measurer, SpectralNorm, Trends
@@ -35,6 +36,7 @@ __all__ = [
     "ScaledUpdate",
     "ScriptParts",
     "ScriptWords",
+    "Settings",
     "SpectralNorm",
     "StepKeeper",
     "Tensors",
@@ -63,6 +65,8 @@ class FrameworkAdapter(Protocol):
     """One recorded call run alone, and how a script spells it."""
     training: Training
     """Steps, optimizers, gradient scalers and ranks of a running program."""
+    settings: Settings
+    """Versions, switches, seeds and hyper-parameters of a running program."""
     trends: Trends
     """What a monitor reads of models and optimizers."""
     replaying: Replaying | None

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from probe.backends.protocol import Execution, FrameworkAdapter, Hooks, Randomness, Replaying, Tensors, Training, Trends
+from probe.backends.protocol import (
+    Execution,
+    FrameworkAdapter,
+    Hooks,
+    Randomness,
+    Replaying,
+    Settings,
+    Tensors,
+    Training,
+    Trends,
+)
 from probe.backends.torch import internals
+from probe.backends.torch import settings as framework_settings
 from probe.backends.torch.execution import group as execution_group
 from probe.backends.torch.hooks import training_hooks
 from probe.backends.torch.hooks.group import TorchHooks
@@ -24,6 +35,7 @@ class TorchAdapter:
     randomness: Randomness = seeding
     execution: Execution = execution_group
     training: Training = training_hooks
+    settings: Settings = framework_settings
     trends: Trends = trends_group
     replaying: Replaying | None = step_keeper
 

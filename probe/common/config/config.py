@@ -6,7 +6,6 @@ what is allowed; an unknown key is only a warning, because files are shared betw
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from probe.common.config.fields import (
     parse_new_folder,
     parse_number_above,
     parse_numbers,
+    parse_pattern,
     parse_size,
     parse_texts,
     some_of,
@@ -37,6 +37,7 @@ from probe.common.config.records import (
     parse_scope,
     parse_summary_mode,
 )
+from probe.common.dump.nearest_names import did_you_mean
 from probe.common.errors import MsprobeException
 from probe.common.show import show
 
@@ -135,10 +136,13 @@ class Config:
         log_level: the lowest level of the lines that are shown.
         dump_enable: collect now; ``None`` when the file has no such key, and so is not read again while running.
         extra_info: write ``stack.json`` and ``construct.json``.
+        environment: write versions, variables, switches and seeds of the run next to the dump.
         precision: ``high`` computes statistics in float32.
         risk_level: which APIs are collected when neither `scope` nor `names` is set; else the framework's choice.
         scope: nothing, or the first and the last record to collect.
         names: key ``list``; keep records whose name contains one of these texts, empty keeps all.
+        module: a pattern such as ``layers.1`` or ``*Norm``; keep modules that fit, and everything inside of them.
+        api: a pattern such as ``softmax`` or ``Functional.*``; keep calls of functions that fit.
         tensor_list: records of task statistics whose tensors are saved too.
         data_mode: the parts of a record to keep; empty means all.
         summary_mode: ``statistics``, ``md5`` (checksum added) or ``xor`` (checksum instead).
@@ -174,10 +178,13 @@ class Config:
     log_level: str = key("info", one_of(*log.LEVELS))
     dump_enable: bool | None = key(None, parse_flag)
     extra_info: bool = key(True, parse_flag)
+    environment: bool = key(True, parse_flag)
     precision: str = key("low", one_of("low", "high"))
     risk_level: str | None = key(None, one_of("ALL", "FOCUS", "CORE"), unused=_without_apis)
     scope: tuple[str, ...] = key((), parse_scope, TASKS, _at_debug)
     names: tuple[str, ...] = key((), parse_names, TASKS, _at_debug, name="list")
+    module: str | None = key(None, parse_pattern, TASKS, _at_debug)
+    api: str | None = key(None, parse_pattern, TASKS, _at_debug)
     tensor_list: tuple[str, ...] = key((), parse_texts, ("statistics",), _at_debug)
     data_mode: frozenset[str] = key(
         frozenset(), some_of("forward", "backward", "input", "output", everything="all"), RECORDING, _at_debug
@@ -206,6 +213,11 @@ class Config:
     max_sample: int = key(20, parse_count, ("free_benchmark",))
 
     @property
+    def is_filtered(self) -> bool:
+        """True if only some records are collected, or only the tensors of some are saved."""
+        return bool(self.names or self.scope or self.tensor_list or self.module or self.api)
+
+    @property
     def takes_every_function(self) -> bool:
         """True if calls are recorded of functions that are not in msProbe's list, since any may make an infinity."""
         return self.task == "overflow_check" and self.risk_level in (None, "ALL")
@@ -222,12 +234,15 @@ def load_config(
     dump_path: object = None,
     level: object = None,
     step: object = None,
+    module: object = None,
+    api: object = None,
 ) -> Config:
     """Read and check the file `path`; what is given as an argument wins over the file.
 
     Args:
         path: a ``.json`` file; ``None`` stands for the defaults.
         task, dump_path, level, step: the constructor's arguments as the user gave them, ``None`` if not given.
+        module, api: the patterns of ``msprobe run``, ``None`` if not given.
 
     Returns:
         The configuration; equal for equal content, so the file can be read again while the training runs.
@@ -244,7 +259,9 @@ def load_config(
     """
     if path is not None and not isinstance(path, str):
         raise Location(_argument("config_path"), "config_path").wrong(path, "the path of a .json file as text")
-    arguments = {"task": task, "dump_path": dump_path, "level": level, "step": step}
+    arguments = {
+        "task": task, "dump_path": dump_path, "level": level, "step": step, "module": module, "api": api
+    }  # fmt: skip
     given = {key: value for key, value in arguments.items() if value is not None}
     content = {"dump_path": Config.dump_path} if path is None else read_object(path)
     top = _Settings(path or "default configuration", content, given)
@@ -288,7 +305,8 @@ class _Settings:
             raise self.location(section).wrong(content, "an object with the settings of this task")
         known = [name for name, key in KEYS.items() if section in key.tasks]
         _warn_of_unknown(_Settings(self.origin, content, {}, section), known)
-        return _Settings(self.origin, {name: content[name] for name in known if name in content}, {}, section)
+        given = {name: self.given[name] for name in known if name in self.given}
+        return _Settings(self.origin, {name: content[name] for name in known if name in content}, given, section)
 
 
 def _argument(name: str) -> str:
@@ -329,6 +347,10 @@ def _effective_level(task: str, level: str, location: Location) -> str:
 def _check_together(config: Config, origin: str) -> None:
     """The rules that tie several settings to each other."""
     section = config.task
+    if config.module is not None and config.level == "L1":
+        raise MsprobeException(f'{origin}: "module" needs level "L0" or "mix"; the level is "L1", without modules.')
+    if config.api is not None and config.level == "L0":
+        raise MsprobeException(f'{origin}: "api" needs level "L1" or "mix"; the level is "L0", without functions.')
     if config.async_dump and config.summary_mode == "md5":
         raise MsprobeException(
             f'{origin}: "async_dump" is true and "{section}.summary_mode" is "md5", which do not go together; '
@@ -365,8 +387,7 @@ def _why_ignored(name: str, section: str, known: Collection[str]) -> str:
         return "has no effect in a section; put it at the top."
     if name in WITHOUT_EFFECT:
         return "has no effect in this version."
-    near = difflib.get_close_matches(name[:100], known, n=1)
-    return "is not a known key and is ignored" + (f'; did you mean "{near[0]}"?' if near else ".")
+    return "is not a known key and is ignored" + (did_you_mean(name, known) or ".")
 
 
 def _warn_of_unused(config: Config, top: _Settings, section: _Settings) -> None:

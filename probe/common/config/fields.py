@@ -163,6 +163,13 @@ def parse_texts(value: object, location: Location) -> tuple[str, ...]:
     return tuple(value)
 
 
+def parse_pattern(value: object, location: Location) -> str:
+    """A pattern for names, with ``*`` and ``?``."""
+    if not isinstance(value, str) or not value.strip():
+        raise location.wrong(value, 'a name or a pattern such as "layers.1" or "*Norm"')
+    return value
+
+
 def parse_limit(value: object, location: Location) -> int:
     """A number of things, or -1 for no limit."""
     if isinstance(value, int) and not isinstance(value, bool) and (value == -1 or value >= 1):

@@ -1,4 +1,4 @@
-"""The records that are wanted: ``list``, ``scope``, ``risk_level`` and ``data_mode``.
+"""The records that are wanted: ``list``, ``module``, ``api``, ``scope``, ``risk_level`` and ``data_mode``.
 
 A call is asked about twice, when it begins and when it ends, because a range can open or close in between: a module
 that straddles the border of a scope is kept with its inputs only or its outputs only.
@@ -6,6 +6,8 @@ that straddles the border of a scope is kept with its inputs only or its outputs
 
 from __future__ import annotations
 
+from probe.common.config.name_patterns import api_pattern, module_pattern
+from probe.common.dump import naming
 from probe.common.dump.naming import BACKWARD, FORWARD
 
 
@@ -17,10 +19,16 @@ class RecordFilter:
         scope: First and last record name of the range, or empty.
         data_mode: The wanted parts of a record; empty for all.
         keep_inside: At level mix a module named in `names` keeps everything that runs inside it.
+        patterns: The modules and functions that are wanted besides; ``None`` for all.
     """
 
     def __init__(
-        self, names: tuple[str, ...], scope: tuple[str, ...], data_mode: frozenset[str], keep_inside: bool
+        self,
+        names: tuple[str, ...],
+        scope: tuple[str, ...],
+        data_mode: frozenset[str],
+        keep_inside: bool,
+        patterns: RecordPatterns | None = None,
     ) -> None:
         self._names = names
         self._first = scope[0] if scope else None
@@ -28,9 +36,10 @@ class RecordFilter:
         self._keep_inside = keep_inside
         self._open = not scope
         self._held: set[str] = set()
+        self._patterns = patterns
         self.first_met = self.last_met = False
         """True if the records that open and close the range were met in this step, the last one after the first."""
-        self.everything = not names and not scope
+        self.everything = not names and not scope and patterns is None
         """No filter by name: neither `begin` nor `end` need be called."""
         directions = data_mode & {FORWARD, BACKWARD} or {FORWARD, BACKWARD}
         parts = data_mode & {"input", "output"} or {"input", "output"}
@@ -44,6 +53,8 @@ class RecordFilter:
         """A new step begins."""
         self._open = self._first is None
         self._held.clear()
+        if self._patterns is not None:
+            self._patterns.reset()
         self.first_met = self.last_met = False
 
     def begin(self, name: str, is_module: bool) -> bool:
@@ -52,12 +63,14 @@ class RecordFilter:
             self._open = self.first_met = True
         if not self._open:
             return False
-        return self._listed(name, is_module)
+        return self._wanted(name, is_module)
 
     def end(self, name: str) -> bool:
         """The call `name` ends; whether it is wanted at this point."""
-        wanted = self._open and self._listed(name, False)
+        wanted = self._open and self._wanted(name, False)
         self._held.discard(name)
+        if self._patterns is not None:
+            self._patterns.leave(name)
         if name == self._last:
             self._open = False
             self.last_met = self.first_met
@@ -65,11 +78,18 @@ class RecordFilter:
 
     def now(self, name: str) -> bool:
         """True if a record that has no duration, such as a parameter's gradient, is wanted."""
-        return self._open and self._listed(name, False)
+        return self._open and self._wanted(name, False)
 
     def possible(self, name: str) -> bool:
-        """True if a record of this name could be wanted at some time, as far as ``list`` decides it."""
+        """True if a record of this name could be wanted at some time, as far as its name decides it."""
+        if self._patterns is not None and not self._patterns.possible(name):
+            return False
         return not self._names or self._keep_inside or self._matches(name)
+
+    def _wanted(self, name: str, holds: bool) -> bool:
+        # Both have to see the call: each notes the modules inside of which everything is wanted.
+        is_listed = self._listed(name, holds)
+        return is_listed if self._patterns is None else self._patterns.fit(name, holds) and is_listed
 
     def _listed(self, name: str, holds: bool) -> bool:
         if not self._names:
@@ -82,6 +102,65 @@ class RecordFilter:
 
     def _matches(self, name: str) -> bool:
         return any(text in name for text in self._names)
+
+
+class RecordPatterns:
+    """The modules, with everything inside, and the functions whose records are wanted.
+
+    Args:
+        module: A pattern for modules; ``None`` for all, and for functions outside of modules.
+        api: A pattern for functions; ``None`` for all, and for modules.
+    """
+
+    def __init__(self, module: str | None, api: str | None) -> None:
+        self._is_module = None if module is None else module_pattern(module)
+        self._is_api = None if api is None else api_pattern(api)
+        self._inside: set[str] = set()
+        self._calls: set[tuple[str, int]] = set()
+        """The calls of functions inside of these modules, whose backward may come when no module is open."""
+
+    @classmethod
+    def of(cls, module: str | None, api: str | None) -> RecordPatterns | None:
+        """The patterns; ``None`` if none is given."""
+        return None if module is None and api is None else cls(module, api)
+
+    def reset(self) -> None:
+        """A new step begins."""
+        self._inside.clear()
+        self._calls.clear()
+
+    def fit(self, name: str, holds: bool) -> bool:
+        """True if the record is wanted; with `holds` it is a module that begins."""
+        if not self._is_in_module(name, holds):
+            return False
+        return self._is_api is None or self._is_api(name)
+
+    def _is_in_module(self, name: str, holds: bool) -> bool:
+        if self._is_module is None:
+            return True
+        parsed = naming.parse(name)
+        if parsed is None:
+            return bool(self._inside)
+        if not parsed.is_module:
+            call = parsed.base, parsed.number
+            if parsed.direction == FORWARD and self._inside:
+                self._calls.add(call)
+            return call in self._calls
+        if not self._is_module(parsed.base):
+            return False
+        if holds:
+            self._inside.add(name)
+        return True
+
+    def leave(self, name: str) -> None:
+        """The call `name` ends."""
+        self._inside.discard(name)
+
+    def possible(self, name: str) -> bool:
+        """True if a record of this name could be wanted at some time."""
+        if self._is_api is not None and not self._is_api(name):
+            return False
+        return self._is_in_module(name, False)
 
 
 def wanted_by_risk(level: str, risk_class: str) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from probe.common.config.config import Config
+from probe.common.config.name_patterns import api_pattern, module_pattern
 from probe.common.dump import naming
 from probe.common.dump.nearest_names import nearest
 from probe.common.show import show
@@ -44,6 +45,8 @@ def unmatched(config: Config, met: Met) -> list[str]:
     lines = [
         *_of_scope(config.scope, f'"{section}.scope"', met),
         *_of_texts(config.names, f'"{section}.list"', met.calls),
+        *_of_pattern(config.module, "module", met.calls),
+        *_of_pattern(config.api, "api", met.calls),
     ]
     if (config.names or config.scope) and not met.records and not lines:
         lines.append(
@@ -77,6 +80,22 @@ def _near_in_scope(name: str, calls: Mapping[str, int]) -> str:
     if parsed is None or parsed.number >= calls.get(parsed.base, 0):
         return _nearest([name], calls)
     return "; its forward was met" if parsed.direction == naming.BACKWARD else "; it was met before"
+
+
+def _of_pattern(pattern: str | None, key: str, calls: Mapping[str, int]) -> list[str]:
+    """`key` is ``module`` or ``api``."""
+    if pattern is None:
+        return []
+    fits = module_pattern(pattern) if key == "module" else _fits_a_call(api_pattern(pattern), calls)
+    if any(fits(base) for base in calls if naming.is_module(base) is (key == "module")):
+        return []
+    return [f"nothing matches {show(pattern)} of \"{key}\"{_nearest([pattern], calls)}."]
+
+
+def _fits_a_call(fits: Callable[[str], bool], calls: Mapping[str, int]) -> Callable[[str], bool]:
+    return lambda base: any(
+        fits(name) for number in range(min(calls[base], _MOST_NUMBERS)) for name in _names(base, number)
+    )
 
 
 def _of_texts(texts: Sequence[str], key: str, calls: Mapping[str, int]) -> list[str]:

@@ -9,6 +9,9 @@ Each process has a folder of its own in that of the step, and in it
     dump.journal           what the others are made from, while the process runs or after it died
     dump_error_info.log    failures of the tool itself
     process.json           which process of which run this is, under ``msprobe run``
+
+Beside the folders of the steps is, for each process, ``environment_rank<R>.json`` or ``environment_proc<PID>.json``:
+versions, variables, switches and seeds of the run.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ MODES = ("graph", "pynative")
 _STEP = re.compile(r"step(\d+)\Z")
 _RANK = re.compile(r"rank(\d*)\Z")
 _PROCESS = re.compile(r"proc(\d+)\Z")
+_ENVIRONMENT = re.compile(r"environment_(rank|proc)\d+\.json\Z")
 
 
 def record_file(level: str) -> str:
@@ -50,6 +54,22 @@ def step_folder(step: int) -> str:
 def process_folder(rank: int | None) -> str:
     """The name of the folder of this process, which has `rank` or none."""
     return f"proc{os.getpid()}" if rank is None else f"rank{rank}"
+
+
+def environment_file(process: str) -> str:
+    """The name of the file with the environment of a process, given the name of its folder: ``rank0``, ``proc123``."""
+    return f"environment_{process}.json"
+
+
+def is_environment_file(name: str) -> bool:
+    """True if a file has the name of the environment of a process."""
+    return _ENVIRONMENT.match(name) is not None
+
+
+def environments_in(folder: str) -> list[str]:
+    """The names of the files with environments in a dump's `folder`: ranks first, and each kind by its numbers."""
+    found = filter(is_environment_file, os.listdir(folder))
+    return sorted(found, key=lambda name: process_order(name[len("environment_") : -len(".json")]))
 
 
 def is_without_rank(name: str) -> bool:
@@ -69,7 +89,7 @@ def process_order(name: str) -> tuple[bool, int]:
 
 def is_of_layout(name: str) -> bool:
     """True if a file or a folder has the name of a part of a dump: ``step0``, ``rank3``, ``dump.json``."""
-    if name in (*JSON_FILES, JOURNAL_FILE, ERROR_LOG, PROCESS_FILE, TENSOR_FOLDER, *MODES):
+    if name in (*JSON_FILES, JOURNAL_FILE, ERROR_LOG, PROCESS_FILE, TENSOR_FOLDER, *MODES) or is_environment_file(name):
         return True
     return any(pattern.match(name) for pattern in (_STEP, _RANK, _PROCESS))
 

@@ -1,4 +1,4 @@
-"""Which of the names of a dump, or of a step, are most like one that is none of them."""
+"""The known names that are most like an unknown one: records, keys, flags, commands."""
 
 from __future__ import annotations
 
@@ -26,3 +26,9 @@ def nearest(wanted: str, names: Iterable[str]) -> list[str]:
         ['Torch.relu']
     """
     return difflib.get_close_matches(wanted[:_LONGEST_COMPARED], islice(names, _MOST_COMPARED), MOST, _NEAR)
+
+
+def did_you_mean(wanted: str, names: Iterable[str]) -> str:
+    """``; did you mean "compare"?``, with the most similar name; empty if no name is similar."""
+    near = nearest(wanted, names)
+    return f'; did you mean "{near[0]}"?' if near else ""

@@ -11,8 +11,10 @@ from typing import Any, Optional
 
 from probe.common.align.row import Row
 from probe.common.dump.levels import Levels
+from probe.common.environment.differences import OutsideDifference
 from probe.common.numerics.error_bounds import is_same
 from probe.compare.coverage import Coverage
+from probe.compare.output.outside import outside_of
 from probe.compare.pairing import Pairing
 from probe.compare.result import (
     CANNOT_TELL,
@@ -165,6 +167,8 @@ class Summary:
     """The first step and process of the runs that was not compared, because a pool took tasks in another order."""
     rules: RowRules = PROBE_ROWS
     """Whose rules gave the rows their results."""
+    outside: list[OutsideDifference] = field(default_factory=list)
+    """What differs outside of the model: environment and data, the most likely cause first."""
 
     @property
     def has_matches(self) -> bool:
@@ -227,7 +231,11 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """The summary as values that JSON has, under the keys that scripts read."""
         found = asdict(replace(self, rules=PROBE_ROWS))
-        del found["rules"], found["carried"]
+        del found["rules"], found["carried"], found["outside"]
+        found["environment"] = [
+            {"kind": each.kind, "name": each.name, "target": each.target, "golden": each.golden, "text": each.text}
+            for each in self.outside
+        ]
         follows = found.pop("follows")
         found["divergence"] = {**(found["divergence"] or _NO_DIVERGENCE), "answer": self.answer, "why": self.why}
         found["divergence"]["follows"] = follows
@@ -338,6 +346,7 @@ def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary
         result.carried,
         result.left_out,
         rules,
+        outside_of(result),
     )
 
 

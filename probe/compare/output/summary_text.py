@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from probe.common import log
 from probe.common.align.row import ERROR, PASS, WARNING, Row
 from probe.common.dump import levels
+from probe.compare.output import outside
 from probe.compare.output.summary import (
     EXAMPLES,
     SUSPECTS,
@@ -36,7 +37,17 @@ _COLOURS.update({SAME: _COLOURS[PASS], SUSPECT: _COLOURS[WARNING], DIVERGED: _CO
 
 
 def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
-    """The answer line by line: where two runs diverge, that they do not, or why nobody can tell."""
+    """The answer line by line: where two runs diverge, that they do not, or why nobody can tell.
+
+    The second line is on what differs outside of the model, if anything differs.
+    """
+    answer, *others = _answer(summaries)
+    first = first_of(summaries) or next((each for each in summaries if each.differs), None)
+    around = [] if first is None else [(text, WARNING) for text in outside.lines(first.outside)]
+    return [answer, *around, *others]
+
+
+def _answer(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     first = first_of(summaries)
     if first is not None and first.divergence is not None:
         return [*_diverged(first, first.divergence, len(summaries) > 1), *_followers(summaries, PREVIOUS)]

@@ -48,6 +48,38 @@ def test_help_names_the_commands_and_an_example() -> None:
     assert "A journal is kept, so that nothing is lost" in " ".join(done.stdout.split())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["compre", "a", "b"], '"compre" is not a command; did you mean "compare"? The commands are run, show,'),
+        (["zzz"], '"zzz" is not a command. The commands are run, show,'),
+        (["show", "x", "--moduel=y"], 'unrecognized arguments: --moduel=y; did you mean "--module"? See msprobe show'),
+        (["show", "x", "y"], "unrecognized arguments: y. See msprobe show --help."),
+        (["compare", "a"], "1 paths were given; give two"),
+        (["compare"], "two runs are missing; give two paths, or -tp and -gp, or --last"),
+        (["compare", "-tp", "a"], "-gp/--golden_path is missing"),
+        (["compare", "a", "b", "-gp", "c"], "paths and -gp were given; name the two runs in one way"),
+        (["compare", "--last", "-tp", "a"], "--last and -tp were given; name the two runs in one way"),
+    ],
+)
+def test_what_is_misspelled_is_said_with_what_was_meant(
+    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_a_shell_completes_commands_and_flags() -> None:
+    pytest.importorskip("shtab")
+    done = command("completion", "bash")
+    script = f"{done.stdout}\nCOMP_WORDS=(msprobe $WORDS); COMP_CWORD=$AT; _shtab_msprobe; echo ${{COMPREPLY[@]}}"
+    for words, at, completed in (("comp", 1, "compare completion"), ("compare --las", 2, "--last")):
+        given = subprocess.run(
+            ["bash", "-c", script], env={"WORDS": words, "AT": str(at)}, capture_output=True, text=True, check=True
+        )
+        assert given.stdout.split() == completed.split()
+
+
 def test_version_is_that_of_the_package() -> None:
     done = command("--version")
     assert (done.returncode, done.stdout.strip()) == (0, f"msprobe {probe.__version__}")
@@ -68,7 +100,7 @@ def test_wrong_usage_is_status_2_and_says_how_to_use_it(arguments: list[str]) ->
     assert done.returncode == 2 and done.stdout == ""
     assert re.fullmatch(r"msprobe[ \w]*: .*\. See msprobe[ \w]* --help\.\n", done.stderr)
     if arguments == ["dance"]:
-        assert "'dance'" in done.stderr and "recover" in done.stderr
+        assert '"dance"' in done.stderr and "recover" in done.stderr
 
 
 def test_recover_makes_files_and_says_what_it_made(tmp_path: Path) -> None:

@@ -171,6 +171,38 @@ def test_a_module_named_by_its_record_has_all_that_is_below_its_path(
     ]  # fmt: skip
 
 
+def test_a_timeline_has_a_line_for_each_module_and_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for step, norm in enumerate((2.0, 3.0, math.inf, 4.0)):
+        entry = {**tensor(5.0), "Norm": norm, "Max": norm}
+        for rank in (0, 1):
+            dump(tmp_path / f"step{step}" / f"rank{rank}", {BLOCK: call([tensor(1.0)], [entry]), LOG: DATA[LOG]})
+    header, *lines = shown(capsys, tmp_path, "--timeline")
+    assert header.split() == ["step", "Max", "Norm", "growth", "record"]
+    assert [line.split() for line in lines] == [
+        ["0", "rank0", "2", "2", BLOCK], ["1", "rank0", "3", "3", "x1.5"], ["2", "rank0", "inf", "inf"],
+        ["3", "rank0", "4", "4"],
+        ["0", "rank1", "2", "2", BLOCK], ["1", "rank1", "3", "3", "x1.5"], ["2", "rank1", "inf", "inf"],
+        ["3", "rank1", "4", "4"],
+    ]  # fmt: skip
+    rows = json.loads("\n".join(shown(capsys, tmp_path, "--timeline", "--api", "log", "--json")))
+    assert [row["record"] for row in rows] == [LOG] * 8 and rows[0]["Max"] == "NaN" and rows[1]["growth"] is None
+    assert len(shown(capsys, tmp_path, "--timeline", "--limit", "3")) == 1 + 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (["--tree"], "--tree does not go together with --timeline"),
+        (["--api", "relu"], "no call that is asked for has statistics"),
+    ],
+)
+def test_a_timeline_that_cannot_be_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], hint: str
+) -> None:
+    assert cli.main(["show", str(folder), "--timeline", *options]) == 2
+    assert hint in capsys.readouterr().err
+
+
 def test_no_hint_ends_in_the_air(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = dump(tmp_path / "a", {LOG: DATA[LOG]})
     (folder / "construct.json").write_text("{}")

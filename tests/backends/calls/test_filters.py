@@ -96,6 +96,29 @@ def test_a_listed_module_is_alone_at_level_l0(runs: Any, backend: Any) -> None:
     assert dump.names == [f"{names.body}.forward.0"]
 
 
+# --- module, api
+
+
+def test_a_module_pattern_keeps_everything_inside_forward_and_backward(runs: Any, backend: Any) -> None:
+    names, linear, relu = Names(backend), backend.apis["linear"].base, backend.apis["relu"].base
+    path = names.body.split(".")[1]
+    dump = collect(runs, backend, "mix", module=path)
+    whole = collect(runs, backend, "mix")
+    expected = [
+        name
+        for name in whole.names
+        if name.startswith((names.body, f"{backend.root}.{path}.", f"{linear}.0.", f"{relu}.0."))
+    ]
+    assert dump.names == expected
+    assert f"{linear}.0.backward" in dump.names and f"{names.body}.backward.0" in dump.names
+
+
+def test_an_api_pattern_keeps_calls_of_functions_only(runs: Any, backend: Any) -> None:
+    linear = backend.apis["linear"].base
+    dump = collect(runs, backend, "mix", api=f"*{linear.rpartition('.')[2]}")
+    assert set(dump.names) == {f"{linear}.{n}.{direction}" for n in (0, 1) for direction in ("forward", "backward")}
+
+
 # --- scope
 
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from probe.common.config.selection import RecordFilter, wanted_by_risk
+from probe.common.config.selection import RecordFilter, RecordPatterns, wanted_by_risk
 from probe.common.dump.naming import parse
 
 ALL: frozenset[str] = frozenset()
@@ -76,6 +76,40 @@ def test_calls_that_a_filter_leaves(
         assert kept(selection) == (begun, ended), f"step {step}"
         selection.reset()
     assert selection.everything == (not names and not scope)
+
+
+@pytest.mark.parametrize(
+    ("module", "api", "begun", "ended"),
+    [
+        ("o", None, "obic", "bcio"),
+        ("o.i", None, "ic", "ci"),
+        ("I", None, "ic", "ci"),
+        (INNER, None, "ic", "ci"),
+        (None, "[bd]", "bd", "bd"),
+        (None, "Torch.*", "abcd", "abcd"),
+        ("o", "c", "c", "c"),
+        ("o", "a", "", ""),
+        ("nothing", None, "", ""),
+    ],
+)
+def test_calls_that_patterns_leave(module: str | None, api: str | None, begun: str, ended: str) -> None:
+    selection = RecordFilter((), (), ALL, True, RecordPatterns.of(module, api))
+    for step in range(2):
+        assert kept(selection) == (begun, ended), f"step {step}"
+        selection.reset()
+    assert not selection.everything
+    listed = RecordFilter(("Torch",), (), ALL, True, RecordPatterns.of(module, api))
+    assert kept(listed)[0] == "".join(letter for letter in begun if letter in "abcd"), "both filters have to agree"
+
+
+def test_the_backward_of_a_call_inside_a_module_is_wanted_when_no_module_is_open() -> None:
+    selection = RecordFilter((), (), ALL, True, RecordPatterns.of("o.i", None))
+    kept(selection)
+    backwards = [name.replace("forward", "backward") for name in (A, B, C, D)]
+    assert [selection.begin(name, False) for name in backwards] == [False, False, True, False]
+    assert [selection.possible(name) for name in backwards] == [False, False, True, False]
+    assert selection.now("Module.o.i.fc.Linear.parameters_grad.0")
+    assert not selection.now("Module.o.fc.Linear.parameters_grad.0")
 
 
 def test_a_step_begins_closed_again() -> None:

@@ -117,6 +117,7 @@ WRONG = {
     ),
     "dump_enable_text": ({"dump_enable": "true"}, '"dump_enable" is "true"; allowed: true, false.'),
     "extra_info_number": ({"extra_info": 1}, '"extra_info" is 1; allowed: true, false.'),
+    "environment_number": ({"environment": 1}, '"environment" is 1; allowed: true, false.'),
     "precision_unknown": ({"precision": "middle"}, '"precision" is "middle"; allowed: "low", "high".'),
     "risk_level_unknown": ({"risk_level": "HIGH"}, '"risk_level" is "HIGH"; allowed: "ALL", "FOCUS", "CORE".'),
     "risk_level_case": ({"risk_level": "core"}, '"risk_level" is "core"; allowed: "ALL", "FOCUS", "CORE".'),
@@ -174,6 +175,22 @@ WRONG = {
     "bench_path_number": (
         {"task": "tensor", "tensor": {"summary_mode": "md5", "bench_path": 1}},
         '"tensor.bench_path" is 1; allowed: the path of a folder as text.',
+    ),
+    "module_number": (
+        {"statistics": {"module": 3}},
+        '"statistics.module" is 3; allowed: a name or a pattern such as "layers.1" or "*Norm".',
+    ),
+    "module_at_l1": (
+        {"statistics": {"module": "layers.1"}},
+        '"module" needs level "L0" or "mix"; the level is "L1", without modules.',
+    ),
+    "api_empty": (
+        {"statistics": {"api": ""}},
+        '"statistics.api" is ""; allowed: a name or a pattern such as "layers.1" or "*Norm".',
+    ),
+    "api_at_l0": (
+        {"level": "L0", "statistics": {"api": "relu"}},
+        '"api" needs level "L1" or "mix"; the level is "L0", without functions.',
     ),
     "bench_path_without_md5": (
         {"task": "tensor", "tensor": {"bench_path": "."}},
@@ -258,6 +275,7 @@ OTHER_KINDS = {
     "async_dump": (FLAGS, {"list": ([], "a list of 0"), "float": (1.5, "1.5"), "object": ({"a": 1}, "an object")}),
     "dump_enable": (FLAGS, {"number": (1, "1"), "list": ([True], "a list of 1")}),
     "extra_info": (FLAGS, {"text": ("no", '"no"'), "object": ({}, "an object")}),
+    "environment": (FLAGS, {"text": ("no", '"no"'), "object": ({}, "an object")}),
     "async_dump_max_mib": (
         "whole numbers of MiB from 0 to 1000000",
         {

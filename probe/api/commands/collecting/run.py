@@ -13,7 +13,9 @@ from probe.common import log
 from probe.common.config.fields import Location, numbers_text, one_of, quoted
 from probe.common.errors import MsprobeException
 
-_FLAGS = {"level": "--level", "dump_path": "-o", "task": "--task", "step": "--step"}
+_FLAGS = {
+    "level": "--level", "dump_path": "-o", "task": "--task", "step": "--step", "module": "--module", "api": "--api"
+}  # fmt: skip
 """The options that are keys of the configuration."""
 _LEVELS = ("L0", "L1", "mix")
 _NEEDS_LINES = "needs lines in a script"
@@ -31,7 +33,8 @@ class RunCommand:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = (
             "msprobe run [--config FILE] [--level LEVEL] [--step STEPS] [--task TASK] [--step-after EVENT] [-o DIR]\n"
-            "                   [--follow-children] [--quiet] [--strict] (train.py | -m MODULE) [argument ...]"
+            "                   [--module GLOB] [--api GLOB] [--follow-children] [--quiet] [--strict]\n"
+            "                   (train.py | -m MODULE) [argument ...]"
         )
         parser.epilog = (
             "A step begins with the first forward that records gradients, and ends when every optimizer has stepped. "
@@ -40,6 +43,9 @@ class RunCommand:
         parser.add_argument("--config", metavar="FILE", help="a configuration file; the options below win over it")
         parser.add_argument("--level", help="L0 (modules), L1 (APIs) or mix (both); mix without a configuration file")
         without = "without a file 0-1, all with task overflow_check"
+        modules = "only modules by path or class, and all inside: 'layers.1', '*Norm'"
+        parser.add_argument("--module", dest="module_pattern", metavar="GLOB", help=modules)
+        parser.add_argument("--api", metavar="GLOB", help="only functions by name: 'softmax', 'Functional.*'")
         parser.add_argument("--step", metavar="STEPS", help=f'such as 0,10-12, or "all"; {without}')
         tasks = "statistics, tensor, structure, overflow_check or free_benchmark"
         parser.add_argument("--task", help=f"{tasks}; statistics without a file")
@@ -96,6 +102,7 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
     from probe.common.config.config import KEYS, UNAVAILABLE_LEVELS
 
     given = {"level": args.level, "dump_path": args.output, "task": args.task, "step": _steps(args.step)}
+    given.update(module=args.module_pattern, api=args.api)
     level = one_of(*_LEVELS, unavailable={**UNAVAILABLE_LEVELS, "debug": _NEEDS_LINES})
     for name, value in given.items():
         if value is not None:

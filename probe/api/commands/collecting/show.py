@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.api.commands.invocation import Invocation
+from probe.api.commands.invocation import Invocation, UsageError
 from probe.api.commands.question import Line, Question
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.api.commands.collecting.show_text import ShownLine
+    from probe.api.commands.collecting.timeline import TimelineRow
     from probe.api.commands.collecting.wanted import Wanted
     from probe.common.dump.reading.dump import Dump
     from probe.common.dump.reading.run import Run
@@ -40,6 +41,7 @@ class Show(Question):
         add("--items", action="store_true", help="a line for each input, parameter and output")
         add("--tree", action="store_true", help="as a tree: which call ran inside which module")
         add("--stack", action="store_true", help="with the call stacks")
+        add("--timeline", action="store_true", help="a line for each module and step, and how its output grows")
         add(
             "--limit",
             metavar="N",
@@ -47,19 +49,61 @@ class Show(Question):
             help=f"how many lines, 0 for all ({_LIMIT} on a terminal, otherwise all)",
         )
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Shown:
+    def answer(
+        self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None
+    ) -> Shown | Timeline:
         # Not needed by the other commands, and what it imports takes time.
         from probe.api.commands.collecting.wanted import Wanted
         from probe.common.dump.reading.run import read
 
         wanted = Wanted.of(args.module, args.api, args.where, args.items)
-        return Shown(read(args.path), wanted, args.tree, args.stack, args.limit)
+        if not args.timeline:
+            return Shown(read(args.path), wanted, args.tree, args.stack, args.limit)
+        for flag in ("items", "where", "tree", "stack"):
+            if getattr(args, flag):
+                raise UsageError(f"--{flag} does not go together with --timeline; leave one of them out.")
+        from probe.api.commands.collecting.timeline import timeline
+        from probe.common.dump.reading.run import Run
+
+        return Timeline(timeline(Run(args.path), wanted), args.limit)
 
 
 def _limit(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines; allowed: 0 (all) and more.")
     return int(text)
+
+
+def _limited(lines: Iterable[ShownLine], limit: int | None) -> Iterator[Line]:
+    """The lines up to `limit`, 0 for all; ``None``: as many as a terminal shows well."""
+    if limit is None:
+        limit = _LIMIT if sys.stdout.isatty() else 0
+    counted = more = 0
+    for line in lines:
+        counted += line.counts
+        if limit and counted > limit:
+            more += line.counts
+        else:
+            yield Line(line.text, line.style)
+    if more:
+        yield Line(f"... and {more} more lines; --limit 0 shows all, --where, --module and --api choose")
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The modules over the steps."""
+
+    rows: list[TimelineRow]
+    limit: int | None
+    found: bool = False
+
+    def lines(self) -> Iterator[Line]:
+        from probe.api.commands.collecting.timeline import timeline_lines
+
+        return _limited(timeline_lines(self.rows), self.limit)
+
+    def as_json(self) -> list[Any]:
+        return [row.as_json() for row in self.rows[: self.limit or None]]
 
 
 @dataclass(frozen=True)
@@ -75,18 +119,7 @@ class Shown:
     found: bool = False
 
     def lines(self) -> Iterator[Line]:
-        limit = self.limit
-        if limit is None:
-            limit = _LIMIT if sys.stdout.isatty() else 0
-        counted = more = 0
-        for line in self._all_lines():
-            counted += line.counts
-            if limit and counted > limit:
-                more += line.counts
-            else:
-                yield Line(line.text, line.style)
-        if more:
-            yield Line(f"... and {more} more lines; --limit 0 shows all, --where, --module and --api choose")
+        return _limited(self._all_lines(), self.limit)
 
     def _all_lines(self) -> Iterator[ShownLine]:
         from probe.api.commands.collecting import show_text

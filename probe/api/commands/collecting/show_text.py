@@ -337,7 +337,7 @@ def dump_as_json(dump: Dump, wanted: Wanted, with_stacks: bool = False, limit: i
 
 
 def _item_json(item: Item) -> dict[str, Any]:
-    numbers = {name: _json_safe(value) for name, value in zip(_NUMBERS, _recorded(item))}
+    numbers = {name: json_safe(value) for name, value in zip(_NUMBERS, _recorded(item))}
     if item.nonfinite is not None:
         numbers.update({"Nonfinite": item.nonfinite, "Finite Max": item.finite_max, "Finite Min": item.finite_min})
     return {
@@ -348,7 +348,7 @@ def _item_json(item: Item) -> dict[str, Any]:
         **numbers,
         "requires_grad": item.requires_grad,
         "md5": item.md5,
-        "value": _json_safe(item.value),
+        "value": json_safe(item.value),
         "data_name": item.data_name,
     }
 
@@ -357,14 +357,14 @@ def _recorded(item: Item) -> tuple[Any, ...]:
     return (item.max, item.min, item.mean, item.norm) if item.is_tensor else (None,) * 4
 
 
-def _json_safe(value: Any, depth: int = 0) -> Any:
+def json_safe(value: Any, depth: int = 0) -> Any:
     """`value` as JSON has it; of what a damaged file nests deeper than anyone can read, nothing."""
     if depth > _DEEPEST:
         return None
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, (list, tuple)):
-        return [_json_safe(part, depth + 1) for part in value]
+        return [json_safe(part, depth + 1) for part in value]
     if isinstance(value, dict):
-        return {key: _json_safe(part, depth + 1) for key, part in value.items()}
+        return {key: json_safe(part, depth + 1) for key, part in value.items()}
     return value

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
 from itertools import islice
 from typing import Optional
 
+from probe.common.config.name_patterns import api_pattern, class_name, module_paths, module_pattern, record_in
 from probe.common.dump import naming
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.call_tree import CallTree
@@ -56,40 +56,13 @@ class Wanted:
     def named(self, dump: Dump) -> Callable[[str], bool]:
         """Predicate that is true of calls of `dump` that are asked for by name."""
         is_inside = (lambda name: True) if self.module is None else _inside(self.module, dump.tree or CallTree())
-        is_api = (lambda name: True) if self.api is None else _is_api(self.api)
+        is_api = (lambda name: True) if self.api is None else api_pattern(self.api)
         return lambda name: is_api(name) and is_inside(name)
-
-
-def _is_api(wanted: str) -> Callable[[str], bool]:
-    """Predicate that is true of calls of a function that `wanted` fits: a pattern, or a name as the tool prints it."""
-    pattern = _record_in(wanted) or wanted
-
-    def fits(name: str) -> bool:
-        if fnmatchcase(name, pattern):
-            return True
-        parsed = naming.parse(name)
-        if parsed is None or parsed.is_module:
-            return False
-        numbered = f"{parsed.base}.{parsed.number}"
-        return any(fnmatchcase(text, pattern) for text in (parsed.base, numbered, naming.function_name(name)))
-
-    return fits
 
 
 def _inside(wanted: str, tree: CallTree) -> Callable[[str], bool]:
     """Predicate that is true of calls of a module that `wanted` fits, and of calls inside of one."""
-    record = naming.parse(_record_in(wanted))
-    # By its path, since gradients of parameters of modules inside of it stand at no call in the tree.
-    patterns = (wanted,) if record is None else (record.base, record.base.rpartition(".")[0])
-
-    @cache
-    def fits(base: str) -> bool:
-        root, _, _ = base.partition(".")
-        paths = _paths(base)
-        texts = (base, _class_name(base), *paths, *(f"{root}.{path}" for path in paths))
-        if any(fnmatchcase(text, pattern) for pattern in patterns for text in texts):
-            return True
-        return any(_ends(path, wanted) for path in paths)
+    fits = module_pattern(wanted)
 
     def is_inside(name: str) -> bool:
         for call in (name, *tree.around(name)):
@@ -101,28 +74,6 @@ def _inside(wanted: str, tree: CallTree) -> Callable[[str], bool]:
         return False
 
     return is_inside
-
-
-def _record_in(text: str) -> str:
-    """The record that `text` is the name of, or the name of an item of; empty where it is neither."""
-    parts = text.split(".")
-    names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-    return next((name for name in names if naming.parse(name) is not None), "")
-
-
-def _paths(base: str) -> list[str]:
-    """The paths of a module and of those around it: ``layers``, ``layers.1`` of ``Module.layers.1.Block``."""
-    parts = base.split(".")[1:-1]
-    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
-
-
-def _class_name(base: str) -> str:
-    return base.rpartition(".")[2]
-
-
-def _ends(path: str, wanted: str) -> bool:
-    # A number by itself would be one of every list.
-    return not wanted.isdecimal() and path.endswith(f".{wanted}")
 
 
 def names_there_are(dump: Dump, wanted: Wanted) -> str:
@@ -143,12 +94,12 @@ def _known_of(kind: str, wanted: str, names: Iterable[str]) -> str:
     bases = dict.fromkeys(one.base for one in parsed)
     if not bases:
         return f"; no {kind} was recorded"
-    known = dict.fromkeys((_paths(base) or [base])[-1] if kind == "module" else base for base in bases)
-    record = naming.parse(_record_in(wanted))
+    known = dict.fromkeys((module_paths(base) or [base])[-1] if kind == "module" else base for base in bases)
+    record = naming.parse(record_in(wanted))
     text = wanted if record is None else record.base
     if kind == "module":
         spelled = {part: path for path in known for part in path.split(".") if not part.isdecimal()}
-        spelled.update({name: name for base in bases for name in (_class_name(base), *_paths(base))})
+        spelled.update({name: name for base in bases for name in (class_name(base), *module_paths(base))})
         text = text.partition(".")[2] if naming.is_module(text) else text
     else:
         spelled = {name: base for base in bases for name in (base.rpartition(".")[2], base)}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from probe.api.commands import arguments
 from probe.api.commands.comparing.divergence import DIVERGENCE, NEVER, is_failed, report_untold
 from probe.api.commands.comparing.merging import add_merging, splits_given
+from probe.api.commands.comparing.pair import add_pair, set_pair
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Line, Question
 from probe.common.errors import MsprobeException
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 class Compare(Question):
     """Compare two dumps, row by row, and say where they part.
 
-    The target is the run under test, the golden one the run it is held against: dump.json, debug.json, the folder of
-    one step, or a folder of steps. The table goes to compare_result_<time>.csv in the output folder.
+    The target is the run under test, the golden run is the baseline: dump.json, debug.json, the folder of one step, or
+    a folder of steps. Name them as two paths, with -tp and -gp, or take the two newest with --last. The table goes to
+    compare_result_<time>.csv in the output folder.
     """
 
     name = "compare"
@@ -38,15 +40,7 @@ class Compare(Question):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("-m", "--mode", choices=["auto"], default="auto", help="kind of data; only that of frameworks is known")
-        add("-tp", "--target_path", metavar="PATH", type=arguments.path, required=True, help="the run under test")
-        add(
-            "-gp",
-            "--golden_path",
-            metavar="PATH",
-            type=arguments.path,
-            required=True,
-            help="the run it is held against",
-        )
+        add_pair(parser)
         arguments.add_output(parser, "tables")
         add("--xlsx", action="store_true", help="write a workbook and not CSV")
         arguments.add_matching(parser)
@@ -85,6 +79,7 @@ class Compare(Question):
         from probe.common.parallel.tasks import Where
         from probe.compare.options import Options
 
+        set_pair(args)
         options = Options(
             rules=row_rules(args.rules),
             fuzzy=args.fuzzy_match,

@@ -25,6 +25,7 @@ from probe.common.dump.layout import (
     STACK_FILE,
     folder_of,
     holds_records,
+    is_environment_file,
     is_without_rank,
     process_and_mode,
     processes_in,
@@ -186,7 +187,7 @@ def check_exists(path: str) -> None:
 def _check_file(path: str) -> None:
     if not os.path.isfile(path):
         raise FileCheckException(f"{path} is neither a file nor a folder; give {ALLOWED}.")
-    if os.path.basename(path) in _WITHOUT_RECORDS:
+    if os.path.basename(path) in _WITHOUT_RECORDS or is_environment_file(os.path.basename(path)):
         raise FileCheckException(f"{path} holds no records; give {ALLOWED}.")
 
 
@@ -303,7 +304,7 @@ def _newest(runs: dict[str, list[ProcessFolder]]) -> str:
     if "" in runs:
         all_say = all(each.process is not None for each in runs[""])
         runs = {run: of for run, of in runs.items() if not run or (all_say and of[0].process is not None)}
-    return max(runs, key=lambda run: max(_last_write(each.path) for each in runs[run]))
+    return max(runs, key=lambda run: max(last_write(each.path) for each in runs[run]))
 
 
 def folders_of_run(path: str, above: RunProcess) -> Iterator[tuple[int, ProcessFolder]]:
@@ -323,7 +324,8 @@ def _in_order(folders: list[ProcessFolder]) -> list[ProcessFolder]:
     return sorted(folders, key=lambda each: () if each.has_rank or each.process is None else (0, *each.process.order))
 
 
-def _last_write(folder: str) -> float:
+def last_write(folder: str) -> float:
+    """The time at which a file in the folder of a process was written last, in seconds since the epoch."""
     # Of a link the time of the link itself, for it may lead nowhere.
     return max((entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(folder)), default=0.0)
 

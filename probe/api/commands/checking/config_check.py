@@ -1,0 +1,277 @@
+"""``msprobe config_check``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from probe.api.commands import arguments
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Answer, Line, Question
+from probe.api.questions.rules import MSPROBE, PROBE
+from probe.common.errors import MsprobeException
+from probe.common.progress import ProgressCallback
+
+if TYPE_CHECKING:
+    from probe.configcheck.findings import Comparison
+
+_MODES = ("dump", "compare", "verl_compare", "verl_verify", "slime_compare")
+_SIMILARITY = "./ckpt_similarity.json"
+
+
+class ConfigCheck(Question):
+    """Collect the configuration of a training, or compare two: variables, packages, hyper-parameters, weights, seeds.
+
+    -d writes a pack; nothing is executed, and no secret goes into it. -c compares two packs, two dumps by the
+    environments next to their steps, or two checkpoints; the first is the baseline. -vc, -vv and -sc read start-up logs
+    of verl and slime. The status is 1 if a difference is found that matters (warning or error).
+    """
+
+    name = "config_check"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        modes = parser.add_mutually_exclusive_group(required=True)
+        add = modes.add_argument
+        add(
+            "-d",
+            "--dump",
+            metavar="FILE",
+            nargs="*",
+            type=arguments.path,
+            help="collect; with scripts, YAML, JSON, TOML",
+        )
+        add(
+            "-c",
+            "--compare",
+            metavar=("A", "B"),
+            nargs=2,
+            type=arguments.path,
+            help="compare packs, dumps, checkpoints",
+        )
+        add(
+            "-vc", "--verl_compare", metavar=("NPU", "BENCH"), nargs=2, type=arguments.path, help="compare logs of verl"
+        )
+        add("-vv", "--verl_verify", metavar="FILE", nargs="+", type=arguments.path,
+            help="hold a log of verl to recommended values: [BENCH.yaml] LOG")  # fmt: skip
+        add(
+            "-sc",
+            "--slime_compare",
+            metavar=("NPU", "BENCH"),
+            nargs=2,
+            type=arguments.path,
+            help="compare logs of slime",
+        )
+        add = parser.add_argument
+        add("-o", "--output_path", metavar="PATH", type=arguments.path, help="the pack, or the folder for the files")
+        add("--overwrite", action="store_true", help="write into a folder that has files already")
+        add("--xlsx", action="store_true", help="with -c: write result.xlsx as well")
+        add(
+            "--ignore",
+            metavar="NAME",
+            action="append",
+            default=[],
+            help="leave out differences, such as pip/pytest, NCCL_*",
+        )
+        add(
+            "--baseline", metavar="FILE", type=arguments.path, help="a config_check.json whose differences are accepted"
+        )
+        arguments.add_rules(
+            parser, "judge packs (probe); those of msProbe write result.xlsx as it does", (PROBE, MSPROBE)
+        )
+
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
+        if args.compare is None and (args.xlsx or args.ignore or args.baseline or args.rules):
+            raise MsprobeException(
+                "--xlsx, --ignore, --baseline and --rules belong to -c; leave them out, or give -c A B."
+            )
+        if args.dump is not None:
+            return _collected(args)
+        if args.compare is not None:
+            return _compared(args, invocation, watch)
+        return _logs(args)
+
+
+# --- collecting
+
+
+def _collected(args: argparse.Namespace) -> Written:
+    from probe.configcheck.collect import collect
+    from probe.configcheck.pack import DEFAULT_PACK, check_name
+
+    output = args.output_path or DEFAULT_PACK
+    check_name(output)
+    found = collect(args.dump, output)
+    withheld = f"withheld: {found.withheld} values, which may hold secrets or decide nothing"
+    text = f"collected: {', '.join(found.names)}; {withheld}"
+    return Written([text], [output], {"collected": found.names, "withheld": found.withheld})
+
+
+@dataclass(frozen=True)
+class Written:
+    """Files that were written, and what there is to say of them."""
+
+    texts: Sequence[str]
+    files: Sequence[str]
+    content: dict[str, Any]
+    found: bool = False
+
+    def lines(self) -> Iterator[Line]:
+        yield from map(Line, (*self.texts, *self.files))
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.content, "files": list(self.files)}
+
+
+# --- comparing
+
+
+def _compared(args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
+    from probe.api.questions.rules import chosen, configuration_sheets
+    from probe.configcheck.compare import compare_packs, read_side, without
+    from probe.configcheck.output import written
+
+    golden, target = args.compare
+    if all(_is_checkpoint(path) for path in (golden, target)):
+        return _checkpoints(args, watch)
+    # Before the work, which would be lost.
+    rules = chosen(args.rules, PROBE, (PROBE, MSPROBE))
+    sheets = configuration_sheets() if rules == MSPROBE else None
+    if args.xlsx or sheets is not None:
+        from probe.common.report.xlsx import load_openpyxl
+
+        load_openpyxl()
+    one, other = read_side(golden), read_side(target)
+    folder = args.output_path or written.DEFAULT_FOLDER
+    written.make_output_folder(folder, args.overwrite)
+    if sheets is not None:
+        rows = sheets(one, other)
+        return SheetsAnswer(rows, [written.write_workbook(rows, folder)])
+    comparison = without(compare_packs(one, other), args.ignore, args.baseline)
+    files = written.write(comparison, folder, written.sheets_of(comparison) if args.xlsx else None)
+    return ComparisonAnswer(comparison, files)
+
+
+@dataclass(frozen=True)
+class ComparisonAnswer:
+    """The differences of two configurations."""
+
+    comparison: Comparison
+    files: list[str]
+
+    @property
+    def found(self) -> bool:
+        return self.comparison.answer != "pass"
+
+    def lines(self) -> Iterator[Line]:
+        from probe.configcheck.output.text import lines
+
+        yield from (Line(text, style) for text, style in lines(self.comparison))
+        yield from map(Line, self.files)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.comparison.as_json(), "files": self.files}
+
+
+@dataclass(frozen=True)
+class SheetsAnswer:
+    """The sheets of msProbe's workbook."""
+
+    sheets: dict[str, list[list[Any]]]
+    files: list[str]
+
+    @property
+    def found(self) -> bool:
+        return any(level != "pass" for _, level in self.sheets["summary"][1:])
+
+    def lines(self) -> Iterator[Line]:
+        yield from (Line(f"{name}: {level}") for name, level in self.sheets["summary"][1:])
+        yield from map(Line, self.files)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"sheets": self.sheets, "files": self.files}
+
+
+def _is_checkpoint(path: str) -> bool:
+    """True if a path is neither a pack nor the dump of a run."""
+    from probe.common.dump.layout import environments_in, steps_in
+
+    if os.path.isdir(path):
+        return not environments_in(path) and not steps_in(path)
+    return os.path.exists(path) and not path.endswith(".zip")
+
+
+def _checkpoints(args: argparse.Namespace, watch: ProgressCallback | None) -> Answer:
+    """The comparison of checkpoints; `ckpt_compare` has all its options."""
+    if args.xlsx or args.ignore or args.baseline or args.rules:
+        raise MsprobeException("two checkpoints are given; msprobe ckpt_compare has the options for them.")
+    try:
+        run = importlib.import_module("probe.checkpoint.run")
+        command = importlib.import_module("probe.api.commands.comparing.ckpt_compare")
+    except ModuleNotFoundError:
+        golden, target = args.compare
+        raise MsprobeException(f"{golden} and {target} are neither packs nor dumps with an environment file.") from None
+    output = args.output_path or _SIMILARITY
+    if os.path.lexists(output) and not args.overwrite:
+        raise MsprobeException(f"{output} exists; give --overwrite to replace it, or another file with -o.")
+    rules: Any = importlib.import_module("probe.api.questions.rules")
+    write = rules.similarity_file()
+    report = run.compare_checkpoints(*args.compare, None, watch)
+    write(report, output)
+    answer: Answer = command.CkptAnswer(report, [output])
+    return answer
+
+
+# --- logs
+
+
+def _logs(args: argparse.Namespace) -> LogAnswer:
+    from probe.configcheck import logs
+    from probe.configcheck.output.written import make_output_folder
+
+    kind = "slime" if args.slime_compare is not None else "verl"
+    if args.verl_verify is not None:
+        *bench, log = args.verl_verify
+        if len(bench) > 1:
+            raise MsprobeException(f"-vv takes one or two files: [BENCH.yaml] LOG; {len(args.verl_verify)} are given.")
+        wanted = logs.recommended_of(bench[0]) if bench else None
+        target = logs.read_log(log, kind)
+        rows = logs.verified(target, wanted)
+        folder, table, head = "verl_param_verify_result", "hyper_params_verify.csv", logs.VERIFIED
+        configs: dict[str, Any] = {"tgt_config.json": target}
+    else:
+        npu, bench_log = args.verl_compare or args.slime_compare
+        one, other = logs.read_log(npu, kind), logs.read_log(bench_log, kind)
+        rows = logs.compared(one, other)
+        folder, table, head = f"{kind}_param_compare_result", "hyper_params_compare.csv", logs.COMPARED
+        configs = {"NPU_config.json": one, "bench_config.json": other}
+    output = args.output_path or f"./{folder}"
+    make_output_folder(output, args.overwrite)
+    return LogAnswer(head, rows, logs.write_logs(output, configs, table, head, rows))
+
+
+@dataclass(frozen=True)
+class LogAnswer:
+    """The parameters of start-up logs."""
+
+    head: Sequence[str]
+    rows: Sequence[tuple[str, Any, Any, bool]]
+    files: list[str] = field(default_factory=list)
+
+    @property
+    def found(self) -> bool:
+        return any(not equal for *_, equal in self.rows)
+
+    def lines(self) -> Iterator[Line]:
+        differing = [row for row in self.rows if not row[-1]]
+        yield Line(f"{len(differing)} of {len(self.rows)} parameters differ")
+        yield from (
+            Line(f"  {name}: {self.head[1]} {one}, {self.head[2]} {other}") for name, one, other, _ in differing
+        )
+        yield from map(Line, self.files)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"parameters": [dict(zip(self.head, row)) for row in self.rows], "files": self.files}

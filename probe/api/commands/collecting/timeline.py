@@ -1,0 +1,101 @@
+"""``msprobe show --timeline``: how the outputs of each module change over the steps that were collected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Optional
+
+from probe.api.commands.collecting.show_text import ShownLine, json_safe
+from probe.api.commands.collecting.wanted import Wanted
+from probe.common.dump import naming
+from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.items import INPUT, Item
+from probe.common.dump.reading.records import PARAMETERS
+from probe.common.dump.reading.selection import number_text, statistics
+from probe.common.errors import MsprobeException
+
+_HEAD, _BAD = "bold", "bold red"
+
+
+class TimelineRow(NamedTuple):
+    """The first output of one call in one step; in the backward, its first gradient."""
+
+    record: str
+    step: Optional[int]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    process: str
+    """``rank0`` or ``proc123``."""
+    largest: Optional[float]  # noqa: UP045
+    norm: Optional[float]  # noqa: UP045
+    growth: Optional[float]  # noqa: UP045
+    """The norm divided by that of the same call in the step before; ``None`` in the first step, or if one is zero."""
+    is_finite: bool
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "record": self.record,
+            "step": self.step,
+            "process": self.process,
+            "Max": json_safe(self.largest),
+            "Norm": json_safe(self.norm),
+            "growth": self.growth,
+        }
+
+
+def timeline(dumps: Iterable[Dump], wanted: Wanted) -> list[TimelineRow]:
+    """A row for each module and step, module by module in the order of the first step.
+
+    Where no module was collected, at level L1, the rows are those of functions.
+
+    Raises:
+        MsprobeException: no call that is asked for has statistics.
+    """
+    modules: dict[tuple[str, str], list[TimelineRow]] = {}
+    functions: dict[tuple[str, str], list[TimelineRow]] = {}
+    for dump in dumps:
+        for record in wanted.records(dump):
+            parsed = naming.parse(record.name)
+            if parsed is None or naming.is_gradients(record.name):
+                continue
+            item = _shown(dump.items(record))
+            if item is not None:
+                rows = (modules if parsed.is_module else functions).setdefault((record.name, _process(dump)), [])
+                rows.append(_row(record.name, dump, item, rows[-1] if rows else None))
+    found = modules or functions
+    if not found:
+        raise MsprobeException("no call that is asked for has statistics; a timeline needs task statistics or tensor.")
+    return [row for rows in found.values() for row in rows]
+
+
+def _shown(items: list[Item]) -> Item | None:
+    outputs = (item for item in items if item.state not in (INPUT, PARAMETERS))
+    return next((item for item in outputs if item.is_tensor and item.norm is not None), None)
+
+
+def _process(dump: Dump) -> str:
+    return f"rank{dump.rank}" if dump.rank is not None else dump.process or ""
+
+
+def _row(record: str, dump: Dump, item: Item, before: TimelineRow | None) -> TimelineRow:
+    largest, _, _, norm = statistics(item)
+    is_finite = not (item.has_nan or item.has_inf)
+    growth = None
+    if before is not None and before.is_finite and is_finite and before.norm and norm:
+        growth = norm / before.norm
+    return TimelineRow(record, dump.step, _process(dump), largest, norm, growth, is_finite)
+
+
+def timeline_lines(rows: list[TimelineRow]) -> Iterator[ShownLine]:
+    """The table; of several rows of one call the first one has its name."""
+    processes = dict.fromkeys(row.process for row in rows)
+    width = max(len(process) for process in processes)
+    yield ShownLine(f"{'step':>6} {'':{width}} {'Max':>10} {'Norm':>10} {'growth':>8}  record", _HEAD)
+    shown = ("", "")
+    for row in rows:
+        call = row.record, row.process
+        name = row.record if call != shown else ""
+        shown = call
+        step = "" if row.step is None else row.step
+        growth = "" if row.growth is None else f"x{row.growth:.3g}"
+        numbers = f"{number_text(row.largest):>10} {number_text(row.norm):>10} {growth:>8}"
+        text = f"{step:>6} {row.process:{width}} {numbers}  {name}"
+        yield ShownLine(text.rstrip(), "" if row.is_finite else _BAD, counts=True)

@@ -1,0 +1,143 @@
+"""The group `Settings` of MindSpore: switches, seeds and hyper-parameters of a running program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+import mindspore
+from mindspore import nn
+from mindspore.communication import get_group_size
+from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
+
+from probe.backends.mindspore import internals
+from probe.backends.mindspore.guards import unobserved
+from probe.backends.mindspore.tensors.dtypes import plain_name
+from probe.backends.shared.patching import Attributes
+from probe.backends.shared.randomness.recorder import existing_calls
+from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, plain_items, torch_groups
+from probe.common.interfaces import Handle, RandomCall
+
+__all__ = [
+    "attach_first_update",
+    "attach_inputs",
+    "devices",
+    "layout",
+    "model_settings",
+    "optimizer_groups",
+    "random_states",
+    "seeding_calls",
+    "seeds",
+    "switches",
+    "versions",
+    "weights",
+]
+
+_CONTEXT = ("mode", "device_target", "deterministic", "jit_level", "max_call_depth", "precompile_only")
+_MODES = {0: "graph", 1: "pynative"}
+
+
+def versions() -> dict[str, str]:
+    """Nothing: what it was built with is not told by a function that every release has."""
+    return {}
+
+
+def devices() -> list[str]:
+    """The kind of the device; a name of it is not told."""
+    target = str(mindspore.get_context("device_target"))
+    return [] if target == "CPU" else [target]
+
+
+def switches() -> dict[str, Any]:
+    """The context, and the number of threads."""
+    found: dict[str, Any] = {}
+    for name in (*_CONTEXT, "runtime_num_threads"):
+        try:
+            value = mindspore.get_context(name)
+        except (KeyError, ValueError, RuntimeError):
+            continue  # not in every release, nor on every device
+        found[name] = _MODES.get(value, value) if name == "mode" else plain(value)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def layout() -> dict[str, Any]:
+    """The world group."""
+    return {"world_size": int(get_group_size())} if internals.has_communication() else {}
+
+
+def seeds() -> dict[str, int]:
+    """The global seed, and that of the generator that mint draws from."""
+    seed = mindspore.get_seed()
+    found = {} if seed is None else {"mindspore": int(seed)}
+    return {**found, "mint": int(mindspore.initial_seed())}
+
+
+def random_states() -> dict[str, bytes]:
+    """The state of the generator of mint."""
+    return {"mint": unobserved(lambda: mindspore.get_rng_state().asnumpy().tobytes())}
+
+
+def attach_first_update(note: Callable[[Any], None]) -> Handle:
+    """Tell `note` of each optimizer that is called; one inside of a compiled graph is not."""
+    attributes = Attributes()
+    for kind in (nn.Optimizer, ExperimentalOptimizer):
+        attributes.set(kind, "__call__", _told(kind.__call__, note))
+    return attributes
+
+
+def _told(original: Callable[..., Any], note: Callable[[Any], None]) -> Callable[..., Any]:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        note(self)
+        return original(self, *args, **kwargs)
+
+    return call
+
+
+_OPTIONS = ("momentum", "beta1", "beta2", "eps", "use_nesterov", "use_locking", "loss_scale", "dampening", "nesterov")
+
+
+def optimizer_groups(optimizer: Any) -> list[dict[str, Any]]:
+    """The hyper-parameters of each group; a learning rate that is a schedule is not evaluated."""
+    if isinstance(optimizer, ExperimentalOptimizer):
+        return torch_groups(optimizer, _number)
+    options = plain_items(((name, getattr(optimizer, name, None)) for name in _OPTIONS), _number)
+    rates = optimizer.learning_rate if optimizer.is_group_lr else [optimizer.learning_rate]
+    decays = optimizer.weight_decay if optimizer.is_group else [optimizer.weight_decay]
+    numbers = [{"lr": _number(rate)} for rate in rates] if len(rates) > 1 else [{"lr": _number(rates[0])}]
+    if len(set(map(str, decays))) == 1:
+        options["weight_decay"] = _number(decays[0])
+    of_each = {**options, "parameters": len(optimizer.parameters)}
+    return [{**each, **of_each} if len(numbers) == 1 else {**each, **options} for each in numbers]
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, mindspore.Tensor):
+        # As text, so that the float32 nearest to 0.001 is 0.001.
+        return float(str(unobserved(value.asnumpy).reshape(-1)[0])) if value.size == 1 else None
+    return plain(value)
+
+
+def model_settings(model: Any) -> Mapping[str, Any]:
+    """Options of the cells, and the dtypes of the parameters."""
+    dtypes = (plain_name(parameter.dtype) for _, parameter in weights(model))
+    return {**module_options(model.cells_and_names(), model), **dtype_counts(dtypes)}
+
+
+def weights(model: Any) -> Sequence[tuple[str, Any]]:
+    """The parameters with their names."""
+    return list(model.parameters_and_names())
+
+
+def attach_inputs(model: Any, note: Callable[[Sequence[Any], Mapping[str, Any]], None]) -> Handle:
+    """Tell `note` of the arguments of each call of `model`."""
+
+    def before(cell: Any, args: Any, kwargs: Any) -> None:
+        unobserved(note, args, kwargs)
+
+    handle: Handle = model.register_forward_pre_hook(before, with_kwargs=True)
+    return handle
+
+
+def seeding_calls() -> list[RandomCall]:
+    """``mindspore.set_seed`` and ``mindspore.manual_seed``."""
+    return existing_calls("mindspore", mindspore, ("set_seed", "manual_seed"))

@@ -1,0 +1,75 @@
+"""The group `Settings` of MSAdapter: MindSpore's switches, torch's seeds and optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from probe.backends.mindspore import settings as of_mindspore
+from probe.backends.mindspore.guards import unobserved
+from probe.backends.mindspore.settings import attach_inputs, devices, layout, switches, versions
+from probe.backends.mindspore.tensors.dtypes import plain_name
+from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.shared.randomness.recorder import existing_calls
+from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
+from probe.common.interfaces import Handle, RandomCall
+
+__all__ = [
+    "attach_first_update",
+    "attach_inputs",
+    "devices",
+    "layout",
+    "model_settings",
+    "optimizer_groups",
+    "random_states",
+    "seeding_calls",
+    "seeds",
+    "switches",
+    "versions",
+    "weights",
+]
+
+
+def seeds() -> dict[str, int]:
+    """The seed of torch's generator and those of MindSpore."""
+    return {"torch": int(torch_module().initial_seed()), **of_mindspore.seeds()}
+
+
+def random_states() -> Mapping[str, bytes]:
+    """The states of the generators of MindSpore."""
+    return of_mindspore.random_states()
+
+
+def attach_first_update(note: Callable[[Any], None]) -> Handle:
+    """Tell `note` of each optimizer that is about to update parameters."""
+    handle: Handle = torch_module("optim.optimizer").register_optimizer_step_pre_hook(
+        lambda optimizer, *_: note(optimizer)
+    )
+    return handle
+
+
+def optimizer_groups(optimizer: Any) -> list[dict[str, Any]]:
+    """The hyper-parameters of each group."""
+    return torch_groups(optimizer, _number)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, torch_module().Tensor):
+        return unobserved(value.item) if value.numel() == 1 else None
+    return plain(value)
+
+
+def model_settings(model: Any) -> Mapping[str, Any]:
+    """Options of the modules, and the dtypes of the parameters."""
+    dtypes = (plain_name(parameter.dtype) for _, parameter in weights(model))
+    return {**module_options(model.named_modules(), model), **dtype_counts(dtypes)}
+
+
+def weights(model: Any) -> Sequence[tuple[str, Any]]:
+    """The parameters with their names."""
+    return list(model.named_parameters())
+
+
+def seeding_calls() -> list[RandomCall]:
+    """``torch.manual_seed`` and those of MindSpore."""
+    return [*existing_calls("torch", torch_module(), ("manual_seed",)), *of_mindspore.seeding_calls()]

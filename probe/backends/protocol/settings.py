@@ -1,0 +1,56 @@
+"""What a framework is set to while a program runs: group `Settings` of an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from typing_extensions import Protocol
+
+from probe.common.interfaces import Handle, RandomCall
+
+
+class Settings(Protocol):
+    """Settings that change numbers, read without changing anything. No method starts a device."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Versions of what the framework was built with or runs on, such as ``cuda``, by name."""
+
+    def devices(self) -> Sequence[str]:
+        """The names of the accelerators that the program has started to use, one for each."""
+
+    def switches(self) -> Mapping[str, Any]:
+        """Switches that decide which kernels run or how they round, with plain values."""
+
+    def layout(self) -> Mapping[str, Any]:
+        """The size and the backend of the default process group; empty without one."""
+
+    def seeds(self) -> Mapping[str, int]:
+        """The seeds of the framework's generators of the CPU, as far as it tells them."""
+
+    def random_states(self) -> Mapping[str, bytes]:
+        """The states of its generators of the CPU, by name."""
+
+    def attach_first_update(self, note: Callable[[Any], None]) -> Handle:
+        """Tell `note` of each optimizer that is about to update parameters, until the handle is removed.
+
+        The handle is not removed inside of `note`.
+        """
+
+    def optimizer_groups(self, optimizer: Any) -> Sequence[Mapping[str, Any]]:
+        """The hyper-parameters of each parameter group, with plain values, and the number of its parameters."""
+
+    def model_settings(self, model: Any) -> Mapping[str, Any]:
+        """Options of modules that change numbers, such as ``p`` of dropout, by module name and option.
+
+        Also the number of parameters by dtype, as ``parameters.float32``.
+        """
+
+    def weights(self, model: Any) -> Sequence[tuple[str, Any]]:
+        """The parameters with their names, in the order of the model."""
+
+    def attach_inputs(self, model: Any, note: Callable[[Sequence[Any], Mapping[str, Any]], None]) -> Handle:
+        """Tell `note` of the arguments of each call of `model`, before it runs."""
+
+    def seeding_calls(self) -> Sequence[RandomCall]:
+        """The functions of the framework that set a seed."""

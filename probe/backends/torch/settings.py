@@ -1,0 +1,150 @@
+"""The group `Settings` of PyTorch: versions, switches, seeds and hyper-parameters of a running program."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from probe.backends.shared.randomness.recorder import existing_calls
+from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
+from probe.backends.torch import internals
+from probe.backends.torch.guards import compiling, passed_over, unobserved
+from probe.common.interfaces import Handle, RandomCall
+
+__all__ = [
+    "attach_first_update",
+    "attach_inputs",
+    "devices",
+    "layout",
+    "model_settings",
+    "optimizer_groups",
+    "random_states",
+    "seeding_calls",
+    "seeds",
+    "switches",
+    "versions",
+    "weights",
+]
+
+_SWITCHES: dict[str, Callable[[], Any]] = {
+    "deterministic_algorithms": lambda: torch.are_deterministic_algorithms_enabled(),
+    "deterministic_warn_only": lambda: torch.is_deterministic_algorithms_warn_only_enabled(),
+    "cudnn_deterministic": lambda: torch.backends.cudnn.deterministic,
+    "cudnn_benchmark": lambda: torch.backends.cudnn.benchmark,
+    "cudnn_enabled": lambda: torch.backends.cudnn.enabled,
+    "cudnn_tf32": lambda: torch.backends.cudnn.allow_tf32,
+    "matmul_tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
+    "float32_matmul_precision": lambda: torch.get_float32_matmul_precision(),
+    "float16_reduced_precision_reduction": lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+    "bfloat16_reduced_precision_reduction": lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+    "flash_attention": lambda: torch.backends.cuda.flash_sdp_enabled(),  # type: ignore[no-untyped-call]
+    "memory_efficient_attention": lambda: torch.backends.cuda.mem_efficient_sdp_enabled(),  # type: ignore[no-untyped-call]
+    "math_attention": lambda: torch.backends.cuda.math_sdp_enabled(),  # type: ignore[no-untyped-call]
+    "mkldnn": lambda: torch.backends.mkldnn.enabled,
+    "default_dtype": lambda: str(torch.get_default_dtype()),
+    "threads": lambda: torch.get_num_threads(),
+}
+
+
+def versions() -> dict[str, str]:
+    """The versions of what torch was built with."""
+    found = {name: getattr(torch.version, name, None) for name in ("cuda", "hip", "cann", "xpu")}
+    return {name: version for name, version in found.items() if isinstance(version, str)}
+
+
+def devices() -> list[str]:
+    """The accelerators in use, without starting one."""
+    found: list[str] = []
+    for name in ("cuda", "npu", "xpu"):
+        kind = getattr(torch, name, None)
+        if kind is not None and kind.is_initialized():
+            found += [kind.get_device_name(index) for index in range(kind.device_count())]
+    return found
+
+
+def switches() -> dict[str, Any]:
+    """The switches that can be read; one that raises, since newer settings were mixed with it, is left out."""
+    found: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        # Reading the older names of TF32's switch is warned of.
+        warnings.simplefilter("ignore")
+        for name, read in _SWITCHES.items():
+            try:
+                found[name] = plain(read())
+            except (AttributeError, RuntimeError):
+                continue
+    return found
+
+
+def layout() -> dict[str, Any]:
+    """The default process group."""
+    if not dist.is_available() or not dist.is_initialized():
+        return {}
+    return {"world_size": dist.get_world_size(), "backend": str(dist.get_backend())}
+
+
+def seeds() -> dict[str, int]:
+    """The seed of the generator of the CPU; the accelerators' would start them."""
+    return {"torch": torch.initial_seed()}
+
+
+def random_states() -> dict[str, bytes]:
+    """The state of the generator of the CPU."""
+    return {"torch": unobserved(lambda: torch.get_rng_state().numpy().tobytes())}
+
+
+def attach_first_update(note: Callable[[Any], None]) -> Handle:
+    """Tell `note` of each optimizer that is about to update parameters."""
+
+    @passed_over
+    def before(optimizer: Any, *_: Any) -> None:
+        if not compiling():
+            note(optimizer)
+
+    handle: Handle = register_optimizer_step_pre_hook(before)
+    return handle
+
+
+def optimizer_groups(optimizer: Any) -> list[dict[str, Any]]:
+    """The hyper-parameters of each group; a learning rate that is on an accelerator is not fetched."""
+    return torch_groups(optimizer, _number)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        is_here = value.device.type == "cpu" and value.numel() == 1 and not internals.is_compiling()
+        return unobserved(value.item) if is_here else None
+    return plain(value)
+
+
+def model_settings(model: Any) -> Mapping[str, Any]:
+    """Options of the modules, and the dtypes of the parameters."""
+    dtypes = (str(parameter.dtype).removeprefix("torch.") for _, parameter in weights(model))
+    return {**module_options(model.named_modules(), model), **dtype_counts(dtypes)}
+
+
+def weights(model: Any) -> Sequence[tuple[str, Any]]:
+    """The parameters with their names."""
+    return list(model.named_parameters())
+
+
+def attach_inputs(model: Any, note: Callable[[Sequence[Any], Mapping[str, Any]], None]) -> Handle:
+    """Tell `note` of the arguments of each call of `model`."""
+
+    @passed_over
+    def before(module: Any, args: Any, kwargs: Any) -> None:
+        if not compiling():
+            unobserved(note, args, kwargs)
+
+    handle: Handle = model.register_forward_pre_hook(before, with_kwargs=True)
+    return handle
+
+
+def seeding_calls() -> list[RandomCall]:
+    """``torch.manual_seed``, which seeds the accelerators as well."""
+    return existing_calls("torch", torch, ("manual_seed",), compiling)

@@ -1,0 +1,101 @@
+"""The environment of the run, written next to the dump once for each process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+from probe.backends.protocol import FrameworkAdapter
+from probe.collect.collector import Collector
+from probe.common.config.config import Config
+from probe.common.dump.layout import process_folder
+from probe.common.environment import files as environment_files
+from probe.common.environment.gathered import FrameworkFacts, gathered
+from probe.common.environment.secrets import clean_settings
+from probe.common.interfaces import Handle
+
+
+class RunEnvironment:
+    """Gathers the environment at the first `start`, and writes it as soon as a step was written.
+
+    Between `start` and the end of the step one hook waits for the first update of an optimizer, which tells the
+    hyper-parameters; after that update there is none.
+
+    Args:
+        adapter: The framework.
+        collector: Knows what was written, and logs failures of the tool.
+    """
+
+    def __init__(self, adapter: FrameworkAdapter, collector: Collector) -> None:
+        self._adapter = adapter
+        self._collector = collector
+        self._content: dict[str, Any] | None = None
+        self._path = ""
+        self._is_written = False
+        """True if the file has everything that is known."""
+        self._handle: Handle | None = None
+        self._told: dict[int, str] = {}
+        """The class of each optimizer whose hyper-parameters are known, by its identity."""
+
+    def gather(self, config: Config) -> None:
+        """Read the environment, the first time; before any other hook is attached."""
+        if not config.environment:
+            return
+        if self._content is None:
+            self._content = gathered(facts_of(self._adapter))
+        if not self._told and self._handle is None:
+            self._handle = self._adapter.settings.attach_first_update(self._note_update)
+
+    def _note_update(self, optimizer: Any) -> None:
+        if id(optimizer) not in self._told:
+            self._collector.attempt(self._add_optimizer, optimizer)
+
+    def _add_optimizer(self, optimizer: Any) -> None:
+        # Noted first: what fails is not tried at each update.
+        self._told[id(optimizer)] = type(optimizer).__name__
+        if self._content is None:
+            return
+        groups = [clean_settings(group)[0] for group in self._adapter.settings.optimizer_groups(optimizer)]
+        self._content.setdefault("optimizers", []).append({"type": type(optimizer).__name__, "groups": groups})
+        self._is_written = False
+
+    def write(self, config: Config, rank: int | None) -> None:
+        """Write the file if a step of this process was written and the file lacks anything."""
+        if self._told:
+            self._collector.attempt(self.detach)
+        if self._content is None or self._is_written or not config.environment or not self._collector.sinks.steps:
+            return
+        # Noted first: a disk that is full is not tried at each step.
+        self._is_written = True
+        root = os.path.abspath(config.dump_path)
+        if os.path.isdir(root):
+            before, self._path = self._path, environment_files.write(root, process_folder(rank), self._content)
+            if before and before != self._path:
+                # The process has got a rank since.
+                with contextlib.suppress(OSError):
+                    os.unlink(before)
+
+    def forked(self) -> None:
+        """The file is the parent's; a child that collects writes one of its own."""
+        self._path, self._is_written = "", False
+
+    def detach(self) -> None:
+        """Take the hook away, if it waits still; the next `start` puts it there again."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.remove()
+
+
+def facts_of(adapter: FrameworkAdapter) -> FrameworkFacts:
+    """The answers of the framework of this process."""
+    settings = adapter.settings
+    return FrameworkFacts(
+        adapter.framework,
+        settings.versions(),
+        settings.devices(),
+        settings.switches(),
+        settings.layout(),
+        settings.seeds(),
+        settings.random_states(),
+    )

@@ -1,0 +1,89 @@
+"""The environment of this process as plain data: versions, variables, switches, seeds. It reads and changes nothing."""
+
+from __future__ import annotations
+
+import array
+import os
+import platform
+import random
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from probe._version import __version__
+from probe.common.environment.packages import versions
+from probe.common.environment.secrets import clean_variables
+
+_NOT_AN_INTEGER = 0x80000000
+"""The first number in the state of a Mersenne twister that was not seeded with one integer, as the algorithm has it."""
+_FRESH = 624
+"""Its position before the first number is drawn."""
+
+
+class FrameworkFacts(NamedTuple):
+    """The answers of a framework; `probe.backends.protocol.Settings` says what they are."""
+
+    framework: str = ""
+    versions: Mapping[str, str] = {}
+    devices: Sequence[str] = ()
+    switches: Mapping[str, Any] = {}
+    layout: Mapping[str, Any] = {}
+    seeds: Mapping[str, int] = {}
+    random_states: Mapping[str, bytes] = {}
+
+
+NO_FRAMEWORK = FrameworkFacts()
+
+
+def gathered(facts: FrameworkFacts = NO_FRAMEWORK) -> dict[str, Any]:
+    """The environment of this process, as docs/reference/output.md describes the file.
+
+    No secret, path, user name or name of a machine is in it.
+    """
+    variables, withheld = clean_variables(os.environ)
+    seeds = dict(facts.seeds)
+    states = {name: f"{zlib.crc32(state):08x}" for name, state in facts.random_states.items()}
+    _add_numpy(seeds, states)
+    _add_python(seeds, states)
+    return {
+        "tool": f"msprobe {__version__}",
+        "framework": facts.framework,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "packages": versions(),
+        "versions": dict(facts.versions),
+        "devices": list(facts.devices),
+        "switches": dict(facts.switches),
+        "layout": dict(facts.layout),
+        "seeds": seeds,
+        "random_states": states,
+        "variables": variables,
+        "withheld": withheld,
+    }
+
+
+def _add_numpy(seeds: dict[str, int], states: dict[str, str]) -> None:
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "random"):
+        return
+    state = numpy.random.get_state(legacy=False)
+    twister = state.get("state", {})
+    keys, position = twister.get("key"), twister.get("pos")
+    if state.get("bit_generator") != "MT19937" or keys is None or position is None:
+        return  # a generator of the user's own
+    states["numpy"] = f"{zlib.crc32(keys.tobytes() + position.to_bytes(4, 'little')):08x}"
+    if position == _FRESH and int(keys[0]) != _NOT_AN_INTEGER:
+        seeds["numpy"] = int(keys[0])
+
+
+def _add_python(seeds: dict[str, int], states: dict[str, str]) -> None:
+    _, inside, _ = state = random.getstate()
+    states["python"] = f"{zlib.crc32(array.array('Q', inside).tobytes()):08x}"
+    if inside[-1] != _FRESH:
+        return
+    # The seed cannot be read from the state, but programs give all generators the same one.
+    for seed in dict.fromkeys(seeds.values()):
+        if random.Random(seed).getstate() == state:
+            seeds["python"] = seed
+            return

@@ -1,0 +1,85 @@
+"""The differences outside of the model: environments of both runs, and the data of their first calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from probe.common.align.row import Row
+from probe.common.dump.layout import step_and_rank
+from probe.common.dump.naming import is_module
+from probe.common.dump.reading.items import INPUT, Item, shape_text
+from probe.common.environment import files as environment_files
+from probe.common.environment.differences import DATA, OPTIMIZER, OutsideDifference, differences
+from probe.common.numerics.error_bounds import is_same
+from probe.compare.result import ComparisonResult
+
+_LOOKED_AT = 1000
+"""Rows at the beginning among which the batch is looked for."""
+MOST_SHOWN = 5
+"""Differences that the text of an answer has."""
+
+
+def outside_of(result: ComparisonResult) -> list[OutsideDifference]:
+    """What differs outside of the model, the most likely cause first; empty if one run has no environment file."""
+    target, golden = map(environment_files.of_record_file, (result.target, result.golden))
+    if target is None or golden is None:
+        return []
+    found = differences(target, golden)
+    data = [] if result.debug else _data(result.rows)
+    if step_and_rank(result.target)[0] == 0:
+        # No update has had an effect yet.
+        late = [each for each in found if each.kind == OPTIMIZER]
+        found = [each for each in found if each.kind != OPTIMIZER] + late
+    return _inserted(found, data)
+
+
+def _inserted(found: list[OutsideDifference], data: list[OutsideDifference]) -> list[OutsideDifference]:
+    """Data behind the seeds, which may decide its order."""
+    seeds = [each for each in found if each.name.startswith("seeds")]
+    return [*seeds, *data, *(each for each in found if not each.name.startswith("seeds"))]
+
+
+def _data(rows: Sequence[Row]) -> list[OutsideDifference]:
+    """The batch, if it differs: the inputs of the first call that takes no gradient."""
+    batches = [row for row in islice(rows, _LOOKED_AT) if _is_batch(row.target) and _is_batch(row.golden)]
+    # A module gets the batch as it is; functions before it may prepare it.
+    first = next((row for row in batches if is_module(row.record)), batches[0] if batches else None)
+    if first is None:
+        return []
+    found = []
+    for row in batches:
+        target, golden = row.target, row.golden
+        if row.record != first.record or target is None or golden is None:
+            continue
+        if target.shape != golden.shape:
+            text = f"first batch has shape {shape_text(target.shape or ())} (golden: {shape_text(golden.shape or ())})"
+            found.append(_difference(text, target, golden))
+        elif not is_same(target, golden):
+            found.append(_difference(_how(target, golden), target, golden))
+    # The arguments of one call are one batch.
+    return found[:1]
+
+
+def _how(target: Item, golden: Item) -> str:
+    mine, theirs = ((item.max, item.min, item.mean, item.norm) for item in (target, golden))
+    if mine == theirs and target.max is not None:
+        return "first batch differs: the same elements in another order"
+    return "first batch differs: other data, or another order of the data"
+
+
+def _difference(text: str, target: Item, golden: Item) -> OutsideDifference:
+    return OutsideDifference(DATA, "data.first_batch", text, target.md5 or target.norm, golden.md5 or golden.norm)
+
+
+def _is_batch(item: Item | None) -> bool:
+    return item is not None and item.state == INPUT and item.is_tensor and not item.requires_grad
+
+
+def lines(found: Sequence[OutsideDifference]) -> list[str]:
+    """One line, or none if nothing differs."""
+    if not found:
+        return []
+    texts = [each.text for each in found[:MOST_SHOWN]]
+    more = f"; {len(found) - MOST_SHOWN} more (--json lists them)" if len(found) > MOST_SHOWN else ""
+    return [f"  outside of the model: {'; '.join(texts)}{more}"]

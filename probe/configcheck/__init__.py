@@ -1,0 +1,1 @@
+"""The configuration of two runs, collected into packs and compared before the first step."""

@@ -1,0 +1,32 @@
+"""Versions, switches, seeds and devices, by what the framework itself says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from probe.common.environment.differences import MINOR, RANDOM, OutsideDifference, differences
+from probe.configcheck.findings import ERROR, INFO, WARNING, Check, Finding
+from probe.configcheck.tables import OTHER_PACKAGE, SWITCH_WHY
+
+_LEFT_TO_OTHERS = ("packages", "variables", "optimizers")
+"""Sections that other checks have."""
+
+
+def check_platform(golden: Mapping[str, Any], target: Mapping[str, Any]) -> Check:
+    """Compare two environments as `probe.common.environment` has them."""
+    rows = []
+    if golden.get("framework") != target.get("framework"):
+        why = "functions of two frameworks round differently: compare with tolerance"
+        rows.append(Finding("framework", golden.get("framework"), target.get("framework"), WARNING, why))
+    for each in differences(target, golden):
+        section = each.name.partition(".")[0]
+        if section not in _LEFT_TO_OTHERS:
+            rows.append(
+                Finding(each.title, each.golden, each.target, _level(each), SWITCH_WHY.get(section, OTHER_PACKAGE[1]))
+            )
+    return Check("platform", rows)
+
+
+def _level(each: OutsideDifference) -> str:
+    return INFO if each.kind == MINOR else WARNING if each.kind == RANDOM else ERROR

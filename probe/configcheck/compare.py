@@ -1,0 +1,127 @@
+"""Two packs, or two dumps by the environments next to them, compared check by check."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from probe.common import files
+from probe.common.environment import files as environment_files
+from probe.common.errors import FileCheckException, MsprobeException
+from probe.configcheck.checks.hyperparameters import check_hyperparameters
+from probe.configcheck.checks.packages import check_packages
+from probe.configcheck.checks.platform import check_platform
+from probe.configcheck.checks.randomness import check_random
+from probe.configcheck.checks.tensors import check_dataset, check_weights
+from probe.configcheck.checks.variables import check_variables, withheld_differences
+from probe.configcheck.findings import Check, Comparison
+from probe.configcheck.hyper.settings_files import flat
+from probe.configcheck.pack import DYNAMIC, Pack, read_pack
+
+_LARGEST_BASELINE = 64 << 20
+
+
+def read_side(path: str) -> Pack:
+    """A pack, or the dump of a run with the environment files next to its steps.
+
+    Raises:
+        MsprobeException: it is neither, or cannot be read.
+    """
+    if os.path.isdir(path):
+        return _of_dump(path)
+    return read_pack(path)
+
+
+def _of_dump(path: str) -> Pack:
+    environments = environment_files.all_in(path)
+    first = next(iter(environments.values()))
+    pack = Pack(path, dict(first.get("variables") or {}), dict(first.get("packages") or {}))
+    pack.environment = dict(first)
+    pack.manifest = {"withheld": first.get("withheld", 0)}
+    if isinstance(first.get("optimizers"), list):
+        pack.hyperparameters[os.path.basename(DYNAMIC)] = flat({"optimizer": first["optimizers"]})
+    return pack
+
+
+def compare_packs(golden: Pack, target: Pack) -> Comparison:
+    """Compare what both packs have; the first is the baseline."""
+    checks: list[Check] = []
+    missing: list[str] = []
+
+    def add(name: str, is_there: tuple[Any, Any], make: Any) -> None:
+        if all(is_there):
+            checks.append(make())
+        elif any(is_there):
+            missing.append(name)
+
+    one, other = golden, target
+    withheld = 0
+    if one.env is not None and other.env is not None:
+        checks.append(check_variables(one.env, other.env))
+        withheld = withheld_differences(one.env, other.env)
+    if one.environment is not None and other.environment is not None:
+        checks.append(check_platform(one.environment, other.environment))
+    if one.pip is not None and other.pip is not None:
+        checks.append(check_packages(one.pip, other.pip))
+    settings = merged_settings(one), merged_settings(other)
+    add("hyperparameters", (one.hyperparameters, other.hyperparameters), lambda: check_hyperparameters(*settings))
+    add("dataset", (one.dataset, other.dataset), lambda: check_dataset(one, other))
+    add("weights", (one.weights, other.weights), lambda: check_weights(one, other))
+    ours = bool(one.random_calls and other.random_calls)
+    calls = (one.random_calls, other.random_calls) if ours else (one.random, other.random)
+    add("random", (one.random, other.random), lambda: check_random(*calls, ours))
+    if not checks:
+        raise MsprobeException(f"{golden.path} and {target.path} have nothing in common that could be compared.")
+    return Comparison(golden.path, target.path, checks, withheld, missing)
+
+
+def merged_settings(pack: Pack) -> dict[str, Any]:
+    """The hyper-parameters of all files; what runs wins over what was asked for."""
+    found: dict[str, Any] = {}
+    for name in sorted(pack.hyperparameters, key=lambda name: name == os.path.basename(DYNAMIC)):
+        found.update(pack.hyperparameters[name])
+    return found
+
+
+def without(comparison: Comparison, ignored: Sequence[str], baseline: str | None) -> Comparison:
+    """The comparison without rows whose names match a pattern of `ignored`, or that a baseline file has as they are.
+
+    Args:
+        ignored: Names with ``*`` and ``?``, as ``pip/pytest`` or ``NCCL_*``.
+        baseline: A ``config_check.json`` whose differences are accepted.
+
+    Raises:
+        MsprobeException: the baseline cannot be read.
+    """
+    accepted = _accepted(baseline) if baseline is not None else set()
+    checks = []
+    for check in comparison.checks:
+        rows = [
+            row
+            for row in check.rows
+            if not any(
+                fnmatch.fnmatchcase(name, each) for name in (row.name, f"{check.name}/{row.name}") for each in ignored
+            )
+            and (check.name, row.name, json.dumps(row.golden), json.dumps(row.target)) not in accepted
+        ]
+        checks.append(Check(check.name, rows))
+    return dataclasses.replace(comparison, checks=checks)
+
+
+def _accepted(path: str) -> set[tuple[str, str, str, str]]:
+    try:
+        with files.open_for_reading(path) as stream:
+            content = json.loads(stream.read(_LARGEST_BASELINE))
+        return {
+            (name, row["name"], json.dumps(row["golden"]), json.dumps(row["target"]))
+            for name, check in content["checks"].items()
+            for row in check["rows"]
+        }
+    except OSError as error:
+        raise FileCheckException(f"--baseline: {path} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise MsprobeException(f"--baseline: {path} is no config_check.json of an earlier comparison.") from None

@@ -1,0 +1,1 @@
+"""Hyper-parameters read from start scripts and settings files. Nothing is executed."""

@@ -1,0 +1,1 @@
+"""The answer of a comparison of configurations: text, JSON, a page, a workbook."""

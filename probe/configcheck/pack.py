@@ -1,0 +1,337 @@
+"""Packs: the zip files that ``config_check -d`` and `ConfigChecker` write, and that are compared.
+
+Names and layout are those of msProbe, whose packs are read as well; ``manifest.json``, ``environment.json``,
+``settings/`` and ``checksums/`` are ours. Nothing of a pack is unpacked to a disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import time
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from probe._version import __version__
+from probe.common import files, log
+from probe.common.environment.secrets import clean_line, clean_settings, is_secret_value
+from probe.common.errors import FileCheckException, MsprobeException
+
+MANIFEST, ENVIRONMENT, ENV, PIP = "manifest.json", "environment.json", "env", "pip"
+STATIC = "hyperparameters/hyperparameters_static.json"
+DYNAMIC = "hyperparameters/hyperparameters_dynamic.json"
+SCHEMA = 1
+DEFAULT_PACK = "./config_check_pack.zip"
+
+_MEMBER_LIMIT = 256 << 20
+"""Bytes that a member may have. The weights of 100 000 parameters have 20 MB; the number is a guess."""
+_PACK_LIMIT = 1 << 30
+_MOST_MEMBERS = 100_000
+_STEP_AND_RANK = re.compile(r"(dataset|weights|checksums)/step(\d+)/rank(\d+)/(dataset|weight|weights)\.json\Z")
+_RANDOM = re.compile(r"(random|random_calls)/rank(\d+)\.json\Z")
+_HYPER = re.compile(r"hyperparameters/([\w.-]+\.json)\Z")
+_FRAME = re.compile(r"File (.*?), line (\d+), in (.*?),\s*(.*)\Z", re.DOTALL)
+_PACKAGE = re.compile(r"[\w.-]+\Z")
+_SETTINGS = re.compile(r"settings/(.+)\.json\Z")
+
+StepAndRank = tuple[int, int]
+
+
+@dataclass
+class Pack:
+    """The content of a pack, or of the environment files of a dump; a part that is missing is ``None`` or empty."""
+
+    path: str
+    env: Optional[dict[str, str]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    pip: Optional[dict[str, str]] = None  # noqa: UP045
+    hyperparameters: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By the names of files, as ``hyperparameters_static.json``."""
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The same, file by file of the user's."""
+    dataset: dict[StepAndRank, dict[str, Any]] = field(default_factory=dict)
+    weights: dict[StepAndRank, dict[str, Any]] = field(default_factory=dict)
+    checksums: dict[tuple[str, int, int], dict[str, Any]] = field(default_factory=dict)
+    """By ``dataset`` or ``weights``, step and rank: dtype, shape, checksum and first values of each tensor."""
+    random: dict[int, dict[str, Any]] = field(default_factory=dict)
+    random_calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    environment: Optional[dict[str, Any]] = None  # noqa: UP045
+    manifest: Optional[dict[str, Any]] = None  # noqa: UP045
+    left_out: int = 0
+    """Settings that may be secrets, and were left out while the pack was read."""
+
+    @property
+    def withheld(self) -> int:
+        """The number of values that were withheld when the pack was made."""
+        found = (self.manifest or {}).get("withheld", 0)
+        return (found if isinstance(found, int) else 0) + self.left_out
+
+
+# --- writing
+
+
+def encoded(content: Any) -> bytes:
+    """A member with JSON."""
+    return json.dumps(content, indent=4, default=str).encode()
+
+
+def write_pack(path: str, members: Mapping[str, bytes], collected: Iterable[str], withheld: int) -> None:
+    """Write a pack; a process that is killed meanwhile leaves no half of it.
+
+    Args:
+        path: The zip file, which is replaced.
+        members: Content by name.
+        collected: The names of what was collected, for the manifest.
+        withheld: The number of values that were withheld.
+
+    Raises:
+        FileCheckException: it cannot be written.
+    """
+    check_name(path)
+    manifest = {
+        "schema": SCHEMA,
+        "tool": f"msprobe {__version__}",
+        "collected": list(collected),
+        "withheld": withheld,
+        "members": sorted(members),
+    }
+    files.make_folder(os.path.dirname(os.path.abspath(path)))
+    try:
+        with files.replacing(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in {MANIFEST: encoded(manifest), **members}.items():
+                # Without the time, so that equal content gives equal packs.
+                archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    except OSError as error:
+        raise FileCheckException(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def merge_pack(
+    path: str, members: Mapping[str, bytes], collected: Iterable[str], withheld: int, rank: int | None, is_first: bool
+) -> None:
+    """Write the members of one rank into the pack that all ranks share.
+
+    Args:
+        path: The zip file.
+        members: Content by name, all that this process has.
+        collected: As for `write_pack`.
+        withheld: The same.
+        rank: The rank of this process; ``None`` without ranks, or as long as it is not known.
+        is_first: True if this process has not written the pack yet: one of an earlier run is replaced then.
+
+    Raises:
+        FileCheckException: it cannot be written.
+    """
+    files.make_folder(os.path.dirname(os.path.abspath(path)))
+    with _locked(f"{path}.lock"):
+        others: dict[str, bytes] = {}
+        names = list(collected)
+        if os.path.exists(path) and not (is_first and time.time() - os.path.getmtime(path) > _SAME_RUN_S):
+            try:
+                others = read_members(path)
+            except FileCheckException as error:
+                log.warning(f"the pack is written anew: {error}")
+            before = _listed(others.pop(MANIFEST, b""))
+            names = list(dict.fromkeys((*before, *names)))
+        kept = {name: content for name, content in others.items() if _is_of_other_rank(name, rank)}
+        write_pack(path, {**kept, **members}, names if kept else collected, withheld)
+
+
+_SAME_RUN_S = 60.0
+"""Ranks of one run write their first pack within so many seconds; an older pack is of an earlier run. A guess."""
+_LOCK_TRIES, _LOCK_WAIT_S = 200, 0.05
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Keep other ranks from writing meanwhile; where it takes too long the pack is written all the same."""
+    with files.open_for_writing(path, append=True) as stream:
+        for _ in range(_LOCK_TRIES):
+            if files.lock(stream):
+                break
+            time.sleep(_LOCK_WAIT_S)
+        yield
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _listed(manifest: bytes) -> list[str]:
+    try:
+        return list(json.loads(manifest).get("collected", ()))
+    except (ValueError, AttributeError, TypeError):
+        return []
+
+
+def _is_of_other_rank(name: str, rank: int | None) -> bool:
+    match = _STEP_AND_RANK.match(name) or _RANDOM.match(name)
+    if match is None or rank is None:
+        return match is not None and rank is None
+    return int(match[3] if match.re is _STEP_AND_RANK else match[2]) != rank
+
+
+def check_name(path: str) -> None:
+    """Refuse a name that is none of a pack, or a link.
+
+    Raises:
+        FileCheckException: so it is.
+    """
+    if not path.endswith(".zip"):
+        raise FileCheckException(f"the output is {path}; allowed: a file name that ends with .zip.")
+    if os.path.islink(path):
+        raise FileCheckException(f"{path} is a symbolic link; give the file it points to instead.")
+
+
+# --- reading
+
+
+def read_members(path: str) -> dict[str, bytes]:
+    """The members of a pack, each within bounds that are checked before it is read.
+
+    Raises:
+        FileCheckException: the file cannot be read, or a member is not what a pack may hold.
+    """
+    if not os.path.exists(path):
+        raise FileCheckException(f"{path} does not exist; give a pack that config_check -d has written.")
+    try:
+        with files.open_for_reading(path) as stream, zipfile.ZipFile(stream) as archive:
+            infos = archive.infolist()
+            _check(path, infos)
+            return {info.filename: _read(path, archive, info) for info in infos if not info.is_dir()}
+    except OSError as error:
+        raise FileCheckException(f"{path} cannot be read: {error.strerror or error}.") from None
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
+        raise FileCheckException(f"{path} is not a pack: {error}.") from None
+    except MsprobeException:
+        raise
+    except Exception as error:
+        # A damaged stream raises whatever its decompressor has, such as zlib.error.
+        raise FileCheckException(f"{path} is damaged: {error}.") from None
+
+
+def _check(path: str, infos: list[zipfile.ZipInfo]) -> None:
+    seen: set[str] = set()
+    total = 0
+    if len(infos) > _MOST_MEMBERS:
+        raise FileCheckException(f"{path} has {len(infos)} members; a pack has at most {_MOST_MEMBERS}.")
+    for info in infos:
+        name, total = info.filename, total + info.file_size
+        wrong = ""
+        if name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name) or ".." in re.split(r"[/\\]", name):
+            wrong = "leaves the folder of the pack"
+        elif stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+            wrong = "is a link or a device"
+        elif name in seen:
+            wrong = "is there twice"
+        elif info.file_size > _MEMBER_LIMIT or total > _PACK_LIMIT:
+            wrong = f"has {info.file_size} bytes, more than a pack may hold"
+        elif info.flag_bits & 1:
+            wrong = "is encrypted"
+        if wrong:
+            raise FileCheckException(f"{path} is refused: member {name!r} {wrong}.")
+        seen.add(name)
+
+
+def _read(path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    with archive.open(info) as stream:
+        # A header may say less than there is.
+        content = stream.read(info.file_size + 1)
+    if len(content) != info.file_size:
+        raise FileCheckException(f"{path} is refused: member {info.filename!r} has another size than its header says.")
+    return content
+
+
+def read_pack(path: str) -> Pack:
+    """The content of a pack; members that the manifest does not list are ignored with a line.
+
+    Raises:
+        FileCheckException: it is no pack, or a member may not be read.
+        MsprobeException: a member is damaged.
+    """
+    members = read_members(path)
+    found = Pack(path)
+    if MANIFEST in members:
+        found.manifest = _object(path, MANIFEST, members.pop(MANIFEST))
+        if found.manifest.get("schema") != SCHEMA:
+            raise MsprobeException(
+                f'{path}: "schema" of {MANIFEST} is {found.manifest.get("schema")!r}; allowed: {SCHEMA}. '
+                "The pack was written by another release of msprobe."
+            )
+        listed = set(found.manifest.get("members") or ())
+        for name in sorted(set(members) - listed):
+            log.warning(f"{path}: {name!r} is not in {MANIFEST} and is ignored.")
+            del members[name]
+    for name, content in members.items():
+        if not _take(found, path, name, content):
+            log.warning(f"{path}: {name!r} is no member of a pack and is ignored.")
+    if found.env is None and found.pip is None and not found.hyperparameters and not found.weights:
+        raise FileCheckException(f"{path} is not a pack: it has none of {ENV}, {PIP}, hyperparameters and weights.")
+    return found
+
+
+def _take(pack: Pack, path: str, name: str, content: bytes) -> bool:
+    if name == PIP:
+        pack.pip = dict(_lines(content))
+        return True
+    kinds = (_STEP_AND_RANK, _RANDOM, _HYPER, _SETTINGS)
+    match = next((found for pattern in kinds if (found := pattern.match(name))), None)
+    if name not in (ENV, ENVIRONMENT) and match is None:
+        return False
+    value = _object(path, name, content)
+    if name == ENV:
+        pack.env = {str(key): str(each) for key, each in value.items()}
+    elif name == ENVIRONMENT:
+        pack.environment = value
+    elif match is not None and match.re is _STEP_AND_RANK:
+        step, rank = int(match[2]), int(match[3])
+        if match[1] == "checksums":
+            pack.checksums["dataset" if match[4] == "dataset" else "weights", step, rank] = value
+        else:
+            (pack.dataset if match[1] == "dataset" else pack.weights)[step, rank] = value
+    elif match is not None and match.re is _RANDOM:
+        (pack.random if match[1] == "random" else pack.random_calls)[int(match[2])] = _clean_calls(value)
+    elif match is not None:
+        # A pack of msProbe is not filtered, and what is read here goes into reports.
+        kept, withheld = clean_settings(value)
+        pack.left_out += withheld
+        (pack.hyperparameters if match.re is _HYPER else pack.settings)[match[1]] = kept
+    return True
+
+
+def _clean_calls(calls: dict[str, Any]) -> dict[str, Any]:
+    """Places that draw random numbers, without folders, and without secrets in lines of code."""
+    found: dict[str, Any] = {}
+    for name, places in calls.items():
+        known = [each for each in places if isinstance(each, dict)] if isinstance(places, list) else []
+        found[name] = [
+            {**each, "stack": [clean_frame(str(line)) for line in each.get("stack") or ()]} for each in known
+        ]
+    return found
+
+
+def clean_frame(text: str) -> str:
+    """A line of a stack, ``File /job/train.py, line 3, in main, code``, without the folder and without secrets."""
+    match = _FRAME.match(text)
+    if match is None:
+        return clean_line(text)
+    return f"File {match[1].rpartition('/')[2]}, line {match[2]}, in {match[3]}, {clean_line(match[4].strip())}"
+
+
+def _object(path: str, name: str, content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise MsprobeException(f"{path}: member {name!r} is not valid JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise MsprobeException(f"{path}: member {name!r} is a {type(found).__name__}; it has to be an object.")
+    return found
+
+
+def _lines(content: bytes) -> Iterator[tuple[str, str]]:
+    for line in content.decode("utf-8", "replace").splitlines():
+        name, equals, version = line.partition("=")
+        name, version = name.strip(), version.lstrip("=").strip()
+        if equals and _PACKAGE.match(name) and not is_secret_value(version):
+            yield name, version

@@ -1,0 +1,107 @@
+"""`ConfigChecker` over each framework: a pack of a running program, and what two packs say."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import batch, block_network
+
+from probe.api.config_checker import ConfigChecker
+from probe.common.errors import MsprobeException
+from probe.configcheck.compare import compare_packs, read_side
+from probe.configcheck.pack import Pack, read_pack
+
+FMK = {"torch": "pytorch", "mindspore": "mindspore", "msadapter": "pytorch"}
+
+
+@pytest.fixture(autouse=True)
+def no_patches() -> Iterator[None]:
+    """Functions that are still replaced go back."""
+    yield
+    if ConfigChecker._patches is not None:
+        ConfigChecker._patches.remove()
+        ConfigChecker._patches = None
+
+
+def packed(backend: Any, path: Path, seed: int = 3) -> Pack:
+    fmk = FMK[backend.name]
+    ConfigChecker.apply_patches(fmk)
+    random.seed(seed)
+    backend.seed(seed)
+    model = block_network(backend)
+    ConfigChecker(model, output_zip_path=str(path), fmk=fmk)
+    for _ in range(3):
+        np.random.rand(2)
+        model(batch(backend))
+    return read_pack(str(path))
+
+
+def test_a_pack_has_inputs_weights_settings_and_random_calls(backend: Any, tmp_path: Path) -> None:
+    pack = packed(backend, tmp_path / "a.zip")
+    assert sorted(pack.dataset) == sorted(pack.weights) == [(0, 0), (1, 0)], "the first two steps are collected"
+    weights = pack.weights[0, 0]
+    marks = pack.checksums["weights", 0, 0]
+    assert len(weights) >= 2 and weights.keys() == marks.keys()
+    for name, statistics in weights.items():
+        assert set(statistics) == {"max", "min", "mean", "norm"} and statistics["max"] >= statistics["min"]
+        assert marks[name]["checksum"] and marks[name]["shape"] and "float32" in marks[name]["dtype"].lower()
+    given = pack.dataset[0, 0]["args"]["0"]
+    values = np.asarray(backend.numpy(batch(backend)), np.float64)
+    assert given["max"] == pytest.approx(values.max()) and given["norm"] == pytest.approx(np.sqrt((values**2).sum()))
+    settings = pack.hyperparameters["hyperparameters_dynamic.json"]
+    assert any(name.startswith("model.parameters.") for name in settings)
+    assert pack.environment is not None and pack.environment["framework"] == backend.framework
+    seeds = pack.random_calls[0]["random.seed"]
+    # Some backends seed Python's generator as well.
+    assert {tuple(place["arguments"]) for place in seeds} == {("3",)}
+    (draws,) = (each for each in pack.random[0]["np.random.rand"] if "test_config_checker.py" in each["stack"][0])
+    assert draws["count"] == 2
+    assert str(Path(__file__).parent) not in json.dumps(pack.random)
+
+
+def test_everything_is_put_back_after_the_last_step(backend: Any, tmp_path: Path) -> None:
+    before = random.random, np.random.rand
+    packed(backend, tmp_path / "a.zip")
+    assert (random.random, np.random.rand) == before and ConfigChecker._patches is None
+
+
+def test_equal_programs_have_equal_packs(backend: Any, tmp_path: Path) -> None:
+    packed(backend, tmp_path / "a.zip")
+    packed(backend, tmp_path / "b.zip")
+    comparison = compare_packs(read_side(str(tmp_path / "a.zip")), read_side(str(tmp_path / "b.zip")))
+    assert {check.name for check in comparison.checks} >= {"dataset", "weights", "random", "hyperparameters"}
+    assert [row for check in comparison.checks for row in check.rows if check.name in ("dataset", "weights")] == []
+
+
+def test_a_failure_of_ours_ends_the_collection_and_not_the_program(
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = block_network(backend)
+    ConfigChecker(model, output_zip_path=str(tmp_path / "a.zip"), fmk=FMK[backend.name])
+
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr("probe.configcheck.dynamic.TensorRecords.inputs", broken)
+    for _ in range(3):
+        model(batch(backend))
+    assert capsys.readouterr().err.count("ConfigChecker collects nothing more: ZeroDivisionError: ours") == 1
+    assert read_pack(str(tmp_path / "a.zip")).dataset == {}
+
+
+def test_wrong_arguments_are_one_sentence(backend: Any, tmp_path: Path) -> None:
+    fmk = FMK[backend.name]
+    with pytest.raises(MsprobeException, match="fmk is 'jax'; allowed: pytorch, mindspore"):
+        ConfigChecker.apply_patches("jax")
+    with pytest.raises(MsprobeException, match="model is a int; allowed: a module"):
+        ConfigChecker(3, output_zip_path=str(tmp_path / "a.zip"), fmk=fmk)
+    with pytest.raises(MsprobeException, match="ends with"):
+        ConfigChecker(output_zip_path=str(tmp_path / "a.tar"), fmk=fmk)
+    with pytest.raises(MsprobeException, match="steps is 0; allowed"):
+        ConfigChecker(output_zip_path=str(tmp_path / "a.zip"), fmk=fmk, steps=0)
