@@ -67,7 +67,7 @@ def test_the_second_configuration(tmp_path: Path) -> None:
     settings = second.load("v2.json", {"output_dir": str(tmp_path), "monitors": {"param": {"enabled": True}}})
     assert settings.monitor("module").enabled
     assert settings.monitor("param").ops == ("min", "max", "mean", "norm", "nans")
-    with pytest.raises(MsprobeException, match='"monitors.param.enabled" is 2; allowed: true, false'):
+    with pytest.raises(MsprobeException, match=r'"monitors\.param\.enabled" is 2; allowed: true, false'):
         second.load("v2.json", {"output_dir": str(tmp_path), "monitors": {"param": {"enabled": 2}}})
 
 

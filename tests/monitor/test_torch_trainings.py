@@ -93,7 +93,8 @@ def test_a_second_call_of_a_module_has_rows_of_its_own_and_no_grad_has_none() ->
 
 
 @pytest.mark.parametrize(
-    ("kind", "family"), [("SGD", "momentum_buffer"), ("RMSprop", "square_avg"), ("Adagrad", "sum"), ("AdamW", "exp_avg")]
+    ("kind", "family"),
+    [("SGD", "momentum_buffer"), ("RMSprop", "square_avg"), ("Adagrad", "sum"), ("AdamW", "exp_avg")],
 )
 def test_states_of_any_optimizer_are_families(kind: str, family: str) -> None:
     model = network()
