@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from probe.graph.graph import Graph as Graph
     from probe.graph.in_python import GraphView as GraphView
     from probe.graph.in_python import open_graph as open_graph
+    from probe.monitor.reading.run import load_monitor as load_monitor
     from probe.overflow.run import find_overflow as find_overflow
     from probe.rollout.report import RolloutReport as RolloutReport
     from probe.rollout.response_anomaly import ResponseAnomaly as ResponseAnomaly
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "RolloutReport", "Run", "Sink",
-    "Verdict", "__version__", "acc_check", "ckpt_compare", "find_overflow", "graph_diff", "open_graph", "read",
-    "replay", "response_anomaly", "rollout_check", "verdict",
+    "Verdict", "__version__", "acc_check", "ckpt_compare", "find_overflow", "graph_diff", "load_monitor",
+    "open_graph", "read", "replay", "response_anomaly", "rollout_check", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
@@ -49,6 +50,7 @@ _FOUND_IN = {
     "GraphView": "probe.graph.in_python",
     "find_overflow": "probe.overflow.run",
     "graph_diff": "probe.api.questions.comparing",
+    "load_monitor": "probe.monitor.reading.run",
     "open_graph": "probe.graph.in_python",
     "ResponseAnomaly": "probe.rollout.response_anomaly",
     "response_anomaly": "probe.rollout.response_anomaly",

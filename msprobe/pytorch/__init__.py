@@ -3,6 +3,7 @@
 from probe.api.pytorch import (
     PrecisionDebugger,
     PtdbgDispatch,
+    TrainerMon,
     module_dump,
     module_dump_end,
     online_check,
@@ -14,6 +15,7 @@ from probe.api.pytorch import (
 __all__ = [
     "PrecisionDebugger",
     "PtdbgDispatch",
+    "TrainerMon",
     "module_dump",
     "module_dump_end",
     "online_check",

@@ -24,14 +24,17 @@ from probe.api.commands.comparing.graph_visualize import GraphVisualize, older_f
 from probe.api.commands.comparing.merge_result import MergeResult
 from probe.api.commands.completion import Completion
 from probe.api.commands.invocation import FINE, Invocation, UsageError
-from probe.api.commands.question import Command, Question
+from probe.api.commands.question import Command, CommandGroup, Question
+from probe.api.commands.watching.data2db import Data2Db
+from probe.api.commands.watching.monitor import Monitor
+from probe.api.commands.watching.trend import Trend
 from probe.common.dump.nearest_names import did_you_mean
 from probe.common.errors import MsprobeException
 
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), RolloutCheck(), AccCheck(), MultiAccCheck(),
-    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), CkptCompare(), MergeResult(), Recover(), Doctor(),
-    Completion(),
+    ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), CkptCompare(), Monitor(), Trend(), Data2Db(),
+    MergeResult(), Recover(), Doctor(), Completion(),
 ]  # fmt: skip
 
 _EPILOG = """examples:
@@ -46,6 +49,8 @@ _EPILOG = """examples:
   msprobe replay ./dump.json Functional.silu.0     run one of them, and write it as a script that stands alone
   msprobe config_check -d train.sh                 collect the configuration of a run, to compare it with -c
   msprobe rollout_check old.npy new.npy            why rollout and training have other log-probabilities
+  msprobe monitor report ./monitor_output          which row of which module began, in a training that was monitored
+  msprobe trend ./monitor_output                   its statistics as a page: step, rank, module
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 
@@ -76,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else arguments
     command = next((each for each in COMMANDS if given and given[0] in (each.name, *each.aliases)), None)
-    as_json = isinstance(command, Question) and "--json" in given
+    as_json = isinstance(command, (Question, CommandGroup)) and "--json" in given
     invocation = Invocation("" if command is None else command.name, as_json)
 
     def work() -> int:

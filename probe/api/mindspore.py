@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from probe.api import debugger, online, randomness
+from probe.api.monitoring import first
 from probe.backends import loader
 from probe.backends.shared.models import by_prefix
 from probe.common import log
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from probe.runtime_checks.online_check import OnlineCheck
 
 BACKEND = "mindspore"
+
+
+class TrainerMon(first.TrainerMon):
+    __doc__ = first.TrainerMon.__doc__
+
+    backend = BACKEND
 
 
 class PrecisionDebugger(debugger.PrecisionDebugger):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from probe.api import debugger, online, randomness
+from probe.api.monitoring import first
 from probe.backends import loader
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ BACKEND = "torch"
 
 class PrecisionDebugger(debugger.PrecisionDebugger):
     __doc__ = debugger.PrecisionDebugger.__doc__
+
+    backend = BACKEND
+
+
+class TrainerMon(first.TrainerMon):
+    __doc__ = first.TrainerMon.__doc__
 
     backend = BACKEND
 

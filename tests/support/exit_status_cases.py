@@ -201,6 +201,39 @@ def empty(folder: Path) -> Path:
     return folder
 
 
+def monitored(flag: str, factor: float | None, *output: str) -> Inputs:
+    """A folder of a monitor.
+
+    Args:
+        flag: Before the folder; empty for none.
+        factor: Of the size of the output of the last step; ``None`` for a file of another version.
+        output: The flag of the folder for what is written.
+    """
+
+    def make(folder: Path) -> list[str]:
+        place = folder / "monitor_output" / "rank0"
+        place.mkdir(parents=True)
+        lines = [f"0,head.output,{step},0,{1.0 if step < 9 else factor}" for step in range(10)]
+        text = "\n".join(["vpp_stage,name,step,micro_step,norm", *lines]) if factor is not None else "format,3"
+        (place / "actv_0-9.csv").write_text(f"{text}\n")
+        words = flag.split()
+        return [*words, str(place.parent), *(part for each in output for part in (each, str(folder / "out")))]
+
+    return make
+
+
+def as_monitored(flag: str, *output: str, found: int = 1) -> dict[str, Case | Impossible]:
+    """The cases of a command over the folders of a monitor; its name is `flag` where it is one of several."""
+    return {
+        "fine": Case(0, monitored(flag, 1.0, *output)),
+        "found": Case(found, monitored(flag, 1e9, *output)),
+        "unreadable": Case(2, monitored(flag, None, *output), "no column name"),
+        "wrong argument": Case(2, lambda folder: flag.split(), "the following arguments are required: DIR"),
+        "nothing to judge": Case(2, lambda folder: [*flag.split(), str(folder)], "holds no rows of a monitor"),
+        "interrupted": Case(130, monitored(flag, 1.0, *output), "interrupted."),
+    }
+
+
 def tables(config: str, *more: str, differs: bool = False) -> Inputs:
     """Tables of two ranks, as `compare` writes them."""
 
@@ -341,6 +374,17 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "wrong argument": Case(2, lambda folder: [str(folder)], "the following arguments are required: B"),
         "nothing to judge": Case(2, lambda folder: [str(empty(folder)), str(folder)], "no checkpoint in it"),
         "interrupted": Case(130, checkpoints(1.0), "interrupted."),
+    },
+    "monitor": as_monitored("report"),
+    # It shows what there is, and judges nothing by its status.
+    "trend": as_monitored("", "-o", found=0),
+    "data2db": {
+        "fine": Case(0, monitored("--data", 1.0, "--db")),
+        "found": Case(0, monitored("--data", 1e9, "--db")),
+        "unreadable": Case(2, monitored("--data", None, "--db"), "no column name"),
+        "wrong argument": Case(2, lambda folder: ["--data", str(folder)], "are required"),
+        "nothing to judge": Case(2, lambda folder: ["--data", str(folder), "--db", str(folder)], "holds no rows"),
+        "interrupted": Case(130, monitored("--data", 1.0, "--db"), "interrupted."),
     },
     "merge_result": {
         "fine": Case(0, tables(ALL_REDUCE)),

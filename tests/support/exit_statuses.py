@@ -50,7 +50,7 @@ def check(
         out, err = capsys.readouterr()
     assert status == case.status, out + err
     assert case.message in err
-    messages = [line for line in err.splitlines() if line.startswith(f"msprobe {command}: ")]
+    messages = [line for line in err.splitlines() if line.startswith(f"msprobe {command}")]
     if command not in ANSWER_NOTHING:
         assert len(messages) == (status >= 2) and "Traceback" not in err
     assert not any(message in out for message in messages) or as_json

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, TextIO
 
-from probe.api.commands.invocation import Invocation
+from probe.api.commands.invocation import Invocation, UsageError
 from probe.common import log
 from probe.common.progress import ProgressCallback
 
@@ -93,6 +93,30 @@ class Question(ABC):
         if args.json:
             invocation.print_json(status, content)
         return status
+
+
+class CommandGroup:
+    """A command with commands of its own, ``msprobe monitor report``; its docstring is its help text."""
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    commands: ClassVar[tuple[Command, ...]]
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.set_defaults(subcommand=None)
+        subparsers = parser.add_subparsers(metavar="COMMAND")
+        for command in self.commands:
+            text = command.__doc__ or ""
+            sub = subparsers.add_parser(command.name, help=text.split("\n")[0], description=text)
+            command.prepare_parser(sub)
+            sub.set_defaults(subcommand=command)
+
+    def run(self, args: argparse.Namespace, invocation: Invocation) -> int:
+        names = ", ".join(command.name for command in self.commands)
+        if args.subcommand is None:
+            raise UsageError(f"a command is missing after {self.name}; allowed: {names}")
+        invocation.command = f"{self.name} {args.subcommand.name}"
+        return int(args.subcommand.run(args, invocation))
 
 
 def print_lines(lines: Iterable[Line], stream: TextIO) -> None:

@@ -177,6 +177,18 @@ def similarity_file() -> Callable[[Report, str], None]:
     return write_similarity
 
 
+def monitor_database() -> Callable[[str, str, Mapping[str, str] | None], str]:
+    """What writes the database of a monitor.
+
+    Raises:
+        MsprobeException: the rules of msProbe are not a part of this installation.
+    """
+    _require("data2db")
+    from probe.msprobe_rules.monitor.database import data2db
+
+    return data2db
+
+
 # --- the pre-check
 
 

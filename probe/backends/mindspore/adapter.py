@@ -11,6 +11,7 @@ from probe.backends.mindspore.hooks import training_hooks
 from probe.backends.mindspore.hooks.group import MindSporeHooks
 from probe.backends.mindspore.randomness import seeding
 from probe.backends.mindspore.tensors.describe import MindSporeTensors
+from probe.backends.mindspore.trends import MindSporeTrends
 from probe.backends.protocol import (
     Execution,
     FrameworkAdapter,
@@ -20,6 +21,7 @@ from probe.backends.protocol import (
     Settings,
     Tensors,
     Training,
+    Trends,
 )
 from probe.common.dump.frameworks import FRAMEWORKS
 
@@ -39,6 +41,7 @@ class MindSporeAdapter:
     def __init__(self) -> None:
         self.tensors: Tensors = MindSporeTensors()
         self.hooks: Hooks = MindSporeHooks()
+        self.trends: Trends = MindSporeTrends()
 
 
 if TYPE_CHECKING:

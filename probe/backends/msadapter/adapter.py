@@ -11,6 +11,7 @@ from probe.backends.msadapter import api_list, execution, seeding, training_hook
 from probe.backends.msadapter import settings as framework_settings
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.msadapter.trends import MSAdapterTrends
 from probe.backends.protocol import (
     Execution,
     FrameworkAdapter,
@@ -20,6 +21,7 @@ from probe.backends.protocol import (
     Settings,
     Tensors,
     Training,
+    Trends,
 )
 from probe.backends.torch.tensors.framework_values import FrameworkValues
 from probe.common.dump.frameworks import FRAMEWORKS
@@ -49,6 +51,7 @@ class MSAdapterAdapter:
 
         self.tensors: Tensors = MindSporeTensors(values)
         self.hooks: Hooks = MindSporeHooks(_SEEN)
+        self.trends: Trends = MSAdapterTrends()
 
 
 if TYPE_CHECKING:

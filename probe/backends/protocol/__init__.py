@@ -16,13 +16,18 @@ from probe.backends.protocol.scripts import ScriptParts, ScriptWords
 from probe.backends.protocol.settings import Settings
 from probe.backends.protocol.tensors import Tensors
 from probe.backends.protocol.training import ScaledUpdate, Training, TrainingListener
+from probe.backends.protocol.trends import OPS, CommunicationListener, Measured, Measurer, SpectralNorm, Trends
 
 __all__ = [
+    "OPS",
+    "CommunicationListener",
     "Evaluated",
     "Execution",
     "FrameworkAdapter",
     "Hooks",
     "KeptStep",
+    "Measured",
+    "Measurer",
     "ModuleHandles",
     "OperatorListener",
     "Randomness",
@@ -32,10 +37,12 @@ __all__ = [
     "ScriptParts",
     "ScriptWords",
     "Settings",
+    "SpectralNorm",
     "StepKeeper",
     "Tensors",
     "Training",
     "TrainingListener",
+    "Trends",
     "UnknownValue",
 ]
 
@@ -60,5 +67,7 @@ class FrameworkAdapter(Protocol):
     """Steps, optimizers, gradient scalers and ranks of a running program."""
     settings: Settings
     """Versions, switches, seeds and hyper-parameters of a running program."""
+    trends: Trends
+    """What a monitor reads of models and optimizers."""
     replaying: Replaying | None
     """A step kept and run again; ``None`` where the framework gives no way to run a backward again."""

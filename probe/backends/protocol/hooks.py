@@ -75,8 +75,10 @@ class Hooks(Protocol):
         The index in the list, or the key, begins the names.
         """
 
-    def attach_module(self, module: Any, name: ModuleName, listener: Listener) -> ModuleHandles:
-        """Watch one module under a given name."""
+    def attach_module(
+        self, module: Any, name: ModuleName, listener: Listener, parameters: bool = True
+    ) -> ModuleHandles:
+        """Watch one module under a given name; the gradients of its own parameters are reported if `parameters`."""
 
     def attach_optimizer_hooks(self, listener: Listener) -> Handle:
         """Report gradient clipping and the optimizer's step to `listener`."""

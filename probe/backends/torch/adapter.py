@@ -13,6 +13,7 @@ from probe.backends.protocol import (
     Settings,
     Tensors,
     Training,
+    Trends,
 )
 from probe.backends.torch import internals
 from probe.backends.torch import settings as framework_settings
@@ -22,6 +23,7 @@ from probe.backends.torch.hooks.group import TorchHooks
 from probe.backends.torch.randomness import seeding
 from probe.backends.torch.replay import step_keeper
 from probe.backends.torch.tensors.describe import TorchTensors
+from probe.backends.torch.trends import group as trends_group
 from probe.common.dump.frameworks import FRAMEWORKS
 
 
@@ -34,6 +36,7 @@ class TorchAdapter:
     execution: Execution = execution_group
     training: Training = training_hooks
     settings: Settings = framework_settings
+    trends: Trends = trends_group
     replaying: Replaying | None = step_keeper
 
     def __init__(self) -> None:

@@ -242,6 +242,25 @@ def world() -> Any:
     return _find("distributed.distributed_c10d._world", None)
 
 
+@functools.cache
+def reduce_shards() -> Any:
+    """The function in which ``fully_shard`` reduces the gradients of one group of parameters."""
+    cost = "gradients before reduction are not seen with fully_shard"
+    name = "foreach_reduce"
+    for folder in ("fsdp._fully_shard", "_composable.fsdp"):
+        found = _find(f"distributed.{folder}._fsdp_param_group.{name}", None)
+        if found is not None:
+            return found
+    return _find("distributed.fsdp._fully_shard._fsdp_param_group.foreach_reduce", None, cost)
+
+
+@functools.cache
+def reduce_flat() -> Any:
+    """The function in which ``FullyShardedDataParallel`` reduces a flat gradient."""
+    cost = "gradients before reduction are not seen with FullyShardedDataParallel"
+    return _find("distributed.fsdp._runtime_utils._reduce_grad", None, cost)
+
+
 def absent() -> list[Absent]:
     """What the installed release does not have, and what that costs."""
     return _torch.absent

@@ -8,12 +8,12 @@ import msgspec
 
 from probe._version import __version__
 from probe.common import files
+from probe.common.report.page.packing import as_json
 from probe.graph.output.shown import ShownComparison
 from probe.graph.overflow_levels import LEVELS
 from probe.graph.page.columns import Columns, name_of
 from probe.graph.page.manifest import FORMAT
 from probe.graph.page.numbers import rounded
-from probe.graph.page.texts import as_json
 from probe.graph.rules.protocol import GraphRules
 from probe.graph.status import REASONS
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from probe.common import files
+from probe.common.report.page.packing import as_json
 from probe.graph.graph import MODULE
 from probe.graph.output.shown import ShownComparison
 from probe.graph.page.columns import Columns, name_of
 from probe.graph.page.numbers import rounded
-from probe.graph.page.texts import as_json
 from probe.graph.rules.protocol import GraphRules
 
 _COLOURS = {

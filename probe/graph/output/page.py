@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from probe.common import files
-from probe.common.errors import MsprobeException
+from probe.common.report.page import filling
 from probe.graph import page
-from probe.graph.page.blocks import packed_text
-from probe.graph.page.texts import as_json, without_surrogates
 
 _VIEWER = os.path.join(os.path.dirname(page.__file__), "viewer")
-_TEMPLATE = "template.html"
-_PLACE = re.compile(r"\{\{([\w. ]+)\}\}")
-# Types, lines of words, indentation. No text in the scripts holds `/**`.
-_COMMENT = re.compile(r"/\*\*.*?\*/[ \t]*|^[ \t]*(?://[^\n]*)?\n|^[ \t]+", re.DOTALL | re.MULTILINE)
-_SMALLEST = 9
 # What the page of a folder may load: the files beside it, from a disk or from a server.
 _BESIDE = " 'self' file:"
 
@@ -45,11 +36,7 @@ class PageData:
 
 def html(data: PageData) -> str:
     """The page as one file."""
-    parts = [_manifest(data.manifest)]
-    parts += [
-        f'<script type="text/plain" id="{name}">{block.decode("ascii")}</script>' for name, block in data.blocks.items()
-    ]
-    return _page(str(data.manifest["title"]), "\n".join(parts))
+    return filling.page(_VIEWER, str(data.manifest["title"]), filling.data_elements(data.manifest, data.blocks))
 
 
 def write_page(data: PageData, path: str, max_megabytes: float) -> str:
@@ -73,7 +60,8 @@ def write_page(data: PageData, path: str, max_megabytes: float) -> str:
     manifest = {**data.manifest, "files": len(groups), "blocks": group_of}
     # Last, so that a page that is there is whole.
     index = os.path.join(path, "index.html")
-    _write(index, _page(str(manifest["title"]), _manifest(manifest), _BESIDE).encode("utf-8"))
+    content = filling.page(_VIEWER, str(manifest["title"]), filling.data_elements(manifest, {}), _BESIDE)
+    _write(index, content.encode("utf-8"))
     return index
 
 
@@ -95,40 +83,10 @@ def _write(path: str, content: bytes) -> None:
         stream.write(content)
 
 
-def _manifest(manifest: Mapping[str, Any]) -> str:
-    text = as_json(manifest).decode("utf-8")
-    # Nothing in it ends the element that it stands in.
-    return f'<script type="application/json" id="manifest">{text.replace("<", chr(92) + "u003c")}</script>'
-
-
-def _page(title: str, data: str, sources: str = "") -> str:
-    """The template, each place in it filled once: `packed` and names of files with these files, packed."""
-    given = {"title": escape(without_surrogates(title)), "sources": sources, "blocks": data}
-
-    def filling(match: re.Match[str]) -> str:
-        if match[1] in given:
-            return given[match[1]]
-        _, *names = match[1].split()
-        return _packed(names)
-
-    return _PLACE.sub(filling, viewer_file(_TEMPLATE))
-
-
-def _packed(names: Sequence[str]) -> str:
-    """Files of the viewer as the page unpacks them, without their comments."""
-    code = _COMMENT.sub("", "".join(map(viewer_file, names)))
-    return packed_text(code.encode("utf-8"), _SMALLEST).decode("ascii")
-
-
 def viewer_file(name: str) -> str:
-    """A file of the viewer.
+    """A file of the viewer, or one that all pages share.
 
     Raises:
         MsprobeException: it is not there.
     """
-    path = os.path.join(_VIEWER, name)
-    try:
-        with open(path, encoding="utf-8", newline="") as stream:
-            return stream.read()
-    except OSError as error:
-        raise MsprobeException(f"{path} cannot be read ({error.strerror}); install msprobe again.") from None
+    return filling.viewer_file(_VIEWER, name)

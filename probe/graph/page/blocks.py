@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -12,36 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.common.report.page.packing import packed
 from probe.graph.page.columns import Columns
 from probe.graph.page.numbers import rounded
 from probe.graph.page.stacks import StackTable
-from probe.graph.page.texts import Texts, as_json
+from probe.graph.page.texts import Texts
 
 Integers = NDArray[np.int64]
 
 DETAILS_IN_BLOCK = 512
 TENSORS_IN_BLOCK = 8192
-# No name, no time, no system: the same data is the same bytes wherever it is packed.
-_GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
-_LEVEL = 6
-
-
-def packed(data: Any) -> bytes:
-    """Values as base64 of gzip of JSON.
-
-    Example:
-        >>> packed([1])[:12]
-        b'H4sIAAAAAAAA'
-    """
-    return packed_text(as_json(data))
-
-
-def packed_text(text: bytes, level: int = _LEVEL) -> bytes:
-    """Bytes as base64 of gzip, which are the same wherever that is done."""
-    deflate = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
-    body = deflate.compress(text) + deflate.flush()
-    end = struct.pack("<LL", zlib.crc32(text), len(text) & 0xFFFFFFFF)
-    return binascii.b2a_base64(_GZIP_HEADER + body + end, newline=False)
 
 
 class Blocks:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Texts:
@@ -34,20 +30,3 @@ class Texts:
     def texts(self) -> list[str]:
         """All of them."""
         return list(self._indexes)
-
-
-def as_json(value: Any) -> bytes:
-    """Values as JSON; half a character, which a name may hold that came from broken bytes, is shown as unknown."""
-    try:
-        return _encode(value)
-    except UnicodeEncodeError:
-        return _encode(without_surrogates(value))
-
-
-def without_surrogates(value: Any) -> Any:
-    """The same value, with texts that can be written."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, Mapping):
-        return {without_surrogates(key): without_surrogates(each) for key, each in value.items()}
-    return [without_surrogates(each) for each in value] if isinstance(value, (list, tuple)) else value

@@ -116,6 +116,23 @@ class Backend(Values):
 
         return train
 
+    def adam(self, model: Any) -> tuple[Any, Callable[[Any], Any]]:
+        parameters = self.parameters(model)
+        optimizer = nn.Adam(list(parameters.values()), 0.01)
+
+        def loss(batch: Any) -> Any:
+            return mint.mean(mint.square(model(batch)))
+
+        differentiated = ms.value_and_grad(loss, None, optimizer.parameters)
+
+        def train(batch: Any) -> Any:
+            value, gradients = differentiated(batch)
+            optimizer(gradients)
+            self.last_gradients = dict(zip(parameters, map(self.numpy, gradients)))
+            return self.numpy(value)
+
+        return optimizer, train
+
     def random_numbers(self) -> Any:
         return self.numpy(ops.standard_normal((4,)))
 

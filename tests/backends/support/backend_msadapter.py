@@ -47,6 +47,19 @@ class SeededDropout(torch.nn.Module):
         return x * torch.tensor((kept / (1 - self.probability)).astype(np.float32))
 
 
+class _Adam(torch.optim.Optimizer):
+    """Without the correction of the bias, with lr 0.01."""
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state, gradient = self.state[parameter], parameter.grad
+                state["exp_avg"] = state.get("exp_avg", gradient * 0) * 0.9 + gradient * 0.1
+                state["exp_avg_sq"] = state.get("exp_avg_sq", gradient * 0) * 0.999 + gradient * gradient * 0.001
+                update = state["exp_avg"] / (state["exp_avg_sq"].sqrt() + 1e-8)
+                ms.ops.assign(parameter, parameter + update * -0.01)
+
+
 class Backend(Values):
     name = "msadapter"
     framework = "mindtorch"
@@ -133,6 +146,26 @@ class Backend(Values):
             return self.numpy(value)
 
         return train
+
+    def adam(self, model: Any) -> tuple[Any, Callable[[Any], Any]]:
+        """An optimizer of the program's own: those of mindtorch do not run on the CPU."""
+        parameters = self.parameters(model)
+        optimizer = _Adam(parameters.values(), {})
+
+        def loss(batch: Any) -> Any:
+            return model(batch).pow(2).mean()
+
+        differentiated = ms.value_and_grad(loss, None, list(parameters.values()))
+
+        def train(batch: Any) -> Any:
+            value, found = differentiated(batch)
+            for parameter, gradient in zip(parameters.values(), map(self.given, found)):
+                parameter.grad = gradient
+            optimizer.step()
+            self.last_gradients = dict(zip(parameters, map(self.numpy, found)))
+            return self.numpy(value)
+
+        return optimizer, train
 
     def random_numbers(self) -> Any:
         return self.numpy(torch.empty(4).normal_())

@@ -234,6 +234,19 @@ class Backend:
 
         return train
 
+    def adam(self, model: Any) -> tuple[Any, Callable[[Any], Any]]:
+        """An optimizer with two moments, and a function that does one step of training on a batch."""
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+        def train(batch: Any) -> Any:
+            optimizer.zero_grad()
+            loss = model(batch).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            return self.numpy(loss)
+
+        return optimizer, train
+
     def state(self, model: Any) -> dict[str, Any]:
         """Every parameter and buffer, and the last gradient of each parameter."""
         state = {name: self.numpy(value) for name, value in model.state_dict().items()}

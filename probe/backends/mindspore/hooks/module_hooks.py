@@ -209,6 +209,8 @@ class ModuleHooks:
         self._thread = _Thread()
         self._parameters = _ParameterHooks()
         self._names = NamedModules(kind)
+        self._without_parameters: set[str] = set()
+        """Modules of which the gradients of parameters are not wanted."""
 
     def attach(self, models: Any) -> ModuleHandles:
         """Watch the modules of `models`, and from their first call on the gradients of their parameters."""
@@ -217,7 +219,9 @@ class ModuleHooks:
             self._parameters.remove()
         return self._attach(modules)
 
-    def attach_one(self, module: Any, name: ModuleName) -> ModuleHandles:
+    def attach_one(self, module: Any, name: ModuleName, parameters: bool = True) -> ModuleHandles:
+        if not parameters:
+            self._without_parameters.add(name.base)
         return self._attach([(name, module)])
 
     def _attach(self, modules: Sequence[tuple[ModuleName, Any]]) -> ModuleHandles:
@@ -255,7 +259,8 @@ class ModuleHooks:
         call = opened.call = listener.enter_module(name, args, kwargs)
         if call is None:
             return None
-        guarded(listener, name, self._watch_parameters, name, module)
+        if name.base not in self._without_parameters:
+            guarded(listener, name, self._watch_parameters, name, module)
         given = args, kwargs
         entered = guarded(listener, call, self._tracker.enter, ModuleWatch, call, given)
         opened.entered, arguments = entered or (None, given)

@@ -25,7 +25,7 @@ from typing_extensions import TypeAlias
 
 from probe.backends.shared.autograd import edges
 from probe.backends.shared.autograd.graph import LEAF_NUMBER, Cut, FindEdges, GradientEdge, GradientGraph, Writes
-from probe.backends.shared.autograd.node_hooks import NodeHook, PostHook, PreHook
+from probe.backends.shared.autograd.node_hooks import NodeHook, PostHook, PreHook, key_of
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.common.interfaces import Listener
 
@@ -65,6 +65,7 @@ class BackwardTracker:
         self._graph = graph
         self._current_pass = graph.current_pass
         self.guarded = graph.guarded
+        self._keys: dict[type[NodeHook], str] = {kind: key_of(kind, graph) for kind in (PreHook, PostHook)}
         self._passes: dict[int, Pass] = {}
         """By the number that the engine gives them."""
         self._deferred: list[Callable[[], None]] = []
@@ -151,14 +152,15 @@ class BackwardTracker:
 
     def _hook(self, node: Any, kind: type[NodeHook], served: tuple[Any, ...]) -> None:
         metadata = self._graph.metadata(node)
-        hook = metadata.get(kind.key)
+        key = self._keys[kind]
+        hook = metadata.get(key)
         if hook is not None:
             hook.append(served)
             return
         hook = kind(self, self._graph.number(node))
         hook.append(served)
         hook.register(self._graph, node)
-        metadata[kind.key] = hook
+        metadata[key] = hook
 
     # --- backward
 

@@ -42,7 +42,7 @@ class NodeHook(HookedCalls):
 
     __slots__ = ("number", "owner")
     key = ""
-    """The key of the hook in the node's metadata, which others may use too."""
+    """The first part of the key of the hook in the node's metadata, which others may use too; see `key_of`."""
     # Two hooks that serve no call yet are not the same.
     __eq__ = object.__eq__
     __hash__ = object.__hash__  # type: ignore[assignment]
@@ -56,6 +56,11 @@ class NodeHook(HookedCalls):
     def register(self, graph: GradientGraph, node: Any) -> None:
         """Have `graph` call this hook when `node` runs."""
         raise NotImplementedError
+
+
+def key_of(kind: type[NodeHook], graph: GradientGraph) -> str:
+    """The key under which the hook of one graph's tracker is in the metadata of a node; two trackers may be at work."""
+    return f"{kind.key} {id(graph)}"
 
 
 class PreHook(NodeHook):

@@ -10,7 +10,7 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.shared.autograd.graph import Edge, GradientEdge, ReturnedView, Writes
-from probe.backends.shared.autograd.node_hooks import PostHook, PreHook
+from probe.backends.shared.autograd.node_hooks import PostHook, PreHook, key_of
 from probe.backends.torch import internals
 from probe.backends.torch.autograd.call_inputs import CallInputs
 from probe.backends.torch.autograd.graph_release import FreedInTurn
@@ -144,7 +144,8 @@ class TorchGraph:
     def release(self, number: int) -> None:
         # A node keeps its metadata itself, and may run again where the graph is retained. But a leaf whose node is held
         # could not be given memory of another shape, and would stay.
-        run = [leaf for leaf in list(self._leaves) if not leaf.metadata.get(PreHook.key)]
+        key = key_of(PreHook, self)
+        run = [leaf for leaf in list(self._leaves) if not leaf.metadata.get(key)]
         self._leaves.difference_update(run)
 
     def add(self, one: Any, other: Any) -> Any:

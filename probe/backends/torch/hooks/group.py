@@ -75,8 +75,10 @@ class TorchHooks:
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach(models)
 
-    def attach_module(self, module: Any, name: ModuleName, listener: Listener) -> ModuleHandles:
-        return self._for(listener).modules.attach_one(module, name)
+    def attach_module(
+        self, module: Any, name: ModuleName, listener: Listener, parameters: bool = True
+    ) -> ModuleHandles:
+        return self._for(listener).modules.attach_one(module, name, parameters)
 
     def attach_optimizer_hooks(self, listener: Listener) -> Handle:
         optimizer = self._for(listener).optimizer

@@ -85,7 +85,7 @@ class _ParameterHooks:
     def watch(self, key: _Key, parameter: torch.Tensor, callback: _ParameterHook) -> None:
         weak = _WeakParameter(parameter, self._forget)
         weak.key = key
-        self.watched[key] = _attach_accumulated(parameter, weak, callback)
+        self.watched[key] = attach_accumulated(parameter, weak, callback)
 
     def _gone(self, weak: Any) -> None:
         # A later parameter can have the same identity.
@@ -182,6 +182,8 @@ class ModuleHooks:
         self._thread = _Thread()
         self._parameters = _ParameterHooks()
         self._names = NamedModules(SHAPE)
+        self._without_parameters: set[str] = set()
+        """Modules of which the gradients of parameters are not wanted."""
         self._hooks: dict[tuple[str, int], tuple[_ForwardPreHook, _ForwardHook]] = {}
         """The hooks of each module, by its name and identity."""
 
@@ -203,7 +205,9 @@ class ModuleHooks:
     def remove(self) -> None:
         script_guard.remove(self)
 
-    def attach_one(self, module: torch.nn.Module, name: ModuleName) -> ModuleHandles:
+    def attach_one(self, module: torch.nn.Module, name: ModuleName, parameters: bool = True) -> ModuleHandles:
+        if not parameters:
+            self._without_parameters.add(name.base)
         return self._attach([(name, module)])
 
     def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]]) -> ModuleHandles:
@@ -266,7 +270,8 @@ class ModuleHooks:
                 return
             # Only now: the parameters of a module that is not called, such as the output projection of torch's
             # MultiheadAttention, have gradients which are not this module's doing.
-            self._watch_parameters(name, module)
+            if name.base not in self._without_parameters:
+                self._watch_parameters(name, module)
             entered_at, edges = self._tracker.inputs(call, args, kwargs)
             self._thread.open.append(_Open(module, call, entered_at, edges, sys.exc_info()[1]))
 
@@ -332,7 +337,9 @@ def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None]) -> Ha
     return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", register)
 
 
-def _attach_accumulated(parameter: torch.Tensor, weak: _WeakParameter, callback: Callable[[Any], None]) -> Handle:
+def attach_accumulated(
+    parameter: torch.Tensor, weak: weakref.ref[torch.Tensor], callback: Callable[[Any], None]
+) -> Handle:
     """Call `callback` with `parameter` whenever a gradient has been accumulated into it, before other such hooks.
 
     The others may take the gradient away: an optimizer that steps in them sets it to ``None`` or to zeros.

@@ -81,7 +81,7 @@ class Selection(Sequence[Item]):
         Raises:
             MissingDependency: it is not installed.
         """
-        chosen = _installed(library)
+        chosen = installed_library(library)
         columns = {column: [take(row) for row in self.rows] for column, take in _COLUMNS.items()}
         found = importlib.import_module(chosen)
         if chosen == "polars":
@@ -114,7 +114,13 @@ def _count(items: Selection) -> str:
     return "1 item" if len(items) == 1 else f"{len(items)} items"
 
 
-def _installed(library: str | None) -> str:
+def installed_library(library: str | None) -> str:
+    """The library that makes a frame: `library`, or else the first of `FRAME_LIBRARIES` that is installed.
+
+    Raises:
+        MsprobeException: there is no such library.
+        MissingDependency: it is not installed.
+    """
     if library is not None and library not in FRAME_LIBRARIES:
         raise MsprobeException(f"{library!r} is no library for data frames; allowed: {', '.join(FRAME_LIBRARIES)}.")
     wanted = FRAME_LIBRARIES if library is None else (library,)

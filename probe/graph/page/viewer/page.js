@@ -30,32 +30,6 @@ const onSelect = (listener) => void selectListeners.push(listener);
 /** @param {() => void} listener */
 const onComparison = (listener) => void comparisonListeners.push(listener);
 
-/** Text with its places `{0}`, `{1}` filled. @param {string} text @param {...(string | number)} values */
-const fill = (text, ...values) => text.replace(/\{(\d)\}/g, (_, place) => String(values[place]));
-
-/**
- * An element; strings become text, never markup.
- * @param {string} tag @param {Record<string, any>} [set] attributes, and `on…` listeners
- * @param {...(Node | string | null | undefined | boolean)} inside @returns {HTMLElement}
- */
-function el(tag, set = {}, ...inside) {
-  const made = document.createElement(tag);
-  for (const [key, value] of Object.entries(set)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value !== undefined && value !== null && value !== false) made.setAttribute(key, value === true ? "" : value);
-  }
-  for (const one of inside) if (one instanceof Node || typeof one === "string") made.append(one);
-  return made;
-}
-
-/** @param {string} id */
-const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
-
-/** Tells what happened, aloud for those who do not see it. @param {string} text */
-function say(text) {
-  byId("say").textContent = text;
-}
-
 /** The class that colours a status. @param {number} status */
 const tone = (status) => `s-${state.manifest.statuses[status].colour}`;
 
@@ -272,30 +246,10 @@ function showTabs() {
   );
 }
 
-const THEME = "probe-theme";
-const darkSystem = matchMedia("(prefers-color-scheme: dark)");
-/** @param {boolean} dark */
-function setTheme(dark) {
-  document.documentElement.dataset.theme = dark ? "dark" : "light";
+onTheme(() => {
   bars = null;
   if (state.rows) drawPlot();
-}
-function changeTheme() {
-  const dark = document.documentElement.dataset.theme !== "dark";
-  setTheme(dark);
-  try {
-    localStorage.setItem(THEME, dark ? "dark" : "");
-  } catch {
-    // Some browsers keep nothing for files: the choice then lasts until the page is left.
-  }
-}
-function keptTheme() {
-  try {
-    return localStorage.getItem(THEME);
-  } catch {
-    return null;
-  }
-}
+});
 
 // --- getting around -------------------------------------------------------------------------------------------------
 

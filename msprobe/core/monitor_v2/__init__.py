@@ -1,0 +1,1 @@
+"""Drop-in for scripts that import from ``msprobe.core.monitor_v2``."""

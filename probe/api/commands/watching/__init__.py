@@ -1,0 +1,1 @@
+"""The commands over the files of a training monitor."""

@@ -1,0 +1,100 @@
+"""What both monitors are wired of: an adapter, a recorder of steps, and what receives them."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from probe.backends import loader
+from probe.backends.protocol import FrameworkAdapter
+from probe.common import log
+from probe.common.errors import MsprobeException, failure_text
+from probe.common.files import make_folder, open_for_writing
+from probe.common.report.trends import TrendStep
+
+ERRORS = "dump_error_info.log"
+
+
+class Receivers:
+    """Hands each step to all that take steps; a failure of one is logged and reaches neither the others nor the
+    training.
+
+    Args:
+        folder: Where failures are written.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._receivers: list[Callable[[TrendStep], None]] = []
+
+    def add(self, receive: Callable[[TrendStep], None]) -> None:
+        """Hand further steps to `receive`."""
+        self._receivers.append(receive)
+
+    def receive(self, step: TrendStep) -> None:
+        """One step."""
+        for each in self._receivers:
+            try:
+                each(step)
+            except Exception as error:
+                self.failed(getattr(each, "__qualname__", "the monitor"), error)
+
+    def failed(self, about: Any, error: BaseException) -> None:
+        """Log a failure of the tool, once for each place."""
+        name = about if isinstance(about, str) else str(getattr(about, "base", "the monitor"))
+        text = f"{name}: {failure_text(error)}"
+        log.warning(f"monitor: {text}; the training goes on.", once=f"monitor {type(error).__name__} {name}")
+        try:
+            make_folder(self._folder)
+            with open_for_writing(os.path.join(self._folder, ERRORS), append=True) as stream:
+                stream.write(f"{text}\n".encode())
+        except (OSError, MsprobeException):
+            pass  # it was logged
+
+
+def adapter_for(backend: str) -> FrameworkAdapter:
+    """An adapter for one monitor alone: it has one listener, and the debugger of the process has its own."""
+    shared = loader.serve(backend)
+    return type(shared)()
+
+
+class AtExit:
+    """Calls a function at the end of the process, unless it was called before; not in a process that was forked."""
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        self._close = close
+        self._process = os.getpid()
+        atexit.register(self._run)
+
+    def _run(self) -> None:
+        if os.getpid() == self._process:
+            self._close()
+
+    def cancel(self) -> None:
+        """It was closed."""
+        atexit.unregister(self._run)
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """False in a process that was forked."""
+        return os.getpid() == self._process
+
+
+def as_models(model: Any) -> list[Any]:
+    """The chunks of a model, which is one or several."""
+    return list(model) if isinstance(model, (list, tuple)) else [model]
+
+
+def check_models(models: Sequence[Any], adapter: FrameworkAdapter, call: str) -> None:
+    """Refuse what is no model.
+
+    Raises:
+        MsprobeException: something of `models` is no module.
+    """
+    for each in models:
+        if not adapter.hooks.is_module(each):
+            raise MsprobeException(f"{call}: model is a {type(each).__name__}; allowed: a module or a list of modules.")
+    if not models:
+        raise MsprobeException(f"{call}: model is an empty list; allowed: a module or a list of modules.")

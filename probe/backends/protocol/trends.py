@@ -1,0 +1,157 @@
+"""What a monitor reads of a running training: group `Trends` of an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable, NamedTuple
+
+from typing_extensions import Protocol
+
+from probe.common.interfaces import Handle
+
+
+class Measured(NamedTuple):
+    """The statistics of one tensor."""
+
+    values: list[float]
+    """One for each op of the `Measurer`; filled by `Measurer.resolve` where they are computed on a device."""
+    shape: str
+    """As the framework prints it: ``[2, 8]``."""
+    dtype: str
+    elements: int
+    is_exact: bool = False
+    """True of integers and booleans, whose statistics are no signs of health."""
+
+
+class Measurer(Protocol):
+    """Computes the same statistics of many tensors."""
+
+    def measure(self, tensor: Any) -> Measured | None:
+        """The statistics of `tensor` as it is now; ``None`` if it has no values of its own."""
+
+    def change(self, before: Any, parameter: Any) -> Measured | None:
+        """The norms of the change of a parameter and of what it was, and their quotient."""
+
+    def signs(self, gradient: Any) -> Measured | None:
+        """The share of elements above zero."""
+
+    def agreement(self, gradient: Any, moment: Any) -> Measured | None:
+        """The mean of (1 + sign(gradient) * sign(moment)) / 2 as if it were a tensor of no dimension."""
+
+    def number(self, value: float) -> Measured:
+        """A number as if it were a tensor of no dimension."""
+
+    def collect(self) -> Callable[[], None] | None:
+        """Start the transfer of everything that is still on a device; the result waits for it and fills in `values`.
+
+        ``None`` if nothing is on a device.
+        """
+
+
+class SpectralNorm(Protocol):
+    """The largest singular value of one weight, over many steps."""
+
+    def of(self, weight: Any) -> tuple[float, float]:
+        """The spectral norm, and the Frobenius norm divided by it."""
+
+
+class CommunicationListener(Protocol):
+    """The callbacks of `Trends.attach_communication`. No method raises."""
+
+    def enter_communication(self, name: str, tensors: Sequence[Any], about: Mapping[str, Any]) -> Any:
+        """The collective `name` is about to run; `about` has ``group`` (size) and ``peer``."""
+
+    def leave_communication(self, entered: Any, tensors: Sequence[Any]) -> None:
+        """It has returned; `entered` is what `enter_communication` gave."""
+
+
+class Logs(Protocol):
+    """What is told when the tool itself fails."""
+
+    def failed(self, about: Any, error: Exception) -> None: ...
+
+
+Ready = Callable[[int, Any], None]
+"""Called with the index of a parameter and its gradient."""
+
+
+class Trends(Protocol):
+    """Models, optimizers and their tensors, as a monitor reads them."""
+
+    def modules(self, model: Any) -> Iterable[tuple[str, Any]]:
+        """Every module of `model` with its path, itself (with an empty path) first."""
+
+    def parameters(self, model: Any) -> Iterable[tuple[str, Any]]:
+        """The parameters of `model` that are trained, each once, with their names."""
+
+    def gradient(self, parameter: Any, main: bool) -> Any:
+        """The gradient of a parameter, or ``None``; with `main` the one that Megatron keeps as ``main_grad``."""
+
+    def placement(self, tensor: Any) -> str:
+        """What part of a whole a sharded tensor is, such as ``Shard(dim=0) of [8, 16]``; empty of any other."""
+
+    def whole_shape(self, tensor: Any) -> str:
+        """The shape of the whole that `tensor` is a part of, or its own."""
+
+    def takes_gradient(self, tensor: Any) -> bool:
+        """True if a gradient of `tensor` is counted by `Hooks.attach_module`."""
+
+    def tensors_in(self, value: Any) -> list[Any]:
+        """The tensors in a container, in the order in which `Hooks.attach_module` counts them."""
+
+    def is_first(self, group: Any) -> bool:
+        """True if this rank is the first of a process group, or the group is ``None``."""
+
+    def recording(self) -> bool:
+        """True if gradients are recorded now."""
+
+    def recomputing(self) -> bool:
+        """True if forward code runs for a backward that is under way, as it does with activation checkpoints."""
+
+    def measurer(self, ops: Sequence[str], eps: float, exact: bool = False) -> Measurer:
+        """An object that computes `ops` of tensors; see `OPS`.
+
+        Args:
+            eps: Below it an element counts as zero.
+            exact: True if sums are in float64 throughout, which takes longer.
+        """
+
+    def spectral_norm(self) -> SpectralNorm:
+        """An object for one weight."""
+
+    def linear_weight(self, module: Any) -> Any:
+        """The matrix of a module that multiplies by one, or ``None``."""
+
+    def attention(self, query: Any, key: Any, order: str) -> tuple[float, float]:
+        """Entropy and largest probability of causal attention, of the first batch and head.
+
+        Args:
+            order: The dimensions of `query` and `key`: ``s,b,h,d`` or ``b,s,h,d``.
+        """
+
+    def copy(self, parameter: Any) -> Any:
+        """A copy of the values of a parameter."""
+
+    def attach_optimizer(
+        self, optimizer: Any, before: Callable[[], None], after: Callable[[], None], logs: Logs
+    ) -> Handle:
+        """Call `before` and `after` around every step of `optimizer`, in which gradients are final."""
+
+    def optimizer_state(self, optimizer: Any, parameter: Any) -> Mapping[str, Any]:
+        """The tensors that `optimizer` keeps for a parameter, by name (``exp_avg``); those of one number left out."""
+
+    def attach_gradients(self, models: Sequence[Any], parameters: Sequence[Any], ready: Ready, logs: Logs) -> Handle:
+        """Report each gradient of `parameters` when it was accumulated, before it is reduced over ranks.
+
+        Only the first is given where the framework cannot tell more.
+        """
+
+    def reduces(self, model: Any) -> bool:
+        """True if a wrapper of `model` reduces gradients over ranks."""
+
+    def attach_communication(self, listener: CommunicationListener, logs: Logs) -> Handle:
+        """Report collective communication of the program, calls inside of another one not."""
+
+
+OPS = ("min", "max", "mean", "norm", "zeros", "nans", "id", "std", "absmax", "l1", "kurtosis", "infs")
+"""The statistics that a `Measurer` knows."""

@@ -1,0 +1,1 @@
+"""Statistics of arrays for a monitor."""

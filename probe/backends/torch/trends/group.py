@@ -1,0 +1,143 @@
+"""The group `Trends` of PyTorch, which the files of this folder make up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from probe.backends.protocol import Measurer, SpectralNorm
+from probe.backends.torch import internals
+from probe.backends.torch.originals import own
+from probe.backends.torch.trends.communication import attach_communication
+from probe.backends.torch.trends.gradients import attach_gradients, reduces
+from probe.backends.torch.trends.matrices import TorchSpectralNorm, attention
+from probe.backends.torch.trends.measuring import TorchMeasurer
+from probe.backends.torch.trends.optimizers import attach_optimizer, optimizer_state
+from probe.common.containers import found_in
+
+__all__ = [
+    "attach_communication",
+    "attach_gradients",
+    "attach_optimizer",
+    "attention",
+    "copy",
+    "gradient",
+    "is_first",
+    "linear_weight",
+    "measurer",
+    "modules",
+    "optimizer_state",
+    "parameters",
+    "placement",
+    "recomputing",
+    "recording",
+    "reduces",
+    "spectral_norm",
+    "takes_gradient",
+    "tensors_in",
+    "whole_shape",
+]
+
+_COMPILED = "_orig_mod."
+"""What torch.compile puts into the names of the modules of a model."""
+recording = torch.is_grad_enabled
+
+
+def modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Every module with its path; those that torch.compile has put around a model have the model's."""
+    return ((_plain(path), module) for path, module in model.named_modules() if not path.endswith("_orig_mod"))
+
+
+def parameters(model: torch.nn.Module) -> Iterable[tuple[str, Any]]:
+    """The parameters that take gradients, each once."""
+    return [(_plain(name), each) for name, each in model.named_parameters() if each.requires_grad]
+
+
+def _plain(name: str) -> str:
+    return name.replace(_COMPILED, "")
+
+
+def gradient(parameter: Any, main: bool) -> Any:
+    """The gradient of a parameter, as the rank has it."""
+    if main:
+        found = getattr(parameter, "main_grad", None)
+        if found is not None:
+            return _local(found)
+    return _local(own.grad.__get__(parameter))
+
+
+def _local(tensor: Any) -> Any:
+    kind = type(tensor)
+    # To ask an ordinary tensor for an attribute that it lacks takes as long as to measure it.
+    return tensor if kind is torch.Tensor or kind is torch.nn.Parameter else getattr(tensor, "_local_tensor", tensor)
+
+
+def placement(tensor: Any) -> str:
+    """The placements of a DTensor, and the shape of the whole."""
+    if not hasattr(tensor, "_local_tensor"):
+        return ""
+    return f"{', '.join(map(str, tensor.placements))} of {list(tensor.shape)}"
+
+
+def whole_shape(tensor: Any) -> str:
+    """The shape of the whole tensor."""
+    return str(list(tensor.shape))
+
+
+def takes_gradient(tensor: Any) -> bool:
+    """True if the tensor requires a gradient."""
+    return bool(tensor.requires_grad)
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors in containers and dataclasses."""
+    return list(found_in(value, torch.Tensor))
+
+
+def is_first(group: Any) -> bool:
+    """True of rank 0 of the group."""
+    return group is None or torch.distributed.get_rank(group) == 0
+
+
+def copy(parameter: Any) -> torch.Tensor:
+    """A copy of what the rank has of a parameter."""
+    copied: torch.Tensor = own.clone(own.detach(_local(parameter)))
+    return copied
+
+
+def recomputing() -> bool:
+    """True inside of a backward."""
+    return internals.current_pass() not in (-1, None)
+
+
+class _Local(TorchMeasurer):
+    """Measures what the rank has of a sharded tensor."""
+
+    def measure(self, tensor: Any) -> Any:
+        return super().measure(_local(tensor))
+
+    def change(self, before: Any, parameter: Any) -> Any:
+        return super().change(before, _local(parameter))
+
+    def agreement(self, gradient: Any, moment: Any) -> Any:
+        return super().agreement(_local(gradient), _local(moment))
+
+
+def measurer(ops: Sequence[str], eps: float, exact: bool = False) -> Measurer:
+    """A measurer of tensors, and of the rank's part of sharded ones."""
+    return _Local(ops, eps, exact)
+
+
+def spectral_norm() -> SpectralNorm:
+    """The spectral norm of one weight."""
+    return TorchSpectralNorm()
+
+
+def linear_weight(module: Any) -> Any:
+    """The weight of a module whose weight is a matrix, embeddings left out."""
+    weight = vars(module).get("_parameters", {}).get("weight")
+    if weight is None or isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) or own.dim(weight) != 2:
+        return None
+    return _local(weight)

@@ -1,0 +1,265 @@
+"""Statistics of many tensors for a monitor: at once on the CPU, and with one transfer for all on a device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Callable
+
+import numpy as np
+import torch
+
+from probe.backends.protocol import Measured
+from probe.backends.shared.trends.arrays import LIKE_ITSELF, of_number
+from probe.backends.torch import internals
+from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
+from probe.backends.torch.originals import functions, own
+from probe.backends.torch.tensors import plain_tensors
+from probe.backends.torch.tensors.describe import is_wrapped
+from probe.common.interfaces import StatisticsMode
+
+_NAN = math.nan
+_KEYS = {"min": "Min", "max": "Max", "mean": "Mean", "norm": "Norm"}
+_NO_KINDS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+_DESCRIBE = plain_tensors.direct_describer(StatisticsMode(high_precision=True))
+_norm = internals.vector_norm
+_SCALAR_DTYPE = "torch.float32"
+
+
+class TorchMeasurer:
+    """Implements `probe.backends.protocol.Measurer`."""
+
+    def __init__(self, ops: Sequence[str], eps: float, exact: bool = False) -> None:
+        self._describe = None if exact else _DESCRIBE
+        self._ops = tuple(ops)
+        self._eps = eps
+        self._waiting: list[tuple[list[float], list[Any]]] = []
+        """Lists to be filled, with numbers that are on a device."""
+        plain = [_KEYS[op] for op in ops if op in _KEYS]
+        self._keys = plain if len(plain) == len(ops) else None
+        """The keys of an entry, where they are all that is wanted."""
+        self._texts: dict[tuple[int, ...], str] = {}
+
+    # --- one tensor
+
+    def measure(self, tensor: torch.Tensor) -> Measured | None:
+        describe = self._describe
+        if describe is not None:
+            entry = describe(tensor)
+            if entry is not None and entry["shape"] and entry["Norm"] is not None:
+                return self._of_entry(entry, tensor)
+        return self._of_any(tensor)
+
+    def _of_entry(self, entry: dict[str, Any], tensor: torch.Tensor) -> Measured:
+        shape = entry["shape"]
+        size = tuple(shape)
+        text = self._texts.get(size)
+        if text is None:
+            text = self._texts[size] = str(shape)
+        keys = self._keys
+        if keys is not None:
+            values = [entry[key] for key in keys]
+        else:
+            values = [self._op_of_entry(op, entry, tensor) for op in self._ops]
+        return Measured(values, text, entry["dtype"], math.prod(shape), tensor.dtype not in _NO_KINDS)
+
+    def _op_of_entry(self, op: str, entry: dict[str, Any], tensor: torch.Tensor) -> float:
+        key = _KEYS.get(op)
+        if key is not None:
+            return entry[key]  # type: ignore[no-any-return]
+        smallest, largest, mean = entry["Min"], entry["Max"], entry["Mean"]
+        if op == "nans":
+            return 0 if mean == mean else int(own.item(own.sum(functions.isnan(tensor))))
+        if op == "id":
+            return _NAN
+        if op == "absmax":
+            return max(abs(smallest), abs(largest))  # type: ignore[no-any-return]
+        if op == "infs" and -math.inf < smallest and largest < math.inf:
+            return 0
+        if op == "zeros":
+            if smallest >= self._eps or largest <= -self._eps:
+                return 0.0
+            if smallest == largest == 0:
+                return 1.0
+            array = _array(tensor)
+            if array is not None:
+                # A third of the time that torch's functions take for a small tensor.
+                below = np.abs(array) < np.float32(self._eps)
+                return float(np.float32(np.count_nonzero(below) / array.size))
+        return float(own.item(_op(op, tensor, self._eps)))
+
+    def _of_any(self, tensor: Any) -> Measured | None:
+        if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or is_wrapped(tensor):
+            return None
+        if tensor.is_meta or tensor.is_quantized or tensor.is_nested or tensor.layout is not torch.strided:
+            return None
+        shape, dtype = list(tensor.shape), tensor.dtype
+        exact = dtype not in _NO_KINDS and not dtype.is_complex and not str(dtype).startswith("torch.float")
+        with with_autograd_kernels():
+            results = beneath_transforms(self._results, tensor)
+        values: list[float]
+        if tensor.is_cpu:
+            values = [_plain(each) for each in results]
+        else:
+            values = [_NAN] * len(self._ops)
+            self._waiting.append((values, results))
+        return Measured(values, str(shape), str(dtype), own.numel(tensor), exact)
+
+    def _results(self, tensor: torch.Tensor) -> list[Any]:
+        """One number or tensor of no dimension for each op."""
+        tensor = own.detach(tensor)
+        is_flag, is_empty = tensor.dtype is torch.bool, own.numel(tensor) == 0
+        if tensor.dtype.is_complex:
+            tensor = own.abs(tensor)
+        if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point:
+            tensor = own.to(tensor, torch.float32)
+        if is_flag:
+            tensor = own.to(tensor, torch.uint8)
+        results: list[Any] = []
+        extremes: Any = None
+        for op in self._ops:
+            if is_empty:
+                results.append(0.0 if op in ("norm", "nans", "infs", "l1") else _NAN)
+            elif op in ("min", "max"):
+                if extremes is None:
+                    extremes = functions.aminmax(tensor) if tensor.shape else (tensor, tensor)
+                results.append(extremes[op == "max"])
+            elif op == "id":
+                results.append(_NAN if tensor.shape else tensor)
+            elif op == "zeros" and is_flag:
+                results.append(_NAN)
+            else:
+                results.append(_op(op, tensor, self._eps))
+        if not tensor.is_cpu:
+            # The program may write to it before it is read.
+            results = [own.clone(each) if each is tensor else each for each in results]
+        return results
+
+    # --- several, and numbers
+
+    def agreement(self, gradient: torch.Tensor, moment: torch.Tensor) -> Measured | None:
+        """The share of elements that have the same sign; products that are zero count one half."""
+        one, other = _array(gradient), _array(moment)
+        if one is not None and other is not None:
+            agree = np.multiply(np.sign(one), np.sign(other))
+            return self.number(float(np.float32((1 + float(np.mean(agree, dtype=np.float64))) / 2)))
+        with with_autograd_kernels():
+            products = functions.mul(functions.sign(gradient), functions.sign(own.to(moment, gradient.dtype)))
+            value = functions.mul(functions.add(functions.mean(own.to(products, torch.float32)), 1), 0.5)
+        if value.is_cpu:
+            return self.number(own.item(value))
+        values = [_NAN] * len(self._ops)
+        self._waiting.append((values, [value if op in LIKE_ITSELF else of_number(op, 1.0) for op in self._ops]))
+        return Measured(values, "[]", _SCALAR_DTYPE, 1)
+
+    def change(self, before: torch.Tensor, parameter: torch.Tensor) -> Measured | None:
+        with with_autograd_kernels():
+            now = own.detach(parameter)
+            wide = torch.float64 if now.dtype is torch.float64 or now.is_cpu else torch.float32
+            update, weight = (_norm(each, dtype=wide) for each in (functions.sub(now, before), before))
+            results = [update, weight, functions.div(update, weight)]
+        if now.is_cpu:
+            return Measured([_plain(each) for each in results], str(list(now.shape)), str(now.dtype), own.numel(now))
+        values = [_NAN] * 3
+        self._waiting.append((values, results))
+        return Measured(values, str(list(now.shape)), str(now.dtype), own.numel(now))
+
+    def signs(self, gradient: torch.Tensor) -> Measured | None:
+        share = functions.mean(own.to(functions.gt(gradient, 0), torch.float32))
+        shape = str(list(gradient.shape))
+        if share.is_cpu:
+            return Measured([_plain(share)], shape, str(gradient.dtype), own.numel(gradient))
+        values = [_NAN]
+        self._waiting.append((values, [share]))
+        return Measured(values, shape, str(gradient.dtype), own.numel(gradient))
+
+    def number(self, value: float) -> Measured:
+        values = [of_number(op, value) for op in self._ops]
+        return Measured(values, "[]", _SCALAR_DTYPE, 1)
+
+    # --- what is on a device
+
+    def collect(self) -> Callable[[], None] | None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return None
+        groups: dict[torch.device, list[tuple[list[float], int, torch.Tensor]]] = {}
+        for values, results in waiting:
+            for index, each in enumerate(results):
+                if isinstance(each, torch.Tensor):
+                    groups.setdefault(each.device, []).append((values, index, own.to(each, torch.float64)))
+                else:
+                    values[index] = each
+        transfers = [(members, *_transfer([each for _, _, each in members])) for members in groups.values()]
+
+        def resolve() -> None:
+            for members, host, done in transfers:
+                done()
+                for (values, index, _), number in zip(members, own.tolist(host)):
+                    values[index] = number
+
+        return resolve
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any] | None:
+    """The elements of an ordinary float32 tensor in the host's memory as numpy sees them; ``None`` of any other."""
+    if tensor.dtype is not torch.float32 or not tensor.is_cpu or tensor.layout is not torch.strided:
+        return None
+    try:
+        array: np.ndarray[Any, Any] = own.numpy(own.detach(tensor))
+    except (RuntimeError, TypeError):
+        return None  # a wrapper, or memory that was given back
+    return array
+
+
+def _transfer(numbers: list[torch.Tensor]) -> tuple[torch.Tensor, Callable[[], object]]:
+    """Start to copy `numbers`, of one device and type; the copy, and what waits for it and for nothing later."""
+    stacked = functions.stack(numbers)
+    if not stacked.is_cuda:
+        return own.cpu(stacked), _no_wait
+    host = functions.empty(stacked.shape, dtype=stacked.dtype, pin_memory=True)
+    own.copy_(host, stacked, non_blocking=True)
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return host, event.synchronize
+
+
+def _no_wait() -> None:
+    return None
+
+
+def _plain(value: Any) -> float:
+    number: float = own.item(value) if isinstance(value, torch.Tensor) else value
+    return number
+
+
+def _op(op: str, tensor: torch.Tensor, eps: float) -> torch.Tensor:
+    """One statistic of a tensor with elements that are real numbers."""
+    dtype = tensor.dtype
+    wide = torch.float64 if dtype is torch.float64 or not dtype.is_floating_point else torch.float32
+    if tensor.is_cpu:
+        # Exact; a device without fast float64 accumulates in float32 inside of the reduction.
+        wide = torch.float64
+    result: torch.Tensor
+    if op == "mean":
+        result = functions.mean(tensor, dtype=wide)
+    elif op == "norm":
+        result = _norm(tensor, dtype=wide) if dtype.is_floating_point else _norm(own.to(tensor, wide))
+    elif op == "zeros":
+        result = functions.mean(own.to(functions.lt(own.abs(own.to(tensor, torch.float32)), eps), torch.float32))
+    elif op == "nans":
+        result = own.sum(functions.isnan(tensor))
+    elif op == "infs":
+        result = own.sum(functions.isinf(tensor))
+    elif op == "absmax":
+        result = own.amax(own.abs(tensor))
+    elif op == "l1":
+        result = own.sum(own.abs(tensor), dtype=wide)
+    elif op == "std":
+        result = functions.std(own.to(tensor, wide), correction=0)
+    else:
+        centred = own.to(tensor, wide)
+        centred = functions.sub(centred, functions.mean(centred))
+        square = own.square(centred)
+        result = functions.div(functions.mean(own.square(square)), own.square(functions.mean(square)))
+    return result

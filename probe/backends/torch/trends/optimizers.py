@@ -1,0 +1,62 @@
+"""The steps and states of optimizers of any kind."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, Callable
+
+import torch
+
+from probe.backends.protocol.trends import Logs
+from probe.backends.shared.patching import Handles, wrap_attribute
+from probe.backends.torch.guards import guarded
+from probe.common.interfaces import Handle
+
+
+def attach_optimizer(optimizer: Any, before: Callable[[], None], after: Callable[[], None], logs: Logs) -> Handle:
+    """See `probe.backends.protocol.Trends.attach_optimizer`."""
+    optimizer = innermost(optimizer)
+    name = "the step of the optimizer"
+
+    def enter(*_: Any) -> None:
+        guarded(logs, name, before)
+
+    def leave(*_: Any) -> None:
+        guarded(logs, name, after)
+
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return Handles([optimizer.register_step_pre_hook(enter), optimizer.register_step_post_hook(leave)])
+
+    def wrapped(step: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(step)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            enter()
+            result = step(*args, **kwargs)
+            leave()
+            return result
+
+        return call
+
+    # Megatron's optimizers have no hooks.
+    return wrap_attribute(optimizer, "step", wrapped)
+
+
+def innermost(optimizer: Any) -> Any:
+    """The optimizer that a wrapper calls when gradients are complete, such as that of accelerate."""
+    seen = {id(optimizer)}
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer) and id(inner) not in seen:
+        seen.add(id(inner))
+        optimizer = inner
+    return optimizer
+
+
+def optimizer_state(optimizer: Any, parameter: Any) -> Mapping[str, Any]:
+    """The tensors of more than one number that the optimizer keeps for `parameter`."""
+    held = getattr(innermost(optimizer), "state", None)
+    found = held.get(parameter) if isinstance(held, Mapping) and parameter in held else None
+    if not isinstance(found, Mapping):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, torch.Tensor) and value.dim()} or {
+        name: value for name, value in found.items() if isinstance(value, torch.Tensor) and name != "step"
+    }

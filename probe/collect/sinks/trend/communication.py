@@ -1,0 +1,112 @@
+"""Rows of collective communication, a row for each call."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
+from probe.collect.sinks.trend.wanted import Wanted
+from probe.common.interfaces import Handle
+from probe.common.report.trends import COMMUNICATION, TrendRow, TrendTable
+
+_MORE = ("call", "direction", "group", "peer", "bytes", "seconds", "code")
+
+
+class _Entered(NamedTuple):
+    name: str
+    number: int
+    begun: float
+    more: tuple[str, ...]
+
+
+class CommunicationTrends:
+    """Implements `probe.backends.protocol.trends.CommunicationListener`; for the arguments see `ParameterTrends`."""
+
+    def __init__(
+        self,
+        adapter: FrameworkAdapter,
+        wanted: Wanted,
+        measurer: Measurer,
+        order: Iterator[int],
+        failed: Callable[[Any, BaseException], None],
+    ) -> None:
+        self._trends, self._wanted, self._measurer, self._order = adapter.trends, wanted, measurer, order
+        self.failed = failed
+        self._handle: Handle | None = None
+        self.places: dict[str, list[list[str]]] = {}
+        """By operation, the call stacks that were seen, for ``cc_log_only``."""
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Forget the step before."""
+        self._table = TrendTable(COMMUNICATION, self._wanted.ops["gradient"], more=_MORE)
+        self._counts: dict[str, int] = {}
+
+    def attach(self) -> None:
+        """See calls from now on."""
+        if self._wanted.communication is not None:
+            self._handle = self._trends.attach_communication(self, self)
+
+    def detach(self) -> None:
+        """See no more calls."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.remove()
+
+    def tables(self) -> list[TrendTable]:
+        """The rows of the step."""
+        return [self._table]
+
+    def enter_communication(self, name: str, tensors: Sequence[Any], about: Mapping[str, Any]) -> _Entered | None:
+        """A collective begins."""
+        wanted = self._wanted.communication
+        assert wanted is not None
+        frames = _frames()
+        if wanted.log_only:
+            stacks = self.places.setdefault(name, [])
+            if frames not in stacks:
+                stacks.append(frames)
+            return None
+        if wanted.lines and not any(frame.split(" ")[0] in wanted.lines for frame in frames):
+            return None
+        number = self._counts.get(name, 0)
+        self._counts[name] = number + 1
+        peer = "" if about.get("peer") is None else str(about["peer"])
+        code = frames[0] if frames else ""
+        entered = _Entered(name, number, time.perf_counter(), (str(about.get("group", "")), peer, code))
+        if wanted.inputs:
+            self._add(entered, "pre", tensors, 0.0)
+        return entered
+
+    def leave_communication(self, entered: _Entered | None, tensors: Sequence[Any]) -> None:
+        """It has returned."""
+        if entered is not None:
+            self._add(entered, "post", tensors, time.perf_counter() - entered.begun)
+
+    def _add(self, entered: _Entered, direction: str, tensors: Sequence[Any], seconds: float) -> None:
+        group, peer, code = entered.more
+        for index, tensor in enumerate(tensors):
+            measured: Measured | None = self._measurer.measure(tensor)
+            if measured is None:
+                continue
+            size = str(measured.elements * getattr(getattr(tensor, "dtype", None), "itemsize", 0))
+            more = (str(entered.number), direction, group, peer, size, f"{seconds:.6f}", code)
+            name = f"{entered.name}.{index}" if index else entered.name
+            self._table.rows.append(TrendRow(name, 0, 0, *measured, next(self._order), more))
+
+
+def _frames() -> list[str]:
+    """The program's frames, innermost first, as ``train.py[10] function``."""
+    found: list[str] = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        code, path = frame.f_code, frame.f_code.co_filename
+        parts = path.split(os.sep)
+        if "probe" not in parts and "torch" not in parts and "mindspore" not in parts:
+            found.append(f"{os.path.basename(path)}[{frame.f_lineno}] {code.co_name}")
+        frame = frame.f_back  # type: ignore[assignment]
+    return found

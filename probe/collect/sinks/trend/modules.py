@@ -1,0 +1,312 @@
+"""Activations and their gradients: the listener of the hooks on modules."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Callable
+
+from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
+from probe.collect.sinks.trend.wanted import Chunk, Wanted
+from probe.common import log
+from probe.common.interfaces import Handle, ModuleName
+from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, TrendRow, TrendTable
+
+_WORTH_KNOWING = 8192
+"""Elements from which on to look whether a tensor is known takes less than to measure it; as for records."""
+_Item = tuple[str, Any]
+"""The end of the name of a tensor among several (``_0``), and the tensor."""
+
+
+class _Module:
+    """One module that is watched, with the names of its rows."""
+
+    __slots__ = ("chunk", "counts", "name", "names", "path")
+
+    def __init__(self, path: str, chunk: int) -> None:
+        self.path = path
+        self.chunk = chunk
+        self.name = ModuleName(f"{chunk}:{path}")
+        self.names: dict[tuple[str, int, int, int], str] = {}
+        self.counts: dict[int, int] = {}
+        """By micro batch, the calls so far; those of recomputations below zero."""
+
+
+class _Call:
+    """One call of a module, and what its backward gave."""
+
+    __slots__ = ("arguments", "counts", "found", "micro", "module", "number", "positions", "rows", "takers")
+
+    def __init__(self, module: _Module | None, micro: int, number: int) -> None:
+        self.module = module
+        self.micro = micro
+        self.number = number
+        self.arguments: Any = None
+        self.rows: list[tuple[Any, ...]] = []
+        """Rows without their positions, which they get when the call ends."""
+        self.counts = [0, 0]
+        """The tensors that go in and come out."""
+        self.takers: tuple[list[int], list[int]] = ([], [])
+        """The indices of those that take a gradient, by which gradients are reported."""
+        self.found: dict[tuple[int, int], Measured | None] = {}
+        self.positions: dict[tuple[int, int], int] = {}
+        """Of rows that are in the table already."""
+
+
+_ROLES = ("input", "output")
+_GRADIENT_ROLES = ("input_grad", "output_grad")
+_FIELDS = {"input": 1, "output": 0}
+"""A listener is told of the gradient of an output as ``input`` of the backward."""
+
+
+class ModuleTrends:
+    """Implements the part of `probe.common.interfaces.Listener` that hooks on modules report to.
+
+    Args:
+        adapter: The framework; of this monitor alone.
+        wanted: What is collected.
+        chunks: The models.
+        measurer: Computes statistics.
+        order: Positions of rows.
+        failed: Told of failures of the tool.
+    """
+
+    def __init__(
+        self,
+        adapter: FrameworkAdapter,
+        wanted: Wanted,
+        chunks: Sequence[Chunk],
+        measurer: Measurer,
+        order: Iterator[int],
+        failed: Callable[[Any, BaseException], None],
+    ) -> None:
+        self._order = order
+        self._tensors, self._hooks, self._trends = adapter.tensors, adapter.hooks, adapter.trends
+        self._wanted = wanted
+        self._chunks = chunks
+        self._measurer = measurer
+        self.failed = failed
+        self._is_tensor = adapter.tensors.is_tensor
+        self._modules: dict[str, _Module] = {}
+        self._depth = 0
+        self._is_training = False
+        self._micro = [-1] * len(chunks)
+        self._known: dict[int, tuple[weakref.ref[Any], Any, Measured]] = {}
+        self._handles: list[Handle] = []
+        self.attention: Callable[[_Module | Any, int, Sequence[Any]], None] | None = None
+        """Told of the arguments of calls, for the L2 metrics."""
+        self._measured_modules: set[str] = set()
+        self.begin_step()
+
+    # --- the life of a step
+
+    def begin_step(self) -> None:
+        """Forget the step before."""
+        ops = self._wanted.ops["module"]
+        self.forward = TrendTable(ACTIVATION, ops, has_micro=True)
+        self.backward = TrendTable(ACTIVATION_GRADIENT, ops, has_micro=True)
+        self._micro = [-1] * len(self._chunks)
+        self._depth = 0
+        self._known.clear()
+        for module in self._modules.values():
+            module.counts.clear()
+
+    @property
+    def passes(self) -> int:
+        """The forward passes of this step in which gradients were recorded."""
+        return max(self._micro, default=-1) + 1
+
+    def attach(self, also: Callable[[str], bool] | None = None) -> None:
+        """Place hooks on the modules that are wanted, and on those of which `also` is true."""
+        wanted = self._wanted
+        listener: Any = self  # of modules alone
+        for at, chunk in enumerate(self._chunks):
+            self._handles.append(self._hooks.attach_passes(chunk.model, self._counting(at), _nothing))
+            for path, module in chunk.modules:
+                measured = wanted.modules and wanted.is_module(path)
+                if not measured and not (also is not None and also(path)):
+                    continue
+                known = self._modules.setdefault(f"{chunk.number}:{path}", _Module(path, chunk.number))
+                if measured:
+                    self._measured_modules.add(known.name.base)
+                handles = self._hooks.attach_module(module, known.name, listener, parameters=False)
+                self._handles += [handles.gradients, handles.forward]
+
+    def detach(self) -> None:
+        """Take every hook away."""
+        handles, self._handles = self._handles, []
+        for handle in reversed(handles):
+            try:
+                handle.remove()
+            except Exception as error:
+                self.failed("a hook of the monitor", error)
+
+    def end_step(self) -> list[TrendTable]:
+        """The rows of the step that is over."""
+        self._hooks.finish_backward()
+        self._hooks.end_step()
+        return [self.forward, self.backward]
+
+    def _counting(self, at: int) -> Callable[[], None]:
+        recording, recomputing = self._trends.recording, self._trends.recomputing
+
+        def begin() -> None:
+            if recording() and not recomputing():
+                self._micro[at] += 1
+
+        return begin
+
+    # --- forward
+
+    def enter_module(self, name: ModuleName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
+        """A call begins. What is called outside of training is followed and not measured."""
+        if not self._depth:
+            self._is_training = self._trends.recording()
+        self._depth += 1
+        if not self._is_training:
+            return _Call(None, 0, 0)
+        module = self._modules[name.base]
+        micro = max(self._micro[module.chunk], 0) if module.chunk < len(self._micro) else 0
+        again = self._trends.recomputing()
+        key = -micro - 1 if again else micro
+        number = module.counts.get(key, 0)
+        module.counts[key] = number + 1
+        call = _Call(module, micro, number)
+        if self.attention is not None and not again:
+            self.attention(module, micro, args)
+        if name.base not in self._measured_modules:
+            call.module = None
+            return call
+        # A module that works in place overwrites what it was given.
+        if self._wanted.as_msprobe:
+            call.arguments = args, kwargs
+        else:
+            self._measure(call, 0, self._items(args, kwargs, module), again)
+        return call
+
+    def leave_module(self, call: _Call, output: Any, parameters: Mapping[str, Any]) -> bool:
+        self._depth -= 1
+        module = call.module
+        if module is None:
+            return False
+        again = False
+        if call.arguments is not None:
+            (args, kwargs), call.arguments = call.arguments, None
+            self._measure(call, 0, self._items(args, kwargs, module), again)
+        else:
+            again = self._wanted.activations and self._trends.recomputing()
+        if self._is_tensor(output):
+            items: Sequence[_Item] = (("", output),)
+        else:
+            items = self._items(output if isinstance(output, (tuple, list)) else (output,), {}, module)
+        self._measure(call, 1, items, again)
+        order, rows = self._order, self.forward.rows
+        for row in call.rows:
+            rows.append(TrendRow(*row, next(order)))
+        call.rows = []
+        return self._wanted.activation_gradients
+
+    def fail_module(self, call: _Call, parameters: Mapping[str, Any]) -> None:
+        self._depth -= 1
+
+    def _items(self, args: Sequence[Any], kwargs: Mapping[str, Any], module: _Module) -> list[_Item]:
+        """The tensors of arguments, keyword arguments last; a container in a container has tensors of its own."""
+        is_tensor = self._is_tensor
+        if len(args) == 1 and not kwargs and is_tensor(args[0]):
+            return [("", args[0])]
+        strict = self._wanted.as_msprobe
+        found: list[_Item] = []
+        for value in (*args, *kwargs.values()):
+            if is_tensor(value):
+                found.append(("", value))
+            elif isinstance(value, Mapping) and strict:
+                log.warning(f"{module.path}: a dict is no tensor; it has no row.", once=f"monitor dict {module.path}")
+            elif isinstance(value, (list, tuple, Mapping)):
+                inner = self._trends.tensors_in(value)
+                found += [("", None)] if strict and inner else [("", each) for each in inner]
+        return found
+
+    def _measure(self, call: _Call, side: int, items: Sequence[_Item], again: bool) -> None:
+        module = call.module
+        assert module is not None
+        count = call.counts[side] = len(items)
+        wants_rows = self._wanted.activations and not again
+        takers = call.takers[side]
+        for index, (_, tensor) in enumerate(items):
+            if tensor is None:
+                if wants_rows:
+                    name = self._name(call, _ROLES[side], index, count)
+                    call.rows.append((name, module.chunk, call.micro, None, "", "", 1, False))
+                continue
+            if self._trends.takes_gradient(tensor):
+                takers.append(index)
+            if wants_rows:
+                measured = self._of(tensor, side == 1)
+                if measured is not None:
+                    name = self._name(call, _ROLES[side], index, count)
+                    call.rows.append((name, module.chunk, call.micro, *measured))
+
+    def _of(self, tensor: Any, is_output: bool) -> Measured | None:
+        """The statistics of a tensor, which may be the output of another module."""
+        known = self._known.get(id(tensor))
+        if known is not None and known[0]() is tensor and known[1] == self._tensors.content_mark(tensor):
+            return known[2]
+        measured = self._measurer.measure(tensor)
+        if is_output and measured is not None and measured.elements >= _WORTH_KNOWING:
+            mark = self._tensors.content_mark(tensor)
+            if mark is not None:
+                self._known[id(tensor)] = weakref.ref(tensor), mark, measured
+        return measured
+
+    def _name(self, call: _Call, role: str, index: int, count: int) -> str:
+        module = call.module
+        assert module is not None
+        number = 0 if self._wanted.as_msprobe else call.number
+        key = role, index, count, number
+        name = module.names.get(key)
+        if name is None:
+            name = self._wanted.item_name(module.path, role, index, count)
+            name = module.names[key] = f"{name}.{number}" if number else name
+        return name
+
+    # --- backward
+
+    def enter_backward(self, call: _Call, outputs: int, inputs: int) -> _Call:
+        call.found = {}
+        return call
+
+    def backward_gradient(self, call: _Call, field: str, index: int, gradient: Any) -> None:
+        side = _FIELDS[field]
+        takers = call.takers[side]
+        at = takers[index] if index < len(takers) else index
+        call.found[side, at] = self._measurer.measure(gradient)
+
+    def leave_backward(self, call: _Call) -> None:
+        module = call.module
+        if module is None:
+            return
+        rows = self.backward.rows
+        for side in (0, 1):
+            count = call.counts[side]
+            for index in range(count):
+                measured = call.found.get((side, index))
+                name = self._name(call, _GRADIENT_ROLES[side], index, count)
+                if measured is None:
+                    row = TrendRow(name, module.chunk, call.micro, None, "", "", order=next(self._order))
+                else:
+                    row = TrendRow(name, module.chunk, call.micro, *measured, next(self._order))
+                position = call.positions.get((side, index))
+                if position is not None and position < len(rows) and rows[position].name == row.name:
+                    # A gradient that came late.
+                    if measured is not None:
+                        rows[position] = row
+                else:
+                    call.positions[side, index] = len(rows)
+                    rows.append(row)
+
+    def parameter_gradient(self, module: ModuleName, parameter: str, gradient: Any, owed: bool) -> None:
+        """Gradients of parameters come from hooks of their own."""
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,252 @@
+"""Gradients, moments and weights of parameters, as rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Callable, Optional
+
+from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
+from probe.collect.sinks.trend.wanted import Chunk, Wanted
+from probe.common import log
+from probe.common.interfaces import Handle
+from probe.common.report.trends import (
+    AFTER,
+    BEFORE,
+    DIRECTION,
+    REDUCED,
+    SIGN,
+    UNREDUCED,
+    UPDATE,
+    TrendRow,
+    TrendTable,
+)
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+_UPDATE_OPS = ("update_norm", "weight_norm", "ratio")
+_NO_NAME = re.compile(r"\W+")
+_Missing: tuple[None, str, str] = (None, "", "")
+
+
+class Parameter:
+    """One parameter with its names."""
+
+    __slots__ = ("chunk", "name", "placement", "value", "whole")
+
+    def __init__(self, name: str, chunk: int, value: Any, placement: str, whole: str) -> None:
+        self.name = name
+        self.chunk = chunk
+        self.value = value
+        self.placement = placement
+        self.whole = whole
+
+
+class ParameterTrends:
+    """Rows of the parameters of one step.
+
+    Args:
+        adapter: The framework.
+        wanted: What is collected.
+        chunks: The models.
+        optimizer: Whose states are read; ``None`` if there is none.
+        measurers: Statistics by group: ``gradient``, ``optimizer``, ``parameter``.
+        order: Positions of rows.
+        failed: Told of failures of the tool.
+    """
+
+    def __init__(
+        self,
+        adapter: FrameworkAdapter,
+        wanted: Wanted,
+        chunks: Sequence[Chunk],
+        optimizer: Any,
+        measurers: dict[str, Measurer],
+        order: Iterator[int],
+        failed: Callable[[Any, BaseException], None],
+    ) -> None:
+        self._trends, self._wanted, self._chunks = adapter.trends, wanted, chunks
+        self._optimizer = optimizer
+        self._measurers = measurers
+        self._order = order
+        self.failed = failed
+        self._parameters = [
+            Parameter(name, chunk.number, each, self._trends.placement(each), self._trends.whole_shape(each))
+            for chunk in chunks
+            for name, each in chunk.parameters
+            if wanted.is_parameter(name)
+        ]
+        sharded = any(each.placement for each in self._parameters)
+        self._more = ("placement",) if sharded and not wanted.as_msprobe else ()
+        self._reduces = wanted.unreduced_always or any(self._trends.reduces(chunk.model) for chunk in chunks)
+        self._writes_reduced = all(self._trends.is_first(group) for group in wanted.first_of)
+        self._handles: list[Handle] = []
+        self._expected: Optional[int] = None  # noqa: UP045
+        """The number of micro batches, as far as it is known."""
+        self.begin_step()
+
+    # --- the life of a step
+
+    def begin_step(self) -> None:
+        """Forget the step before."""
+        self._counts = [0] * len(self._parameters)
+        self._last: dict[int, TrendRow] = {}
+        self._tables: list[TrendTable] = []
+        self._copies: list[Any] = []
+        self.unreduced = TrendTable(
+            UNREDUCED, self._wanted.ops["gradient"], self._wanted.each_micro_batch, more=self._more
+        )
+
+    def attach(self) -> None:
+        """Have gradients reported when they are ready."""
+        if self._wanted.gradients and self._reduces and self._parameters:
+            models = [chunk.model for chunk in self._chunks]
+            values = [each.value for each in self._parameters]
+            self._handles.append(self._trends.attach_gradients(models, values, self._ready, self))
+
+    def detach(self) -> None:
+        """Take every hook away."""
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            try:
+                handle.remove()
+            except Exception as error:
+                self.failed("a hook of the monitor", error)
+
+    @property
+    def micro_batches(self) -> int:
+        """The backward passes of this step, as far as hooks on gradients tell; 0 without them."""
+        return max(self._counts, default=0)
+
+    # --- gradients as they become ready
+
+    def _ready(self, index: int, gradient: Any) -> None:
+        micro = self._counts[index]
+        self._counts[index] = micro + 1
+        each = self._wanted.each_micro_batch
+        if not each and self._expected is not None and micro + 1 < self._expected:
+            return
+        parameter = self._parameters[index]
+        if self._wanted.main_gradients:
+            gradient = self._main(parameter, gradient)
+        row = self._row(parameter, "gradient", gradient, micro)
+        if row is None:
+            return
+        if each:
+            self.unreduced.rows.append(row)
+        else:
+            self._last.pop(index, None)
+            self._last[index] = row
+
+    def _main(self, parameter: Parameter, gradient: Any) -> Any:
+        found = self._trends.gradient(parameter.value, True)
+        if getattr(parameter.value, "main_grad", None) is None:
+            text = "params_have_main_grad is true, and a parameter has no main_grad; its grad is read instead."
+            log.warning(text, once="monitor main_grad")
+        return gradient if found is None else found
+
+    # --- around the step of the optimizer
+
+    def before(self) -> None:
+        """The optimizer is about to step: gradients are final."""
+        wanted, trends = self._wanted, self._trends
+        if not wanted.each_micro_batch:
+            self._learn()
+            self.unreduced.rows += self._last.values()
+        if wanted.gradients and self._writes_reduced:
+            self._table(REDUCED, "gradient", self._gradients())
+        if wanted.weights:
+            self._table(BEFORE, "parameter", ((each, each.value) for each in self._parameters))
+        if wanted.states and not wanted.states_after:
+            self._add_states()
+        if wanted.direction:
+            self._add_direction()
+        if wanted.signs:
+            self._add_signs()
+        if wanted.update:
+            self._copies = [trends.copy(each.value) for each in self._parameters]
+
+    def after(self) -> list[TrendTable]:
+        """The optimizer has stepped; the rows of the step."""
+        wanted = self._wanted
+        if wanted.weights:
+            self._table(AFTER, "parameter", ((each, each.value) for each in self._parameters))
+        if wanted.states and wanted.states_after:
+            self._add_states()
+        if wanted.update:
+            table = TrendTable(UPDATE, _UPDATE_OPS, more=self._more)
+            measurer = self._measurers["parameter"]
+            for before, each in zip(self._copies, self._parameters):
+                self._append(table, each, measurer.change(before, each.value))
+            self._tables.append(table)
+            self._copies = []
+        return [self.unreduced, *self._tables]
+
+    def _learn(self) -> None:
+        seen = self.micro_batches
+        if seen and self._expected != seen:
+            # One that is skipped in this step was recorded in none: from now on all of them are.
+            self._expected = seen if self._expected is None else 1
+
+    def _gradients(self) -> Iterable[tuple[Parameter, Any]]:
+        for each in self._parameters:
+            gradient = self._trends.gradient(each.value, self._wanted.main_gradients)
+            if gradient is not None:
+                yield each, gradient
+
+    def _add_states(self) -> None:
+        tables: dict[str, TrendTable] = {}
+        for each in self._parameters:
+            for name, state in self._trends.optimizer_state(self._optimizer, each.value).items():
+                if name not in MOMENTS and self._wanted.as_msprobe:
+                    continue
+                table = tables.get(name)
+                if table is None:
+                    family = _NO_NAME.sub("_", name)
+                    table = tables[name] = TrendTable(family, self._wanted.ops["optimizer"], more=self._more)
+                self._append(table, each, self._measurers["optimizer"].measure(state))
+        if not tables:
+            text = "The optimizer keeps no state for the parameters yet; there are no rows of it."
+            log.info(text)
+        self._tables += tables.values()
+
+    def _add_direction(self) -> None:
+        measurer = self._measurers["gradient"]
+        table = TrendTable(DIRECTION, self._wanted.ops["gradient"])
+        for each, gradient in self._gradients():
+            state = self._trends.optimizer_state(self._optimizer, each.value)
+            moment = state.get(MOMENTS[0], state.get("momentum_buffer"))
+            measured = measurer.number(1.0) if moment is None else measurer.agreement(gradient, moment)
+            self._append(table, each, measured, own_shape=True)
+        self._tables.append(table)
+
+    def _add_signs(self) -> None:
+        table = TrendTable(SIGN, ("positive",))
+        for each, gradient in self._gradients():
+            self._append(table, each, self._measurers["gradient"].signs(gradient))
+        self._tables.append(table)
+
+    # --- rows
+
+    def _table(self, family: str, group: str, values: Iterable[tuple[Parameter, Any]]) -> None:
+        table = TrendTable(family, self._wanted.ops[group], more=self._more)
+        measure = self._measurers[group].measure
+        for parameter, value in values:
+            self._append(table, parameter, measure(value), family == REDUCED)
+        self._tables.append(table)
+
+    def _append(
+        self, table: TrendTable, parameter: Parameter, measured: Measured | None, own_shape: bool = False
+    ) -> None:
+        if measured is None:
+            return
+        if parameter.placement and self._wanted.as_msprobe and not own_shape:
+            measured = measured._replace(shape=parameter.whole)
+        more = (parameter.placement,) if table.more else ()
+        table.rows.append(TrendRow(parameter.name, parameter.chunk, 0, *measured, next(self._order), more))
+
+    def _row(self, parameter: Parameter, group: str, value: Any, micro: int) -> TrendRow | None:
+        measured = self._measurers[group].measure(value)
+        if measured is None:
+            return None
+        more = ("",) if self._more else ()
+        return TrendRow(parameter.name, parameter.chunk, micro, *measured, next(self._order), more)

@@ -1,0 +1,97 @@
+"""The parts of a training that a monitor collects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, NamedTuple, Optional
+
+ItemName = Callable[[str, str, int, int], str]
+"""Makes the name of a row of the module's path, ``input``, ``output``, ``input_grad`` or ``output_grad``, the index of
+the tensor among its siblings, and their number."""
+
+
+def first_item_name(path: str, role: str, index: int, count: int) -> str:
+    """Names as in the files of `TrainerMon`: ``head.input``, ``head.input_1``."""
+    place = role.partition("_")[0]
+    return f"{path}.{place}" if count == 1 else f"{path}.{place}_{index}"
+
+
+def second_item_name(path: str, role: str, index: int, count: int) -> str:
+    """Names as in the files of `TrainerMonitorV2`: ``head.input.0``, ``head.grad_input.0``."""
+    place, _, gradient = role.partition("_")
+    return f"{path}.{'grad_' if gradient else ''}{place}.{index}"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is collected of each step.
+
+    Args:
+        ops: Statistics by group: ``module``, ``gradient``, ``optimizer``, ``parameter``.
+        eps: Below it an element counts as zero.
+        activations, activation_gradients: Of modules.
+        is_module: True of the path of a module that is wanted.
+        is_parameter: True of the name of a parameter that is wanted.
+        gradients: Of weights, before and after reduction.
+        each_micro_batch: Unreduced gradients of each micro batch, not of the last one only.
+        unreduced_always: Unreduced gradients also where nothing reduces them.
+        states: Of the optimizer.
+        states_after: Those that the step has made, not those that it begins with.
+        weights: Parameters before and after the step.
+        direction: Agreement of gradient and first moment.
+        update: Norms of the update and of the weight.
+        signs: The share of positive elements of gradients, with packed signs.
+        linear, attention: The modules of the L2 metrics; ``None`` if there are none.
+        order: Of the dimensions of attention.
+        item_name: Names of rows of modules.
+        as_msprobe: True if rows are those of msProbe also where they mislead.
+        main_gradients: True if ``main_grad`` of a parameter is its gradient.
+        first_of: Process groups of which only the first rank has reduced gradients.
+    """
+
+    ops: dict[str, tuple[str, ...]]
+    eps: float = 1e-8
+    activations: bool = False
+    activation_gradients: bool = False
+    is_module: Callable[[str], bool] = lambda path: True
+    is_parameter: Callable[[str], bool] = lambda name: True
+    gradients: bool = False
+    each_micro_batch: bool = False
+    unreduced_always: bool = True
+    states: bool = False
+    states_after: bool = False
+    weights: bool = False
+    direction: bool = False
+    update: bool = False
+    signs: bool = False
+    linear: Optional[Callable[[str], bool]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    attention: Optional[Callable[[str], bool]] = None  # noqa: UP045
+    order: str = "s,b,h,d"
+    communication: Optional[WantedCommunication] = None  # noqa: UP045
+    item_name: ItemName = first_item_name
+    as_msprobe: bool = False
+    main_gradients: bool = False
+    first_of: tuple[Any, ...] = ()
+
+    @property
+    def modules(self) -> bool:
+        """True if modules are hooked for their activations."""
+        return self.activations or self.activation_gradients
+
+
+class WantedCommunication(NamedTuple):
+    """What is collected of collective communication."""
+
+    lines: tuple[str, ...] = ()
+    """Only calls from these, as ``train.py[10]``; all if empty."""
+    inputs: bool = False
+    log_only: bool = False
+
+
+class Chunk(NamedTuple):
+    """One model of several."""
+
+    number: int
+    model: Any
+    modules: list[tuple[str, Any]]
+    parameters: list[tuple[str, Any]]

@@ -1,0 +1,64 @@
+// What every page uses: texts with places, elements, and a line that is read aloud.
+
+/** Text with its places `{0}`, `{1}` filled. @param {string} text @param {...(string | number)} values */
+const fill = (text, ...values) => text.replace(/\{(\d)\}/g, (_, place) => String(values[place]));
+
+/**
+ * An element; strings become text, never markup.
+ * @param {string} tag @param {Record<string, any>} [set] attributes, and `on…` listeners
+ * @param {...(Node | string | null | undefined | boolean)} inside @returns {HTMLElement}
+ */
+function el(tag, set = {}, ...inside) {
+  const made = document.createElement(tag);
+  for (const [key, value] of Object.entries(set)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value !== undefined && value !== null && value !== false) made.setAttribute(key, value === true ? "" : value);
+  }
+  for (const one of inside) if (one instanceof Node || typeof one === "string") made.append(one);
+  return made;
+}
+
+/** @param {string} id */
+const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+
+/** Tells what happened, aloud for those who do not see it. @param {string} text */
+function say(text) {
+  byId("say").textContent = text;
+}
+
+const THEME = "probe-theme";
+const darkSystem = matchMedia("(prefers-color-scheme: dark)");
+/** @type {(() => void)[]} */
+const themeListeners = [];
+/** What is drawn anew when colours change. @param {() => void} listener */
+const onTheme = (listener) => void themeListeners.push(listener);
+/** @param {boolean} dark */
+function setTheme(dark) {
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  for (const listener of themeListeners) listener();
+}
+function changeTheme() {
+  const dark = document.documentElement.dataset.theme !== "dark";
+  setTheme(dark);
+  try {
+    localStorage.setItem(THEME, dark ? "dark" : "");
+  } catch {
+    // Some browsers keep nothing for files: the choice then lasts until the page is left.
+  }
+}
+function keptTheme() {
+  try {
+    return localStorage.getItem(THEME);
+  } catch {
+    return null;
+  }
+}
+
+/** Packed data, unpacked. @param {string} text base64 of gzip */
+function unpacked(text) {
+  const letters = atob(text.trim());
+  const packed = new Uint8Array(letters.length);
+  // A plain loop: a function called for each of ten million letters takes a second.
+  for (let at = 0; at < letters.length; at++) packed[at] = letters.charCodeAt(at);
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip")));
+}

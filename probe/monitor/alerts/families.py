@@ -1,0 +1,72 @@
+"""Families of rows: the kind of tensor, and the position in the order of execution of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from probe.monitor.alerts.rows import FamilyRows, Finding
+
+
+class Kind(Enum):
+    """The kind of tensor that rows describe; thresholds depend on it."""
+
+    ACTIVATION = "activation"
+    GRADIENT = "gradient"
+    WEIGHT = "weight"
+    STATE = "optimizer state"
+    OTHER = "other"
+
+
+_KINDS = {
+    "actv": Kind.ACTIVATION,
+    "actv_grad": Kind.GRADIENT,
+    "grad_unreduced": Kind.GRADIENT,
+    "grad_reduced": Kind.GRADIENT,
+    "param_origin": Kind.WEIGHT,
+    "param_updated": Kind.WEIGHT,
+    # Not of tensors: agreement of directions, spectral norms, entropies, collectives.
+    "other": Kind.OTHER,
+    "comm": Kind.OTHER,
+    "linear_hook": Kind.OTHER,
+    "attention_hook": Kind.OTHER,
+    "moe_router_weight_hook": Kind.OTHER,
+    "moe_router_logit_hook": Kind.OTHER,
+    "grad_sign": Kind.OTHER,
+    "update": Kind.OTHER,
+}
+
+# A step of the first monitor: the state and the weights it starts from, the pass, the update.
+_ORDER = ("param_origin", "STATE", "linear_hook", "actv", "attention_hook", "actv_grad", "grad_unreduced", "comm")
+_LATER = ("grad_reduced", "grad_sign", "other", "update", "param_updated")
+_POSITIONS = {name: position for position, name in enumerate((*_ORDER, *_LATER))}
+
+
+def kind_of(family: str) -> Kind:
+    """The kind of a family; a name that is not known is the state of an optimizer (``momentum_buffer``)."""
+    return _KINDS.get(family, Kind.STATE)
+
+
+def position(family: str) -> int:
+    """The position of a family in the order of execution of a step.
+
+    The state of the optimizer is recorded before the update, so that a step of it was made by the step before.
+    """
+    return _POSITIONS.get(family, _POSITIONS["STATE"])
+
+
+def in_execution_order(rows: Iterable[FamilyRows]) -> list[FamilyRows]:
+    """Families in the order of execution."""
+    return sorted(rows, key=lambda each: position(each.family))
+
+
+def execution_order(found: Finding) -> tuple[int, int, int, int, int]:
+    """The key by which findings are sorted, so that the row that began comes first.
+
+    Micro steps run one after the other, each forward and backward; weights and state come before them, and what is made
+    of all of them together comes after them.
+    """
+    at = position(found.family)
+    in_micro = found.micro_step if position("actv") <= at <= position("actv_grad") else at
+    group = 0 if at < position("actv") else 1 if at <= position("actv_grad") else 2
+    return found.step, group, in_micro, at, found.call

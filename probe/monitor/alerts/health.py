@@ -1,0 +1,244 @@
+"""Rules over the meaning of rows: dead units, weights that do not change, updates that are too large, depth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from probe.monitor.alerts.block import Block
+from probe.monitor.alerts.families import Kind, kind_of
+from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, Integers, finding
+from probe.monitor.alerts.tracks import Track, floor_of, log_size, size_of
+
+DEAD_SHARE = 0.999
+"""Of zeros in an output. A guess: a ReLU is zero in half of its outputs, a sparse one in up to 99 %."""
+DEAD_STEPS, DEAD_GRADIENT_STEPS = 3, 16
+"""Steps in a row. Guesses: an expert of a mixture may get no token in several steps."""
+UNCHANGED_STEPS, UNCHANGED_STEPS_ALL = 8, 20
+"""Steps in a row, of one weight beside others that change, and of all weights. Guesses: a schedule begins at zero."""
+LARGEST_UPDATE = 0.1
+"""Of a weight's norm in one step, if it is ten times that of the last steps too. About 0.001 is usual."""
+_LEAST_UPDATE = 1e-3
+DEPTH_DECADES, DEPTH_MEMBERS, DEPTH_FIT, DEPTH_STEPS = 3.0, 4, 0.8, 3
+"""A trend over the layers: decades from the first to the last, layers, share of the variance, steps in a row. Guesses;
+twelve healthy trainings stay below them."""
+
+ByFamily = Mapping[str, FamilyRows]
+_OUTPUT = re.compile(r"\.output(\d|[._]\d+)*$")
+
+
+def dead(step: int, rank: int, block: Block, track: Track) -> list[Finding]:
+    """Outputs of modules that are all zero, and weight gradients that are."""
+    can_die, is_activation, steps = track.kept("dead rows", step, 0, lambda: _dead_rows(block))
+    if not can_die.any():
+        return []
+    zeros = block.column("zeros")
+    holds: Flags = np.zeros(track.length, dtype=np.bool_)
+    if block.sizes is not None:
+        holds |= block.sizes == 0
+    if zeros is not None:
+        holds |= is_activation & (zeros >= DEAD_SHARE)
+    holds &= can_die & block.judged
+    if not holds.any() and not track.counter("dead").any():
+        return []
+    found = []
+    for row in track.lasts("dead", holds, steps, step).tolist():
+        what = "output" if is_activation[row] else "gradient"
+        is_zero = block.sizes is not None and block.sizes[row] == 0
+        op, value = ("norm", 0.0) if is_zero or zeros is None else ("zeros", float(zeros[row]))
+        since = int(track.since("dead")[track.position(row)])
+        share = "zero" if is_zero else f"zero in {value:.2%} of its elements"
+        why = f"the {what} has been {share} for {steps[row]} steps"
+        found.append(block.finding(row, op, since, rank, "dead", value, "values other than zero", why))
+    return found
+
+
+def _dead_rows(block: Block) -> tuple[Flags, Flags, Integers]:
+    """Rows that the rule judges, those of activations, and how many steps each may be zero."""
+    is_output = [family == "actv" and _OUTPUT.search(name) is not None for family, name in block.names()]
+    is_gradient = [family == "grad_reduced" for family, _ in block.names()]
+    # A number that was rounded to zero may have been any.
+    is_exact = np.repeat([each.decimals is None for each in block.families], np.diff(block.starts))
+    steps = np.where(is_gradient, DEAD_GRADIENT_STEPS, DEAD_STEPS)
+    return (np.array(is_output) | is_gradient) & is_exact, np.array(is_output), steps
+
+
+def unchanged(step: int, rank: int, families: ByFamily, track: Track) -> list[Finding]:
+    """Weights that the optimizer does not change although they have gradients."""
+    after = families.get("param_updated") or families.get("param_origin")
+    if after is None or after.decimals is not None:
+        return []
+    track.align(after)
+    before = _before(after, families, track)
+    if before is None:
+        return []
+    same: Flags = ((after.values == before) | (np.isnan(after.values) & np.isnan(before))).all(axis=1)
+    some_change = not same.all()
+    holds = same & _have_gradients(after, families) if some_change else same
+    # One number may stay the same by chance, or by the rounding of float32.
+    few = UNCHANGED_STEPS if len(after.ops) > 1 else UNCHANGED_STEPS_ALL
+    found = []
+    for row in track.lasts("unchanged", holds, few, step).tolist():
+        if not some_change:
+            continue
+        since = int(track.since("unchanged")[track.position(row)])
+        why = f"the weight has not changed for {few} steps, while other weights changed"
+        found.append(_of_weight(after, row, since, rank, why))
+    # The rows that are counted here are all rows, so that the first of them stands for all.
+    for row in track.lasts("all unchanged", same & (not some_change), UNCHANGED_STEPS_ALL, step)[:1].tolist():
+        since = int(track.since("all unchanged")[track.position(row)])
+        found.append(_of_weight(after, row, since, rank, f"no weight has changed for {UNCHANGED_STEPS_ALL} steps"))
+    return found
+
+
+def _of_weight(rows: FamilyRows, row: int, step: int, rank: int, why: str) -> Finding:
+    sizes = size_of(rows)
+    value = float("nan") if sizes is None else float(sizes[row])
+    return finding(rows, row, "norm", step, rank, "unchanged", value, "a weight that changes", why)
+
+
+def _before(after: FamilyRows, families: ByFamily, track: Track) -> Floats | None:
+    """The statistics of the weights before the update: those of this step, or else of the last one."""
+    origin = families.get("param_origin")
+    if origin is not None and origin is not after and origin.names == after.names and origin.ops == after.ops:
+        return origin.values
+    last = track.array("last", lambda rows: np.full((rows, after.values.shape[1]), np.inf))
+    before: Floats = last[track.at]
+    last[track.at] = after.values
+    return before
+
+
+def _have_gradients(weights: FamilyRows, families: ByFamily) -> Flags:
+    """True for weights whose gradients are larger than rounding error, and for all if none are recorded."""
+    gradients = families.get("grad_reduced") or families.get("grad_unreduced")
+    sizes = None if gradients is None else size_of(gradients)
+    if gradients is None or sizes is None:
+        return np.ones(len(weights.names), dtype=np.bool_)
+    with np.errstate(invalid="ignore"):
+        large = set(np.flatnonzero(sizes > floor_of(gradients, sizes)).tolist())
+    names = {name for row, name in enumerate(gradients.names) if row in large}
+    return np.fromiter((name in names for name in weights.names), np.bool_, len(weights.names))
+
+
+def update_ratio(step: int, rank: int, families: ByFamily, track: Track, min_history: int) -> list[Finding]:
+    """Weights whose norm changes in one step by more than it ever does.
+
+    The change of the norm is a lower bound of the norm of the change.
+    """
+    before, after = families.get("param_origin"), families.get("param_updated")
+    if before is None or after is None or before.names != after.names:
+        return []
+    old, new = before.column("norm"), after.column("norm")
+    if old is None or new is None:
+        return []
+    track.align(after)
+    at = track.at
+    # A bias that passes zero is small for a step.
+    largest = track.array("largest", np.zeros)
+    largest[at] = np.fmax(largest[at], old)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        floor = track.kept("floor", step, 16, lambda: floor_of(before, old))
+        ratio = np.abs(new - old) / np.maximum(largest[at], floor)
+    logs = log_size(ratio, _LEAST_UPDATE)
+    with np.errstate(invalid="ignore"):
+        highest = np.fmax.reduce(track.window[at], axis=1)
+        holds: Flags = (track.count[at] >= min_history) & (ratio > LARGEST_UPDATE) & (logs > highest + 1)
+    found = []
+    for row in track.begins("update", holds).tolist():
+        limit = max(LARGEST_UPDATE, 10 ** (float(highest[row]) + 1))
+        change = f"from {old[row]:.3g} to {new[row]:.3g}"
+        why = f"one step changed the norm of the weight by {ratio[row]:.3g} of its largest value, {change}"
+        expected = f"ratio at most {limit:.3g}"
+        found.append(finding(after, row, "update_ratio", step, rank, "update_ratio", ratio[row], expected, why))
+    track.remember(np.where(holds, highest, logs))
+    return found
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Rows of one name in consecutive layers."""
+
+    name: str
+    rows: Integers
+    depths: Floats
+
+
+_NUMBER = re.compile(r"(?:^|\.)(\d+)(?=\.)")
+
+
+def _layer_groups(rows: FamilyRows) -> list[_Layers]:
+    """Groups of rows that differ in the first number of their name alone, and have one size."""
+    groups: dict[str, list[tuple[int, int]]] = {}
+    is_activation = kind_of(rows.family) is Kind.ACTIVATION
+    for row, name in enumerate(rows.names):
+        match = _NUMBER.search(name)
+        if match is None or (is_activation and _OUTPUT.search(name) is None):
+            continue
+        size = "" if rows.numel is None else f"{rows.numel[row]:g}"
+        micro = 0 if rows.micro is None else rows.micro[row]
+        key = f"{name[: match.start(1)]}*{name[match.end(1) :]}\n{size}\n{micro}"
+        groups.setdefault(key, []).append((int(match[1]), row))
+    found = []
+    for key, members in groups.items():
+        members.sort()
+        depths = np.array([depth for depth, _ in members], dtype=float)
+        if len(members) >= DEPTH_MEMBERS and len(set(depths)) == len(members):
+            found.append(_Layers(key.split("\n")[0], np.array([row for _, row in members]), depths))
+    return found
+
+
+class DepthRule:
+    """Gradients, or outputs, that grow or shrink from layer to layer by orders of magnitude."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, tuple[object, list[_Layers]]] = {}
+        self._lasting: dict[tuple[str, str], int] = {}
+
+    def look(self, step: int, rank: int, rows: FamilyRows) -> list[Finding]:
+        if rows.family not in ("grad_reduced", "grad_unreduced", "actv"):
+            return []
+        sizes = size_of(rows)
+        if sizes is None:
+            return []
+        known = self._groups.get(rows.family)
+        if known is None or known[0] != rows.key:
+            known = self._groups[rows.family] = (rows.key, _layer_groups(rows))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log10(sizes)
+        found = []
+        for layers in known[1]:
+            change = _trend(logs[layers.rows], layers.depths)
+            key = rows.family, layers.name
+            lasting = self._lasting[key] = self._lasting.get(key, 0) + 1 if abs(change) > DEPTH_DECADES else 0
+            if lasting == DEPTH_STEPS:
+                found.append(self._finding(step - DEPTH_STEPS + 1, rank, rows, layers, sizes, change))
+        return found
+
+    @staticmethod
+    def _finding(step: int, rank: int, rows: FamilyRows, layers: _Layers, sizes: Floats, change: float) -> Finding:
+        first, last = int(layers.rows[0]), int(layers.rows[-1])
+        forward = kind_of(rows.family) is Kind.ACTIVATION
+        # Gradients pass from the last layer to the first.
+        source, end = (first, last) if forward else (last, first)
+        grows = (change > 0) == forward
+        rule = "exploding" if grows else "vanishing"
+        word = "grows" if grows else "shrinks"
+        why = f"norm {word} over {len(layers.rows)} layers from {sizes[source]:.3g} to {sizes[end]:.3g} ({layers.name})"
+        expected = f"a change of at most {10**DEPTH_DECADES:g} times over the layers"
+        return finding(rows, end, "norm", max(step, 0), rank, rule, sizes[end], expected, why)
+
+
+def _trend(logs: Floats, depths: Floats) -> float:
+    """The decades from the first layer to the last on a straight line; 0.0 where the line does not fit."""
+    if not np.isfinite(logs).all():
+        return 0.0
+    x = depths - depths.mean()
+    y = logs - logs.mean()
+    variance = float(y @ y)
+    slope = float(x @ y) / float(x @ x)
+    if variance == 0 or slope * slope * float(x @ x) < DEPTH_FIT * variance:
+        return 0.0
+    return slope * float(depths[-1] - depths[0])

@@ -1,0 +1,52 @@
+"""Our rules: each row is compared with its own history, and no threshold is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from probe.monitor.alerts import health, spikes
+from probe.monitor.alerts.block import blocks_of
+from probe.monitor.alerts.families import execution_order, in_execution_order
+from probe.monitor.alerts.rows import FamilyRows, Finding
+from probe.monitor.alerts.tracks import Track
+
+MIN_HISTORY = 5
+RULES = ("nonfinite", "spike", "drift", "vanishing", "exploding", "dead", "unchanged", "update_ratio")
+
+
+class LearnedRules:
+    """A judge that learns the size of every row.
+
+    Args:
+        rank: The rank whose rows are judged.
+        min_history: Steps that a row needs before its size is compared.
+    """
+
+    def __init__(self, rank: int = 0, min_history: int = MIN_HISTORY) -> None:
+        self._rank, self._min_history = rank, min_history
+        self._tracks: dict[str, Track] = {}
+        self._depth = health.DepthRule()
+
+    def judge(self, step: int, rows: Sequence[FamilyRows]) -> list[Finding]:
+        rank, history = self._rank, self._min_history
+        found: list[Finding] = []
+        ordered = in_execution_order(rows)
+        for block in blocks_of(ordered):
+            track = self._track(" ".join(block.ops))
+            track.align(block)
+            found += spikes.nonfinite(step, rank, block, track)
+            found += spikes.growth(step, rank, block, track, history)
+            found += health.dead(step, rank, block, track)
+        families = {}
+        for each in ordered:
+            found += self._depth.look(step, rank, each)
+            families[each.family] = each
+        found += health.update_ratio(step, rank, families, self._track("update ratio"), history)
+        found += health.unchanged(step, rank, families, self._track("unchanged"))
+        return sorted(found, key=execution_order)
+
+    def _track(self, name: str) -> Track:
+        track = self._tracks.get(name)
+        if track is None:
+            track = self._tracks[name] = Track()
+        return track

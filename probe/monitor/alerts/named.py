@@ -1,0 +1,176 @@
+"""The two rules of msProbe, ``AnomalyTurbulence`` and ``AnomalyNan``.
+
+As msProbe has them, with `EXACT`, they alarm on every missing gradient and on every mean close to zero. As we have them
+by default, missing gradients are not judged, and a value is compared only when it has a history and a size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, finding
+
+TURBULENCE, NAN = "AnomalyTurbulence", "AnomalyNan"
+NAMES = (TURBULENCE, NAN)
+_TURBULENCE_OPS = ("norm", "mean")
+_OLD, _NEW = 0.99, 0.01
+"""The weights of the history and of a value in the history; those of msProbe (seen, exact)."""
+_LEAST_SHARE = 1e-3
+"""Of a mean in units of the root mean square of its row, below which it is noise, and for few elements one divided by
+the square root of their number, which is the mean of random signs. A guess for more than a million elements."""
+
+
+@dataclass(frozen=True)
+class NamedRule:
+    """One rule of the configuration."""
+
+    name: str
+    threshold: float | None = None
+
+    def message(self, key: str, op: str, step: int, value: float, history: float) -> str:
+        """The line that msProbe logs."""
+        return (
+            f"Rule {self.name} reports anomaly signal in ('{key}', '{op}') at step {step}, "
+            f"current value {value}, history mean {history}."
+        )
+
+
+@dataclass(frozen=True)
+class Caution:
+    """Values that are not compared."""
+
+    min_history: int = 5
+    """Steps that a row needs before it is compared."""
+    least_share: float = _LEAST_SHARE
+    judges_missing: bool = False
+    averages: bool = True
+    """The history begins as the average of the first hundred values, and values that alarm are not in it."""
+
+
+EXACT = Caution(1, 0.0, True, False)
+"""As msProbe: every value from the second on."""
+
+
+@dataclass
+class _Histories:
+    """The history of abs(value) of every row and op of a family."""
+
+    mean: Floats
+    count: Floats
+    positions: dict[tuple[str, int, int], int] = field(default_factory=dict)
+
+
+class NamedRules:
+    """A judge that applies msProbe's rules in the order in which they are configured: the first that matches reports.
+
+    Args:
+        rules: The rules.
+        rank: The rank whose rows are judged.
+        caution: Values that are not compared.
+    """
+
+    def __init__(self, rules: Sequence[NamedRule], rank: int = 0, caution: Caution | None = None) -> None:
+        self._rules, self._rank = tuple(rules), rank
+        self._caution = Caution() if caution is None else caution
+        self._histories: dict[str, _Histories] = {}
+
+    def judge(self, step: int, rows: Sequence[FamilyRows]) -> list[Finding]:
+        found: list[Finding] = []
+        first = 0
+        for each in rows:
+            found += self._judge_family(step, each, first)
+            # Rows are counted over all families where nobody counted calls.
+            first += len(each.names)
+        return found
+
+    def _judge_family(self, step: int, rows: FamilyRows, first: int) -> list[Finding]:
+        histories = self._histories.get(rows.family)
+        if histories is None:
+            empty = np.zeros((0, len(rows.ops)))
+            histories = self._histories[rows.family] = _Histories(empty, empty)
+        at = _positions(histories, rows)
+        values, history, count = np.abs(rows.values), histories.mean[at], histories.count[at]
+        # A statistic that msProbe does not compute has no history and is not judged.
+        with np.errstate(invalid="ignore", over="ignore"):
+            by = self._matching(rows, values, history, count)
+            new = np.maximum(_NEW, 1 / (count + 1)) if self._caution.averages else np.where(count, _NEW, 1.0)
+            # As msProbe computes it, to the last digit.
+            after = np.where(count == 0, values, (1 - new if self._caution.averages else _OLD) * history + new * values)
+            if self._caution.averages:
+                after = np.where((by >= 0) | ~np.isfinite(after), history, after)
+            histories.mean[at] = after
+        histories.count[at] = count + 1
+        found = []
+        for row, op in zip(*np.nonzero(by >= 0)):
+            rule = self._rules[by[row, op]]
+            found.append(self._finding(step, rows, int(row), int(op), first, rule, float(history[row, op])))
+        return found
+
+    def _matching(self, rows: FamilyRows, values: Floats, history: Floats, count: Floats) -> np.ndarray:
+        """The index of the first rule that matches each value, or -1."""
+        found = np.full(values.shape, -1)
+        for index, rule in enumerate(self._rules):
+            matches = (
+                self._nan(rule, values) if rule.name == NAN else self._turbulence(rule, rows, values, history, count)
+            )
+            found[matches & (found < 0)] = index
+        if rows.judged is not None and not self._caution.judges_missing:
+            found[~rows.judged] = -1
+        return found
+
+    @staticmethod
+    def _nan(rule: NamedRule, values: Floats) -> Flags:
+        found: Flags = np.isnan(values)
+        return found if rule.threshold is None else found | (values > rule.threshold)
+
+    def _turbulence(self, rule: NamedRule, rows: FamilyRows, values: Floats, history: Floats, count: Floats) -> Flags:
+        caution = self._caution
+        found: Flags = np.zeros(values.shape, dtype=np.bool_)
+        if rule.threshold is None:
+            return found
+        for op in set(_TURBULENCE_OPS).intersection(rows.ops):
+            column = rows.ops.index(op)
+            has_history = count[:, column] >= caution.min_history
+            jumps = values[:, column] > (1 + rule.threshold) * history[:, column]
+            found[:, column] = jumps & has_history & self._has_size(rows, op, values[:, column])
+        return found
+
+    def _has_size(self, rows: FamilyRows, op: str, values: Floats) -> Flags | bool:
+        norm = rows.column("norm")
+        if op != "mean" or norm is None or rows.numel is None or not self._caution.least_share:
+            return True
+        rms = norm / np.sqrt(np.maximum(rows.numel, 1))
+        share = np.maximum(self._caution.least_share, 1 / np.sqrt(np.maximum(rows.numel, 1)))
+        return ~(values < share * rms)
+
+    def _finding(
+        self, step: int, rows: FamilyRows, row: int, op: int, first: int, rule: NamedRule, history: float
+    ) -> Finding:
+        value = float(rows.values[row, op])
+        made = finding(rows, row, rows.ops[op], step, self._rank, rule.name, value, f"history mean {history:.6g}", "")
+        why = rule.message(made.key, made.op, step, value, history)
+        call = made.call if rows.calls is not None else first + row
+        return Finding(**{**made.as_json(), "why": why, "call": call})
+
+
+def _positions(histories: _Histories, rows: FamilyRows) -> slice | list[int]:
+    """The positions of rows in the histories, which grow with rows that are new."""
+    known = histories.positions
+    at = [known.setdefault(key, len(known)) for key in rows.row_keys()]
+    missing = len(known) - len(histories.mean)
+    if missing:
+        more = np.zeros((missing, histories.mean.shape[1]))
+        histories.mean = np.concatenate((histories.mean, more))
+        histories.count = np.concatenate((histories.count, more))
+    return at
+
+
+def rule_of(entry: Mapping[str, object]) -> NamedRule:
+    """A rule of the configuration: ``{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}}``."""
+    args = entry.get("args")
+    threshold = args.get("threshold") if isinstance(args, Mapping) else None
+    number = float(threshold) if isinstance(threshold, (int, float)) else None
+    return NamedRule(str(entry.get("rule_name")), number)

@@ -1,0 +1,136 @@
+"""The rows of one family in one step, as columns, and what a rule says of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Optional, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FamilyRows:
+    """The rows of one family and one step, in the order in which they were made.
+
+    A judge keeps its state by position. It is fastest if `names` and `micro` are the same objects in each step.
+    """
+
+    family: str
+    """As in the names of files: ``actv``, ``grad_reduced``, ``exp_avg``."""
+    names: tuple[str, ...]
+    """Names of rows: ``blocks.0.qkv.output``, or the name of a parameter."""
+    ops: tuple[str, ...]
+    """Names of statistics: ``norm``, ``mean``."""
+    values: Floats
+    """Shape (rows, ops)."""
+    micro: Optional[tuple[int, ...]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The micro step of each row, where the family has them."""
+    stages: Optional[tuple[int, ...]] = None  # noqa: UP045
+    """The chunk of the model that each row belongs to; 0 by default."""
+    numel: Optional[Floats] = None  # noqa: UP045
+    """The number of elements of each tensor, NaN if unknown."""
+    judged: Optional[Flags] = None  # noqa: UP045
+    """False for rows of integers, and for gradients that do not exist."""
+    calls: Optional[Integers] = None  # noqa: UP045
+    """The index of each row in the order of execution of the step; rows are counted family by family without it."""
+    decimals: Optional[int] = None  # noqa: UP045
+    """The number of decimals that values were rounded to, if they were."""
+
+    def column(self, op: str) -> Floats | None:
+        """The values of one statistic, or ``None``."""
+        return self.values[:, self.ops.index(op)] if op in self.ops else None
+
+    @property
+    def key(self) -> tuple[tuple[str, ...], tuple[int, ...] | None, tuple[int, ...] | None]:
+        """The names, micro steps and stages: two steps with equal keys have the same rows."""
+        return self.names, self.micro, self.stages
+
+    def row_keys(self) -> list[tuple[str, int, int]]:
+        """Name, micro step and stage of each row."""
+        none = (0,) * len(self.names)
+        return list(zip(self.names, self.micro or none, self.stages or none))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row that a rule reports. Its fields are the keys of the JSON of reports."""
+
+    name: str
+    family: str
+    step: int
+    rank: int
+    rule: str
+    op: str
+    value: float
+    expected: str
+    """The range of values that the rule allows, as text."""
+    why: str
+    """One sentence."""
+    micro_step: int = 0
+    vpp_stage: int = 0
+    call: int = 0
+    """The index of the row in the order of execution of its step."""
+    key: str = ""
+    """The inner key of msProbe: ``0:blocks.0.qkv.input:0/rank0/actv``."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def text(self) -> str:
+        """The finding in one line."""
+        where = f"step {self.step}, rank {self.rank}: {self.name or '(root module)'} ({self.family})"
+        return f"{where}: {self.rule}: {self.why}"
+
+
+class Judge(Protocol):
+    """Rules, called once a step with the rows of that step. It never changes them."""
+
+    def judge(self, step: int, rows: Sequence[FamilyRows]) -> list[Finding]:
+        """Findings that begin in this step; a row that stays abnormal is reported once.
+
+        Args:
+            step: The number of the step; steps come in ascending order.
+            rows: The families in any order; rules sort by `execution_order`.
+        """
+
+
+_KEY_FAMILIES: Mapping[str, str] = {"grad_unreduced": "acc_grad", "grad_reduced": "post_grad"}
+"""Families that have another name in inner keys than in files (seen)."""
+
+
+def row_key(rows: FamilyRows, row: int, rank: int) -> str:
+    """The inner key of a row.
+
+    Example:
+        ``0:head.weight/rank0/post_grad``, and with micro steps ``0:head.input:0/rank0/actv``
+    """
+    stage = 0 if rows.stages is None else rows.stages[row]
+    micro = "" if rows.micro is None else f":{rows.micro[row]}"
+    return f"{stage}:{rows.names[row]}{micro}/rank{rank}/{_KEY_FAMILIES.get(rows.family, rows.family)}"
+
+
+def finding(
+    rows: FamilyRows, row: int, op: str, step: int, rank: int, rule: str, value: float, expected: str, why: str
+) -> Finding:
+    """A finding about one row."""
+    return Finding(
+        rows.names[row],
+        rows.family,
+        step,
+        rank,
+        rule,
+        op,
+        float(value),
+        expected,
+        why,
+        0 if rows.micro is None else rows.micro[row],
+        0 if rows.stages is None else rows.stages[row],
+        row if rows.calls is None else int(rows.calls[row]),
+        row_key(rows, row, rank),
+    )

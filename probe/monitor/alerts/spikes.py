@@ -1,0 +1,109 @@
+"""Rules over the history of a row: values that are not finite, sudden growth, slow growth."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from probe.monitor.alerts.block import Block
+from probe.monitor.alerts.families import Kind
+from probe.monitor.alerts.rows import Finding, Flags, Floats
+from probe.monitor.alerts.tracks import WINDOW, Track, log_size
+
+LEAST_DECADES = 1.0
+"""A spike is larger than everything in the window by this many decades, and by the width of the window. Measured: over
+six healthy trainings (`benchmarks/monitor_alerts.py`) the largest excess was 0.6 decades, and half the width."""
+_OF_STATE = 2.0
+"""Second moments are squares, and so are their decades."""
+_DRIFT_STEPS = WINDOW // 2
+
+
+def nonfinite(step: int, rank: int, block: Block, track: Track) -> list[Finding]:
+    """Rows with a NaN or an infinity, from the first step on.
+
+    An activation that has one infinity, on the side of its minimum alone, is a mask that is added to scores.
+    """
+    counts = block.column("nans")
+    if np.isfinite(block.values).all() and not (counts is not None and counts.any()):
+        # The usual case.
+        if track.flags("nonfinite").any():
+            track.begins("nonfinite", np.zeros(track.length, dtype=np.bool_))
+        return []
+    bad: Flags = ~np.isfinite(block.values)
+    for op in ("id", "zeros"):
+        if op in block.ops:
+            bad[:, block.ops.index(op)] = False
+    holds: Flags = np.asarray(bad.any(axis=1))
+    if counts is not None:
+        holds |= counts > 0
+    holds &= block.judged & ~_masks(block)
+    found = []
+    for row in track.begins("nonfinite", holds).tolist():
+        has_nan = bool(np.isnan(block.values[row][bad[row]]).any()) or (counts is not None and counts[row] > 0)
+        op = block.ops[int(np.argmax(bad[row]))] if bad[row].any() else "nans"
+        value = float(block.values[row, block.ops.index(op)])
+        why = f"the tensor contains {'NaN' if has_nan else 'an infinity'}"
+        found.append(block.finding(row, op, step, rank, "nonfinite", value, "finite values", why))
+    return found
+
+
+def _masks(block: Block) -> Flags:
+    low, high, counts = block.column("min"), block.column("max"), block.column("nans")
+    found: Flags = block.of_kind(Kind.ACTIVATION)
+    if low is None or high is None:
+        return np.zeros_like(found)
+    if counts is not None:
+        found &= counts == 0
+    return found & np.isneginf(low) & np.isfinite(high)
+
+
+def growth(step: int, rank: int, block: Block, track: Track, min_history: int) -> list[Finding]:
+    """Rows that spike, and rows that drift."""
+    sizes = block.sizes
+    if sizes is None:
+        return []
+    logs = log_size(sizes, block.floors(track, step))
+    is_compared, least = track.kept("least", step, 0, lambda: (~block.of_kind(Kind.OTHER), _least(block)))
+    logs[~(block.judged & is_compared)] = np.nan
+    op = "norm" if "norm" in block.ops else "absmax"
+    at = track.at
+    window, count = track.window[at], track.count[at]
+    high, low = np.fmax.reduce(window, axis=1), np.fmin.reduce(window, axis=1)
+    with np.errstate(invalid="ignore"):
+        limit = high + np.maximum(least, high - low)
+        spikes: Flags = (count >= min_history) & (logs > limit)
+    found = []
+    for row in track.begins("spike", spikes).tolist():
+        times, steps = 10 ** float(logs[row] - high[row]), min(int(count[row]), WINDOW)
+        why = f"{op} {sizes[row]:.3g} is {times:.3g} times the largest value of the last {steps} steps"
+        expected = f"{op} at most {10 ** float(limit[row]):.3g}"
+        found.append(block.finding(row, op, step, rank, "spike", float(sizes[row]), expected, why))
+    found += _drift(step, rank, block, track, logs, sizes, op, least)
+    # A spike does not widen the window by more than its margin, so that a second one is reported too.
+    track.remember(np.where(spikes, limit, logs) if spikes.any() else logs)
+    return found
+
+
+def _least(block: Block) -> Floats:
+    return np.where(block.of_kind(Kind.STATE), _OF_STATE * LEAST_DECADES, LEAST_DECADES)
+
+
+def _drift(
+    step: int, rank: int, block: Block, track: Track, logs: Floats, sizes: Floats, op: str, least: Floats
+) -> list[Finding]:
+    """Rows that have grown tenfold over everything older than the window, and have stayed there."""
+    at = track.at
+    oldest = track.array("oldest", lambda number: np.full(number, np.nan))
+    if int(track.count.max(initial=0)) < WINDOW:
+        return []
+    oldest[at] = np.fmax(oldest[at], track.leaving())
+    with np.errstate(invalid="ignore"):
+        holds: Flags = (track.count[at] >= 2 * WINDOW) & (logs > oldest[at] + least)
+    found = []
+    for row in track.lasts("drift", holds, _DRIFT_STEPS, step).tolist():
+        position = track.position(row)
+        before, times = 10 ** float(oldest[position]), 10 ** float(least[row])
+        limit = f"over {times:.0f} times {before:.3g}, the largest older value"
+        why = f"{op} {sizes[row]:.3g} has been {limit}, for {_DRIFT_STEPS} steps"
+        since, expected = int(track.since("drift")[position]), f"{op} at most {before * times:.3g}"
+        found.append(block.finding(row, op, since, rank, "drift", float(sizes[row]), expected, why))
+    return found

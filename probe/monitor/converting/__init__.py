@@ -1,0 +1,1 @@
+"""The rows of a monitor in the files of other tools."""

@@ -1,0 +1,198 @@
+"""One run of a monitor: the rows of all ranks, step by step or as columns."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from probe.common import log
+from probe.common.dump.reading.selection import installed_library
+from probe.common.errors import FileCheckException, MissingDependency
+from probe.monitor.alerts.rows import FamilyRows, Flags, Floats
+from probe.monitor.reading.csv_rows import Columns, read_file
+from probe.monitor.reading.locating import Located, locate
+
+_INTEGER_TYPES = ("int", "uint", "bool")
+
+
+class MonitorRun:
+    """What the files of a monitor hold.
+
+    Args:
+        located: The folders of the run.
+        of_rank: The rows of each rank, by family.
+        notes: Remarks on what was not read.
+    """
+
+    def __init__(self, located: Located, of_rank: Mapping[int, Mapping[str, Columns]], notes: Sequence[str]) -> None:
+        self.path = located.path
+        self.folders = {each.rank: each.path for each in located.folders}
+        self.of_rank = of_rank
+        self.notes = list(notes)
+        self._steps: dict[int, dict[int, list[FamilyRows]]] = {}
+
+    @property
+    def ranks(self) -> list[int]:
+        return sorted(self.of_rank)
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps of all ranks."""
+        return sorted({step for families in self.of_rank.values() for each in families.values() for step in each.step})
+
+    def rows(self, rank: int, step: int) -> list[FamilyRows]:
+        """The rows of one rank in one step."""
+        if rank not in self._steps:
+            self._steps[rank] = _by_step(self.of_rank.get(rank, {}).values())
+        return self._steps[rank].get(step, [])
+
+    def columns(self) -> dict[str, list[Any]]:
+        """All rows as one table: a list for each column, with the same order in each run of the same training."""
+        parts = [(rank, each) for rank in self.ranks for each in self.of_rank[rank].values()]
+        statistics = list(dict.fromkeys(name for _, each in parts for name in each.statistics))
+        texts = list(dict.fromkeys(name for _, each in parts for name in each.texts))
+        names = ("rank", "step", "micro_step", "vpp_stage", "family", "name")
+        found: dict[str, list[Any]] = {name: [] for name in (*names, *statistics, *texts)}
+        for rank, each in parts:
+            length = len(each)
+            found["rank"] += [rank] * length
+            found["step"] += each.step
+            found["micro_step"] += each.micro
+            found["vpp_stage"] += each.stage
+            found["family"] += [each.family] * length
+            found["name"] += each.name
+            for name in statistics:
+                found[name] += each.statistics.get(name, [math.nan] * length)
+            for name in texts:
+                found[name] += each.texts.get(name, [""] * length)
+        return found
+
+
+def read_monitor(path: str) -> MonitorRun:
+    """Read the output folder of a monitor, or one folder of it: all ranks, both layouts, finished or still written.
+
+    Raises:
+        FileCheckException: it is no such folder, or no file of it can be read.
+    """
+    located = locate(path)
+    notes = list(located.notes)
+    of_rank: dict[int, dict[str, Columns]] = {}
+    for folder in located.folders:
+        families = of_rank.setdefault(folder.rank, {})
+        for file in folder.files:
+            read = read_file(file)
+            notes += read.notes
+            for each in read.families:
+                if each.family in families:
+                    families[each.family].add(each)
+                else:
+                    families[each.family] = each
+    if not any(families for families in of_rank.values()):
+        # The first note says why.
+        raise FileCheckException(notes[0] if notes else f"{path} holds no rows of a monitor.")
+    return MonitorRun(located, of_rank, notes)
+
+
+def load_monitor(path: str, library: str | None = None) -> Any:
+    """Read the files of a training monitor as one table.
+
+    Args:
+        path: The output folder of a monitor, or the folder of one rank. Of several runs the last one is read.
+        library: ``polars`` or ``pandas``; ``dict`` gives a dict with a list for each column. By default the first
+            of the libraries that is installed, or else a dict.
+
+    Returns:
+        A table with the columns rank, step, micro_step, vpp_stage, family, name, the statistics, shape and dtype.
+
+    Raises:
+        MsprobeException: the folder holds no rows, or there is no such library.
+        MissingDependency: the library is not installed.
+
+    Example:
+        ``load_monitor("./monitor_output", "pandas").query("family == 'grad_reduced'")``
+    """
+    try:
+        chosen = "dict" if library == "dict" else installed_library(library)
+    except MissingDependency:
+        if library is not None:
+            raise
+        chosen = "dict"
+    run = read_monitor(path)
+    for note in run.notes:
+        log.warning(note)
+    columns = run.columns()
+    return columns if chosen == "dict" else importlib.import_module(chosen).DataFrame(columns)
+
+
+# --- the rows of a step
+
+
+def _by_step(families: Any) -> dict[int, list[FamilyRows]]:
+    found: dict[int, list[FamilyRows]] = {}
+    for columns in families:
+        rows_of: dict[int, list[int]] = {}
+        for row, step in enumerate(columns.step):
+            rows_of.setdefault(step, []).append(row)
+        ops = tuple(columns.statistics)
+        values = np.array([columns.statistics[op] for op in ops], dtype=float).reshape(len(ops), len(columns)).T
+        judged, numel = _judged(columns), _numel(columns)
+        kept: dict[object, object] = {}
+        for step, rows in rows_of.items():
+            # Equal tuples are made one, by which judges know at once that rows are those of the last step.
+            names = _same(kept, tuple([columns.name[row] for row in rows]))
+            micro = _same(kept, tuple([columns.micro[row] for row in rows])) if columns.has_micro else None
+            stages = _same(kept, tuple([columns.stage[row] for row in rows]))
+            family = FamilyRows(
+                columns.family, names, ops, values[rows], micro, stages,
+                None if numel is None else numel[rows], judged[rows], None, columns.decimals,
+            )  # fmt: skip
+            found.setdefault(step, []).append(family)
+    return found
+
+
+def _same(kept: dict[object, object], value: Any) -> Any:
+    return kept.setdefault(value, value)
+
+
+def _judged(columns: Columns) -> Flags:
+    """False for rows of integers, and for missing gradients, which have no shape and no dtype."""
+    dtypes = columns.texts.get("dtype")
+    if dtypes is None:
+        return np.ones(len(columns), dtype=np.bool_)
+    known: dict[str, bool] = {}
+    return np.array([known.setdefault(dtype, _is_float(dtype)) for dtype in dtypes], dtype=np.bool_)
+
+
+def _is_float(dtype: str) -> bool:
+    name = dtype.rpartition(".")[2].lower()
+    return name not in ("", "nan") and not name.startswith(_INTEGER_TYPES)
+
+
+def _numel(columns: Columns) -> Floats | None:
+    shapes = columns.texts.get("shape")
+    if shapes is None:
+        return None
+    known: dict[str, float] = {}
+    return np.array([known[text] if text in known else known.setdefault(text, _size(text)) for text in shapes])
+
+
+def _size(shape: str) -> float:
+    """The number of elements of ``[2, 8]`` or ``(2, 8)``; NaN if the text is no shape."""
+    try:
+        lengths = ast.literal_eval(shape)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return math.nan
+    if not isinstance(lengths, (list, tuple)) or not all(isinstance(each, int) for each in lengths):
+        return math.nan
+    return float(math.prod(lengths))
+
+
+def folder_name(path: str) -> str:
+    """The last part of a path, as runs are called in answers."""
+    return os.path.basename(os.path.abspath(path))

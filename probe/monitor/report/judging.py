@@ -1,0 +1,154 @@
+"""The rules over the files of a run: all findings, the row that began, its sources, the ranks that followed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from probe.common.progress import ProgressCallback
+from probe.monitor.alerts.families import execution_order
+from probe.monitor.alerts.learned import LearnedRules
+from probe.monitor.alerts.ranks import RankRules
+from probe.monitor.alerts.rows import FamilyRows, Finding
+from probe.monitor.alerts.tracks import size_of
+from probe.monitor.reading.run import MonitorRun
+
+_MOST_FEEDING = 6
+_TENSOR = re.compile(r"\.(?:grad_)?(?:input|output)(?:[._]?\d+)*$")
+
+
+@dataclass(frozen=True)
+class FeedingRow:
+    """A row from which the tensor that began was computed."""
+
+    name: str
+    family: str
+    step: int
+    size: Optional[float]  # noqa: UP045
+    is_abnormal: bool
+    """True if a rule reported it no later than the row that began."""
+
+
+@dataclass(frozen=True)
+class JudgedRun:
+    """What the rules say of a run."""
+
+    run: MonitorRun
+    findings: list[Finding]
+    """In the order of execution."""
+    feeding: list[FeedingRow] = field(default_factory=list)
+    followed: dict[int, int] = field(default_factory=dict)
+    """Of each other rank with findings, the step of the first."""
+
+    @property
+    def first(self) -> Finding | None:
+        """The finding that began."""
+        return self.findings[0] if self.findings else None
+
+    def as_json(self) -> dict[str, Any]:
+        first = self.first
+        return {
+            "path": self.run.path,
+            "ranks": self.run.ranks,
+            "steps": len(self.run.steps),
+            "first": None if first is None else first.as_json(),
+            "fed_by": [vars(each) for each in self.feeding],
+            "followed": [{"rank": rank, "step": step} for rank, step in sorted(self.followed.items())],
+            "alerts": [each.as_json() for each in self.findings],
+            "notes": self.run.notes,
+        }
+
+
+class RunJudge:
+    """All rules over all ranks of a run, step by step."""
+
+    def __init__(self) -> None:
+        self._of_rank: dict[int, LearnedRules] = {}
+        self._over_ranks = RankRules()
+
+    def judge(self, step: int, rows_of: dict[int, list[FamilyRows]]) -> list[Finding]:
+        """Findings that begin in a step, in the order of execution."""
+        found: list[Finding] = []
+        for rank, rows in rows_of.items():
+            if rank not in self._of_rank:
+                self._of_rank[rank] = LearnedRules(rank)
+            found += self._of_rank[rank].judge(step, rows)
+        found += self._over_ranks.judge(step, rows_of)
+        return found
+
+
+def judge_run(run: MonitorRun, watch: ProgressCallback | None = None) -> JudgedRun:
+    """Judge all steps of a run."""
+    judge, found, steps = RunJudge(), [], run.steps
+    for index, step in enumerate(steps):
+        rows_of = {rank: rows for rank in run.ranks if (rows := run.rows(rank, step))}
+        found += judge.judge(step, rows_of)
+        if watch is not None:
+            watch("steps", index + 1, len(steps))
+    found.sort(key=execution_order)
+    if not found:
+        return JudgedRun(run, found)
+    first = found[0]
+    followed: dict[int, int] = {}
+    for each in found:
+        if each.rank != first.rank:
+            followed.setdefault(each.rank, each.step)
+    return JudgedRun(run, found, list(_feeding(run, first, found)), followed)
+
+
+def module_of(name: str) -> str:
+    """The module of a row of activations.
+
+    Example:
+        >>> module_of("blocks.0.qkv.output_1")
+        'blocks.0.qkv'
+    """
+    return _TENSOR.sub("", name)
+
+
+def _feeding(run: MonitorRun, first: Finding, found: list[Finding]) -> Iterator[FeedingRow]:
+    """The rows of the step from which the tensor of a finding was computed, as far as names tell."""
+    wanted = _sources(first)
+    until = execution_order(first)
+    abnormal = {
+        (each.family, each.name) for each in found if execution_order(each) <= until and each.rank == first.rank
+    }
+    count = 0
+    for rows in run.rows(first.rank, first.step):
+        sizes = size_of(rows)
+        for row, name in enumerate(rows.names):
+            if count == _MOST_FEEDING:
+                return
+            micro = 0 if rows.micro is None else rows.micro[row]
+            if wanted(rows.family, name) and micro == first.micro_step:
+                count += 1
+                size = None if sizes is None else float(sizes[row])
+                yield FeedingRow(name, rows.family, first.step, size, (rows.family, name) in abnormal)
+
+
+def _sources(first: Finding) -> Any:
+    """A test for family and name: the rows that feed the row of a finding."""
+    if first.family in ("actv", "actv_grad"):
+        module = module_of(first.name)
+        source = "input" if first.family == "actv" else "output"
+
+        def of_module(family: str, name: str) -> bool:
+            if name == first.name and family == first.family:
+                return False
+            rest = name[len(module) :] if name.startswith(module) else ""
+            if family == first.family:
+                return re.match(rf"\.(?:grad_)?{source}", rest) is not None
+            return family == "param_origin" and module != "" and rest.startswith(".") and "." not in rest[1:]
+
+        return of_module
+    module = first.name.rpartition(".")[0]
+
+    def of_parameter(family: str, name: str) -> bool:
+        if family in ("grad_reduced", "grad_unreduced", "param_origin"):
+            return name == first.name and family != first.family
+        is_of_module = family in ("actv", "actv_grad") and module_of(name) == module
+        return is_of_module and ("input" if family == "actv" else "output") in name[len(module) :]
+
+    return of_parameter

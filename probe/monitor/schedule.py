@@ -1,0 +1,85 @@
+"""The steps that a monitor collects: start, interval, number of times, and the file that turns it on and off."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from probe.common import log
+
+
+class Schedule:
+    """Collects each step from `start` on at which (step - start) is a multiple of `interval`, `times` times.
+
+    Args:
+        start: The first collected step.
+        interval: In steps.
+        times: The number of steps that are collected.
+        stop: The step before which it ends; ``None`` for no end.
+        finished: Called once, when `times` steps were collected.
+    """
+
+    def __init__(
+        self, start: int, interval: int, times: int, stop: int | None = None, finished: Callable[[], None] | None = None
+    ) -> None:
+        self._start = start
+        self._interval = interval
+        self._left = times
+        self._stop = stop
+        self._finished = finished
+
+    def wants(self, step: int) -> bool:
+        """True if the step is collected."""
+        if self._left <= 0 or step < self._start or (self._stop is not None and step >= self._stop):
+            return False
+        return (step - self._start) % self._interval == 0
+
+    def collected(self, step: int) -> None:
+        """Count a step that was collected."""
+        self._left -= 1
+        if self._left == 0:
+            log.info("Finish monitor")
+            if self._finished is not None:
+                self._finished()
+
+
+_LOOKS_EVERY = 1.0
+"""Seconds between two looks at the configuration file."""
+
+
+class WatchedFile:
+    """A configuration file that may change; it is looked at once a second at most.
+
+    Args:
+        path: The file.
+        changed: Called after it was written again.
+    """
+
+    def __init__(self, path: str, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._changed = changed
+        self._clock = clock
+        self._looked = clock()
+        self._time = self._modified()
+
+    def look(self) -> None:
+        """See if the file has changed since the last look."""
+        now = self._clock()
+        if now - self._looked < _LOOKS_EVERY:
+            return
+        self._looked = now
+        modified = self._modified()
+        if modified != self._time:
+            self._time = modified
+            self._changed()
+
+    def noted(self) -> None:
+        """The file was written by this process."""
+        self._time = self._modified()
+
+    def _modified(self) -> float:
+        try:
+            return os.stat(self._path).st_mtime
+        except OSError:
+            return 0.0

@@ -1,0 +1,171 @@
+"""The configuration of the first monitor, `TrainerMon`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+
+from probe.common import log
+from probe.common.config.fields import Location, one_of, parse_flag, quoted
+from probe.common.config.json_file import read_object
+from probe.common.config.keys import key
+from probe.common.errors import MsprobeException
+from probe.monitor.setup.ops import checked, parse_ops
+from probe.monitor.setup.values import (
+    MOST,
+    parse_eps,
+    parse_mapping,
+    parse_names,
+    parse_ranks,
+    settings_of,
+    whole,
+    whole_or_none,
+)
+
+PROBE, MSPROBE = "probe", "msprobe"
+RULES = "MSPROBE_RULES"
+HOOKS = ("linear_hook", "attention_hook", "moe_router_weight_hook", "moe_router_logit_hook")
+FORMATS = ("csv", "tensorboard", "api")
+_SELECTIONS = ("input", "output", "input_grad", "output_grad")
+_DIGITS = 6
+"""Of msProbe, where the configuration does not say."""
+_TIME_LENGTH = len("Nov27_14-20-00")
+
+
+@dataclass(frozen=True)
+class Communication:
+    """``cc_distribution``."""
+
+    enable: bool = key(False, parse_flag)
+    cc_codeline: tuple[str, ...] = key((), parse_names)
+    cc_pre_hook: bool = key(False, parse_flag)
+    cc_log_only: bool = key(False, parse_flag)
+
+
+def parse_communication(value: object, location: Location) -> Communication:
+    """The object of ``cc_distribution``."""
+    return settings_of(Communication, parse_mapping(value, location), location.origin, f"{location.key}.")
+
+
+def _parse_targets(value: object, location: Location) -> dict[str, Any]:
+    targets = parse_mapping(value, location)
+    for name, selection in targets.items():
+        inner = Location(location.origin, f"{location.key}.{name}")
+        if not isinstance(selection, dict) or set(selection) - set(_SELECTIONS):
+            raise inner.wrong(selection, f"{{}}, or an object with {quoted(_SELECTIONS)}")
+    return targets
+
+
+def _parse_alert(value: object, location: Location) -> dict[str, Any]:
+    # Rules need numpy, and most monitors have none.
+    from probe.monitor.alerts.configured import alert_settings, unknown_keys
+
+    alert = parse_mapping(value, location)
+    for sentence in unknown_keys(alert):
+        log.warning(f"{location.origin}: {sentence}")
+    try:
+        alert_settings(alert)
+    except MsprobeException as error:
+        raise MsprobeException(f"{location.origin}: {error}") from None
+    return alert
+
+
+def _parse_l2(value: object, location: Location) -> dict[str, tuple[str, ...]]:
+    targets = parse_mapping(value, location)
+    for hook in targets:
+        if hook not in HOOKS:
+            raise Location(location.origin, f"{location.key}.{hook}").wrong(targets[hook], f"the hooks {quoted(HOOKS)}")
+    return {
+        hook: parse_names(names, Location(location.origin, f"{location.key}.{hook}")) for hook, names in targets.items()
+    }
+
+
+def _parse_times(value: object, location: Location) -> tuple[str, ...]:
+    times = parse_names(value, location)
+    if len(times) not in (0, 2) or any(len(each) != _TIME_LENGTH for each in times):
+        raise location.wrong(value, 'an empty list, or two times as "Nov27_14-20-00"')
+    return times
+
+
+_NO_COMMUNICATION = Communication()
+
+
+@dataclass(frozen=True)
+class FirstSettings:
+    """The keys of the file, all of them checked."""
+
+    targets: Optional[dict[str, Any]] = key(None, _parse_targets)  # noqa: RUF009, UP045
+    xy_distribution: bool = key(False, parse_flag)
+    all_xy: bool = key(False, parse_flag)
+    forward_only: bool = key(False, parse_flag)
+    backward_only: bool = key(False, parse_flag)
+    wg_distribution: bool = key(False, parse_flag)
+    monitor_mbs_grad: bool = key(False, parse_flag)
+    mv_distribution: bool = key(False, parse_flag)
+    param_distribution: bool = key(False, parse_flag)
+    ur_distribution: bool = key(False, parse_flag)
+    mg_direction: bool = key(False, parse_flag)
+    cc_distribution: Communication = key(_NO_COMMUNICATION, parse_communication)  # noqa: RUF009
+    alert: Optional[dict[str, Any]] = key(None, _parse_alert)  # noqa: RUF009, UP045
+    l2_targets: Optional[dict[str, tuple[str, ...]]] = key(None, _parse_l2)  # noqa: RUF009, UP045
+    recording_l2_features: bool = key(False, parse_flag)
+    sa_order: str = key("s,b,h,d", one_of("s,b,h,d", "b,s,h,d"))
+    ops: tuple[str, ...] = key((), parse_ops)
+    eps: float = key(1e-8, parse_eps)
+    ndigits: Optional[int] = key(None, whole_or_none(1))  # noqa: UP045
+    format: str = key("csv", one_of(*FORMATS))
+    start_step: int = key(0, whole(0))
+    step_interval: int = key(1, whole(1))
+    collect_times: int = key(MOST, whole(0))
+    step_count_per_record: int = key(1, whole(1))
+    module_ranks: tuple[int, ...] = key((), parse_ranks)
+    print_struct: bool = key(False, parse_flag)
+    stack_info: bool = key(False, parse_flag)
+    append_output: tuple[str, ...] = key((), _parse_times)
+    squash_name: bool = key(False, parse_flag)
+    dynamic_on: bool = key(False, parse_flag)
+    grad_sign: bool = key(False, parse_flag)
+    exit: bool = key(False, parse_flag)
+    rules: str = key("", one_of(PROBE, MSPROBE))
+
+    @property
+    def as_msprobe(self) -> bool:
+        """True if rows, rules and files are those of msProbe."""
+        return self.rules == MSPROBE
+
+
+def load(path: str, content: Mapping[str, Any] | None = None) -> FirstSettings:
+    """Read and check the configuration file.
+
+    Args:
+        path: The file.
+        content: What the file holds, where it was read already.
+
+    Raises:
+        MsprobeException: the file cannot be read, or a value is wrong.
+    """
+    settings = settings_of(FirstSettings, read_object(path) if content is None else content, path)
+    settings = replace(settings, rules=settings.rules or rules_of_environment())
+    ops = checked(settings.ops, "ops", path, ("norm",), settings.as_msprobe)
+    settings = replace(settings, ops=ops)
+    if not settings.targets:
+        settings = replace(settings, all_xy=True)
+    if settings.ndigits is None and settings.as_msprobe:
+        settings = replace(settings, ndigits=_DIGITS)
+    if settings.forward_only and settings.backward_only and settings.xy_distribution:
+        log.warning(f'{path}: "forward_only" and "backward_only" are both true; no activations are collected.')
+    return settings
+
+
+def rules_of_environment() -> str:
+    """The rules that the environment chooses; ours by default.
+
+    Raises:
+        MsprobeException: there are no such rules.
+    """
+    value = os.environ.get(RULES) or PROBE
+    if value not in (PROBE, MSPROBE, "msprobe-documented"):
+        raise MsprobeException(f"{RULES} is {value!r}; allowed: {PROBE}, {MSPROBE}.")
+    return PROBE if value == PROBE else MSPROBE

@@ -1,0 +1,1 @@
+"""Files of the monitor as msProbe writes them."""

@@ -1,0 +1,154 @@
+"""A monitored training gives the same bits, and its rows are what numpy makes of the values."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from probe.api.monitoring.first import TrainerMon
+from probe.backends import loader
+
+EVERYTHING = {
+    "xy_distribution": True, "wg_distribution": True, "mv_distribution": True, "param_distribution": True,
+    "mg_direction": True, "ur_distribution": True, "grad_sign": True, "ops": ["min", "max", "mean", "norm", "zeros"],
+    "recording_l2_features": True, "l2_targets": {"linear_hook": []}, "alert": {"rules": []},
+}  # fmt: skip
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gradients": {"wg_distribution": True, "monitor_mbs_grad": True},
+    "activations": {"xy_distribution": True},
+    "optimizer": {"mv_distribution": True, "param_distribution": True, "mg_direction": True, "ur_distribution": True},
+    "everything": EVERYTHING,
+    "every other step": {**EVERYTHING, "step_interval": 2},
+}
+STEPS = 3
+
+
+class Monitored:
+    """Trainings of one test, and the files of their monitor."""
+
+    def __init__(self, backend: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.backend = backend
+        self.folder = folder
+        monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(folder / "out"))
+        monkeypatch.chdir(folder)
+
+    def network(self) -> Any:
+        backend, rng = self.backend, np.random.default_rng(3)
+
+        def linear(inputs: int, outputs: int) -> Any:
+            weight = rng.normal(size=(outputs, inputs)).astype(np.float32) / np.sqrt(inputs)
+            return backend.linear(weight.astype(np.float32), rng.normal(size=outputs).astype(np.float32))
+
+        def forward(self: Any, x: Any) -> Any:
+            first = self.act(self.one(x))
+            return self.two(self.drop(first)) + x * 0.3
+
+        return backend.module(
+            "Net", forward, one=linear(6, 12), act=backend.relu(), drop=backend.seeded_dropout(0.25), two=linear(12, 6)
+        )
+
+    def train(self, settings: dict[str, Any] | None, steps: int = STEPS) -> tuple[list[Any], dict[str, Any], bytes]:
+        """Losses, state and random state; with `settings` the training is monitored."""
+        backend = self.backend
+        backend.seed(5)
+        model = self.network()
+        backend.training(model, True)
+        optimizer, step = backend.adam(model)
+        monitor = None
+        if settings is not None:
+            path = self.folder / "config.json"
+            path.write_text(json.dumps(settings), encoding="utf-8")
+            kind = type("TrainerMon", (TrainerMon,), {"backend": loader.detect(backend.name)})
+            monitor = kind(str(path), params_have_main_grad=False)
+            monitor.set_monitor(model, optimizer)
+        rng = np.random.default_rng(8)
+        self.losses, self.weights = [], []
+        for _ in range(steps):
+            self.weights.append({name: np.array(value) for name, value in self._weights(model).items()})
+            self.losses.append(step(backend.tensor(rng.normal(size=(9, 6)).astype(np.float32))))
+        self.weights.append({name: np.array(value) for name, value in self._weights(model).items()})
+        if monitor is not None:
+            monitor.stop()
+        return self.losses, backend.state(model), backend.random_state()
+
+    def _weights(self, model: Any) -> dict[str, Any]:
+        return {name: value for name, value in self.backend.state(model).items() if not name.endswith(".grad")}
+
+    def rows(self, family: str, step: int) -> dict[str, dict[str, str]]:
+        (path,) = self.folder.glob(f"out/*-rank0-*/{family}_{step}-{step}.csv")
+        with path.open(newline="") as stream:
+            return {row["name"]: row for row in csv.DictReader(stream)}
+
+
+@pytest.fixture
+def monitored(backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Monitored:
+    return Monitored(backend, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_monitored_training_gives_the_same_bits(monitored: Monitored, name: str) -> None:
+    losses, state, random = monitored.train(None)
+    with_monitor = monitored.train(SETTINGS[name])
+    assert [np.asarray(each).tobytes() for each in losses] == [np.asarray(each).tobytes() for each in with_monitor[0]]
+    assert state.keys() == with_monitor[1].keys()
+    for key, value in state.items():
+        assert np.asarray(value).tobytes() == np.asarray(with_monitor[1][key]).tobytes(), key
+    assert random == with_monitor[2]
+    assert not list(monitored.folder.rglob("dump_error_info.log"))
+
+
+def test_rows_are_what_numpy_makes_of_the_values(monitored: Monitored) -> None:
+    _, state, _ = monitored.train(EVERYTHING)
+    last = STEPS - 1
+    for family, values in (
+        ("param_origin", monitored.weights[last]),
+        ("param_updated", monitored.weights[last + 1]),
+        ("grad_reduced", {name[: -len(".grad")]: value for name, value in state.items() if name.endswith(".grad")}),
+    ):
+        rows = monitored.rows(family, last)
+        assert rows and set(rows) <= set(values)
+        for name, row in rows.items():
+            wide = np.asarray(values[name], dtype=np.float64)
+            expected = {"min": wide.min(), "max": wide.max(), "mean": wide.mean(), "norm": np.linalg.norm(wide)}
+            for op, value in expected.items():
+                assert math.isclose(float(row[op]), value, rel_tol=1e-5, abs_tol=1e-7), (family, name, op)
+            assert float(row["zeros"]) == pytest.approx(np.mean(np.abs(values[name]) < 1e-8), abs=1e-6)
+    for name, row in monitored.rows("update", last).items():
+        before, after = (np.asarray(monitored.weights[at][name], dtype=np.float64) for at in (last, last + 1))
+        assert float(row["update_norm"]) == pytest.approx(np.linalg.norm(after - before), rel=1e-5)
+        assert float(row["ratio"]) == pytest.approx(np.linalg.norm(after - before) / np.linalg.norm(before), rel=1e-5)
+    for name, row in monitored.rows("linear_hook", last).items():
+        weight = np.asarray(monitored.weights[last][name.replace(".linear", ".weight")], dtype=np.float64)
+        assert float(row["kernel_norm"]) == pytest.approx(np.linalg.norm(weight, 2), rel=1e-4)
+
+
+def test_moments_are_those_with_which_the_step_begins(monitored: Monitored) -> None:
+    monitored.train(EVERYTHING)
+    gradient = monitored.rows("grad_reduced", 0)
+    for name, row in monitored.rows("exp_avg", 1).items():
+        assert float(row["norm"]) == pytest.approx(0.1 * float(gradient[name]["norm"]), rel=1e-4)
+
+
+def test_modules_have_rows_of_what_goes_in_and_out_and_of_the_gradients(monitored: Monitored) -> None:
+    monitored.train({"xy_distribution": True})
+    rows = monitored.rows("actv", 0)
+    names = [f"{path}.{side}" for path in ("one", "act", "drop", "two", "") for side in ("input", "output")]
+    assert list(rows) == names
+    assert rows["two.output"]["norm"] != rows["two.input"]["norm"]
+    # The last layer hands the same gradient to its output as the one that arrives at the model's.
+    gradients = monitored.rows("actv_grad", 0)
+    assert set(gradients) == set(names)
+    assert gradients["two.output"]["norm"] == gradients[".output"]["norm"]
+    assert gradients[".input"]["norm"] == "nan"
+
+
+def test_only_wanted_steps_are_collected(monitored: Monitored) -> None:
+    monitored.train({"wg_distribution": True, "start_step": 1, "step_interval": 2, "collect_times": 2}, steps=7)
+    found = sorted(path.name for path in monitored.folder.glob("out/*/grad_reduced_*.csv"))
+    assert found == ["grad_reduced_1-1.csv", "grad_reduced_3-3.csv"]

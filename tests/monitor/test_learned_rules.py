@@ -1,0 +1,171 @@
+"""The learned rules: silent over a healthy training, and each fault has its row, its step and its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from monitor_rows import LAYERS, MadeTraining, changed
+
+from probe.monitor.alerts.learned import LearnedRules
+from probe.monitor.alerts.ranks import RankRules
+from probe.monitor.alerts.rows import FamilyRows, Finding
+
+Fault = Callable[[int, list[FamilyRows]], None]
+FROM = 40
+
+
+def judged(fault: Fault | None, steps: int = 120, seed: int = 0) -> list[Finding]:
+    training, rules, found = MadeTraining(seed), LearnedRules(), []
+    for step in range(steps):
+        rows = training.step(step)
+        if fault is not None and step >= FROM:
+            fault(step, rows)
+        found += rules.judge(step, rows)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_healthy_training_of_200_steps_raises_nothing(seed: int) -> None:
+    assert judged(None, 200, seed) == []
+
+
+def _spike(step: int, rows: list[FamilyRows]) -> None:
+    if step == FROM:
+        changed(rows, "actv_grad", "blocks.3.output", 100)
+        changed(rows, "grad_reduced", "blocks.3.weight", 100)
+
+
+def _nan(step: int, rows: list[FamilyRows]) -> None:
+    changed(rows, "actv", "blocks.2.output", 1, norm=np.nan)
+    changed(rows, "grad_reduced", "head.weight", 1, max=np.inf)
+
+
+def _dead(step: int, rows: list[FamilyRows]) -> None:
+    changed(rows, "actv", "blocks.4.output", 0, zeros=1.0)
+
+
+def _dead_gradient(step: int, rows: list[FamilyRows]) -> None:
+    changed(rows, "grad_reduced", "blocks.1.weight", 0)
+
+
+def _frozen(step: int, rows: list[FamilyRows]) -> None:
+    for family in ("param_origin", "param_updated"):
+        changed(rows, family, "blocks.5.weight", 0, norm=8.5, min=-1.0, max=1.0)
+
+
+def _learning_rate(step: int, rows: list[FamilyRows]) -> None:
+    if step == FROM:
+        changed(rows, "param_updated", "head.weight", 1.5)
+
+
+def _drift(step: int, rows: list[FamilyRows]) -> None:
+    if step >= 64:
+        changed(rows, "actv", "blocks.0.output", min(1.1 ** (step - 64), 1e4))
+
+
+def _exploding(step: int, rows: list[FamilyRows]) -> None:
+    for layer in range(LAYERS):
+        changed(rows, "grad_reduced", f"blocks.{layer}.weight", 3e-3 * 7.0 ** (LAYERS - 1 - layer))
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule", "family", "name", "step"),
+    [
+        (_spike, "spike", "actv_grad", "blocks.3.output", FROM),
+        (_nan, "nonfinite", "actv", "blocks.2.output", FROM),
+        (_dead, "dead", "actv", "blocks.4.output", FROM),
+        (_dead_gradient, "dead", "grad_reduced", "blocks.1.weight", FROM),
+        (_frozen, "unchanged", "param_updated", "blocks.5.weight", FROM + 1),
+        (_learning_rate, "update_ratio", "param_updated", "head.weight", FROM),
+    ],
+)
+def test_a_fault_has_its_row_and_its_step(fault: Fault, rule: str, family: str, name: str, step: int) -> None:
+    first, *_ = judged(fault)
+    assert (first.rule, first.family, first.name) == (rule, family, name)
+    assert abs(first.step - step) <= 1
+    assert first.why and first.expected
+
+
+def test_slow_growth_is_a_drift() -> None:
+    first, *others = judged(_drift, 150)
+    assert (first.rule, first.name, others) == ("drift", "blocks.0.output", [])
+    # 1.1 ** 24 is ten times the size before.
+    assert 86 <= first.step <= 92
+
+
+def test_gradients_that_grow_over_the_layers_are_exploding() -> None:
+    found = [each for each in judged(_exploding) if each.rule in ("exploding", "vanishing")]
+    assert [(each.rule, each.name, each.step) for each in found] == [("exploding", "blocks.0.weight", FROM)]
+
+
+def test_a_row_that_stays_abnormal_is_reported_once() -> None:
+    assert len([each for each in judged(_nan) if each.name == "blocks.2.output"]) == 1
+
+
+def test_a_mask_and_a_missing_gradient_are_not_reported() -> None:
+    def mask(step: int, rows: list[FamilyRows]) -> None:
+        changed(rows, "actv", "blocks.0.input", 1, min=-np.inf, norm=np.inf, mean=-np.inf)
+        for each in rows:
+            if each.family == "actv_grad":
+                each.values[0] = np.nan
+                assert each.judged is not None
+                each.judged[0] = False
+
+    assert judged(mask) == []
+
+
+def test_rows_that_come_and_go_keep_their_histories() -> None:
+    """An expert without tokens has no gradient in every third step."""
+    training, rules, found = MadeTraining(), LearnedRules(), []
+    for step in range(90):
+        rows = training.step(step)
+        if step % 3:
+            rows = [each if each.family != "grad_reduced" else _without(each, 2) for each in rows]
+        elif step == 60:
+            changed(rows, "grad_reduced", "blocks.2.weight", 1000)
+        found += rules.judge(step, rows)
+    assert [(each.name, each.step) for each in found] == [("blocks.2.weight", 60)]
+
+
+def _without(rows: FamilyRows, row: int) -> FamilyRows:
+    kept = [index for index in range(len(rows.names)) if index != row]
+    assert rows.numel is not None and rows.judged is not None
+    names = tuple(rows.names[index] for index in kept)
+    return FamilyRows(rows.family, names, rows.ops, rows.values[kept], numel=rows.numel[kept], judged=rows.judged[kept])
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_replicas_that_part_are_reported_with_their_rank(ranks: int) -> None:
+    trainings = {rank: MadeTraining(0, rank) for rank in range(ranks)}
+    rules, found = RankRules(), []
+    for step in range(60):
+        rows_of = {rank: training.step(step) for rank, training in trainings.items()}
+        if step >= FROM:
+            changed(rows_of[1], "grad_reduced", "blocks.2.weight", 1.01)
+        found += rules.judge(step, rows_of)
+    assert [(each.rule, each.name, each.step, each.rank) for each in found] == [
+        ("rank_divergence", "blocks.2.weight", FROM, 1)
+    ]
+
+
+def test_ranks_of_a_split_model_are_not_compared() -> None:
+    trainings = {rank: MadeTraining(rank, rank) for rank in range(4)}
+    rules = RankRules()
+    assert [
+        each for step in range(60) for each in rules.judge(step, {r: t.step(step) for r, t in trainings.items()})
+    ] == []
+
+
+def test_a_rank_whose_sizes_leave_those_of_the_others() -> None:
+    trainings = {rank: MadeTraining(rank, rank) for rank in range(4)}
+    rules, found = RankRules(), []
+    for step in range(60):
+        rows_of = {rank: training.step(step) for rank, training in trainings.items()}
+        if step >= FROM:
+            changed(rows_of[3], "actv", "blocks.0.input", 50)
+        found += rules.judge(step, rows_of)
+    assert [(each.rule, each.name, each.step, each.rank) for each in found] == [
+        ("rank_outlier", "blocks.0.input", FROM, 3)
+    ]

@@ -1,0 +1,145 @@
+"""The reader of monitor folders: both layouts, all ranks, what is torn, of another version, or of several runs."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from monitor_rows import MadeTraining, write_first_layout
+
+import probe
+from probe.common.errors import FileCheckException, MsprobeException
+from probe.monitor.reading.follower import Follower
+from probe.monitor.reading.run import read_monitor
+
+CASES = Path(__file__).parent / "cases"
+
+
+@pytest.mark.parametrize(("case", "ranks", "steps"), [("v1_alert", [0], 6), ("v1_ddp", [0, 1], 2), ("v2_full", [0], 2)])
+def test_recorded_folders_are_read_whole(case: str, ranks: list[int], steps: int) -> None:
+    run = read_monitor(str(CASES / case))
+    assert (run.ranks, len(run.steps), run.notes) == (ranks, steps, [])
+    files = {path: path.read_text().splitlines() for path in (CASES / case).rglob("*.csv")}
+    columns = run.columns()
+    assert {len(each) for each in columns.values()} == {sum(len(lines) - 1 for lines in files.values())}
+    # Each value of each file, by name and step.
+    for path, lines in files.items():
+        for row in csv.DictReader(lines):
+            name = row.get("name") or row["module_name"]
+            at = [
+                index for index, step in enumerate(columns["step"])
+                if step == int(row["step"])
+                and columns["name"][index] in (name, name.removesuffix(f".{row.get('scope')}"))
+            ]  # fmt: skip
+            assert any(_same(columns["norm"][index], float(row["norm"])) for index in at), (path, row)
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def test_families_of_both_layouts_have_one_name() -> None:
+    run = read_monitor(str(CASES / "v2_full"))
+    assert set(run.of_rank[0]) == {
+        "actv", "actv_grad", "grad_reduced", "exp_avg", "exp_avg_sq", "param_origin", "param_updated",
+    }  # fmt: skip
+    assert "tok.weight" in run.of_rank[0]["exp_avg"].name
+    # Two micro batches give two rows of one name, which are numbered.
+    assert max(run.of_rank[0]["actv"].micro) == 1
+
+
+def test_what_is_no_number_is_not_judged() -> None:
+    rows = {each.family: each for each in read_monitor(str(CASES / "v1_alert")).rows(0, 0)}
+    assert rows["actv"].decimals == 8
+    assert rows["actv"].judged is not None and rows["actv"].judged.all()
+    assert rows["actv"].numel is not None and rows["actv"].numel[0] == 2 * 8 * 16
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    training = MadeTraining()
+    return write_first_layout(tmp_path / "monitor_output", [training.step(step) for step in range(12)], per_file=5)
+
+
+def test_a_torn_last_row_is_said_and_nothing_else_is_lost(folder: Path) -> None:
+    whole = len(read_monitor(str(folder)).columns()["step"])
+    path = folder / "grad_reduced_10-14.csv"
+    content = path.read_bytes()
+    path.write_bytes(content[:-20])
+    run = read_monitor(str(folder.parent))
+    assert len(run.columns()["step"]) == whole - 1
+    assert run.notes == [f"{path}: the last row is incomplete and is left out."]
+
+
+def test_a_file_of_another_version_is_said_and_the_others_are_read(folder: Path) -> None:
+    path = folder / "actv_0-4.csv"
+    path.write_text("format,3\nx,1\n")
+    run = read_monitor(str(folder))
+    assert run.notes == [f"{path} has no column name and no column step; it is of another version, and is not read."]
+    assert min(run.of_rank[0]["actv"].step) == 5
+
+
+def test_a_column_that_is_not_known_is_kept(folder: Path) -> None:
+    path = folder / "exp_avg_0-4.csv"
+    head, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([f"{head},kurtosis,placement", *(f"{line},3.5,Shard(0)" for line in lines)]) + "\n")
+    columns = read_monitor(str(folder)).columns()
+    assert 3.5 in columns["kurtosis"] and "Shard(0)" in columns["placement"]
+
+
+def test_of_several_runs_the_last_one_is_read(tmp_path: Path) -> None:
+    training = MadeTraining()
+    old = write_first_layout(tmp_path, [training.step(step) for step in range(3)])
+    other = old.rename(tmp_path / "Nov26_10-00-00-rank0-ffffffff")
+    for path in other.iterdir():
+        os.utime(path, (1, 1))
+    new = write_first_layout(tmp_path, [training.step(step) for step in range(7)])
+    run = read_monitor(str(tmp_path))
+    assert len(run.steps) == 7 and len(run.notes) == 1
+    assert new.name in run.notes[0] and other.name in run.notes[0]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames(library: str) -> None:
+    pytest.importorskip(library)
+    frame = probe.load_monitor(str(CASES / "v1_ddp"), library)
+    plain = probe.load_monitor(str(CASES / "v1_ddp"), "dict")
+    assert list(frame.columns) == list(plain)
+    assert list(frame["norm"]) == plain["norm"]
+    assert set(frame["rank"]) == {0, 1}
+
+
+@pytest.mark.parametrize("what", ["nothing", "a file", "an empty folder"])
+def test_what_is_no_monitor_folder_is_refused(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    if what == "a file":
+        path.write_text("")
+    elif what == "an empty folder":
+        path.mkdir()
+    with pytest.raises(FileCheckException, match=str(path)):
+        read_monitor(str(path))
+
+
+def test_a_library_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(MsprobeException, match="'numpy' is no library for data frames; allowed: polars, pandas"):
+        probe.load_monitor(str(CASES / "v1_ddp"), "numpy")
+
+
+def test_a_growing_folder_is_read_on(folder: Path) -> None:
+    """Half a row is left for the next look; nothing is read twice."""
+    files = {path: path.read_bytes() for path in folder.iterdir()}
+    whole = read_monitor(str(folder)).columns()
+    follower, seen = Follower(str(folder.parent)), []
+    cuts = np.random.default_rng(0)
+    for path in files:
+        path.write_bytes(b"")
+    while any(path.stat().st_size < len(content) for path, content in files.items()):
+        for path, content in files.items():
+            path.write_bytes(content[: path.stat().st_size + int(cuts.integers(0, 1500))])
+        seen += follower.read_on().columns()["norm"]
+    assert sorted(seen) == sorted(whole["norm"])
+    assert follower.notes == []
