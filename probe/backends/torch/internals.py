@@ -244,21 +244,18 @@ def world() -> Any:
 
 @functools.cache
 def reduce_shards() -> Any:
-    """The function in which ``fully_shard`` reduces the gradients of one group of parameters."""
-    cost = "gradients before reduction are not seen with fully_shard"
-    name = "foreach_reduce"
-    for folder in ("fsdp._fully_shard", "_composable.fsdp"):
-        found = _find(f"distributed.{folder}._fsdp_param_group.{name}", None)
-        if found is not None:
-            return found
-    return _find("distributed.fsdp._fully_shard._fsdp_param_group.foreach_reduce", None, cost)
+    """The function in which ``fully_shard`` reduces the gradients of one group of parameters; ``None`` if absent.
+
+    Only a monitor needs it, which logs that it is absent.
+    """
+    found = _find("distributed.fsdp._fully_shard._fsdp_param_group.foreach_reduce", None)
+    return found or _find("distributed._composable.fsdp._fsdp_param_group.foreach_reduce", None)
 
 
 @functools.cache
 def reduce_flat() -> Any:
-    """The function in which ``FullyShardedDataParallel`` reduces a flat gradient."""
-    cost = "gradients before reduction are not seen with FullyShardedDataParallel"
-    return _find("distributed.fsdp._runtime_utils._reduce_grad", None, cost)
+    """The function in which ``FullyShardedDataParallel`` reduces a flat gradient; ``None`` if absent."""
+    return _find("distributed.fsdp._runtime_utils._reduce_grad", None)
 
 
 def absent() -> list[Absent]:

@@ -15,6 +15,7 @@ from probe.backends.torch import internals
 from probe.backends.torch.guards import guarded, passed_over, skipped
 from probe.backends.torch.hooks.module_hooks import attach_accumulated
 from probe.backends.torch.originals import own
+from probe.common import log
 from probe.common.interfaces import Handle
 
 
@@ -87,7 +88,7 @@ def _attach_to_shards(sharded: dict[int, int], ready: Ready, logs: Logs) -> list
         guarded(logs, "gradients of shards", report, params, gradients)
         return body(*args, **kwargs)
 
-    return _swapped(internals.reduce_shards(), reduce)
+    return _swapped("fully_shard", internals.reduce_shards(), reduce)
 
 
 def _attach_to_flat(indices: dict[int, int], ready: Ready, logs: Logs) -> list[Handle]:
@@ -107,11 +108,13 @@ def _attach_to_flat(indices: dict[int, int], ready: Ready, logs: Logs) -> list[H
         guarded(logs, "gradients of shards", report, argument(1, "handle", args, kwargs))
         return body(*args, **kwargs)
 
-    return _swapped(internals.reduce_flat(), reduce)
+    return _swapped("FullyShardedDataParallel", internals.reduce_flat(), reduce)
 
 
-def _swapped(function: Any, record: Callable[..., Any]) -> list[Handle]:
+def _swapped(sharding: str, function: Any, record: Callable[..., Any]) -> list[Handle]:
     if not isinstance(function, FunctionType):
+        text = f"this release of PyTorch does not show gradients before {sharding} reduces them; they have no rows."
+        log.warning(text, once=text)
         return []
     swap = plain_swap(function, record)
     swap.install()
