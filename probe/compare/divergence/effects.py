@@ -80,29 +80,30 @@ class Effects:
         takers = self._takers_of_golden if side == GOLDEN else self._takers_of_target
         return takers.get(key, ())
 
-    def reach_values(self, call: AlignedCall, item: str) -> bool:
+    def reach_values(self, call: AlignedCall, item: str, exactly: bool = False) -> bool:
         """True if what differs in `call` makes a difference to anything that is computed from it.
 
         Args:
             call: the call.
             item: the name of the item that differs, for a call that returns no tensor.
+            exactly: true if any difference counts, however small. Rounding explains none that whole numbers make.
         """
         given = (row.target for row in call.rows if is_input(row))
-        if any(each is not None and each.name == item for each in given) and self._agrees(call):
+        if any(each is not None and each.name == item for each in given) and self._agrees(call, exactly):
             return False
         around = self._tree.get(call.record or "")
         module = self._by_record.get(around) if around else None
-        if module is not None and self._agrees(module):
+        if module is not None and self._agrees(module, exactly):
             return False
         tensors = [(row.target, is_input(row)) for row in call.rows if row.target is not None and row.target.is_tensor]
         returned = self._returned_otherwise(call, TARGET)
         items = returned or [each for each, _ in tensors if each.name == item]
         index = self._index_of.get(id(call), 0)
-        found = self._takers_agree(items, index, TARGET)
+        found = self._takers_agree(items, index, TARGET, exactly)
         if found is not False and returned:
             # What the golden side hands on as it is may be made into something else first by the target, or be taken
             # by more calls than there.
-            of_golden = self._takers_agree(self._returned_otherwise(call, GOLDEN), index, GOLDEN)
+            of_golden = self._takers_agree(self._returned_otherwise(call, GOLDEN), index, GOLDEN, exactly)
             found = found if of_golden is None else of_golden
         if found is not None:
             return not found
@@ -195,7 +196,7 @@ class Effects:
         items = ((row.target, row.golden)[side] for row in differing or rows)
         return [item for item in items if item is not None and item.is_tensor]
 
-    def _takers_agree(self, items: list[Item], index: int, side: int) -> bool | None:
+    def _takers_agree(self, items: list[Item], index: int, side: int, exactly: bool) -> bool | None:
         """True if the first judgeable calls that take one of `items`, or what is made of them, return the same.
 
         A call may take a tensor for its type or shape alone, so that one which agrees does not speak for calls of
@@ -216,7 +217,7 @@ class Effects:
                 if taker <= index:
                     continue
                 call = self._calls[taker]
-                agrees = self._agrees(call)
+                agrees = self._agrees(call, exactly)
                 if agrees is None:
                     ahead += returned_by(call, side)
                 elif agrees:
@@ -227,7 +228,7 @@ class Effects:
                 return True
         return None
 
-    def _agrees(self, call: AlignedCall) -> bool | None:
+    def _agrees(self, call: AlignedCall, exactly: bool) -> bool | None:
         """True if the floating-point outputs of a call agree; ``None`` where none can be compared."""
         found = None
         for row in call.rows if call.record and call.golden_record else ():
@@ -236,6 +237,7 @@ class Effects:
                 continue
             roundoff = max(self._error.roundoff(target, golden), unit_roundoff("float32"))
             allowed = _CARRIED_ON * self._error.largest + rounding(extent(golden.shape).longest, roundoff)
+            allowed = 0.0 if exactly else allowed
             if self._error.of_elements(row) > allowed:
                 return False
             found = True
