@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import NamedTuple, Optional
 
@@ -21,7 +21,7 @@ from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
 from probe.compare.divergence.differences import Differences, item_name
-from probe.compare.divergence.effects import Effects
+from probe.compare.divergence.effects import Agreement, Effects
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
 from probe.compare.divergence.search.findings import Findings
@@ -193,14 +193,15 @@ class _Search:
     def _do_whole_numbers_reach_values(self, call: AlignedCall, suspect: Unexplained) -> bool:
         """True if other whole numbers, such as tokens, positions and labels, make other values.
 
-        They have no rounding error, so that rounding excuses nothing that is made of them: only values that are equal
-        show that they have no effect. If values differ by no more than rounding makes, they are undecided, or
-        the only reason that there is.
+        They have no rounding error, so that rounding excuses nothing that is made of them: only values that are known
+        to be equal show that they have no effect. If values differ by no more than rounding makes, whole numbers are
+        the reason where there is no other, and undecided where there may be.
         """
-        if not self._effects.reach_values(call, suspect.item, exactly=True):
+        reach = partial(self._effects.reach_values, call, suspect.item)
+        if not reach(Agreement.PROVEN):
             return False
         is_only_reason = not (self.walk.error.largest or self._runs.precision.design or self._runs.across_frameworks)
-        if is_only_reason or self._effects.reach_values(call, suspect.item):
+        if reach(Agreement.SHOWN if is_only_reason else Agreement.NEARLY):
             return True
         self._add_undecided(suspect)
         return False
