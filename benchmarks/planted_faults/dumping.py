@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,4 +37,4 @@ def dump_all(dumps: Path, setting: Setting, seed: int, variants: Sequence[Varian
         folder.parent.mkdir(parents=True, exist_ok=True)
         written.rename(folder)
         written.parent.rmdir()
-    collected.rmdir()
+    shutil.rmtree(collected)  # What is left there describes the process, and no step.

@@ -291,6 +291,11 @@ def is_integer(dtype: str) -> bool:
     return _is(dtype, Kind.INTEGER)
 
 
+def is_boolean(dtype: str) -> bool:
+    """True if a dtype holds truth values."""
+    return _is(dtype, Kind.BOOLEAN)
+
+
 def rounds(dtype: str) -> bool:
     """True if the numbers of a dtype are rounded, real or complex: they can be moved a little, and differentiated."""
     return rounding_format(dtype) is not None

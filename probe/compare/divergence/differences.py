@@ -10,7 +10,7 @@ from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.dtypes import is_device
 from probe.common.numerics.error_bounds import ALTOGETHER, extent, relative_difference
-from probe.common.numerics.formats import is_integer, plain_name
+from probe.common.numerics.formats import is_boolean, is_integer, plain_name
 from probe.common.operations.lookup import kept_items
 from probe.common.operations.signatures import argument_name
 from probe.compare.divergence.call_digest import gradient_on_one_side
@@ -169,6 +169,14 @@ def of_input(row: Row, difference: float, allowed: float, called: str | None) ->
     where = f" where it calls {called}" if called else ""
     explained = "does not explain it" if math.isinf(difference) else f"explains {_size(allowed)}"
     return f"{short_name(row)} {_already(row, difference)}{where}; what was recorded before {explained}"
+
+
+def of_whole_numbers(target: Item, golden: Item) -> str:
+    """Other whole numbers or truth values, which no rounding explains; empty of numbers that are rounded."""
+    if not all(is_integer(item.dtype or "") or is_boolean(item.dtype or "") for item in (target, golden)):
+        return ""
+    kinds = "masks" if is_boolean(target.dtype or "") else "token ids, positions or labels"
+    return f"the inputs differ: other {kinds}"
 
 
 def of_explained(inputs: float, outputs: float, before: float | None) -> str:

@@ -7,6 +7,7 @@ the module around it returns the same, or where the first call that takes its re
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain
@@ -16,10 +17,11 @@ from probe.common.align.row import Row
 from probe.common.dump.naming import parse
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.numerics.error_bounds import extent, rounding
+from probe.common.numerics.error_bounds import extent, is_same, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
+from probe.compare.divergence.peers.random_error import is_told_exactly
 from probe.compare.divergence.propagated_error import PropagatedError
 
 Key = tuple[Any, ...]
@@ -28,6 +30,14 @@ TARGET, GOLDEN = 0, 1
 
 _CARRIED_ON = 2.0
 """How many times what the runs differ by already two results that agree may differ by; an effect shows beside it."""
+
+
+class Agreement(enum.Enum):
+    """The sense in which two results agree."""
+
+    NEARLY = "within what runs differ by already, and rounding"
+    SHOWN = "the dumps say the same of them"
+    PROVEN = "the dumps say the same of them, and would say of any difference that a result can have"
 
 
 class Effects:
@@ -80,29 +90,30 @@ class Effects:
         takers = self._takers_of_golden if side == GOLDEN else self._takers_of_target
         return takers.get(key, ())
 
-    def reach_values(self, call: AlignedCall, item: str) -> bool:
+    def reach_values(self, call: AlignedCall, item: str, agreement: Agreement = Agreement.NEARLY) -> bool:
         """True if what differs in `call` makes a difference to anything that is computed from it.
 
         Args:
             call: the call.
             item: the name of the item that differs, for a call that returns no tensor.
+            agreement: what results have to be like where it makes none.
         """
         given = (row.target for row in call.rows if is_input(row))
-        if any(each is not None and each.name == item for each in given) and self._agrees(call):
+        if any(each is not None and each.name == item for each in given) and self._agrees(call, agreement):
             return False
         around = self._tree.get(call.record or "")
         module = self._by_record.get(around) if around else None
-        if module is not None and self._agrees(module):
+        if module is not None and self._agrees(module, agreement):
             return False
         tensors = [(row.target, is_input(row)) for row in call.rows if row.target is not None and row.target.is_tensor]
         returned = self._returned_otherwise(call, TARGET)
         items = returned or [each for each, _ in tensors if each.name == item]
         index = self._index_of.get(id(call), 0)
-        found = self._takers_agree(items, index, TARGET)
+        found = self._takers_agree(items, index, TARGET, agreement)
         if found is not False and returned:
             # What the golden side hands on as it is may be made into something else first by the target, or be taken
             # by more calls than there.
-            of_golden = self._takers_agree(self._returned_otherwise(call, GOLDEN), index, GOLDEN)
+            of_golden = self._takers_agree(self._returned_otherwise(call, GOLDEN), index, GOLDEN, agreement)
             found = found if of_golden is None else of_golden
         if found is not None:
             return not found
@@ -195,7 +206,7 @@ class Effects:
         items = ((row.target, row.golden)[side] for row in differing or rows)
         return [item for item in items if item is not None and item.is_tensor]
 
-    def _takers_agree(self, items: list[Item], index: int, side: int) -> bool | None:
+    def _takers_agree(self, items: list[Item], index: int, side: int, agreement: Agreement) -> bool | None:
         """True if the first judgeable calls that take one of `items`, or what is made of them, return the same.
 
         A call may take a tensor for its type or shape alone, so that one which agrees does not speak for calls of
@@ -216,7 +227,7 @@ class Effects:
                 if taker <= index:
                     continue
                 call = self._calls[taker]
-                agrees = self._agrees(call)
+                agrees = self._agrees(call, agreement)
                 if agrees is None:
                     ahead += returned_by(call, side)
                 elif agrees:
@@ -227,7 +238,7 @@ class Effects:
                 return True
         return None
 
-    def _agrees(self, call: AlignedCall) -> bool | None:
+    def _agrees(self, call: AlignedCall, agreement: Agreement) -> bool | None:
         """True if the floating-point outputs of a call agree; ``None`` where none can be compared."""
         found = None
         for row in call.rows if call.record and call.golden_record else ():
@@ -236,7 +247,10 @@ class Effects:
                 continue
             roundoff = max(self._error.roundoff(target, golden), unit_roundoff("float32"))
             allowed = _CARRIED_ON * self._error.largest + rounding(extent(golden.shape).longest, roundoff)
-            if self._error.of_elements(row) > allowed:
+            is_near = agreement is Agreement.NEARLY
+            if self._error.of_elements(row) > (allowed if is_near else 0.0) or not (is_near or is_same(target, golden)):
+                return False
+            if agreement is Agreement.PROVEN and not is_told_exactly(target):
                 return False
             found = True
         return found

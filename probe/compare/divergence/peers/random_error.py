@@ -65,6 +65,16 @@ def _rounded(item: Item) -> float:
     return roundoff if is_short else _FLOAT32
 
 
+def is_told_exactly(item: Item) -> bool:
+    """True if a dump that says the same of two items shows that what they are made of is the same.
+
+    Many values round to one number of a short type, be it the item itself or the statistics of one.
+    """
+    if extent(item.shape).elements == 1:
+        return unit_roundoff(item.dtype) <= _FLOAT32
+    return item.md5 is not None or _rounded(item) <= _FLOAT32
+
+
 def _distinct(item: Item, largest: float, norm: float) -> float:
     """About how many independent errors make up those of a tensor.
 

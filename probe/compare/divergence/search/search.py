@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import NamedTuple, Optional
 
@@ -21,7 +21,7 @@ from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
 from probe.compare.divergence.differences import Differences, item_name
-from probe.compare.divergence.effects import Effects
+from probe.compare.divergence.effects import Agreement, Effects
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
 from probe.compare.divergence.search.findings import Findings
@@ -160,10 +160,14 @@ class _Search:
         suspect, differences = observed.suspect, observed.differences
         # It changes no value of this call.
         without_effect = [] if observed.gradient is None else [observed.gradient]
+        undecided = len(self.walk.undecided)
         if suspect is not None and not self._has_effect(call, suspect, observed):
             self.walk.add_moved(call, observed.outputs)
-            itself = Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason)
-            return _Conclusion(None, [], [*without_effect, *differences, itself])
+            without_effect += differences
+            if undecided == len(self.walk.undecided):
+                names = suspect.record, suspect.golden_record, suspect.item
+                without_effect.append(Difference(*names, suspect.reason))
+            return _Conclusion(None, [], without_effect)
         # Looked for while nothing counts but what differed before.
         found = None if suspect is None else self._causes.added(call, suspect, differences)
         self.walk.add_outputs(call, observed.outputs)
@@ -182,7 +186,29 @@ class _Search:
             return True
         if self._runs.regions is not None:
             return self._has_effect_in_programs(self._runs.regions, call, suspect)
+        if _is_of_whole_numbers(call, suspect):
+            return self._do_whole_numbers_reach_values(call, suspect)
         return self._effects.reach_values(call, suspect.item)
+
+    def _do_whole_numbers_reach_values(self, call: AlignedCall, suspect: Unexplained) -> bool:
+        """True if other whole numbers, such as tokens, positions and labels, make other values.
+
+        They have no rounding error, so that rounding excuses nothing that is made of them: only values that are known
+        to be equal show that they have no effect. If values differ by no more than rounding makes, whole numbers are
+        the reason where there is no other, and undecided where there may be.
+        """
+        reach = partial(self._effects.reach_values, call, suspect.item)
+        if not reach(Agreement.PROVEN):
+            return False
+        is_only_reason = not (self.walk.error.largest or self._runs.precision.design or self._runs.across_frameworks)
+        if reach(Agreement.SHOWN if is_only_reason else Agreement.NEARLY):
+            return True
+        self._add_undecided(suspect)
+        return False
+
+    def _add_undecided(self, suspect: Unexplained) -> None:
+        names = suspect.record, suspect.golden_record, suspect.item
+        self.walk.undecided.append(Difference(*names, suspect.reason, is_value=True))
 
     def _has_effect_in_programs(self, regions: Regions, call: AlignedCall, suspect: Unexplained) -> bool:
         """True if what is suspect in one of two programs reaches the end of the pass.
@@ -194,17 +220,17 @@ class _Search:
         if outcome in (Outcome.AGREES, Outcome.PARTS):
             return outcome is Outcome.PARTS
         is_hidden = outcome is Outcome.HIDDEN and regions.is_coarse
-        if regions.is_same_computation(call) and not is_hidden:
+        is_same = regions.is_same_computation(call)
+        if is_same and _is_of_whole_numbers(call, suspect):
+            return self._do_whole_numbers_reach_values(call, suspect)
+        if is_same and not is_hidden:
             return outcome is not Outcome.UNKNOWN or self._effects.reach_values(call, suspect.item)
-        row = next((row for row in call.rows if item_name(row) == suspect.item), None)
-        if row is not None and not rounds(row):
+        if _is_of_whole_numbers(call, suspect):
             # Whole numbers of two programs count other things: positions, tokens with padding.
             return False
         if outcome is Outcome.JOINED:
             self.joined.append((call, suspect))
-        self.walk.undecided.append(
-            Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason, is_value=True)
-        )
+        self._add_undecided(suspect)
         return False
 
     def _at_its_makers(self, call: AlignedCall, found: Unexplained) -> Unexplained:
@@ -238,3 +264,9 @@ class _Search:
         if suspect.found is None or suspect.allowed is None:
             return False
         return suspect.found >= _MOVED and suspect.found >= _FAR * suspect.allowed
+
+
+def _is_of_whole_numbers(call: AlignedCall, suspect: Unexplained) -> bool:
+    """True if the item that shows a finding has no type that rounds."""
+    row = next((row for row in call.rows if item_name(row) == suspect.item), None)
+    return row is not None and not rounds(row)

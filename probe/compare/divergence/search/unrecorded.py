@@ -105,6 +105,7 @@ class UnrecordedInputs:
         around = self._named_for(call)
         reason = differences.of_input(row, difference, allowed, call.record if around is not call else None)
         cause = differences.of_batch(target, golden) if target.shape != golden.shape else ""
+        cause = cause or differences.of_whole_numbers(target, golden)
         return unexplained_item(self._runs, around, row, reason, difference, allowed, cause)
 
     def _of_parameter(
