@@ -295,9 +295,9 @@ class _Resolving:
                 each.fields.get("dim") if each.name.endswith("Shard") else None
                 for each in fields["_spec"].fields["placements"]
             )
-            copy = local
-            self._placements[id(copy)] = Placement(tuple(args[1]), placements)
-            return copy
+            # The arguments are the class, the dtype, and the shape of the whole.
+            self._placements[id(local)] = Placement(tuple(map(int, args[2])), placements)
+            return local
         return self._tensor(Inert(rebuild, tuple(args)))
 
     def _dense(self, storage: Any, offset: Any, shape: Any, strides: Any, dtype: Any) -> Tensor:
