@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ _HIDDEN, _FFN, _WORDS, _KEYS = 8192, 28672, 128256, 1024
 """Llama 3 70B."""
 
 
-def write(path: Path, shapes: dict[str, tuple[int, ...]], dtype: str, fill: bool, changed: bool = False) -> int:
+def write(path: Path, shapes: Mapping[str, tuple[int, ...]], dtype: str, fill: bool, changed: bool = False) -> int:
     """A safetensors file, sparse unless it is filled; gives the bytes of its tensors."""
     size, entries, at = {"BF16": 2, "F32": 4}[dtype], {}, 0
     for name, shape in shapes.items():
@@ -105,9 +106,9 @@ def main() -> None:
         write(other, shapes, "BF16", False)
         measure(one, other, size, _WORDS * _HIDDEN * 2, f"the shape of 70B, {args.layers} layers, sparse")
         # A matrix that is transposed on one side is held as a whole.
-        shapes = {name: shape for name, shape in large(1).items() if ".layers." in name}
-        size = write(one, shapes, "BF16", False)
-        write(other, {name: shape[::-1] for name, shape in shapes.items()}, "BF16", False)
+        matrices = {name: shape for name, shape in large(1).items() if ".layers." in name}
+        size = write(one, matrices, "BF16", False)
+        write(other, {name: shape[::-1] for name, shape in matrices.items()}, "BF16", False)
         measure(one, other, size, _FFN * _HIDDEN * 2, "one layer of it, transposed on one side, sparse")
 
 

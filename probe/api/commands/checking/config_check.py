@@ -216,7 +216,8 @@ def _checkpoints(args: argparse.Namespace, watch: ProgressCallback | None) -> An
         raise MsprobeException(f"{output} exists; give --overwrite to replace it, or another file with -o.")
     # Before the work, which would be lost.
     write = similarity_file("config_check -c of two checkpoints")
-    report = compare_checkpoints(*args.compare, watch=watch)
+    one, other = args.compare
+    report = compare_checkpoints(one, other, None, watch)
     write(report, output)
     return CkptAnswer(report, [output])
 
