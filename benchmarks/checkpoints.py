@@ -91,7 +91,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = int(args.gigabytes * 1e9 / 4 / 4096 / 16)
-        shapes = {f"layers.{number}.w": (rows, 4096) for number in range(16)}
+        shapes: dict[str, tuple[int, ...]] = {f"layers.{number}.w": (rows, 4096) for number in range(16)}
         one, same, other = (Path(folder) / f"{name}.safetensors" for name in ("one", "same", "other"))
         size = write(one, shapes, "F32", True)
         write(same, shapes, "F32", True)
