@@ -211,3 +211,35 @@ def test_random_bytes_are_refused_as_such(tmp_path: Path) -> None:
                 probe.ckpt_compare(str(path), str(path))
             except MsprobeException as error:
                 assert str(tmp_path) in str(error)
+
+
+def nested(first: bytes, of_two: Callable[[bytes, bytes], bytes]) -> bytes:
+    """A pickle in which each of forty values holds the one before it twice."""
+    steps = (of_two(b"h" + bytes([index - 1]), b"q" + bytes([index])) for index in range(1, 40))
+    return b"\x80\x02" + first + b"q\x00" + b"".join(steps)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (nested(b"]", lambda one, keep: b"]" + keep + b"(" + one + one + b"e") + b".", "a few values stand for"),
+        (nested(b")", lambda one, keep: one + one + b"\x86" + keep) + b".", "a few values stand for"),
+        (nested(b")", lambda one, keep: one + one + b"\x86" + keep) + b"}h\x27K\x01s.", "a key has too many values"),
+        (nested(b")", lambda one, keep: one + one + b"\x86" + keep) + b"\x8f(h\x27\x90.", "a key has too many values"),
+        (b"\x80\x02]q\x00h\x00a.", "a value in it holds itself"),
+        (b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nK\x01\x85R.", "tuple index out of range"),
+        (b"\x80\x02}]K\x01s.", "unhashable"),
+    ],
+    ids=["lists", "tuples", "key", "set", "itself", "arguments", "list as a key"],
+)  # fmt: skip
+def test_a_pickle_that_would_take_forever_or_is_no_sense_is_refused(data: bytes, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(MsprobeException, match=reason) as raised:
+        open_checkpoint(str(archive(tmp_path, data)))
+    assert "model.pt" in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_file_of_old_releases_that_ends_within_a_value_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old.pt"
+    path.write_bytes(pickle.dumps(0x1950A86A20F9469CFC6C, 2) + b"\x80\x02X\xff\x00\x00\x00abc.")
+    with pytest.raises(MsprobeException, match="ends too early"):
+        open_checkpoint(str(path))

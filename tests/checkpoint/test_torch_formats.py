@@ -9,12 +9,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import forks
 import numpy as np
 import pytest
 import sharded_by_fsdp
 import torch
 import torch.distributed.checkpoint as dcp
-import torch.multiprocessing as mp
 from torch import nn
 
 import probe
@@ -196,7 +196,9 @@ def test_numbers_of_eight_bits_are_those_of_torch(name: str) -> None:
 
 def test_a_model_of_fsdp_is_the_one_that_was_sharded(tmp_path: Path) -> None:
     (tmp_path / "ranks").mkdir()
-    mp.spawn(sharded_by_fsdp.shard, (str(tmp_path),), 2)  # type: ignore[no-untyped-call]
+    server = forks.server(*forks.MODULES["torch"])
+    for ended in server.run(Path(sharded_by_fsdp.__file__), *((str(tmp_path), str(rank)) for rank in range(2))):
+        assert ended.status == 0, ended.err
     for sharded in ("dcp", "ranks"):
         report = probe.ckpt_compare(tmp_path / "whole0.pt", tmp_path / sharded)
         assert report.answer == "identical" and not report.replicas, report.why

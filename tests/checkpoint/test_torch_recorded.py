@@ -41,6 +41,33 @@ def test_the_file_of_msprobe_is_the_recorded_one(other: str, made: Path, tmp_pat
     assert near(found, recorded)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("other", ["tp1b", "legacy"])
+def test_config_check_of_two_checkpoints_writes_the_recorded_file_too(
+    other: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["config_check", "-c", str(made / "tp1"), str(made / other)]
+    status = cli.main(command)
+    recorded = json.loads((CASES / f"real_tp1_against_{other}.json").read_text())
+    assert status == (1 if other == "tp1b" else 0)
+    assert near(json.loads((tmp_path / "ckpt_similarity.json").read_text()), recorded)
+    shown = capsys.readouterr().out
+    assert "ckpt_similarity.json" in shown
+    changed = {name for name, each in recorded.items() if each["l2"]}
+    assert all(name in shown for name in changed)
+    # It is in the way of another.
+    assert cli.main(command) == 2
+    assert "ckpt_similarity.json exists; give --overwrite" in capsys.readouterr().err
+    assert cli.main([*command, "--json", "-o", str(tmp_path / "second.json")]) == status
+    found = json.loads(capsys.readouterr().out)
+    assert {each["name"] for each in found["parameters"] if each["verdict"] == "different"} == changed
+    assert found["files"] == [str(tmp_path / "second.json")]
+    assert near(json.loads((tmp_path / "second.json").read_text()), recorded)
+    assert cli.main([*command, "--xlsx"]) == 2
+    assert "msprobe ckpt_compare has the options for them" in capsys.readouterr().err
+
+
 def near(found: Any, recorded: Any) -> bool:
     """True if the two differ by the rounding of float32 alone."""
     if isinstance(recorded, dict):

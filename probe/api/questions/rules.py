@@ -165,13 +165,16 @@ def anomaly_file(rules: str | None) -> WriteAnomalies | None:
     return write_anomalies
 
 
-def similarity_file() -> Callable[[Report, str], None]:
+def similarity_file(wanted_by: str = "--format msprobe") -> Callable[[Report, str], None]:
     """What writes msProbe's file of two checkpoints: the report and the path.
+
+    Args:
+        wanted_by: The option or the command that needs it, for the error.
 
     Raises:
         MsprobeException: msProbe's rules are not a part of this installation.
     """
-    _require("--format msprobe")
+    _require(wanted_by)
     from probe.msprobe_rules.checkpoints import write_similarity
 
     return write_similarity

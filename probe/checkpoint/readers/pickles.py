@@ -13,8 +13,10 @@ from typing import Any, NamedTuple, Union
 
 from probe.common.errors import DumpFormatError
 
-_MOST_VALUES = 20_000_000
+MOST_VALUES = 20_000_000
 """Operations of one pickle; a checkpoint of 100,000 tensors takes five million."""
+_MOST_IN_KEY = 1000
+"""Values in a key, which are all visited to hash it; a guess, since keys of checkpoints have one or two."""
 _HOSTILE = frozenset(
     (
         "os", "posix", "nt", "subprocess", "sys", "runpy", "importlib", "socket", "shutil", "pty", "pdb", "code",
@@ -115,7 +117,7 @@ class _Machine:
 
     def run(self) -> tuple[Any, int]:
         data, table = self._data, _TABLE
-        for _ in range(_MOST_VALUES):
+        for _ in range(MOST_VALUES):
             operation = data[self._at]
             self._at += 1
             if operation == 0x2E:  # STOP
@@ -127,7 +129,7 @@ class _Machine:
                     "checkpoint needs; the file is damaged or no checkpoint."
                 )
             step(self)
-        raise DumpFormatError(f"{self._path}: its pickle has more than {_MOST_VALUES} operations; it is no checkpoint.")
+        raise DumpFormatError(f"{self._path}: its pickle has more than {MOST_VALUES} operations; it is no checkpoint.")
 
     # --- reading
 
@@ -209,25 +211,48 @@ class _Machine:
         of = self._stack[-1]
         into = of.pairs if isinstance(of, Inert) else of
         for key, value in zip(pairs[::2], pairs[1::2]):
-            into[key if key.__hash__ is not None else repr(key)] = value
+            into[_checked_key(key)] = value
 
     def append(self, values: list[Any]) -> None:
         of = self._stack[-1]
         if isinstance(of, set):
-            of.update(values)
+            of.update(map(_checked_key, values))
         else:
             (of.items if isinstance(of, Inert) else of).extend(values)
+
+
+def _checked_key(key: Any) -> Any:
+    """A key of a dictionary or a set; tuples that hold each other many times would take forever to hash."""
+    if isinstance(key, (tuple, frozenset)):
+        count, waiting = 0, [key]
+        while waiting:
+            one = waiting.pop()
+            count += 1
+            if count > _MOST_IN_KEY:
+                raise ValueError("a key has too many values in it")
+            if isinstance(one, (tuple, frozenset)):
+                waiting += one
+    return key
 
 
 def _ordered(args: tuple[Any, ...]) -> Any:
     if not args:
         return {}
     pairs = args[0]
-    return dict(pairs) if isinstance(pairs, (list, tuple, dict)) else None
+    if isinstance(pairs, dict):
+        return dict(pairs)
+    return {_checked_key(key): value for key, value in pairs} if isinstance(pairs, (list, tuple)) else None
 
 
 def _set(args: tuple[Any, ...]) -> Any:
-    return set(args[0]) if args and isinstance(args[0], (list, tuple, set)) else set() if not args else None
+    if args and isinstance(args[0], (list, tuple, set, frozenset)):
+        return set(map(_checked_key, args[0]))
+    return None if args else set()
+
+
+def _frozen_set(args: tuple[Any, ...]) -> Any:
+    found = _set(args)
+    return None if found is None else frozenset(found)
 
 
 def _encoded(args: tuple[Any, ...]) -> Any:
@@ -246,9 +271,9 @@ _PLAIN: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     "collections.defaultdict": lambda args: {},
     "collections.Counter": _ordered,
     "builtins.set": _set,
-    "builtins.frozenset": _set,
+    "builtins.frozenset": _frozen_set,
     "__builtin__.set": _set,
-    "__builtin__.frozenset": _set,
+    "__builtin__.frozenset": _frozen_set,
     "builtins.dict": _ordered,
     "_codecs.encode": _encoded,
     "builtins.bytearray": _bytes,
@@ -370,7 +395,7 @@ _TABLE: dict[int, _Step] = {
     ord("u"): lambda m: m.set_items(m.to_mark()),
     0x8F: lambda m: m.push(set()),
     0x90: lambda m: m.append(m.to_mark()),
-    0x91: lambda m: m.push(frozenset(m.to_mark())),
+    0x91: lambda m: m.push(frozenset(map(_checked_key, m.to_mark()))),
     ord("p"): lambda m: m.remember(int(m.line())),
     ord("q"): lambda m: m.remember(m.number("<B", 1)),
     ord("r"): lambda m: m.remember(m.number("<I", 4)),

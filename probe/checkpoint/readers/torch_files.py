@@ -7,6 +7,7 @@ import math
 import mmap
 import struct
 import zipfile
+from collections.abc import Iterable
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
@@ -28,6 +29,11 @@ _MOST_REPEATED = 256 << 20
 _MAGIC = 0x1950A86A20F9469CFC6C
 """The first pickle of files of before PyTorch 1.6."""
 _DEEPEST = 200
+_DAMAGED = (
+    zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError,
+    OverflowError, RecursionError, struct.error,
+)  # fmt: skip
+"""Errors of reading what a damaged file says of its tensors."""
 _ARRAYS = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
 _STORAGES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
@@ -66,7 +72,10 @@ def read_torch(path: str) -> Content:
     if start[:4] == b"PK\3\4":
         return read_archive(file, 0, file.size)
     if start[:1] == b"\x80":
-        return _read_legacy(file)
+        try:
+            return _read_legacy(file)
+        except _DAMAGED as error:
+            raise _damaged(file.path, error) from None
     raise DumpFormatError(f"{path}: not a file of torch.save: it begins with {start!r}; allowed: archives and pickles.")
 
 
@@ -125,28 +134,30 @@ def read_archive(file: File, start: int, size: int) -> Content:
                 return start + begin, length
 
             return _Resolving(file, storage, order == b"big").content(value)
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, KeyError) as error:
-        if isinstance(error, DumpFormatError):
-            raise
-        wrong = str(error) or "it ends too early"
-        raise DumpFormatError(f"{file.path}: not a checkpoint of torch.save: {wrong}; copy or save it again.") from None
+    except _DAMAGED as error:
+        raise _damaged(file.path, error) from None
+
+
+def _damaged(path: str, error: Exception) -> DumpFormatError:
+    if isinstance(error, DumpFormatError):
+        return error
+    wrong = " ".join(str(error).split())[:200] or "it ends too early"
+    return DumpFormatError(f"{path}: not a checkpoint of torch.save: {wrong}; copy or save it again.")
 
 
 def _read_legacy(file: File) -> Content:
     """The content of a file of before PyTorch 1.6: pickles one after the other, then the storages."""
-    with files.open_for_reading(file.path) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        data = memoryview(mapped)
-        try:
-            value, at = pickles.load(data, file.path)
-            if value != _MAGIC:
-                # A plain pickle: of arrays, say.
-                return _Resolving(file, lambda key: (0, 0), False).content(value)
-            _, at = pickles.load(data, file.path, at)
-            system, at = pickles.load(data, file.path, at)
-            value, at = pickles.load(data, file.path, at)
-            keys, at = pickles.load(data, file.path, at)
-        finally:
-            data.release()
+    with files.open_for_reading(file.path) as stream:
+        # It is closed when nothing refers to it any more; an error refers to a part of it while it is raised.
+        data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    value, at = pickles.load(data, file.path)
+    if value != _MAGIC:
+        # A plain pickle: of arrays, say.
+        return _Resolving(file, lambda key: (0, 0), False).content(value)
+    _, at = pickles.load(data, file.path, at)
+    system, at = pickles.load(data, file.path, at)
+    value, at = pickles.load(data, file.path, at)
+    keys, at = pickles.load(data, file.path, at)
     positions: dict[str, tuple[int, int]] = {}
     sizes = _storages_in(value, {}, set())
     for key in keys:
@@ -212,7 +223,30 @@ class _Resolving:
         self._placements: dict[int, Placement] = {}
 
     def content(self, value: Any) -> Content:
-        return Content(self._plain(value, 0), list(self._unknown), self._placements)
+        found = self._plain(value, 0)
+        if self._places(found, {}) > pickles.MOST_VALUES:
+            raise DumpFormatError(
+                f"{self._file.path}: a value in it holds itself, or a few values stand for more than "
+                f"{pickles.MOST_VALUES}; it is no checkpoint."
+            )
+        return Content(found, list(self._unknown), self._placements)
+
+    def _places(self, value: Any, known: dict[int, int]) -> int:
+        """The number of values in nested ones, each counted as often as it occurs."""
+        inside: Iterable[Any]
+        if isinstance(value, dict):
+            inside = value.values()
+        elif isinstance(value, Inert):
+            inside = (value.args, value.state, value.items, value.pairs)
+        elif isinstance(value, (list, tuple)) and not isinstance(value, (Name, Persistent)):
+            inside = value
+        else:
+            return 1
+        if id(value) not in known:
+            # Of a value that holds itself there is no end.
+            known[id(value)] = pickles.MOST_VALUES + 1
+            known[id(value)] = 1 + sum(self._places(each, known) for each in inside)
+        return known[id(value)]
 
     def _plain(self, value: Any, depth: int) -> Any:
         if not isinstance(value, (dict, list, tuple, set, frozenset, Inert)) or isinstance(value, (Name, Persistent)):
@@ -295,9 +329,9 @@ class _Resolving:
                 each.fields.get("dim") if each.name.endswith("Shard") else None
                 for each in fields["_spec"].fields["placements"]
             )
-            copy = local
-            self._placements[id(copy)] = Placement(tuple(args[1]), placements)
-            return copy
+            # The arguments are the class, the dtype, and the shape of the whole.
+            self._placements[id(local)] = Placement(tuple(map(int, args[2])), placements)
+            return local
         return self._tensor(Inert(rebuild, tuple(args)))
 
     def _dense(self, storage: Any, offset: Any, shape: Any, strides: Any, dtype: Any) -> Tensor:

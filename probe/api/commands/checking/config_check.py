@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -208,21 +207,19 @@ def _checkpoints(args: argparse.Namespace, watch: ProgressCallback | None) -> An
     """The comparison of checkpoints; `ckpt_compare` has all its options."""
     if args.xlsx or args.ignore or args.baseline or args.rules:
         raise MsprobeException("two checkpoints are given; msprobe ckpt_compare has the options for them.")
-    try:
-        run = importlib.import_module("probe.checkpoint.run")
-        command = importlib.import_module("probe.api.commands.comparing.ckpt_compare")
-    except ModuleNotFoundError:
-        golden, target = args.compare
-        raise MsprobeException(f"{golden} and {target} are neither packs nor dumps with an environment file.") from None
+    from probe.api.commands.comparing.ckpt_compare import CkptAnswer
+    from probe.api.questions.rules import similarity_file
+    from probe.checkpoint.run import compare_checkpoints
+
     output = args.output_path or _SIMILARITY
     if os.path.lexists(output) and not args.overwrite:
         raise MsprobeException(f"{output} exists; give --overwrite to replace it, or another file with -o.")
-    rules: Any = importlib.import_module("probe.api.questions.rules")
-    write = rules.similarity_file()
-    report = run.compare_checkpoints(*args.compare, None, watch)
+    # Before the work, which would be lost.
+    write = similarity_file("config_check -c of two checkpoints")
+    one, other = args.compare
+    report = compare_checkpoints(one, other, None, watch)
     write(report, output)
-    answer: Answer = command.CkptAnswer(report, [output])
-    return answer
+    return CkptAnswer(report, [output])
 
 
 # --- logs
