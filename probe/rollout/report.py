@@ -29,7 +29,8 @@ class WorstToken:
     position: int
     """In the response, from 0."""
     step: int | None
-    rank: int | None
+    rank: int | str | None
+    """A process without a rank has a name."""
     token: int | None
     """Its id."""
     rollout: float
@@ -128,5 +129,5 @@ class RolloutReport:
         )  # fmt: skip
 
 
-def _number(values: Array | None, index: int) -> int | None:
-    return None if values is None else int(values[index])
+def _number(values: Array | None, index: int) -> Any:
+    return None if values is None else values[index].item()

@@ -19,6 +19,9 @@ SAMPLE = 20_000
 """Tokens from which a median is taken: of this many it is right to two per cent."""
 _LEAST = 2.0**-26
 """Added to differences before their logarithm is taken, which of 0 has none: less than a rounding of float32."""
+_FAR = 12.0
+"""Standard deviations of most tokens: no normal error is so large, nor one of Student's with five degrees of freedom
+in one of 10^5 tokens."""
 _SHARE_OF_OTHERS = 0.2
 """Of all tokens; a guess."""
 NORMAL = 0.6745
@@ -154,6 +157,24 @@ class Differences:
     def explained(self) -> float:
         """The size of relative differences that rounding explains."""
         return self.of_level(self.level)
+
+    @cached_property
+    def far(self) -> Array:
+        """True for each token that is far off most of them, and more than rounding explains."""
+        return np.asarray(self.relative > max(_FAR * self.typical, self.explained))
+
+    @cached_property
+    def body(self) -> float:
+        """The root mean square of the relative differences of those that are not far off."""
+        return self.size_of(~self.far)
+
+    @cached_property
+    def level_of_body(self) -> Level:
+        """The level of the first dtype that explains the body; the largest one if none does.
+
+        Most tokens may be explained by a more exact one.
+        """
+        return self.level_of_typical(self.body)
 
     def size_of(self, picked: Array) -> float:
         """The root mean square of the relative differences of some tokens; 0 of none."""

@@ -69,7 +69,7 @@ def _numbers(report: RolloutReport) -> Iterator[str]:
 def _of(report: RolloutReport, sequence: int) -> str:
     """The step and the rank of a sequence, where they are known."""
     tokens = report.tokens
-    known = [f"{name} {int(values[sequence])}" for name, values in (("step", tokens.steps), ("rank", tokens.ranks))
+    known = [f"{name} {values[sequence]}" for name, values in (("step", tokens.steps), ("rank", tokens.ranks))
              if values is not None]  # fmt: skip
     return f" ({', '.join(known)})" if known else ""
 
@@ -119,8 +119,8 @@ def sequences(report: RolloutReport) -> list[dict[str, Any]]:
     return [
         {
             "sequence": _plain(tokens.names[number]),
-            "step": None if tokens.steps is None else int(tokens.steps[number]),
-            "rank": None if tokens.ranks is None else int(tokens.ranks[number]),
+            "step": None if tokens.steps is None else _plain(tokens.steps[number]),
+            "rank": None if tokens.ranks is None else _plain(tokens.ranks[number]),
             **{name: _plain(columns[name][number]) for name in GROUPED},
         }
         for number in [first, *(each for each in order if each != first)][:SHOWN]

@@ -45,7 +45,7 @@ def rows_of(value: Any, name: str) -> Rows:
 
 
 def joined(
-    parts: Sequence[tuple[Array, str]], name: str, steps: Iterable[int] = (), ranks: Iterable[int] = ()
+    parts: Sequence[tuple[Array, str]], name: str, steps: Iterable[int] = (), ranks: Iterable[int | str] = ()
 ) -> Rows:  # fmt: skip
     """Arrays of one dimension, a row each, or of two, with the dtypes of their sources.
 
@@ -65,7 +65,7 @@ def joined(
     dtypes = {dtype for _, dtype in parts}
     counts = [len(each) for each in lengths]
 
-    def of_rows(numbers: Iterable[int]) -> Array | None:
+    def of_rows(numbers: Iterable[int | str]) -> Array | None:
         listed = list(numbers)
         return np.repeat(np.array(listed), counts) if listed else None
 
