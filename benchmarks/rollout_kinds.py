@@ -87,8 +87,10 @@ def _print(counts: Counts, knows: bool) -> None:
                 total[make in cases.PLANTED, dtype, each] += count[each]
         print(f"| {make.__name__} | {cases.PLANTED.get(make, 'rounding')} | " + " | ".join(cells) + " |")
     for is_planted, name in ((True, "**all planted**"), (False, "**all clean**")):
-        cells = [f"{total[is_planted, dtype, 'right']} of {total[is_planted, dtype, 'right'] + total[is_planted, dtype, 'wrong']}"
-                 for dtype in cases.DTYPES]  # fmt: skip
+        cells = []
+        for dtype in cases.DTYPES:
+            right, wrong = total[is_planted, dtype, "right"], total[is_planted, dtype, "wrong"]
+            cells.append(f"{right} of {right + wrong}")
         print(f"| {name} | | " + " | ".join(cells) + " |")
 
 

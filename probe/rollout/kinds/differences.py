@@ -26,6 +26,8 @@ _SHARE_OF_OTHERS = 0.2
 """Of all tokens; a guess."""
 NORMAL = 0.6745
 """The median of the absolute value of a standard normal number."""
+_NORMAL_90 = 1.6449
+"""Its quantile of 90 per cent."""
 
 
 def median(values: Array) -> float:
@@ -131,8 +133,15 @@ class Differences:
 
     @cached_property
     def level(self) -> Level:
-        """The level of the first dtype that explains most of the tokens; the largest one if none does."""
-        return self.level_of_typical(self.typical)
+        """The level of the first dtype that explains most of the tokens; the largest one if none does.
+
+        In a short dtype half of the tokens may be equal to the digits of float32, where distributions are sharp.
+        """
+        if len(self.levels) == 1:
+            return self.levels[0]
+        relative = self.relative[self.sampled]
+        index = len(relative) * 9 // 10
+        return self.level_of_typical(max(self.typical, float(np.partition(relative, index)[index]) / _NORMAL_90))
 
     def level_of_typical(self, typical: float) -> Level:
         return next((level for level in self.levels if typical <= self.of_level(level)), self.levels[-1])
@@ -174,6 +183,8 @@ class Differences:
 
         Most tokens may be explained by a more exact one.
         """
+        if self.size <= self.explained:
+            return self.level
         return self.level_of_typical(self.body)
 
     def size_of(self, picked: Array) -> float:

@@ -15,7 +15,7 @@ from probe.rollout.kinds.differences import Differences
 from probe.rollout.kinds.finding import NONE, PRECISION, ROUNDING, SHIFTED, SPECIAL, TEMPERATURE, Finding
 from probe.rollout.kinds.groups import Groups
 from probe.rollout.kinds.populations import is_beyond_rounding, routing
-from probe.rollout.kinds.processed import renormalised, temperature
+from probe.rollout.kinds.processed import raised_ids, renormalised, temperature
 from probe.rollout.kinds.shifted import shifted
 
 _MOST_GROUPS = 3
@@ -63,6 +63,10 @@ def _found(differences: Differences) -> list[Finding]:
         if moved is not None:
             found.append(moved)
             rest = _without(rest, moved)
+        raised = raised_ids(rest)
+        if raised is not None:
+            # All others are lower by it, as with a temperature.
+            return [*found, raised]
     for _ in range(_MOST_GROUPS):
         if len(rest.tokens) < _FEWEST or rest.size <= rest.of_level(rest.levels[0]):
             break
