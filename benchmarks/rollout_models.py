@@ -258,7 +258,8 @@ def main() -> None:
                     report = judged(case, dtype, knows)
                     if report.kind != case.kind and not (case.kind == "rounding" and report.kind == "none"):
                         rows[knows].append(f"{where}: {report.kind}")
-                        print(f"{case.name}, {where}, {knows}: {report.kinds}: {report.line}", file=sys.stderr, flush=True)
+                        named = f"{case.name}, {where}, {knows}: {report.kinds}: {report.line}"
+                        print(named, file=sys.stderr, flush=True)
     print("| fault | kind | with --dtype and --layers | otherwise named | without |\n|---|---|---|---|---|")
     for (name, kind), rows in found.items():
         count = total - below[name]

@@ -1,4 +1,4 @@
-"""CPU time of `rollout_check`: a call in a training loop, and millions of tokens from ``.npy``, with the peak of memory.
+"""CPU time of `rollout_check`: a call in a training loop, and millions of tokens from ``.npy``, with peak memory.
 
 usage: python benchmarks/rollout_speed.py [--tokens N] [--profile]
 
