@@ -1,12 +1,13 @@
 """The kinds of mismatch that `msprobe rollout_check` names for generated log-probabilities, and for clean ones.
 
-usage: python benchmarks/rollout_kinds.py [--seeds N] [--first SEED] [--without-layers] [--only NAME ...]
+usage: python benchmarks/rollout_kinds.py [--planted N] [--clean N] [--first SEED] [--only NAME ...]
 
 Each case is a small decoder of numpy (tests/support/rollout_mismatch), run as a rollout with a cache and as a training
 in one forward, both with every operation rounded to a dtype. A case is drawn for each seed: lengths of sequences, size
-of the vocabulary, sharpness of the distributions. The thresholds of `probe/rollout/kinds` were chosen by the
-seeds below 1000; those from 5000 on are for results. A planted mismatch whose differences are less than
-twice those of the clean pair is below rounding: there is nothing to name, and it is counted apart.
+of the vocabulary, sharpness of the distributions. It is judged twice: with `--dtype` and `--layers`, and without. The
+thresholds of `probe/rollout/kinds` were chosen by the seeds below 1000; those from 5000 on are for results. A planted
+mismatch whose differences are less than twice those of the clean pair is below rounding: there is nothing to name, and
+it is counted apart. benchmarks/ROLLOUT_KINDS.md has the results.
 """
 
 from __future__ import annotations
@@ -35,55 +36,62 @@ def setting(dtype: str, name: str, seed: int) -> cases.Setting:
     )  # fmt: skip
 
 
+WAYS = {True: "with --dtype and --layers", False: "without them"}
+Counts = dict[tuple[str, str, bool], "Counter[str]"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--planted", type=int, default=6, help="seeds of each planted mismatch and dtype")
+    parser.add_argument("--clean", type=int, default=50, help="seeds of each clean case and dtype")
     parser.add_argument("--first", type=int, default=5000)
-    parser.add_argument("--without-layers", action="store_true")
     parser.add_argument("--only", nargs="+", default=[])
     args = parser.parse_args()
-    counts: dict[tuple[str, str], Counter[str]] = {}
+    counts: Counts = {}
     for dtype in cases.DTYPES:
         for make in [*cases.CLEAN, *cases.PLANTED]:
             if args.only and make.__name__ not in args.only:
                 continue
-            count = counts.setdefault((make.__name__, dtype), Counter())
-            for seed in range(args.first, args.first + args.seeds):
-                chosen = setting(dtype, make.__name__, seed)
-                count[_judged(make, chosen, not args.without_layers)] += 1
-    _print(counts)
+            number = args.clean if make in cases.CLEAN else args.planted
+            for seed in range(args.first, args.first + number):
+                for knows, found in _judged(make, setting(dtype, make.__name__, seed)).items():
+                    counts.setdefault((make.__name__, dtype, knows), Counter())[found] += 1
+    for knows in WAYS:
+        _print(counts, knows)
 
 
-def _judged(make: cases.Make, chosen: cases.Setting, with_layers: bool) -> str:
-    case = make(chosen)
-    found = answer(case, chosen, with_layers)
-    wanted = cases.PLANTED.get(make)
-    if wanted is None:
-        is_right = found.kind in _FINE
-    else:
-        is_right = found.kind == wanted
-        if not is_right and size(case) < 2 * size(cases.clean(chosen)):
-            return "below rounding"
-    if not is_right:
-        print(f"{make.__name__}: {found.kinds} for {chosen}", flush=True)
-    return "right" if is_right else "wrong"
+def _judged(make: cases.Make, chosen: cases.Setting) -> dict[bool, str]:
+    """Right, wrong, or below rounding, where dtype and layers are known and where they are not."""
+    case, wanted = make(chosen), cases.PLANTED.get(make)
+    judged = {}
+    for knows in WAYS:
+        found = answer(case, chosen, with_dtype=knows, with_layers=knows)
+        judged[knows] = "right" if found.kind in ((wanted,) if wanted else _FINE) else "wrong"
+        if judged[knows] == "wrong" and wanted and size(case) < 2 * size(cases.clean(chosen)):
+            judged[knows] = "below"
+        if judged[knows] == "wrong":
+            print(f"{make.__name__}, {WAYS[knows]}: {found.kinds} for {chosen}", flush=True)
+    return judged
 
 
-def _print(counts: dict[tuple[str, str], Counter[str]]) -> None:
-    print("\n| case | kind | " + " | ".join(cases.DTYPES) + " |\n|---|---|---|---|---|")
-    total: Counter[tuple[bool, str]] = Counter()
+def _print(counts: Counts, knows: bool) -> None:
+    print(f"\n{WAYS[knows]}:\n\n| case | kind | " + " | ".join(cases.DTYPES) + " |\n|---|---|---|---|---|")
+    total: Counter[tuple[bool, str, str]] = Counter()
     for make in [*cases.CLEAN, *cases.PLANTED]:
         cells = []
         for dtype in cases.DTYPES:
-            count = counts.get((make.__name__, dtype), Counter())
-            judged = count["right"] + count["wrong"]
-            cells.append(f"{count['right']} of {judged}")
+            count = counts.get((make.__name__, dtype, knows), Counter())
+            below = f", {count['below']} below rounding" if count["below"] else ""
+            cells.append(f"{count['right']} of {count['right'] + count['wrong']}{below}")
             for each in ("right", "wrong"):
-                total[make in cases.PLANTED, each] += count[each]
+                total[make in cases.PLANTED, dtype, each] += count[each]
         print(f"| {make.__name__} | {cases.PLANTED.get(make, 'rounding')} | " + " | ".join(cells) + " |")
-    for is_planted, name in ((True, "planted mismatches named"), (False, "clean sets not accused")):
-        right, wrong = total[is_planted, "right"], total[is_planted, "wrong"]
-        print(f"\n{name}: {right} of {right + wrong}")
+    for is_planted, name in ((True, "**all planted**"), (False, "**all clean**")):
+        cells = []
+        for dtype in cases.DTYPES:
+            right, wrong = total[is_planted, dtype, "right"], total[is_planted, dtype, "wrong"]
+            cells.append(f"{right} of {right + wrong}")
+        print(f"| {name} | | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from probe.rollout.tokens import Tokens
 
 ARGUMENTS = (
     "rollout", "training", "mask", "tokens", "prompt_lengths", "step", "sequences", "rollout_entropy", "current",
+    "top_logprobs",
 )  # fmt: skip
 """The sources by their names; the first two have to be given."""
 
@@ -60,7 +61,12 @@ def check(sources: Mapping[str, Any], dtype: str = "", vocabulary: int = 0, laye
 def _rows(value: Any, name: str) -> Rows | None:
     if value is None:
         return None
-    return read_rows(value, name) if isinstance(value, str) else rows_of(value, name)
+    rows = read_rows(value, name) if isinstance(value, str) else rows_of(value, name)
+    if rows.deep_shape and name != "top_logprobs":
+        raise MsprobeException(
+            f"{name}: its shape is {rows.deep_shape}; allowed: one dimension, or sequences and tokens."
+        )  # fmt: skip
+    return rows
 
 
 def _not_finite(tokens: Tokens, finite: Any) -> Finding:

@@ -31,6 +31,7 @@ class Given:
     sequences: Rows | None = None
     rollout_entropy: Rows | None = None
     current: Rows | None = None
+    top_logprobs: Rows | None = None
 
 
 def gather(given: Given) -> Tokens:
@@ -49,6 +50,8 @@ def gather(given: Given) -> Tokens:
         for name, rows in (("ids", given.tokens), ("entropy", given.rollout_entropy), ("current", given.current))
         if rows is not None
     }
+    if given.top_logprobs is not None:
+        of_tokens["top"] = _candidates(given.top_logprobs, rollout)
     steps = rollout.steps if given.step is None else _of_rows(given.step, lengths, names)
     ranks, prompts = rollout.ranks, given.prompt_lengths
     if len(lengths) != len(rollout.lengths):
@@ -117,6 +120,18 @@ def _fit(rows: Rows, to: Rows) -> Rows:
             "both need the same tokens."
         )
     return rows
+
+
+def _candidates(rows: Rows, to: Rows) -> Array:
+    """A row of numbers for each token."""
+    count = len(to.values)
+    width = len(rows.values) // max(count, 1)
+    if len(rows.lengths) != count or not width or (rows.lengths != width).any():
+        raise MsprobeException(
+            f"{rows.name} has {len(rows.lengths)} rows of candidates; allowed: one for each of the {count} tokens of "
+            f"{to.name}, of the same length."
+        )
+    return _numbers(rows).reshape(count, width)
 
 
 def _shape(rows: Rows) -> str:

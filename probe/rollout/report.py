@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from probe.rollout import numbers
 from probe.rollout.kinds.finding import FINE, Finding
 from probe.rollout.kinds.judge import Judgement
+from probe.rollout.response_anomaly import ResponseAnomaly, anomaly_column, flat_response_anomaly
 from probe.rollout.tokens import Tokens
 
 Array = NDArray[Any]
@@ -29,7 +30,8 @@ class WorstToken:
     position: int
     """In the response, from 0."""
     step: int | None
-    rank: int | None
+    rank: int | str | None
+    """A process without a rank has a name."""
     token: int | None
     """Its id."""
     rollout: float
@@ -98,6 +100,25 @@ class RolloutReport:
         return None if ranks is None else numbers.by_group(dict(self.by_sequence), ranks)
 
     @cached_property
+    def anomalies(self) -> list[ResponseAnomaly]:
+        """Responses that repeat themselves, are garbled or have rare characters; `sequence` is their number.
+
+        Repetition is judged by token ids, the others by the candidates of each token; empty without both.
+        """
+        tokens = self.tokens
+        if not len(tokens) or (tokens.ids is None and tokens.top is None):
+            return []
+        logprobs = tokens.rollout if tokens.top is None else tokens.top
+        return flat_response_anomaly(tokens.lengths, logprobs, tokens.ids)
+
+    @cached_property
+    def anomaly_of(self) -> Mapping[Any, str]:
+        """The cell of each ill response, by the name of its sequence."""
+        names = self.tokens.names
+        cells = anomaly_column(self.anomalies, len(names))
+        return {names[each.sequence]: cells[each.sequence] for each in self.anomalies}
+
+    @cached_property
     def sequence(self) -> int:
         """The number of the sequence to look at: that with the largest mean difference among those concerned."""
         means = self.by_sequence["sampling_logp_difference/mean"]
@@ -128,5 +149,5 @@ class RolloutReport:
         )  # fmt: skip
 
 
-def _number(values: Array | None, index: int) -> int | None:
-    return None if values is None else int(values[index])
+def _number(values: Array | None, index: int) -> Any:
+    return None if values is None else values[index].item()

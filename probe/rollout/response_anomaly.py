@@ -96,10 +96,26 @@ def response_anomaly(
         >>> response_anomaly(sure, tokens=np.resize([7, 8, 9], (1, 300)))
         [ResponseAnomaly(sequence=0, kind='repetition', window=(0, 128), windows=4)]
     """
-    responses = _responses(logprobs, tokens, lengths, mask, candidates, categories)
+    return _judged(_responses(logprobs, tokens, lengths, mask, candidates, categories))
+
+
+def flat_response_anomaly(lengths: Array, logprobs: Array, tokens: Array | None) -> list[ResponseAnomaly]:
+    """The same of responses that lie end to end.
+
+    Args:
+        lengths: The number of tokens of each response.
+        logprobs: ``[tokens, k]`` of candidates, or ``[tokens]`` of the sampled ones alone.
+        tokens: Their ids.
+    """
+    starts = (np.cumsum(lengths) - lengths).astype(np.int64)
+    top, sums = _of_candidates(logprobs)
+    return _judged(_Responses(starts, np.asarray(lengths, np.int64), top, tokens, sums, None))
+
+
+def _judged(responses: _Responses) -> list[ResponseAnomaly]:
     judged = [_repetition(responses), _garbled(responses), _rare(responses)]
-    found = (next((each[i] for each in judged if i in each), None) for i in range(len(responses.lengths)))
-    return [anomaly for anomaly in found if anomaly is not None]
+    ill = sorted({sequence for each in judged for sequence in each})
+    return [next(each[sequence] for each in judged if sequence in each) for sequence in ill]
 
 
 def anomaly_column(anomalies: Sequence[ResponseAnomaly], sequences: int) -> list[str]:
@@ -159,15 +175,20 @@ def _responses(logprobs: Any, tokens: Any, lengths: Any, mask: Any, candidates: 
     flat = np.concatenate(cut) if cut else np.zeros(0)
     ids = None if tokens is None else _like("tokens", tokens, known, 1)
     starts = np.concatenate(([0], np.cumsum(known)[:-1])).astype(np.int64) if len(known) else known
-    if flat.ndim == 1:
-        return _Responses(starts, known, flat.astype(np.float64), ids, None, None)
-    with np.errstate(all="ignore"):
-        wide = flat.astype(np.float64)
-        top, sums = wide.max(axis=1), np.exp(wide).sum(axis=1)
+    top, sums = _of_candidates(flat)
     several = None
     if candidates is not None and categories is not None:
         several = _distinct(np.asarray(categories)[_like("candidates", candidates, known, 2)])
     return _Responses(starts, known, top, ids, sums, several)
+
+
+def _of_candidates(flat: Array) -> tuple[Array, Array | None]:
+    """The best log-probability of each token, and the sum of the probabilities of its candidates if there are any."""
+    if flat.ndim == 1:
+        return flat.astype(np.float64), None
+    with np.errstate(all="ignore"):
+        wide = flat.astype(np.float64)
+        return wide.max(axis=1), np.exp(wide).sum(axis=1)
 
 
 def _rows(name: str, values: Any) -> list[Array]:
@@ -296,12 +317,19 @@ def _repetition(responses: _Responses) -> dict[int, ResponseAnomaly]:
     tokens = tokens.reshape(-1).astype(np.int64)
     base = len(values)
 
+    # Most windows are not sure, which their mean tells at once.
+    whole = np.concatenate([[0.0], np.cumsum(responses.top)])
+
     def signs(windows: _Windows) -> Array:
-        rows = tokens[windows.positions]
-        is_sure = windows.mean(responses.top[windows.positions]) > _REPEATED_TOP
-        repeats = _distinct_share(rows, windows, base) < _LEAST_DISTINCT
-        correlates = _correlation(rows, windows) > _MOST_CORRELATED
-        return np.where(is_sure, repeats.astype(np.int64) + correlates, 0)
+        first = windows.positions[:, 0]
+        shown = np.zeros(len(first), np.int64)
+        is_sure = whole[first + windows.length] - whole[first] > _REPEATED_TOP * windows.length
+        if is_sure.any():
+            sure = _Windows(*(each[is_sure] for each in windows))
+            rows = tokens[sure.positions]
+            repeats = _distinct_share(rows, sure, base) < _LEAST_DISTINCT
+            shown[is_sure] = repeats.astype(np.int64) + (_correlation(rows, sure) > _MOST_CORRELATED)
+        return shown
 
     return _ill(REPETITION, responses, signs, lambda some, both: (some >= _WINDOWS_OF_ONE) | (both >= _WINDOWS_OF_BOTH))
 

@@ -31,6 +31,8 @@ class Tokens:
     """Of each token, as are the entropies (in nats) and the log-probabilities after the update."""
     entropy: Array | None = None
     current: Array | None = None
+    top: Array | None = None
+    """Log-probabilities of the likeliest tokens at each position: [tokens, candidates]."""
     dtype: str = ""
     """The dtype in which a source says that it was computed; empty if none does."""
     masked_out: int = 0
@@ -108,5 +110,5 @@ class Tokens:
             self, rollout=self.rollout[kept], training=self.training[kept], lengths=lengths[left],
             names=[self.names[number] for number in left.tolist()], steps=rows(self.steps), ranks=rows(self.ranks),
             prompt_lengths=rows(self.prompt_lengths), ids=tokens(self.ids), entropy=tokens(self.entropy),
-            current=tokens(self.current),
+            current=tokens(self.current), top=tokens(self.top),
         )  # fmt: skip

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import probe
+from probe.api.cli import main
 from probe.common.errors import MsprobeException
 from probe.rollout.response_anomaly import ResponseAnomaly, anomaly_column, categories_of
 
@@ -163,3 +166,25 @@ def test_a_million_tokens_take_seconds() -> None:
     assert sample.found() == []
     # About 1.5 s on one core; a loop over tokens takes a minute.
     assert time.process_time() - begin < 15
+
+
+def test_a_check_has_a_column_of_ill_responses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random = np.random.default_rng(0)
+    rollout = np.full((4, 300), -0.01, np.float32)
+    tokens = random.integers(0, 1000, (4, 300))
+    tokens[2] = np.resize([7, 8, 9], 300)
+    # The candidates of sequence 1 have less than 0.4 of the probability, and the best one less than exp(-5).
+    top = np.tile(np.array([-0.01, -6.0], np.float32), (4, 300, 1))
+    top[1] = -5.5
+    np.savez(tmp_path / "x.npz", a=rollout, t=tokens, top=top)
+    source = str(tmp_path / "x.npz")
+    command = ["rollout_check", f"{source}:a", f"{source}:a", "--tokens", f"{source}:t", "-o", str(tmp_path / "out")]
+    assert main([*command, "--top-logprobs", f"{source}:top", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [(each["sequence"], each["kind"]) for each in answer["anomalies"]] == [(1, "garbled"), (2, "repetition")]
+    lines = (tmp_path / "out" / "rollout_sequences.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0].endswith(",anomaly") and "repetition, tokens 0 to 127" in lines[3] and lines[1].endswith(",")
+    assert main(command) == 0
+    assert "1 of 4 responses are ill: sequence 2: repetition, tokens 0 to 127" in capsys.readouterr().out
+    assert main([*command, "--top-logprobs", f"{source}:t"]) == 2
+    assert "top_logprobs has 4 rows of candidates; allowed: one for each of the 1200 tokens" in capsys.readouterr().err

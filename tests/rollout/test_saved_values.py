@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from saved_values.without_framework import NoTensors, saver_to
 
 from probe.common import files, log
 from probe.common.errors import FileCheckException
@@ -25,23 +26,10 @@ from probe.rollout.saving.saver import Saver
 from probe.rollout.saving.writer import Writer
 
 
-class NoTensors:
-    """A framework without a tensor."""
-
-    def is_tensor(self, value: Any) -> bool:
-        return False
-
-    def values(self, tensor: Any) -> Any:
-        raise AssertionError
-
-    def dtype_name(self, tensor: Any) -> str:
-        raise AssertionError
-
-
 @pytest.fixture
 def saver(tmp_path: Path) -> Iterator[Saver]:
     log.reset()
-    made = Saver(str(tmp_path / "out"), NoTensors(), lambda: None, PROBE_SAVING)
+    made = saver_to(tmp_path / "out")
     yield made
     made.close()
 

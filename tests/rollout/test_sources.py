@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from saved_values.without_framework import saver_to
 
 import probe
 from probe.common.errors import MsprobeException
+from probe.rollout.output.text import as_json
 from probe.rollout.sources.references import read_rows
 
 VALUES = -np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -21,7 +24,8 @@ def save_one(folder: Path, key: str, step: int, rank: int, micro: int, values: n
     inner = folder / "data" / key / f"step{step}" / f"rank{rank}" / f"micro_step{micro}"
     inner.mkdir(parents=True, exist_ok=True)
     np.save(inner / f"{key}{index}.npy", values)
-    (inner / f"{key}.json").write_text(json.dumps({"data": {"max": 0, "dtype": "bfloat16"}}), encoding="utf-8")
+    entry = {**dict.fromkeys(("max", "min", "mean", "norm"), 0.0), "shape": list(values.shape), "dtype": "bfloat16"}
+    (inner / f"{key}.json").write_text(json.dumps({"data": entry}), encoding="utf-8")
 
 
 def written(form: str, folder: Path) -> str:
@@ -79,6 +83,37 @@ def test_folders_of_single_save_tell_steps_and_ranks(tmp_path: Path) -> None:
     assert rows.ranks.tolist() == ([0] * 5 + [1] * 5) * 3
     assert rows.values[18 * 2 : 18 * 2 + 4].tolist() == (VALUES[0] - 2).tolist()
     assert rows.dtype == "bfloat16"
+
+
+def test_what_single_save_writes_is_read(tmp_path: Path) -> None:
+    """Escaped keys, dtypes inside of a mapping, lists of numbers, and a process without a rank."""
+    saver = saver_to(tmp_path)
+    rows_of_lists = [[-1.0, -2.5], [None]]
+    saver.save({"actor/logp": {"a": VALUES[0], "b": VALUES[1, :3]}, "prompt": [3, 4], "rows": rows_of_lists})
+    saver.close()
+    assert read_rows(f"{tmp_path}:actor/logp", "rollout").lengths.tolist() == [4, 3]
+    assert read_rows(f"{tmp_path}:prompt", "prompt_lengths").values.tolist() == [3, 4]
+    rows = read_rows(f"{tmp_path}:rows", "rollout")
+    assert (rows.lengths.tolist(), rows.values[:2].tolist()) == ([2, 1], [-1.0, -2.5]) and np.isnan(rows.values[2])
+    for of_process in tmp_path.glob("data/prompt/step0/rank*"):
+        shutil.copytree(of_process, of_process.with_name("proc4711"))
+    ranks = read_rows(f"{tmp_path}:prompt", "prompt_lengths").ranks
+    assert ranks is not None and ranks.tolist() == ["0", "proc1"]
+
+
+def test_ranks_with_names_are_in_the_answer(tmp_path: Path) -> None:
+    for process in ("rank0", "proc17"):
+        folder = tmp_path / "data" / "logp" / "step0" / process / "micro_step0"
+        folder.mkdir(parents=True)
+        np.save(folder / "logp.npy", np.tile(VALUES, (4, 3)))
+    report = probe.rollout_check(f"{tmp_path}:logp", np.tile(VALUES, (8, 3)) - 0.5)
+    assert {each.rank for each in report.worst} <= {"0", "proc1"}
+    assert {each["rank"] for each in as_json(report)["sequences"]} == {"0", "proc1"}
+
+
+def test_colons_in_keys(tmp_path: Path) -> None:
+    save_one(tmp_path / "a:b", "c:d", 0, 0, 0, VALUES)
+    assert read_rows(f"{tmp_path / 'a:b'}:c:d", "rollout").lengths.tolist() == [4, 4, 4]
 
 
 def test_flat_tokens_with_the_ids_of_their_sequences() -> None:

@@ -19,6 +19,7 @@ def rollout_check(
     step: Any = None,
     rollout_entropy: Any = None,
     current: Any = None,
+    top_logprobs: Any = None,
     dtype: str = "",
     vocabulary: int = 0,
     layers: int = 0,
@@ -38,6 +39,8 @@ def rollout_check(
         step: The step of each sequence.
         rollout_entropy: The entropy of the distribution of each token, in nats.
         current: Log-probabilities after the update; `training` are those at sampling time then.
+        top_logprobs: Log-probabilities of the likeliest tokens at each position, [sequences, tokens, candidates], by
+            which garbled responses are found.
         dtype: In which both sides compute; by default any up to bfloat16 may be.
         vocabulary: The size of the vocabulary; by default from the ids, or 131072.
         layers: The number of layers of the model, 64 by default.
@@ -59,5 +62,6 @@ def rollout_check(
     sources = {
         "rollout": rollout, "training": training, "mask": mask, "tokens": tokens, "sequences": sequences,
         "prompt_lengths": prompt_lengths, "step": step, "rollout_entropy": rollout_entropy, "current": current,
+        "top_logprobs": top_logprobs,
     }  # fmt: skip
     return check(sources, dtype, vocabulary, layers)

@@ -30,6 +30,11 @@ CAUSES: Mapping[str, str] = {
 }  # fmt: skip
 """What each kind usually comes from."""
 
+MOST_IDS = 8
+"""With more, it is not special tokens that differ."""
+LARGEST_ID = 1 << 24
+"""Larger numbers are no ids of tokens."""
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.rollout.kinds.differences import NORMAL, Differences
-from probe.rollout.kinds.finding import POSITION, SEQUENCES, SPECIAL, STALE, Finding
+from probe.rollout.kinds.finding import LARGEST_ID, MOST_IDS, POSITION, SEQUENCES, SPECIAL, STALE, Finding
 
 Array = NDArray[Any]
 CERTAIN = 40.0
@@ -28,8 +28,6 @@ FACTOR = math.log(3.0)
 """The smallest difference of means that counts: a factor of three."""
 OF_NORMAL = 1.23
 """The variance of the logarithm of the absolute value of a normal number (pi^2 / 8)."""
-_MOST_IDS = 8
-"""With more, it is not special tokens that differ."""
 _MOST = 0.45
 """The share of the tokens of a group that must differ themselves: one in nine does by chance, and half do of errors
 that are three times as large."""
@@ -281,24 +279,29 @@ class Groups:
 
     def _ids(self) -> Finding | None:
         ids = self.tokens.ids
-        if ids is None or not len(ids) or int(ids.min()) < 0 or int(ids.max()) > 1 << 24:
+        if ids is None or not len(ids) or int(ids.min()) < 0 or int(ids.max()) > LARGEST_ID:
             return None
-        means = self._means(np.bincount(ids), np.bincount(ids, self.differences.logs))
+        counts = np.bincount(ids)
+        # A vocabulary is larger than what a batch has of it.
+        present = np.flatnonzero(counts)
+        means = self._means(counts[present], np.bincount(ids, self.differences.logs)[present])
         picked = means.outliers() & (means.counts >= _FEWEST_OF_ID)
         if not picked.any():
             return None
-        picked &= np.bincount(ids, self._far(means, picked)) >= _MOST * means.counts
+        picked &= np.bincount(ids, self._far(means, picked))[present] >= _MOST * means.counts
         strength = means.strength(*means.contrast(picked), _choices(picked))
         share = float(means.counts[picked].sum()) / len(ids)
         if not strength or share > _LARGEST_SHARE:
             return None
         order = np.flatnonzero(picked)
         order = order[np.argsort(-means.counts[order])]
-        if len(order) > _MOST_IDS:
+        if len(order) > MOST_IDS:
             return None
-        shown = ", ".join(map(str, order))
-        text = f"the tokens of id {shown} differ, the others do not"
-        return Finding(SPECIAL, text, {"ids": order.tolist()}, strength, picked[ids])
+        found = present[order].tolist()
+        text = f"the tokens of id {', '.join(map(str, found))} differ, the others do not"
+        of_ids = np.zeros(len(counts), np.bool_)
+        of_ids[found] = True
+        return Finding(SPECIAL, text, {"ids": found}, strength, of_ids[ids])
 
 
 def _line(means: Means) -> tuple[float, float]:

@@ -14,8 +14,8 @@ import numpy as np
 from probe.rollout.kinds.differences import Differences
 from probe.rollout.kinds.finding import NONE, PRECISION, ROUNDING, SHIFTED, SPECIAL, TEMPERATURE, Finding
 from probe.rollout.kinds.groups import Groups
-from probe.rollout.kinds.populations import routing
-from probe.rollout.kinds.processed import renormalised, temperature
+from probe.rollout.kinds.populations import is_beyond_rounding, routing
+from probe.rollout.kinds.processed import raised_ids, renormalised, temperature
 from probe.rollout.kinds.shifted import shifted
 
 _MOST_GROUPS = 3
@@ -47,11 +47,13 @@ def judge(differences: Differences) -> Judgement:
         exact = Finding(NONE, "the log-probabilities of both sides are equal")
         return Judgement((exact,), differences.dtype, 0.0, 0.0)
     found = list(_found(differences))
-    level = differences.level
-    dtype = level.dtype if differences.typical <= differences.explained else ""
+    level, explained = differences.level, differences.explained
     if not found:
+        level = differences.level_of_body
+        explained = differences.of_level(level)
         found = [_rounding(differences)]
-    return Judgement(tuple(found), dtype, differences.explained, differences.size)
+    dtype = level.dtype if differences.typical <= explained else ""
+    return Judgement(tuple(found), dtype, explained, differences.size)
 
 
 def _found(differences: Differences) -> list[Finding]:
@@ -61,6 +63,10 @@ def _found(differences: Differences) -> list[Finding]:
         if moved is not None:
             found.append(moved)
             rest = _without(rest, moved)
+        raised = raised_ids(rest)
+        if raised is not None:
+            # All others are lower by it, as with a temperature.
+            return [*found, raised]
     for _ in range(_MOST_GROUPS):
         if len(rest.tokens) < _FEWEST or rest.size <= rest.of_level(rest.levels[0]):
             break
@@ -125,6 +131,9 @@ def _of_all(differences: Differences, has_groups: bool) -> list[Finding]:
     spread = routing(differences)
     if spread is not None:
         return [spread]
+    # A few tokens that are nearly certain are no sign of a dtype.
+    if differences.body <= differences.of_level(differences.level_of_body) and not is_beyond_rounding(differences):
+        return []
     # What a group leaves, such as the tokens after it, is not a part of its own.
     return [] if has_groups else [_precision(differences)]
 
@@ -135,19 +144,23 @@ def _without(differences: Differences, finding: Finding) -> Differences:
 
 
 def _precision(differences: Differences) -> Finding:
-    level = differences.level
+    level = differences.level_of_body
+    explained = differences.of_level(level)
+    where = "the differences are as large everywhere and have no trend" if differences.body > explained else (
+        f"{int(np.count_nonzero(differences.far))} tokens are far off, without a pattern"
+    )  # fmt: skip
     text = (
-        f"the differences are as large everywhere and have no trend; their size relative to 1 - p is "
-        f"{differences.size:.2g} nats, and rounding of {level.dtype} explains {differences.explained:.2g}: another "
-        f"dtype or kernel in a part, or other weights"
+        f"{where}; their size relative to 1 - p is {differences.size:.2g} nats, and rounding of {level.dtype} explains "
+        f"{explained:.2g}: another dtype or kernel in a part, or other weights"
     )
-    return Finding(PRECISION, text, {"size": differences.size, "explained": differences.explained})
+    return Finding(PRECISION, text, {"size": differences.size, "explained": explained})
 
 
 def _rounding(differences: Differences) -> Finding:
-    level = differences.level
+    level = differences.level_of_body
+    explained = differences.of_level(level)
     text = (
         f"the rounding of {level.dtype} explains the differences; their size relative to 1 - p is "
-        f"{differences.size:.2g} nats, and {differences.explained:.2g} are explained"
+        f"{differences.size:.2g} nats, and {explained:.2g} are explained"
     )
-    return Finding(ROUNDING, text, {"size": differences.size, "explained": differences.explained})
+    return Finding(ROUNDING, text, {"size": differences.size, "explained": explained})

@@ -7,14 +7,15 @@ import numpy as np
 from probe.rollout.kinds.differences import Differences
 from probe.rollout.kinds.finding import ROUTING, Finding
 
-_FAR = 12.0
-"""Standard deviations of most tokens: no normal error is so large, nor one of Student's with five degrees of freedom
-in one of 10^5 tokens."""
 _SMALLEST, _LARGEST = 2e-4, 0.45
 """The share of tokens that may be far off."""
 _ENERGY = 0.8
 """The share that they must have in the sum of squares."""
 _FEWEST = 4
+"""Tokens that are far off, of which rounding may have a few where a token is nearly certain."""
+_BEYOND = 100.0
+"""The size relative to what rounding explains, of which one token is enough: three standard deviations are lost where a
+token is nearly certain, and the rest is a guess."""
 _SPREAD = 0.6
 """The share of the sequences that should have one by chance and do: another expert moves the tokens behind it, too, so
 that they come in groups."""
@@ -22,10 +23,9 @@ that they come in groups."""
 
 def routing(differences: Differences) -> Finding | None:
     """Some tokens that differ by more than most, without a pattern: those that a router sends to another expert."""
-    far = differences.relative > max(_FAR * differences.typical, differences.explained)
-    number = int(np.count_nonzero(far))
-    share = number / len(far)
-    if number < _FEWEST or not _SMALLEST < share < _LARGEST:
+    far = differences.far
+    share = np.count_nonzero(far) / len(far)
+    if not is_beyond_rounding(differences) or not _SMALLEST < share < _LARGEST:
         return None
     energy = differences.energy
     of_far = float(energy[far].sum(dtype=np.float64)) / float(energy.sum(dtype=np.float64))
@@ -41,3 +41,9 @@ def routing(differences: Differences) -> Finding | None:
         "as when a router takes other experts"
     )
     return Finding(ROUTING, text, {"share": share}, of_far, far)
+
+
+def is_beyond_rounding(differences: Differences) -> bool:
+    """True if tokens are far off in a number or by a size that no rounding has."""
+    far = differences.relative[differences.far]
+    return len(far) >= _FEWEST or bool(len(far) and far.max() > _BEYOND * differences.explained)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.rollout.kinds.differences import Differences
-from probe.rollout.kinds.finding import TEMPERATURE, Finding
+from probe.rollout.kinds.finding import LARGEST_ID, MOST_IDS, SPECIAL, TEMPERATURE, Finding
 
 Array = NDArray[Any]
 _FEWEST = 50
@@ -20,6 +20,10 @@ _LEAST_SHARE = 0.3
 of tokens alone, because the variance of the other side's log-probabilities grows by theirs."""
 _LEAST_CORRELATION = 0.9
 """Of both sides. A temperature keeps the order of tokens, which errors of its size do not."""
+_ONE_SIDED = 0.95
+"""The share of tokens with one sign, where rounding adds the others. A guess."""
+_FEWEST_RAISED = 12
+_FEWEST_OF_ID = 3
 _LARGEST = 3.0
 """In nats. Larger ones are not what top-p leaves out, of which a twentieth of the probability stays."""
 
@@ -77,6 +81,41 @@ def renormalised(differences: Differences) -> Finding | None:
         f"with top-p or top-k on the other side"
     )
     return Finding(TEMPERATURE, text, {"lower": lower, "at_most": max(most, -least)}, max(share, 0.5), None)
+
+
+def raised_ids(differences: Differences) -> Finding | None:
+    """Tokens of a few ids that differ in one direction and all others in the other one.
+
+    A logit that one side raises takes probability from all other tokens.
+    """
+    ids = differences.tokens.ids
+    if ids is None or not len(ids) or int(ids.min()) < 0 or int(ids.max()) > LARGEST_ID:
+        return None
+    far = differences.relative > differences.explained
+    number = int(np.count_nonzero(far))
+    if number < _FEWEST:
+        return None
+    for sign, verb in ((1, "higher"), (-1, "lower")):
+        is_raised = far & (differences.signed * sign > 0)
+        raised = int(np.count_nonzero(is_raised))
+        if not _FEWEST_RAISED <= raised < number / 2:
+            continue
+        counts = np.bincount(ids[is_raised])
+        of_id = np.bincount(ids[far], minlength=len(counts))[: len(counts)]
+        found = np.flatnonzero((counts >= _FEWEST_OF_ID) & (counts >= _ONE_SIDED * of_id))
+        # The others agree in their direction.
+        if not 0 < len(found) <= MOST_IDS or counts[found].sum() < _ONE_SIDED * raised:
+            continue
+        shown = ", ".join(map(str, found.tolist()))
+        text = (
+            f"the rollout's log-probabilities of the tokens of id {shown} are {verb} than the training's, and those of "
+            "all other tokens are not"
+        )
+        picked = np.zeros(len(counts), np.bool_)
+        picked[found] = True
+        return Finding(SPECIAL, text, {"ids": found.tolist()}, math.inf, picked[np.minimum(ids, len(counts) - 1)] & (
+            ids < len(counts)))  # fmt: skip
+    return None
 
 
 def _share_of_shift(differences: Differences, sign: int) -> float:

@@ -15,6 +15,7 @@ from probe.common.report.json_values import to_json
 from probe.rollout.output.page import page
 from probe.rollout.output.text import Decode, as_json
 from probe.rollout.report import RolloutReport
+from probe.rollout.response_anomaly import anomaly_column
 
 Array = NDArray[Any]
 
@@ -41,9 +42,11 @@ def _tables(report: RolloutReport, folder: str) -> list[str]:
     for name, values in (("step", tokens.steps), ("rank", tokens.ranks)):
         if values is not None:
             of_sequences[name] = values
+    is_known = tokens.ids is not None or tokens.top is not None
+    ill = {"anomaly": anomaly_column(report.anomalies, len(tokens.lengths))} if is_known else {}
     of_positions = report.by_position
     written = [
-        _table(folder, "sequences", {**of_sequences, **report.by_sequence}),
+        _table(folder, "sequences", {**of_sequences, **report.by_sequence, **ill}),
         _table(folder, "positions", {"position": range(len(of_positions["tokens"])), **of_positions}),
     ]
     for name, grouped in (("step", report.by_step), ("rank", report.by_rank)):

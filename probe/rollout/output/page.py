@@ -31,9 +31,9 @@ def page(report: RolloutReport, decode: Decode | None = None) -> str:
     parts = [f"<h1{' class=found' if report.found else ''}>{escape(title)}</h1>", *map(paragraph, others)]
     if len(report.tokens):
         parts += _charts(report)
-        rows = [(each["sequence"], each["step"], each["rank"], *_shown(each[name] for name in GROUPED))
+        rows = [(each["sequence"], each["step"], each["rank"], *_shown(each[name] for name in GROUPED), each["anomaly"])
                 for each in sequences(report)]  # fmt: skip
-        columns = ("sequence", "step", "rank", *GROUPED)
+        columns = ("sequence", "step", "rank", *GROUPED, "anomaly")
         parts += ["<h2>Sequences with the largest differences</h2>", table(columns, rows)]
         parts += ["<h2>Numbers</h2>", table(("name", "value"), zip(report.numbers, _shown(report.numbers.values())))]
     head = (

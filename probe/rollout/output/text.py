@@ -13,6 +13,8 @@ from probe.rollout.report import RolloutReport, WorstToken
 
 SHOWN = 20
 """Sequences in JSON and on the page; all are in the table."""
+_ILL = 5
+"""Ill responses in the answer for people."""
 Decode = Callable[[Sequence[int]], str]
 """The text of token ids."""
 
@@ -28,6 +30,7 @@ def lines(report: RolloutReport, decode: Decode | None = None) -> Iterator[str]:
     if not len(report.tokens):
         return
     yield from _numbers(report)
+    yield from _anomalies(report)
     if not report.found:
         return
     yield "tokens with the largest differences:"
@@ -66,10 +69,18 @@ def _numbers(report: RolloutReport) -> Iterator[str]:
         )
 
 
+def _anomalies(report: RolloutReport) -> Iterator[str]:
+    cells = report.anomaly_of
+    if cells:
+        shown = "; ".join(f"sequence {name}: {cell}" for name, cell in list(cells.items())[:_ILL])
+        more = f"; {len(cells) - _ILL} more" if len(cells) > _ILL else ""
+        yield f"{len(cells)} of {len(report.tokens.lengths)} responses are ill: {shown}{more}"
+
+
 def _of(report: RolloutReport, sequence: int) -> str:
     """The step and the rank of a sequence, where they are known."""
     tokens = report.tokens
-    known = [f"{name} {int(values[sequence])}" for name, values in (("step", tokens.steps), ("rank", tokens.ranks))
+    known = [f"{name} {values[sequence]}" for name, values in (("step", tokens.steps), ("rank", tokens.ranks))
              if values is not None]  # fmt: skip
     return f" ({', '.join(known)})" if known else ""
 
@@ -108,6 +119,11 @@ def as_json(report: RolloutReport, decode: Decode | None = None) -> dict[str, An
         "numbers": dict(report.numbers),
         "sequences": sequences(report) if len(report.tokens) else [],
         "tokens": [_token_keys(each, decode) for each in report.worst] if len(report.tokens) else [],
+        "anomalies": [
+            {"sequence": _plain(report.tokens.names[each.sequence]), "kind": each.kind, "window": list(each.window),
+             "windows": each.windows}
+            for each in report.anomalies
+        ],
     }  # fmt: skip
 
 
@@ -119,9 +135,10 @@ def sequences(report: RolloutReport) -> list[dict[str, Any]]:
     return [
         {
             "sequence": _plain(tokens.names[number]),
-            "step": None if tokens.steps is None else int(tokens.steps[number]),
-            "rank": None if tokens.ranks is None else int(tokens.ranks[number]),
+            "step": None if tokens.steps is None else _plain(tokens.steps[number]),
+            "rank": None if tokens.ranks is None else _plain(tokens.ranks[number]),
             **{name: _plain(columns[name][number]) for name in GROUPED},
+            "anomaly": report.anomaly_of.get(tokens.names[number], ""),
         }
         for number in [first, *(each for each in order if each != first)][:SHOWN]
     ]

@@ -28,7 +28,12 @@ _LARGEST_JSON = 64 << 20
 
 def folder_of(key: str, step: str, process: str, micro_step: int) -> str:
     """The path of one save below the folder of data."""
-    return os.path.join(_file_name(key, ""), step, process, f"micro_step{micro_step}")
+    return os.path.join(folder_name(key), step, process, f"micro_step{micro_step}")
+
+
+def folder_name(key: str) -> str:
+    """The name of the folder of a value, in which a key is escaped where file systems ask for it."""
+    return _file_name(key, "")
 
 
 def array_file(key: str, position: str) -> str:
@@ -135,21 +140,37 @@ def plain_values_in(folder: str, key: str) -> dict[Position, Any]:
     Raises:
         FileCheckException: its JSON file cannot be read.
     """
+    return {position: value for position, value in _values_in(folder, key) if not _is_array(value)}
+
+
+def dtypes_in(folder: str, key: str) -> set[str]:
+    """The dtypes that the arrays of one save had; empty for what msProbe wrote, which does not say it.
+
+    Raises:
+        FileCheckException: its JSON file cannot be read.
+    """
+    return {str(value["dtype"]) for _, value in _values_in(folder, key) if _is_array(value) and "dtype" in value}
+
+
+def _values_in(folder: str, key: str) -> list[tuple[Position, Any]]:
     path = os.path.join(folder, f"{key}.json")
     if not os.path.exists(path):
-        return {}
+        return []
     try:
         with files.open_for_reading(path) as stream:
             content = json.loads(stream.read(_LARGEST_JSON))
-        return dict(_plain(content["data"], ()))
+        return list(_leaves(content["data"], ()))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise FileCheckException(f"{path}: not the file of a saved value: {type(error).__name__}: {error}.") from None
 
 
-def _plain(value: Any, path: tuple[str, ...]) -> Iterator[tuple[Position, Any]]:
-    if isinstance(value, dict):
-        if {"max", "min", "mean", "norm", "shape"} <= value.keys():
-            return  # an array, which has a file
+def _is_array(value: Any) -> bool:
+    """True for the statistics of an array, which has a file."""
+    return isinstance(value, dict) and {"max", "min", "mean", "norm", "shape"} <= value.keys()
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[Position, Any]]:
+    if isinstance(value, dict) and not _is_array(value):
         parts = list(value.items())
     elif isinstance(value, list):
         parts = [(str(index), part) for index, part in enumerate(value)]
@@ -158,4 +179,4 @@ def _plain(value: Any, path: tuple[str, ...]) -> Iterator[tuple[Position, Any]]:
         yield (int(position) if position.isdecimal() else position or 0), value
         return
     for name, part in parts:
-        yield from _plain(part, (*path, name))
+        yield from _leaves(part, (*path, name))

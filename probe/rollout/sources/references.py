@@ -46,9 +46,11 @@ def read_rows(reference: str, name: str) -> Rows:
 def _split(reference: str, name: str) -> tuple[str, str]:
     if os.path.exists(reference):
         return reference, ""
-    path, colon, key = reference.rpartition(":")
-    if colon and os.path.exists(path):
-        return path, key
-    raise FileCheckException(f"{name}: {path if colon else reference} does not exist; give FILE, FILE:key or DIR:key.")
-
-
+    path, *parts = reference.split(":")
+    # Paths and keys may have colons themselves.
+    for number in range(len(parts)):
+        if path and os.path.exists(path):
+            return path, ":".join(parts[number:])
+        path = f"{path}:{parts[number]}"
+    shown = reference.rpartition(":")[0] or reference
+    raise FileCheckException(f"{name}: {shown} does not exist; give FILE, FILE:key or DIR:key.")

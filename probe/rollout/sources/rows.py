@@ -13,6 +13,7 @@ from probe.common.errors import MsprobeException
 from probe.common.numerics.formats import is_half, plain_name
 
 Array = NDArray[Any]
+_MOST_DIMENSIONS = 3
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Rows:
     ranks: Array | None = None
     dtype: str = ""
     """The short dtype of the source, which says that both sides may have been computed in it."""
+    deep_shape: tuple[int, ...] = ()
+    """The shape of an array of three dimensions, sequences, tokens and candidates; its rows are those of tokens."""
 
 
 def rows_of(value: Any, name: str) -> Rows:
@@ -45,7 +48,7 @@ def rows_of(value: Any, name: str) -> Rows:
 
 
 def joined(
-    parts: Sequence[tuple[Array, str]], name: str, steps: Iterable[int] = (), ranks: Iterable[int] = ()
+    parts: Sequence[tuple[Array, str]], name: str, steps: Iterable[int] = (), ranks: Iterable[int | str] = ()
 ) -> Rows:  # fmt: skip
     """Arrays of one dimension, a row each, or of two, with the dtypes of their sources.
 
@@ -54,25 +57,25 @@ def joined(
         name: As an error names them.
         steps: Of each part, as are the ranks; empty where they are not known.
     """
-    lengths, flat = [], []
+    lengths, flat, deep_shape = [], [], ()
     for array, _ in parts:
-        if array.ndim > 2:
-            raise MsprobeException(
-                f"{name}: its shape is {array.shape}; allowed: one dimension, or sequences and tokens."
-            )  # fmt: skip
+        if array.ndim > _MOST_DIMENSIONS:
+            raise MsprobeException(f"{name}: its shape is {array.shape}; allowed: sequences, tokens and candidates.")
+        if array.ndim == _MOST_DIMENSIONS:
+            deep_shape, array = array.shape, array.reshape(-1, array.shape[-1])
         flat.append(array.reshape(-1))
         lengths.append(np.full(len(array), array.shape[1]) if array.ndim == 2 else np.array([array.size]))
     dtypes = {dtype for _, dtype in parts}
     counts = [len(each) for each in lengths]
 
-    def of_rows(numbers: Iterable[int]) -> Array | None:
+    def of_rows(numbers: Iterable[int | str]) -> Array | None:
         listed = list(numbers)
         return np.repeat(np.array(listed), counts) if listed else None
 
     values = flat[0] if len(flat) == 1 else np.concatenate(flat) if flat else np.zeros(0, np.float32)
     dtype = dtypes.pop() if len(dtypes) == 1 else ""
     whole = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
-    return Rows(name, values, whole, of_rows(steps), of_rows(ranks), dtype)
+    return Rows(name, values, whole, of_rows(steps), of_rows(ranks), dtype, deep_shape)
 
 
 def _is_number(value: Any) -> bool:

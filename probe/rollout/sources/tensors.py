@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import zipfile
 from typing import Any
@@ -10,17 +9,13 @@ from typing import Any
 import numpy as np
 
 from probe.common import files
+from probe.common.dump.reading.file_forms.safetensors import read_header
 from probe.common.dump.reading.tensor_reading import read_entries, read_tensor
 from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.numerics.decoding import decoded, word_type
+from probe.common.numerics.formats import is_complex, is_float
 from probe.rollout.sources.keys import one_of
 from probe.rollout.sources.rows import Rows, joined, rows_of, short
-
-_LONGEST_HEADER = 100_000_000
-"""Of a file of safetensors, in bytes; what its own reader allows."""
-_TYPES: dict[str, tuple[str, str]] = {
-    "F64": ("<f8", ""), "F32": ("<f4", ""), "F16": ("<f2", "float16"), "BF16": ("<u2", "bfloat16"), "I64": ("<i8", ""),
-    "I32": ("<i4", ""), "I16": ("<i2", ""), "I8": ("i1", ""), "U8": ("u1", ""), "BOOL": ("?", ""),
-}  # fmt: skip
 
 
 def read_npy(path: str, key: str, name: str) -> Rows:
@@ -54,31 +49,20 @@ def _of_pt(found: Any, name: str) -> Rows:
 
 
 def read_safetensors(path: str, key: str, name: str) -> Rows:
-    """One tensor of a file, whose header is JSON: dtype, shape, and where the elements lie."""
+    """One tensor of a file."""
     with files.open_for_reading(path) as stream:
-        size = stream.seek(0, 2)
-        stream.seek(0)
-        length = int.from_bytes(stream.read(8), "little")
-        if size < 8 or length > min(size - 8, _LONGEST_HEADER):
-            raise FileCheckException(f"{name}: {path}: its header has {length} bytes, and the file {size}.")
-        try:
-            header = json.loads(stream.read(length))
-            entries = {each: entry for each, entry in header.items() if each != "__metadata__"}
-            entry = entries[one_of(key, list(entries), path)]
-            shape, (begin, end) = tuple(map(int, entry["shape"])), map(int, entry["data_offsets"])
-            stored = str(entry["dtype"])
-        except MsprobeException:
-            raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise FileCheckException(f"{name}: {path}: its header is not one of safetensors.") from None
-        if stored not in _TYPES:
-            raise MsprobeException(f"{name}: {path}: dtype {stored} is not read; allowed: {', '.join(_TYPES)}.")
-        code, dtype = _TYPES[stored]
-        count = math.prod(shape)
-        if count * np.dtype(code).itemsize != end - begin or not 0 <= begin <= end <= size - 8 - length:
-            raise FileCheckException(f"{name}: {path}: its header has {end - begin} bytes for the shape {shape}.")
-        stream.seek(8 + length + begin)
-        values: Any = np.fromfile(stream, code, count)
-    if dtype == "bfloat16":
-        values = (values.astype(np.uint32) << 16).view(np.float32)
-    return joined([(values.reshape(shape), dtype)], name)
+
+        def read(offset: int, size: int) -> bytes:
+            stream.seek(offset)
+            return stream.read(size)
+
+        tensors = read_header(path, stream.seek(0, 2), read).tensors
+        offset, dtype, shape = tensors[one_of(key, list(tensors), path)]
+        words = word_type(dtype)
+        if words is None or is_complex(dtype):
+            raise MsprobeException(f"{name}: {path}: dtype {dtype} is not read; allowed: dtypes of real numbers.")
+        stream.seek(offset)
+        values = np.fromfile(stream, words.newbyteorder("<"), math.prod(shape))
+    if is_float(dtype):
+        values = decoded(values, dtype)
+    return joined([(values.reshape(shape), short(dtype))], name)

@@ -24,6 +24,7 @@ _SOURCES = {
     "step": "the step of each sequence; a folder of SingleSave tells it itself",
     "sequences": "ids of sequences, or of the sequence of each token",
     "rollout-entropy": "entropy of the distribution of each token, in nats",
+    "top-logprobs": "log-probabilities of the likeliest tokens at each position, for garbled responses",
     "current": "log-probabilities after the update; TRAINING are those at sampling time then",
 }
 

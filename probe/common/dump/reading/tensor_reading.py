@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common import files
-from probe.common.dump.reading.npy_reading import read_npy
+from probe.common.dump.reading.file_forms.npy import read_npy
 from probe.common.dump.reading.pt_validation import check_pt
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 
