@@ -1,4 +1,4 @@
-"""What both monitors are wired of: an adapter, a recorder of steps, and what receives them."""
+"""Parts of both monitors: an adapter, a recorder of steps, and the receivers of steps."""
 
 from __future__ import annotations
 

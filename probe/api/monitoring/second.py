@@ -99,7 +99,7 @@ class TrainerMonitorV2:
 
 
 def wanted_of(settings: SecondSettings, rank: int) -> Wanted:
-    """What the settings stand for."""
+    """Selection that the settings describe."""
     module, gradient, optimizer, param, cc = (settings.monitor(name) for name in MONITORS)
     parts = module.targets
     ranks = cc.module_ranks

@@ -20,7 +20,7 @@ SAMPLE = 20_000
 _LEAST = 2.0**-26
 """Added to differences before their logarithm is taken, which of 0 has none: less than a rounding of float32."""
 _SHARE_OF_OTHERS = 0.2
-"""Of all tokens; a guess."""
+"""Share of all tokens; a guess."""
 NORMAL = 0.6745
 """The median of the absolute value of a standard normal number."""
 
@@ -33,7 +33,7 @@ def median(values: Array) -> float:
 
 @dataclass(frozen=True)
 class Differences:
-    """What the tests look at; every number is finite."""
+    """Values that the tests look at; every number is finite."""
 
     tokens: Tokens
     dtype: str = ""
@@ -135,7 +135,7 @@ class Differences:
         return next((level for level in self.levels if typical <= self.of_level(level)), self.levels[-1])
 
     def explained_by(self, others: Array) -> float:
-        """What rounding explains of a group, given the tokens outside of it.
+        """Part of a group's differences that rounding explains, given the tokens outside of it.
 
         Where the dtype is not known, the others show it: not by being equal, which they may be in any dtype, and not
         where they are few, as the first tokens, which one kernel may have computed on both sides.

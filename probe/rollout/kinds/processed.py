@@ -16,12 +16,12 @@ _FEWEST = 50
 _CERTAIN = 6.0
 """Standard errors: what chance reaches once in 10^9 sets."""
 _LEAST_SHARE = 0.3
-"""Of the variance of differences, that a line must explain. Errors of logits of one nat explain a tenth by the choice
-of tokens alone, because the variance of the other side's log-probabilities grows by theirs."""
+"""Share of the variance of differences that a line must explain. Errors of logits of one nat explain a tenth by the
+choice of tokens alone, because the variance of the other side's log-probabilities grows by theirs."""
 _LEAST_CORRELATION = 0.9
-"""Of both sides. A temperature keeps the order of tokens, which errors of its size do not."""
+"""Correlation of both sides. A temperature keeps the order of tokens, which errors of its size do not."""
 _LARGEST = 3.0
-"""In nats. Larger ones are not what top-p leaves out, of which a twentieth of the probability stays."""
+"""A difference in nats. Larger ones are not what top-p leaves out, of which a twentieth of the probability stays."""
 
 
 def temperature(differences: Differences) -> Finding | None:

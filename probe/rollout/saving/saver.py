@@ -1,4 +1,4 @@
-"""What `SingleSave` does: values are copied when they are given, and written by a thread."""
+"""The work of `SingleSave`: values are copied when they are given, and written by a thread."""
 
 from __future__ import annotations
 
