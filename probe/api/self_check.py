@@ -17,8 +17,8 @@ from typing import Any
 from probe.api.run import debugger_class
 from probe.backends import loader
 from probe.common import log
-from probe.common.dump.layout import ERROR_LOG
 from probe.common.errors import FrameworkError, MsprobeException, failure_text
+from probe.common.log import ERROR_LOG
 
 IMPORTING, COLLECTING, READING = "importing it", "collecting a training step with it", "reading what was collected"
 """The parts of the check, as a message names them."""

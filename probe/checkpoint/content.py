@@ -21,7 +21,7 @@ class Checkpoint:
     settings: dict[str, Any] = field(default_factory=dict)
     """Arguments, iteration, state of random generators: plain values under dotted names."""
     config: dict[str, Any] = field(default_factory=dict)
-    """What describes the model: a ``config.json``, or the arguments of a training."""
+    """Description of the model: a ``config.json``, or the arguments of a training."""
     notes: list[str] = field(default_factory=list)
     """A sentence for each thing that a reader should know."""
     replicas: list[tuple[str, str, Tensor, Tensor]] = field(default_factory=list)

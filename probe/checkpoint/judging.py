@@ -134,7 +134,7 @@ def _first(tensor: Tensor, rows: int) -> Tensor:
 
 
 def _tail(tensor: Tensor, start: int) -> str:
-    """What is in the rows that one side has more."""
+    """Content of the rows that only one side has."""
     step = measuring.blocks(tensor)
     for first, last in step:
         if last > start and tensor.rows(max(first, start), last).any():

@@ -14,7 +14,7 @@ _ELSEWHERE = re.compile(r"(?:^|; )layer (\d+) of the other side")
 
 
 def summarise(parameters: Sequence[Parameter]) -> list[str]:
-    """What there is to say of the layers of each stack, and of what is outside of layers."""
+    """Sentences on the layers of each stack, and on the parameters outside of layers."""
     stacks: dict[str, dict[int, list[Parameter]]] = defaultdict(lambda: defaultdict(list))
     outside = []
     for each in parameters:

@@ -26,7 +26,7 @@ _SHORTER = ("bfloat16", "float16")
 
 @dataclass
 class Measured:
-    """How two tensors of one shape compare."""
+    """Comparison of two tensors of one shape."""
 
     verdict: str
     how: str = ""
@@ -169,7 +169,7 @@ _Fits = Callable[[Array, Array], bool]
 
 
 def _guesses(one: str, other: str) -> dict[str, _Fits]:
-    """What may have been done to one side to make the other: rounded, or cut off, to a shorter format."""
+    """Conversion that may have made one side of the other: rounded, or truncated, to a shorter format."""
     sides = _real(one), _real(other)
     if None in sides:
         return {}

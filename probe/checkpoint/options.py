@@ -11,7 +11,7 @@ WEIGHTS = ("master", "model")
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """How checkpoints are read and compared.
+    """Options for reading and comparing checkpoints.
 
     Args:
         names: a YAML file of names of the first checkpoint and their counterparts in the second.

@@ -46,7 +46,7 @@ class Parameter:
     other_dtype: str = ""
     harmless: bool = False
     layout: str = ""
-    """How the second side stores it, where that is not as the first side does."""
+    """Conversion or layout by which the second side differs from the first; empty if there is none."""
 
     @property
     def is_fine(self) -> bool:

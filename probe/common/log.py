@@ -13,15 +13,19 @@ from __future__ import annotations
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, Optional
 
+from probe.common import files
 from probe.common.terminal_text import printable
 
 DEBUG, INFO, WARNING, ERROR, SILENT = range(5)
 _VARIABLE = "MSPROBE_LOG_LEVEL"
+ERROR_LOG = "dump_error_info.log"
+"""The file for failures of the tool itself, which change nothing in the user's program."""
 _LABELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR, "silent": SILENT}
 """The words for them in a configuration."""
@@ -147,3 +151,59 @@ def warning(text: str, once: str | None = None) -> None:
 
 def error(text: str) -> None:
     _write(ERROR, text)
+
+
+# --- failures of the tool
+
+
+class Logged(NamedTuple):
+    """An entry of the log."""
+
+    is_first: bool
+    """True if no failure of this kind was logged before."""
+    unwritten: str
+    """The reason why the file cannot be written; empty if it was."""
+
+
+class ErrorLog:
+    """The log in one folder; each kind of failure has its traceback once.
+
+    Args:
+        folder: The folder, which exists by the time something is added.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.path = os.path.join(folder, ERROR_LOG)
+        self._known: set[str] = set()
+
+    def __bool__(self) -> bool:
+        """True if something was added."""
+        return bool(self._known)
+
+    def add(self, name: str, error: BaseException) -> Logged:
+        """Add a failure. A file that cannot be written raises nothing.
+
+        Args:
+            name: The record, value or action that the failure concerns.
+            error: The failure.
+        """
+        kind = _kind(error)
+        is_first = kind not in self._known
+        self._known.add(kind)
+        if is_first:
+            details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        else:
+            details = f"{type(error).__name__}: {error}\n"
+        try:
+            with files.open_for_writing(self.path, append=True) as stream:
+                stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {name}\n{details}\n".encode("utf-8", "replace"))
+        except OSError as second:
+            return Logged(is_first, second.strerror or str(second))
+        return Logged(is_first, "")
+
+
+def _kind(error: BaseException) -> str:
+    """The kind of a failure: a full disk is one wherever it is met, another error one at each line."""
+    if isinstance(error, OSError):
+        return f"{type(error).__name__} {error.errno}"
+    return f"{type(error).__name__} at {traceback.extract_tb(error.__traceback__)[-1:]}"

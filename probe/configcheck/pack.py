@@ -148,14 +148,29 @@ _LOCK_TRIES, _LOCK_WAIT_S = 200, 0.05
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
     """Keep other ranks from writing meanwhile; where it takes too long the pack is written all the same."""
-    with files.open_for_writing(path, append=True) as stream:
-        for _ in range(_LOCK_TRIES):
-            if files.lock(stream):
-                break
-            time.sleep(_LOCK_WAIT_S)
-        yield
-    with contextlib.suppress(OSError):
-        os.unlink(path)
+    for last in range(_LOCK_TRIES - 1, -1, -1):
+        try:
+            stream = files.open_for_writing(path, append=True)
+        except OSError as error:
+            raise FileCheckException(f"{path} cannot be written: {error.strerror}.") from None
+        with stream:
+            is_locked = files.lock(stream) and _is_same_file(stream.fileno(), path)
+            if is_locked or not last:
+                yield
+                if is_locked:
+                    # While it is locked: whoever waits for it sees that the file is gone, and takes the next one.
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
+                return
+        time.sleep(_LOCK_WAIT_S)
+
+
+def _is_same_file(descriptor: int, path: str) -> bool:
+    """False if the file was removed, or another one has its name by now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
 
 
 def _listed(manifest: bytes) -> list[str]:

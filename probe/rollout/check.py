@@ -88,7 +88,7 @@ def _not_finite(tokens: Tokens, finite: Any) -> Finding:
 
 
 def _remarks(tokens: Tokens, read: Mapping[str, Rows | None]) -> list[str]:
-    """What may be wrong with the sources themselves."""
+    """Remarks on what may be wrong with the sources themselves."""
     if read.get("mask") is not None:
         return []
     last = tokens.starts + tokens.lengths - 1

@@ -81,7 +81,7 @@ def _of_sequences(tokens: Tokens, signed: Array) -> dict[str, float]:
 
 
 def _update(signed: Array) -> dict[str, float]:
-    """What the update of the weights did: the log-probabilities after it less those at sampling time."""
+    """Effect of the update of the weights: the log-probabilities after it minus those at sampling time."""
     logs = np.clip(signed, -_BOUND, _BOUND)
     return {
         "update/logp_difference/mean": _mean(np.abs(signed)),

@@ -43,7 +43,7 @@ class WorstToken:
 
 @dataclass(frozen=True)
 class RolloutReport:
-    """What a check found; tables are made when they are asked for."""
+    """Findings of a check; tables are made when they are asked for."""
 
     tokens: Tokens
     """Those that are finite on both sides."""

@@ -22,13 +22,13 @@ class Tokens:
     lengths: Array
     """The number of tokens of each sequence, each at least 1."""
     names: Sequence[Any]
-    """Of sequences: the ids that were given, or their numbers in the order of the source."""
+    """Names of sequences: the ids that were given, or their numbers in the order of the source."""
     steps: Array | None = None
-    """Of each sequence, as are the ranks."""
+    """Step of each sequence, like the rank."""
     ranks: Array | None = None
     prompt_lengths: Array | None = None
     ids: Array | None = None
-    """Of each token, as are the entropies (in nats) and the log-probabilities after the update."""
+    """Value of each token, like the entropies (in nats) and the log-probabilities after the update."""
     entropy: Array | None = None
     current: Array | None = None
     top: Array | None = None
@@ -90,7 +90,7 @@ class Tokens:
         return int(np.searchsorted(self.starts, index, "right")) - 1
 
     def expanded(self, values: Array) -> Array:
-        """What belongs to sequences, for each of their tokens."""
+        """Values of sequences, repeated for each of their tokens."""
         return np.repeat(values, self.lengths)
 
     def only(self, kept: Array) -> Tokens:

@@ -299,7 +299,7 @@ class TrainerMon:
 
 
 def wanted_of(settings: FirstSettings, main_grad: bool, groups: tuple[Any, ...]) -> Wanted:
-    """What the settings stand for."""
+    """Selection that the settings describe."""
     targets: Mapping[str, Any] = settings.targets or {}
     names = frozenset(targets)
 

@@ -1,8 +1,9 @@
-"""What both monitors are wired of: an adapter, a recorder of steps, and what receives them."""
+"""Parts of both monitors: an adapter, a recorder of steps, and the receivers of steps."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,10 +12,9 @@ from probe.backends import loader
 from probe.backends.protocol import FrameworkAdapter
 from probe.common import log
 from probe.common.errors import MsprobeException, failure_text
-from probe.common.files import make_folder, open_for_writing
+from probe.common.files import make_folder
+from probe.common.log import ErrorLog
 from probe.common.report.trends import TrendStep
-
-ERRORS = "dump_error_info.log"
 
 
 class Receivers:
@@ -22,12 +22,16 @@ class Receivers:
     training.
 
     Args:
-        folder: Where failures are written.
+        folder: The folder whose log gets failures; they are shown only as long as there is none.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, folder: str = "") -> None:
+        self.set_folder(folder)
         self._receivers: list[Callable[[TrendStep], None]] = []
+
+    def set_folder(self, folder: str) -> None:
+        """Write failures to the log of `folder`, too."""
+        self._folder, self._errors = folder, ErrorLog(folder)
 
     def add(self, receive: Callable[[TrendStep], None]) -> None:
         """Hand further steps to `receive`."""
@@ -36,22 +40,24 @@ class Receivers:
     def receive(self, step: TrendStep) -> None:
         """One step."""
         for each in self._receivers:
-            try:
-                each(step)
-            except Exception as error:
-                self.failed(getattr(each, "__qualname__", "the monitor"), error)
+            self.attempt(getattr(each, "__qualname__", "the monitor"), each, step)
+
+    def attempt(self, about: str, function: Callable[..., Any], *args: Any) -> None:
+        """Call `function(*args)`; a failure is logged and does not reach the training."""
+        try:
+            function(*args)
+        except Exception as error:
+            self.failed(about, error)
 
     def failed(self, about: Any, error: BaseException) -> None:
         """Log a failure of the tool, once for each place."""
         name = about if isinstance(about, str) else str(getattr(about, "base", "the monitor"))
-        text = f"{name}: {failure_text(error)}"
-        log.warning(f"monitor: {text}; the training goes on.", once=f"monitor {type(error).__name__} {name}")
-        try:
-            make_folder(self._folder)
-            with open_for_writing(os.path.join(self._folder, ERRORS), append=True) as stream:
-                stream.write(f"{text}\n".encode())
-        except (OSError, MsprobeException):
-            pass  # it was logged
+        slug = f"monitor {type(error).__name__} {name}"
+        log.warning(f"monitor: {name}: {failure_text(error)}; the training goes on.", once=slug)
+        if self._folder:
+            with contextlib.suppress(MsprobeException):  # it was logged
+                make_folder(self._folder)
+                self._errors.add(name, error)
 
 
 def adapter_for(backend: str) -> FrameworkAdapter:

@@ -34,6 +34,7 @@ class TrainerMonitorV2:
         self._recorder: TrendRecorder | None = None
         self._files: TableFiles | None = None
         self._at_exit: AtExit | None = None
+        self._receivers = Receivers()
         self._steps_by_hand = True
 
     def start(self, model: Any = None, optimizer: Any = None, **context: Any) -> None:
@@ -62,7 +63,8 @@ class TrainerMonitorV2:
         micro = context.get("grad_acc_steps") or context.get("micro_batch_number")
         micro = micro or gradients.grad_acc_steps or gradients.micro_batch_number or 0
         folder = os.path.join(settings.output_dir, f"rank_{rank or 0}")
-        receivers = Receivers(folder)
+        receivers = self._receivers
+        receivers.set_folder(folder)
         layout = SecondLayout(
             settings.start_step, settings.step_count_per_record, isinstance(model, (list, tuple)),
             gradients.monitor_mbs_grad, rank or 0,
@@ -84,22 +86,22 @@ class TrainerMonitorV2:
         if not self._steps_by_hand:
             log.warning("step() has no effect: the steps of the optimizer are counted.", once="monitor v2 step")
             return
-        self._recorder.step()
+        self._receivers.attempt("step", self._recorder.step)
 
     def stop(self) -> None:
         """End monitoring: put everything back, and complete the files."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
-            recorder.close()
+            self._receivers.attempt("stop", recorder.close)
         if self._files is not None:
-            self._files.close()
+            self._receivers.attempt("stop", self._files.close)
             self._files = None
         if self._at_exit is not None:
             self._at_exit.cancel()
 
 
 def wanted_of(settings: SecondSettings, rank: int) -> Wanted:
-    """What the settings stand for."""
+    """Selection that the settings describe."""
     module, gradient, optimizer, param, cc = (settings.monitor(name) for name in MONITORS)
     parts = module.targets
     ranks = cc.module_ranks

@@ -166,7 +166,7 @@ def anomaly_file(rules: str | None) -> WriteAnomalies | None:
 
 
 def similarity_file(wanted_by: str = "--format msprobe") -> Callable[[Report, str], None]:
-    """What writes msProbe's file of two checkpoints: the report and the path.
+    """Writer of msProbe's file of two checkpoints: takes the report and the path.
 
     Args:
         wanted_by: The option or the command that needs it, for the error.
@@ -181,7 +181,7 @@ def similarity_file(wanted_by: str = "--format msprobe") -> Callable[[Report, st
 
 
 def monitor_database() -> Callable[[str, str, Mapping[str, str] | None], str]:
-    """What writes the database of a monitor.
+    """Writer of the database of a monitor.
 
     Raises:
         MsprobeException: the rules of msProbe are not a part of this installation.
@@ -248,7 +248,7 @@ def compare_devices(npu: str, gpu: str, folder: str, rules: str | None = None, h
 
 
 def configuration_sheets() -> Callable[[Pack, Pack], dict[str, list[list[Any]]]]:
-    """What makes the sheets of msProbe's ``result.xlsx`` of two packs.
+    """Maker of the sheets of msProbe's ``result.xlsx`` of two packs.
 
     Raises:
         MsprobeException: the rules of msProbe are not a part of this installation.

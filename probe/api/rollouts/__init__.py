@@ -1,1 +1,1 @@
-"""What a reinforcement-learning script saves of its values, and two such folders compared."""
+"""Values that a reinforcement-learning script saves, and the comparison of two such folders."""

@@ -1,4 +1,4 @@
-"""What a monitor reads of a running training with MindSpore: the group `Trends`."""
+"""Values of a running training with MindSpore, as a monitor reads them: the group `Trends`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a monitor reads of a running training with torch's API over MindSpore: the group `Trends`."""
+"""Values of a running training with torch's API over MindSpore, for a monitor: the group `Trends`."""
 
 from __future__ import annotations
 

@@ -68,6 +68,6 @@ class FrameworkAdapter(Protocol):
     settings: Settings
     """Versions, switches, seeds and hyper-parameters of a running program."""
     trends: Trends
-    """What a monitor reads of models and optimizers."""
+    """Values of models and optimizers that a monitor reads."""
     replaying: Replaying | None
     """A step kept and run again; ``None`` where the framework gives no way to run a backward again."""

@@ -1,4 +1,4 @@
-"""What a framework is set to while a program runs: group `Settings` of an adapter."""
+"""Settings of a framework while a program runs: group `Settings` of an adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a monitor reads of a running training: group `Trends` of an adapter."""
+"""Values of a running training, as a monitor reads them: group `Trends` of an adapter."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CommunicationListener(Protocol):
 
 
 class Logs(Protocol):
-    """What is told when the tool itself fails."""
+    """Receiver of failures of the tool itself."""
 
     def failed(self, about: Any, error: Exception) -> None: ...
 
@@ -88,7 +88,7 @@ class Trends(Protocol):
         """The gradient of a parameter, or ``None``; with `main` the one that Megatron keeps as ``main_grad``."""
 
     def placement(self, tensor: Any) -> str:
-        """What part of a whole a sharded tensor is, such as ``Shard(dim=0) of [8, 16]``; empty of any other."""
+        """Part of the whole that a sharded tensor is, such as ``Shard(dim=0) of [8, 16]``; empty for any other."""
 
     def whole_shape(self, tensor: Any) -> str:
         """The shape of the whole that `tensor` is a part of, or its own."""

@@ -94,7 +94,7 @@ def _replaced(name: str, pairs: Sequence[tuple[re.Pattern[str], str]], first: bo
 
 
 def _stack(path: str, stacks: set[str]) -> str:
-    """What tells one stack of layers from the others; nothing if there is one."""
+    """Part of a name that tells one stack of layers from the others; empty if there is only one."""
     if len(stacks) < 2:
         return ""
     words = path.rstrip(".").split(".")

@@ -8,19 +8,14 @@ from html import escape
 from probe.checkpoint.output.text import parameter, remarks
 from probe.checkpoint.report import Parameter, Report, count_verdicts
 from probe.common.html_table import paragraph, table
-
-_STYLE = (
-    "body{font-family:sans-serif;margin:2em;max-width:110em}table{border-collapse:collapse}"
-    "td,th{border:1px solid #ccc;padding:2px 8px;text-align:left}h1.found{color:#b00020}h1{color:#1b6e1b}"
-)
+from probe.common.report.page.tables import table_page
 
 
 def page(report: Report) -> str:
     """The page."""
-    state = ' class="found"' if report.found else ""
     sides = [("first", report.path, report.format), ("second", report.other_path, report.other_format)]
     parts = [
-        f"<h1{state}>{escape(report.answer)}</h1>", paragraph(report.why),
+        paragraph(report.why),
         table(("", "path", "format"), sides),
         "<h2>Layers</h2>", *(paragraph(each) for each in report.layers), *_differences(report),
         "<h2>Remarks</h2>", *(paragraph(each) for each in [*remarks(report), *report.notes]),
@@ -31,10 +26,7 @@ def page(report: Report) -> str:
     parts += ["<h2>All parameters</h2>", _table(report.parameters)]
     if report.optimizer:
         parts += ["<h2>Optimizer</h2>", _table(report.optimizer)]
-    head = (
-        f'<head><meta charset="utf-8"><title>{escape(report.answer)}: checkpoints</title><style>{_STYLE}</style></head>'
-    )
-    return f'<!doctype html><html lang="en">{head}<body>{"".join(parts)}</body></html>'
+    return table_page(f"{report.answer}: checkpoints", report.answer, parts, report.found)
 
 
 def _differences(report: Report) -> list[str]:

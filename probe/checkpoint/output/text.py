@@ -56,7 +56,7 @@ def parameter(of: Parameter) -> str:
 
 
 def remarks(report: Report) -> Iterator[str]:
-    """What made parameters equal that are not the same as they are stored; a line for each kind, with an example."""
+    """Conversions that make parameters equal that are stored differently; a line for each kind, with an example."""
     kinds: dict[str, list[Parameter]] = {}
     for each in report.parameters:
         if each.how and (each.verdict in FINE or each.harmless):

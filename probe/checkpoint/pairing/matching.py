@@ -1,4 +1,4 @@
-"""Which parameters belong together: by a user's file, by name, by parts of one, and by values."""
+"""Pairs of parameters that belong together: by a user's file, by name, by parts of one, and by values."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Side:
     key: str
     tensor: Tensor
     part: str = ""
-    """Which part, in words."""
+    """The part, in words."""
 
 
 @dataclass

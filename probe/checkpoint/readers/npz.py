@@ -10,6 +10,7 @@ import numpy as np
 from probe.checkpoint.content import Checkpoint
 from probe.checkpoint.stored.files import File
 from probe.checkpoint.stored.tensors import Array, Stored, Tensor
+from probe.common import files
 from probe.common.dump.reading.pt_validation import extent
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.decoding import word_type
@@ -25,7 +26,8 @@ class _Packed(Tensor):
 
     def rows(self, start: int, stop: int) -> Array:
         if self._held is None:
-            with zipfile.ZipFile(self._path) as archive, archive.open(self._entry) as stream:
+            reading = files.open_for_reading(self._path)
+            with reading, zipfile.ZipFile(reading) as archive, archive.open(self._entry) as stream:
                 self._held = np.lib.format.read_array(stream, allow_pickle=False)
         return self._held.reshape(self.row_count, *self.row_shape)[start:stop]
 
@@ -41,7 +43,7 @@ def read_npz(path: str, into: Checkpoint) -> None:
     """
     file = File(path)
     try:
-        with open(path, "rb") as stream, zipfile.ZipFile(stream) as archive:
+        with files.open_for_reading(path) as stream, zipfile.ZipFile(stream) as archive:
             for entry in archive.infolist():
                 name = entry.filename[:-4] if entry.filename.endswith(".npy") else entry.filename
                 if name in into.weights:

@@ -263,7 +263,7 @@ def _read_index(path: str, into: Checkpoint) -> None:
 
 
 def _read_config(folder: str, into: Checkpoint) -> None:
-    """What describes the model, beside it."""
+    """Description of the model, from the files next to it."""
     for name in ("config.json", "params.json"):
         path = os.path.join(folder, name)
         if os.path.isfile(path) and not into.config:

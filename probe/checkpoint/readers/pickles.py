@@ -416,4 +416,4 @@ _TABLE: dict[int, _Step] = {
     0x80: lambda m: m.take(1),
     0x95: lambda m: m.take(8),
 }
-"""What each operation does; those that are missing (extension codes, buffers outside of the file) are refused."""
+"""Functions of the operations; missing ones (extension codes, buffers outside of the file) are refused."""

@@ -29,7 +29,7 @@ _GROUPED = re.compile(r"^(?P<path>.*\.experts\.linear_fc[12]\.(?:weight|bias))(?
 
 @dataclass
 class Part:
-    """What one rank holds."""
+    """Content of one rank."""
 
     path: str
     tp: int = 0

@@ -1,4 +1,4 @@
-"""What is the model, what the optimizer and what a setting in the nested values of a checkpoint."""
+"""Model, optimizer and settings in the nested values of a checkpoint."""
 
 from __future__ import annotations
 

@@ -47,13 +47,13 @@ class Placement(NamedTuple):
     """The part of a tensor that one rank holds."""
 
     shape: Shape
-    """Of the whole tensor."""
+    """Shape of the whole tensor."""
     dimensions: tuple[int | None, ...]
     """For each dimension of the mesh the dimension that is split over it; ``None`` if each rank has all."""
 
 
 class Content(NamedTuple):
-    """What a file holds: plain values with tensors among them, and the names of what was not made."""
+    """Content of a file: plain values with tensors among them, and the names of objects that were not made."""
 
     value: Any
     unknown: list[str]

@@ -31,7 +31,7 @@ class Tensor(ABC):
         self.dtype = dtype
         self.shape = shape
         self.origin = ""
-        """What it was made of, in words that follow "how"; empty if it lies in a file as it is."""
+        """Origin of the tensor, in words that follow "how"; empty if it lies in a file as it is."""
 
     @cached_property
     def words(self) -> np.dtype[Any]:
@@ -69,7 +69,7 @@ class Tensor(ABC):
 
     @property
     def key(self) -> object:
-        """What two tensors have in common that are the same bytes of a file; ``None`` if that is not known."""
+        """Key that two tensors share if they are the same bytes of a file; ``None`` if that is not known."""
         return None
 
 

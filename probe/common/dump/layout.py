@@ -19,12 +19,13 @@ from __future__ import annotations
 import os
 import re
 
+from probe.common.log import ERROR_LOG
+
 DUMP_FILE = "dump.json"
 DEBUG_FILE = "debug.json"
 STACK_FILE = "stack.json"
 CONSTRUCT_FILE = "construct.json"
 JOURNAL_FILE = "dump.journal"
-ERROR_LOG = "dump_error_info.log"
 PROCESS_FILE = "process.json"
 TENSOR_FOLDER = "dump_tensor_data"
 

@@ -77,7 +77,7 @@ def is_same_value(one: Any, other: Any) -> bool:
 
 
 def differences(target: Environment, golden: Environment) -> list[OutsideDifference]:
-    """What differs between two environments, sorted by how likely it explains a divergence.
+    """Differences between two environments, the most likely cause of a divergence first.
 
     A value that only one framework has is not compared if the frameworks differ.
     """

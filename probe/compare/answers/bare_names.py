@@ -35,7 +35,7 @@ def are_of_two_programs(calls: Iterable[AlignedCall]) -> bool:
 
 
 def untold(first: Unexplained) -> Difference:
-    """What is said of the call that would be named."""
+    """Sentence on the call that would be named."""
     reason = f"{first.reason}; calls are paired by names of functions alone, and level mix tells them by modules"
     return Difference(first.record, first.golden_record, first.item, reason, first.found or 0.0, is_value=True)
 

@@ -280,7 +280,7 @@ class _Search:
         return []
 
     def of_programs(self) -> list[Difference]:
-        """What two programs in a short type have apart though rounding hardly explains it."""
+        """Distances of two programs in a short type that rounding hardly explains."""
         regions = self._runs.regions
         if regions is None or not regions.is_coarse:
             return []

@@ -137,7 +137,7 @@ def of_gradient(row: Row, target: Item) -> str:
 
 
 def of_result(error: float, usual: float) -> str:
-    """What is said of a result of the whole pass that is further apart than tensors before it."""
+    """Sentence on a result of the whole pass that is further apart than tensors before it."""
     return f"what the pass returns has a relative error of {error:.1e}; of tensors before it {usual:.1e} is usual"
 
 

@@ -168,7 +168,7 @@ class Summary:
     rules: RowRules = PROBE_ROWS
     """Whose rules gave the rows their results."""
     outside: list[OutsideDifference] = field(default_factory=list)
-    """What differs outside of the model: environment and data, the most likely cause first."""
+    """Differences outside of the model: environment and data, the most likely cause first."""
 
     @property
     def has_matches(self) -> bool:

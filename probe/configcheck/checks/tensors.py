@@ -56,7 +56,7 @@ def _sides(golden_has_it: bool) -> tuple[str | None, str | None]:
 def difference(
     one: Any, other: Any, mark: Mapping[str, Any] | None, other_mark: Mapping[str, Any] | None
 ) -> Optional[tuple[str, str]]:  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """How two tensors differ, in words for each side; ``None`` if they are the same as far as anything tells."""
+    """Difference of two tensors, in words for each side; ``None`` if nothing tells them apart."""
     if mark and other_mark:
         for key in ("shape", "dtype"):
             if mark.get(key) != other_mark.get(key):

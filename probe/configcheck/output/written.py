@@ -11,6 +11,8 @@ from typing import Any
 from probe.common import files, html_table
 from probe.common.environment.differences import in_words
 from probe.common.errors import FileCheckException
+from probe.common.report.json_values import to_json
+from probe.common.report.page.tables import table_page
 from probe.common.report.xlsx import Sheet, write_xlsx
 from probe.configcheck.findings import Comparison
 from probe.configcheck.output.text import headline
@@ -20,11 +22,6 @@ DEFAULT_FOLDER = "./config_check_result"
 
 Sheets = Mapping[str, Sequence[Sequence[Any]]]
 """The header and the rows of each sheet, by its name."""
-
-_STYLE = (
-    "body{font:14px/1.5 system-ui,sans-serif;margin:24px;max-width:1200px}td,th{padding:2px 10px;text-align:left;"
-    "vertical-align:top;border-bottom:1px solid #ddd}.error{color:#c9371c}.warning{color:#b87700}.pass{color:#009e73}"
-)
 
 
 def make_output_folder(folder: str, overwrite: bool) -> None:
@@ -49,7 +46,8 @@ def write(comparison: Comparison, folder: str, sheets: Sheets | None = None) -> 
         sheets: For the workbook; ``None`` writes none.
     """
     paths = [os.path.join(folder, name) for name in (JSON_FILE, PAGE)]
-    for path, content in zip(paths, (json.dumps(comparison.as_json(), indent=1), page(comparison))):
+    answer = json.dumps(to_json(comparison.as_json()), indent=1, allow_nan=False)
+    for path, content in zip(paths, (answer, page(comparison))):
         with files.replacing(path) as stream:
             stream.write(content.encode("utf-8", "replace"))
     return paths if sheets is None else [*paths, write_workbook(sheets, folder)]
@@ -85,15 +83,11 @@ def _cell(value: Any) -> Any:
 
 def page(comparison: Comparison) -> str:
     """The page: it needs no other file and runs no script."""
-    body = "".join(_sections(comparison))
-    title = escape(headline(comparison))
-    policy = "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-    head = f"<meta charset='utf-8'>{policy}<title>{title}</title><style>{_STYLE}</style>"
-    return f"<!doctype html><html lang='en'><head>{head}</head><body>{body}</body></html>"
+    answer = headline(comparison)
+    return table_page(answer, answer, _sections(comparison), comparison.answer != "pass")
 
 
 def _sections(comparison: Comparison) -> Iterator[str]:
-    yield f"<h1 class='{comparison.answer}'>{escape(headline(comparison))}</h1>"
     for check in comparison.checks:
         yield f"<h2 class='{check.level}'>{escape(check.name)}: {check.level}</h2>"
         rows = [(row.level, row.name, in_words(row.target), in_words(row.golden), row.why) for row in check.rows]

@@ -52,7 +52,7 @@ class Block:
         return self.values[:, self.ops.index(op)] if op in self.ops else None
 
     def row_keys(self) -> list[tuple[str, int, int]]:
-        """What tells a row from others."""
+        """Identity of a row."""
         found = []
         for each in self.families:
             micro, stages = each.micro, each.stages

@@ -14,13 +14,13 @@ from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, Intege
 from probe.monitor.alerts.tracks import Track, floor_of, log_size, size_of
 
 DEAD_SHARE = 0.999
-"""Of zeros in an output. A guess: a ReLU is zero in half of its outputs, a sparse one in up to 99 %."""
+"""Share of zeros in an output. A guess: a ReLU is zero in half of its outputs, a sparse one in up to 99 %."""
 DEAD_STEPS, DEAD_GRADIENT_STEPS = 3, 16
 """Steps in a row. Guesses: an expert of a mixture may get no token in several steps."""
 UNCHANGED_STEPS, UNCHANGED_STEPS_ALL = 8, 20
 """Steps in a row, of one weight beside others that change, and of all weights. Guesses: a schedule begins at zero."""
 LARGEST_UPDATE = 0.1
-"""Of a weight's norm in one step, if it is ten times that of the last steps too. About 0.001 is usual."""
+"""Relative change of a weight's norm in one step, if it is also ten times that of the last steps; 0.001 is usual."""
 _LEAST_UPDATE = 1e-3
 DEPTH_DECADES, DEPTH_MEMBERS, DEPTH_FIT, DEPTH_STEPS = 3.0, 4, 0.8, 3
 """A trend over the layers: decades from the first to the last, layers, share of the variance, steps in a row. Guesses;

@@ -19,8 +19,8 @@ _TURBULENCE_OPS = ("norm", "mean")
 _OLD, _NEW = 0.99, 0.01
 """The weights of the history and of a value in the history; those of msProbe (seen, exact)."""
 _LEAST_SHARE = 1e-3
-"""Of a mean in units of the root mean square of its row, below which it is noise, and for few elements one divided by
-the square root of their number, which is the mean of random signs. A guess for more than a million elements."""
+"""Ratio of a mean to the root mean square of its row, below which the mean is noise. For few elements the limit is one
+divided by the square root of their number, the mean of random signs. A guess for more than a million elements."""
 
 
 @dataclass(frozen=True)

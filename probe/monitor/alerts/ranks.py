@@ -15,7 +15,7 @@ REPLICATED = ("grad_reduced", "param_origin", "param_updated")
 TOLERANCE = 1e-6
 """Relative. Statistics of equal tensors are equal; a file may have rounded them."""
 REPLICATED_SHARE = 0.5
-"""Of rows that are equal on most ranks, from which a family is taken for replicated. A guess."""
+"""Share of rows that are equal on most ranks, at which a family counts as replicated. A guess."""
 OUTLIER_DECADES, OUTLIER_RANKS, MIN_HISTORY = 1.0, 3, 5
 
 

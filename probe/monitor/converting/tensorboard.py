@@ -6,11 +6,10 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
 
-from probe.common import files
-from probe.common.errors import MissingDependency, MsprobeException
+from probe.common.errors import MsprobeException
 from probe.common.show import show
+from probe.monitor.output.event_files import EventFile, load_tensorboard
 from probe.monitor.reading.csv_rows import Columns, read_file
 from probe.monitor.reading.locating import RankFolder, folders_of
 
@@ -46,7 +45,7 @@ def csv2tensorboard_by_step(
     """
     if isinstance(process_num, bool) or not isinstance(process_num, int) or process_num < 1:
         raise MsprobeException(f"process_num is {show(process_num)}; allowed: an integer of 1 or more.")
-    _writer_class()
+    load_tensorboard()
     folders = [each for each in folders_of(monitor_path) if _is_in_range(each, time_start, time_end)]
     if not folders:
         span = f" between {time_start or 'the first'} and {time_end or 'the last'}" if time_start or time_end else ""
@@ -102,43 +101,18 @@ def _write_folder(folder: RankFolder, output: str, wanted: tuple[str, ...] | Non
             else:
                 families[each.family] = each
     for each in families.values():
-        place = os.path.join(output, f"rank{folder.rank}", each.family)
-        files.make_folder(place)
-        writer = _writer_class()(place)
+        written = EventFile(os.path.join(output, f"rank{folder.rank}", each.family))
         try:
-            _write_rows(writer, each)
+            _write_rows(written, each)
         finally:
-            writer.close()
+            written.close()
 
 
-def _write_rows(writer: Any, columns: Columns) -> None:
-    event_class, summary_class = _protocol()
-    now = time.time()
+def _write_rows(file: EventFile, columns: Columns) -> None:
     for row, name in enumerate(columns.name):
         micro = f":micro{columns.micro[row]}" if columns.has_micro else ""
         tag = f"vp{columns.stage[row]}:{name}{micro}"
-        values = [
-            summary_class.Value(tag=f"{tag}/{op}", simple_value=of_rows[row])
-            for op, of_rows in columns.statistics.items()
-            if op not in _NO_SCALARS
+        scalars = [
+            (f"{tag}/{op}", of_rows[row]) for op, of_rows in columns.statistics.items() if op not in _NO_SCALARS
         ]
-        event = event_class(wall_time=now, step=columns.step[row], summary=summary_class(value=values))
-        writer.add_event(event)
-
-
-def _writer_class() -> Any:
-    """The class of tensorboard that writes event files."""
-    try:
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-    except ImportError:
-        raise MissingDependency(
-            "tensorboard is needed for TensorBoard files; run: pip install 'msprobe[tensorboard]'."
-        ) from None
-    return EventFileWriter
-
-
-def _protocol() -> tuple[Any, Any]:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-
-    return Event, Summary
+        file.add(scalars, columns.step[row])

@@ -22,7 +22,7 @@ _INTEGER_TYPES = ("int", "uint", "bool")
 
 
 class MonitorRun:
-    """What the files of a monitor hold.
+    """Content of the files of a monitor.
 
     Args:
         located: The folders of the run.

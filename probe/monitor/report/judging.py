@@ -33,14 +33,14 @@ class FeedingRow:
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """What the rules say of a run."""
+    """Findings of the rules in a run."""
 
     run: MonitorRun
     findings: list[Finding]
     """In the order of execution."""
     feeding: list[FeedingRow] = field(default_factory=list)
     followed: dict[int, int] = field(default_factory=dict)
-    """Of each other rank with findings, the step of the first."""
+    """Step of the first finding of each other rank that has any."""
 
     @property
     def first(self) -> Finding | None:

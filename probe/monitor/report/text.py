@@ -24,7 +24,7 @@ class TextLine(NamedTuple):
 
 
 def run_lines(judged: JudgedRun) -> Iterator[TextLine]:
-    """Who began, the rows that fed it, the ranks that followed, and the first alerts."""
+    """The row that began, the rows that fed it, the ranks that followed, and the first alerts."""
     run = judged.run
     yield from (TextLine(note, SOFT) for note in run.notes)
     steps = run.steps

@@ -30,7 +30,7 @@ HOOKS = ("linear_hook", "attention_hook", "moe_router_weight_hook", "moe_router_
 FORMATS = ("csv", "tensorboard", "api")
 _SELECTIONS = ("input", "output", "input_grad", "output_grad")
 _DIGITS = 6
-"""Of msProbe, where the configuration does not say."""
+"""Decimals in files if the configuration does not say; those of msProbe."""
 _TIME_LENGTH = len("Nov27_14-20-00")
 
 

@@ -147,7 +147,7 @@ class _Table:
     there: np.ndarray
     """Shape (ranks, rows, steps): true where there is a row."""
     positions: list[tuple[int, Columns, list[int], list[int]]]
-    """Of each rank its rows, and for each of them its row and step here."""
+    """Rows of each rank, and for each row its position and step on the page."""
 
     @staticmethod
     def of(run: MonitorRun, family: str) -> _Table:

@@ -23,7 +23,7 @@ _FAR = 12.0
 """Standard deviations of most tokens: no normal error is so large, nor one of Student's with five degrees of freedom
 in one of 10^5 tokens."""
 _SHARE_OF_OTHERS = 0.2
-"""Of all tokens; a guess."""
+"""Share of all tokens; a guess."""
 NORMAL = 0.6745
 """The median of the absolute value of a standard normal number."""
 _NORMAL_90 = 1.6449
@@ -38,7 +38,7 @@ def median(values: Array) -> float:
 
 @dataclass(frozen=True)
 class Differences:
-    """What the tests look at; every number is finite."""
+    """Values that the tests look at; every number is finite."""
 
     tokens: Tokens
     dtype: str = ""
@@ -147,7 +147,7 @@ class Differences:
         return next((level for level in self.levels if typical <= self.of_level(level)), self.levels[-1])
 
     def explained_by(self, others: Array) -> float:
-        """What rounding explains of a group, given the tokens outside of it.
+        """Part of a group's differences that rounding explains, given the tokens outside of it.
 
         Where the dtype is not known, the others show it: not by being equal, which they may be in any dtype, and not
         where they are few, as the first tokens, which one kernel may have computed on both sides.

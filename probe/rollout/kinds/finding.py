@@ -28,7 +28,7 @@ CAUSES: Mapping[str, str] = {
     PRECISION: "a quantised or short dtype, another kernel, or weights that differ",
     NONFINITE: "a mask or a probability of 0 on one side, an overflow",
 }  # fmt: skip
-"""What each kind usually comes from."""
+"""Usual cause of each kind."""
 
 MOST_IDS = 8
 """With more, it is not special tokens that differ."""
@@ -45,6 +45,6 @@ class Finding:
     """Without the kind and without a full stop."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
     strength: float = 0.0
-    """How much of the variance the test explains; the largest is named first."""
+    """Share of the variance that the test explains; the largest is named first."""
     picked: NDArray[Any] | None = None
     """True for the tokens that are concerned; ``None`` for all."""

@@ -36,7 +36,7 @@ _FEWEST_OF_ID = 3
 _FEWEST_BEFORE = 8
 """Tokens before a position, from which it can be told that they do not differ."""
 _LARGEST_SHARE = 1 / 3
-"""Of all tokens, that special tokens have."""
+"""Largest share of all tokens that special tokens have."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Groups:
         return Means(np.asarray(counts, np.float64), sums, self.squares, self.between)
 
     def findings(self) -> Iterator[Finding]:
-        """What is certain, in no order."""
+        """Certain findings, in no order."""
         for test in (self._sequences, self._steps, self._positions, self._special):
             yield from test()
 
@@ -305,7 +305,7 @@ class Groups:
 
 
 def _line(means: Means) -> tuple[float, float]:
-    """How much the means of positions rise on a line in their logarithm, and the sum of squares that it explains."""
+    """Slope of the means of positions over their logarithm, and the sum of squares that the line explains."""
     counts, numbers = means.counts, np.log1p(np.arange(len(means.counts), dtype=np.float64))
     count = counts.sum()
     middle, of_all = float((counts * numbers).sum() / count), float(means.sums.sum() / count)

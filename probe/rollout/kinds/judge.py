@@ -20,12 +20,12 @@ from probe.rollout.kinds.shifted import shifted
 
 _MOST_GROUPS = 3
 _ONE_TOKEN = 5.0
-"""How many times larger the differences of special tokens are than those of the others."""
+"""Ratio of the differences of special tokens to those of the others."""
 _FEWEST = 8
 """Tokens of which something can be told."""
 _APART = 2.5
-"""How many times larger the differences of a group are than those of the others: a little less than the factor of
-three that the logarithms must show, whose means are not those of squares."""
+"""Ratio of the differences of a group to those of the others: a little less than the factor of three that the
+logarithms must show, whose means are not those of squares."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _picked(found: list[Finding]) -> Any:
 
 
 def _of_most(differences: Differences, group: Finding) -> list[Finding]:
-    """What concerns a group of most tokens, if it is processed logits: the others have nothing to be processed."""
+    """Findings on a group of most tokens, if it is processed logits: the others have nothing to be processed."""
     assert group.picked is not None
     if np.count_nonzero(group.picked) * 2 < len(group.picked) or group.kind == SHIFTED:
         return []
@@ -120,7 +120,7 @@ def _group(differences: Differences) -> Finding | None:
 
 
 def _of_all(differences: Differences, has_groups: bool) -> list[Finding]:
-    """What concerns tokens of any sequence and position."""
+    """Findings on tokens of any sequence and position."""
     if differences.size > differences.of_level(differences.levels[0]):
         for test in (temperature, renormalised):
             found = test(differences)

@@ -1,4 +1,4 @@
-"""How far rounding moves log-probabilities: a level derived from dtype, vocabulary, entropy and layers.
+"""Distance by which rounding moves log-probabilities: a level derived from dtype, vocabulary, entropy and layers.
 
 The log-probability of a token is its logit less the logarithm of a sum over all of them, so an error of the logits
 moves it by (1 - p) times their error or a little more: a token that is nearly certain hardly moves. What is judged is
@@ -29,13 +29,13 @@ VOCABULARY = 1 << 17
 """Taken where the vocabulary is not known; the level grows with the root of its logarithm."""
 _OF_SUMS = 6.0
 _MARGIN = 2.0
-"""Of the size of rounding over the derivation above, which has independent errors: a guess, which
+"""Ratio of rounding to the derivation above, which has independent errors: a guess, which
 `benchmarks/rollout_kinds.py` and models of other makers support."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """What the rounding of one dtype explains."""
+    """Differences that the rounding of one dtype explains."""
 
     dtype: str
     size: float

@@ -16,16 +16,18 @@ _FEWEST = 50
 _CERTAIN = 6.0
 """Standard errors: what chance reaches once in 10^9 sets."""
 _LEAST_SHARE = 0.3
-"""Of the variance of differences, that a line must explain. Errors of logits of one nat explain a tenth by the choice
-of tokens alone, because the variance of the other side's log-probabilities grows by theirs."""
+"""Share of the variance of differences that a line must explain. Errors of logits of one nat explain a tenth by the
+choice of tokens alone, because the variance of the other side's log-probabilities grows by theirs."""
 _LEAST_CORRELATION = 0.9
-"""Of both sides. A temperature keeps the order of tokens, which errors of its size do not."""
+"""Correlation of both sides. A temperature keeps the order of tokens, which errors of its size do not."""
 _ONE_SIDED = 0.95
-"""The share of tokens with one sign, where rounding adds the others. A guess."""
+"""Share of tokens with one sign, where rounding adds the others. A guess."""
 _FEWEST_RAISED = 12
+"""Tokens that have to be raised, of one id and others. A guess."""
 _FEWEST_OF_ID = 3
+"""Tokens of the raised id among them. A guess."""
 _LARGEST = 3.0
-"""In nats. Larger ones are not what top-p leaves out, of which a twentieth of the probability stays."""
+"""A difference in nats. Larger ones are not what top-p leaves out, of which a twentieth of the probability stays."""
 
 
 def temperature(differences: Differences) -> Finding | None:

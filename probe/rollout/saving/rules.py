@@ -1,4 +1,4 @@
-"""What the files of saved values hold: what an object of rules is asked for, and ours."""
+"""Content of the files of saved values: the protocol of rules, and our rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SavingRules(Protocol):
         """The part of a value that is saved; ``None`` for nothing of it."""
 
     def stored(self, array: Array) -> Stored:
-        """What is written of an array."""
+        """Form in which an array is written."""
 
 
 class ProbeSaving:

@@ -1,12 +1,10 @@
-"""What `SingleSave` does: values are copied when they are given, and written by a thread."""
+"""The work of `SingleSave`: values are copied when they are given, and written by a thread."""
 
 from __future__ import annotations
 
 import json
 import os
 import threading
-import time
-import traceback
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Callable
@@ -14,7 +12,8 @@ from typing import Any, Callable
 import numpy as np
 
 from probe.common import files, log
-from probe.common.dump.layout import ERROR_LOG, process_folder, step_folder
+from probe.common.dump.layout import process_folder, step_folder
+from probe.common.log import ErrorLog
 from probe.rollout.saving import folders
 from probe.rollout.saving.rules import SavingRules, Stored
 from probe.rollout.saving.tree import HostValues, Tree, arrays_of, as_json, copied, inline
@@ -173,24 +172,16 @@ class _Failures:
     """Failures of saving, each kind reported once, and all of them written to a file in the folder."""
 
     def __init__(self, folder: str) -> None:
-        self._path = os.path.join(folder, ERROR_LOG)
-        self._known: set[str] = set()
+        self._errors = ErrorLog(folder)
 
     def log(self, name: str, error: Exception) -> None:
         """Report that `name` is not saved. It raises nothing."""
         try:
-            kind = f"{type(error).__name__}: {error}"
-            slug = f"{type(error).__name__} {getattr(error, 'errno', None)}"
-            is_first = slug not in self._known
-            self._known.add(slug)
-            details = "".join(traceback.format_exception(type(error), error, error.__traceback__)) if is_first else kind
-            where = f"Details: {self._path}."
-            try:
-                with files.open_for_writing(self._path, append=True) as stream:
-                    stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {name}\n{details}\n".encode("utf-8", "replace"))
-            except OSError as second:
-                where = f"{self._path} cannot be written ({second.strerror})."
+            is_first, unwritten = self._errors.add(name, error)
             if is_first:
+                path = self._errors.path
+                where = f"{path} cannot be written ({unwritten})." if unwritten else f"Details: {path}."
+                kind = f"{type(error).__name__}: {error}"
                 log.error(f"SingleSave: {name} is not saved ({kind}); the training goes on. {where}")
         except Exception:
             log.error("SingleSave: a value is not saved; the training goes on.")

@@ -1,1 +1,1 @@
-"""Where log-probabilities come from: files, folders of SingleSave, and the tensors of a program."""
+"""Sources of log-probabilities: files, folders of SingleSave, and the tensors of a program."""

@@ -25,7 +25,7 @@ class Rows:
     values: Array
     lengths: Array
     steps: Array | None = None
-    """Of each row, as are the ranks, where the source tells."""
+    """Step of each row, like the rank, where the source tells it."""
     ranks: Array | None = None
     dtype: str = ""
     """The short dtype of the source, which says that both sides may have been computed in it."""

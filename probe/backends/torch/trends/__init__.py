@@ -1,1 +1,1 @@
-"""What a monitor reads of a running training: parameters, gradients, optimizer states, statistics."""
+"""Values of a running training, as a monitor reads them: parameters, gradients, optimizer states, statistics."""

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _COMPILED = "_orig_mod."
-"""What torch.compile puts into the names of the modules of a model."""
+"""Prefix that torch.compile adds to the names of modules."""
 recording = torch.is_grad_enabled
 
 

@@ -7,7 +7,6 @@ import errno
 import itertools
 import os
 import time
-import traceback
 from collections.abc import Iterator
 
 from probe.common import files, log
@@ -16,7 +15,6 @@ from probe.common.dump import json_files, processes
 from probe.common.dump.journal import Header, JournalWriter
 from probe.common.dump.layout import (
     CONSTRUCT_FILE,
-    ERROR_LOG,
     JOURNAL_FILE,
     JSON_FILES,
     PROCESS_FILE,
@@ -28,6 +26,7 @@ from probe.common.dump.layout import (
     step_folder,
     steps_in,
 )
+from probe.common.log import ERROR_LOG, ErrorLog
 
 _NO_RECORDS = b"{}\n}"
 """The end of a file of records that has none."""
@@ -71,7 +70,7 @@ class DumpFolder:
                 self._remove()
             raise
         self._written = self._empty = self.journal.frames
-        self._failures: set[str] = set()
+        self._errors = ErrorLog(self.path)
         self._missing: set[str] = set()
         """The records and tensor files that could not be written, or not completely."""
         self._reason = ""
@@ -156,7 +155,7 @@ class DumpFolder:
     @property
     def failed(self) -> bool:
         """True if something could not be recorded, which was logged."""
-        return bool(self._failures)
+        return bool(self._errors)
 
     @property
     def loss(self) -> str:
@@ -197,20 +196,14 @@ class DumpFolder:
     def log_error(self, name: str, error: BaseException, report: bool = True) -> None:
         """Add a failure of the tool to the folder's log, and report each kind to the user once if `report`."""
         kind = f"{type(error).__name__}: {error}"
-        slug = _slug(error)
-        first = slug not in self._failures
-        self._failures.add(slug)
         self._reason = self._reason or (getattr(error, "strerror", None) or kind)
         if report:
             self._missing.add(name)
-        details = "".join(traceback.format_exception(type(error), error, error.__traceback__)) if first else kind + "\n"
+        is_first, unwritten = self._errors.add(name, error)
         where = f"Details: {ERROR_LOG}"
-        try:
-            with files.open_for_writing(os.path.join(self.path, ERROR_LOG), append=True) as stream:
-                stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {name}\n{details}\n".encode("utf-8", "replace"))
-        except OSError as second:
-            where = f"{ERROR_LOG} cannot be written ({second.strerror}); the end of the run tells how much is missing"
-        if first and report:
+        if unwritten:
+            where = f"{ERROR_LOG} cannot be written ({unwritten}); the end of the run tells how much is missing"
+        if is_first and report:
             log.error(f"{name} could not be recorded completely ({kind}); the training goes on. {where}.")
 
 
@@ -255,10 +248,3 @@ def _changed(folder: str) -> float:
         with contextlib.suppress(OSError):
             times.append(os.stat(os.path.join(folder, name)).st_mtime)
     return max(times)
-
-
-def _slug(error: BaseException) -> str:
-    """What tells kinds of failures apart: a full disk is one wherever it is met, another error one at each place."""
-    if isinstance(error, OSError):
-        return f"{type(error).__name__} {error.errno}"
-    return f"{type(error).__name__} at {traceback.extract_tb(error.__traceback__)[-1:]}"

@@ -50,7 +50,7 @@ class _Call:
         """The indices of those that take a gradient, by which gradients are reported."""
         self.found: dict[tuple[int, int], Measured | None] = {}
         self.positions: dict[tuple[int, int], int] = {}
-        """Of rows that are in the table already."""
+        """Rows that are in the table already."""
 
 
 _ROLES = ("input", "output")

@@ -122,8 +122,11 @@ class TrendRecorder:
 
     def step(self) -> None:
         """The step is over, for who calls it by hand."""
-        self.before_step()
-        self.after_step()
+        try:
+            self.before_step()
+        finally:
+            # The steps are counted even if nothing of this one can be collected.
+            self.after_step()
 
     def _end_step(self) -> None:
         if not self._is_before:

@@ -24,7 +24,7 @@ def second_item_name(path: str, role: str, index: int, count: int) -> str:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is collected of each step.
+    """Selection of the rows of each step.
 
     Args:
         ops: Statistics by group: ``module``, ``gradient``, ``optimizer``, ``parameter``.
@@ -80,7 +80,7 @@ class Wanted:
 
 
 class WantedCommunication(NamedTuple):
-    """What is collected of collective communication."""
+    """Selection of collective communication."""
 
     lines: tuple[str, ...] = ()
     """Only calls from these, as ``train.py[10]``; all if empty."""

@@ -18,7 +18,6 @@ from probe.common.dump.layout import (
     CONSTRUCT_FILE,
     DEBUG_FILE,
     DUMP_FILE,
-    ERROR_LOG,
     JOURNAL_FILE,
     MODES,
     PROCESS_FILE,
@@ -35,6 +34,7 @@ from probe.common.dump.layout import (
 )
 from probe.common.dump.processes import RunProcess
 from probe.common.errors import FileCheckException
+from probe.common.log import ERROR_LOG
 
 ALLOWED = f"{DUMP_FILE}, {DEBUG_FILE}, {JOURNAL_FILE}, the folder of a process or a step, or a folder of steps"
 """What a path to dumps may be, for messages."""

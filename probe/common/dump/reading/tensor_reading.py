@@ -54,7 +54,7 @@ Entry = tuple[Array, str]
 
 
 def read_entries(path: str) -> Entry | list[Entry] | dict[str, Entry | list[Entry]]:
-    """What a ``.pt`` file holds: a tensor, a list of tensors, or a dictionary of both.
+    """Content of a ``.pt`` file: a tensor, a list of tensors, or a dictionary of both.
 
     Raises:
         OSError: it cannot be read.

@@ -133,7 +133,7 @@ class Regions:
         return self._values.shows_from if error is None else error
 
     def result_apart(self) -> ApartResult | None:
-        """What the pass returns at last, if types are short and it differs by more than tensors before it do."""
+        """The last result of the pass, if types are short and it differs by more than the tensors before it."""
         results = [graph.result() for graph in self._graphs] if self.is_coarse else [None, None]
         target, golden = results
         if target is None or golden is None or _elements(target[1]) != _elements(golden[1]):
