@@ -31,6 +31,16 @@ def test_a_healthy_training_of_200_steps_raises_nothing(seed: int) -> None:
     assert judged(None, 200, seed) == []
 
 
+@pytest.mark.parametrize(
+    ("update", "expected"), [((0.1, 0.0, np.inf), []), ((0.0, 0.0, np.nan), []), ((np.inf, 1.0, np.inf), ["nonfinite"])]
+)
+def test_the_update_of_a_weight_that_begins_as_zero_is_healthy(
+    update: tuple[float, float, float], expected: list[str]
+) -> None:
+    row = FamilyRows("update", ("norm.bias",), ("update_norm", "weight_norm", "ratio"), np.array([update]))
+    assert [each.rule for each in LearnedRules().judge(0, [row])] == expected
+
+
 def _spike(step: int, rows: list[FamilyRows]) -> None:
     if step == FROM:
         changed(rows, "actv_grad", "blocks.3.output", 100)

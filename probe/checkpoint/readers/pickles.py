@@ -89,29 +89,31 @@ def load(data: Buffer, path: str, start: int = 0) -> tuple[Any, int]:
     Raises:
         DumpFormatError: it is damaged, or asks for what no checkpoint needs.
     """
-    try:
-        return _Machine(data, path, start).run()
-    except DumpFormatError:
-        raise
-    except (
-        IndexError,
-        KeyError,
-        ValueError,
-        TypeError,
-        struct.error,
-        OverflowError,
-        AttributeError,
-        RecursionError,
-    ) as error:
-        reason = " ".join(str(error).split())[:100]
-        raise DumpFormatError(
-            f"{path}: the pickle in it is damaged ({type(error).__name__}: {reason}); copy the file again."
-        ) from None
+    # An error keeps the frames of the machine; a view that lives in them would keep a mapped file from being closed.
+    with memoryview(data) as view:
+        try:
+            return _Machine(view, path, start).run()
+        except DumpFormatError:
+            raise
+        except (
+            IndexError,
+            KeyError,
+            ValueError,
+            TypeError,
+            struct.error,
+            OverflowError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            reason = " ".join(str(error).split())[:100]
+            raise DumpFormatError(
+                f"{path}: the pickle in it is damaged ({type(error).__name__}: {reason}); copy the file again."
+            ) from None
 
 
 class _Machine:
-    def __init__(self, data: Buffer, path: str, start: int) -> None:
-        self._data, self._path, self._at = memoryview(data), path, start
+    def __init__(self, data: memoryview, path: str, start: int) -> None:
+        self._data, self._path, self._at = data, path, start
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
 

@@ -20,7 +20,8 @@ _DRIFT_STEPS = WINDOW // 2
 def nonfinite(step: int, rank: int, block: Block, track: Track) -> list[Finding]:
     """Rows with a NaN or an infinity, from the first step on.
 
-    An activation that has one infinity, on the side of its minimum alone, is a mask that is added to scores.
+    An activation that has one infinity, on the side of its minimum alone, is a mask that is added to scores. The ratio
+    of an update is infinite for a weight that began as zero; the two norms that it is made of show what is not finite.
     """
     counts = block.column("nans")
     if np.isfinite(block.values).all() and not (counts is not None and counts.any()):
@@ -29,7 +30,7 @@ def nonfinite(step: int, rank: int, block: Block, track: Track) -> list[Finding]
             track.begins("nonfinite", np.zeros(track.length, dtype=np.bool_))
         return []
     bad: Flags = ~np.isfinite(block.values)
-    for op in ("id", "zeros"):
+    for op in ("id", "zeros", "ratio"):
         if op in block.ops:
             bad[:, block.ops.index(op)] = False
     holds: Flags = np.asarray(bad.any(axis=1))
