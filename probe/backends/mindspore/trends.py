@@ -114,6 +114,9 @@ class MindSporeTrends:
     def is_first(self, group: Any) -> bool:
         return True
 
+    def members(self, group: Any) -> tuple[int, ...]:
+        return ()  # groups of MindSpore need devices
+
     def copy(self, parameter: Any) -> Any:
         return np.array(_wide(parameter))
 
