@@ -101,5 +101,5 @@ def check_targets(settings: FirstSettings, models: Sequence[Any], adapter: Frame
     for target in settings.targets:
         if target not in known:
             near = nearest(target, known)
-            hint = f'; nearest names: {", ".join(near)}' if near else ""
+            hint = f"; nearest names: {', '.join(near)}" if near else ""
             log.warning(f'targets: "{target}" is neither a module nor a parameter of the model{hint}.')

@@ -111,12 +111,12 @@ class MonitoredProgram:
             if not paths:
                 text = f"--module {self._module} fits no module of {type(model).__name__}; allowed: a path or a class"
                 raise MsprobeException(f"{text}, such as {_examples(trends.modules(model))}.")
-            targets: Mapping[str, Any] = dict.fromkeys(paths, {})
+            targets: Mapping[str, Any] = {path: {} for path in paths}
             settings = replace(settings, targets=targets, all_xy=False) if "" not in targets else settings
         names = [each for _, each in trends.parameters(model)]
         # Megatron keeps gradients in buffers, which exist before the first step.
         main = any(trends.gradient(each, True) is not trends.gradient(each, False) for each in names)
-        kind: type[TrainerMon] = getattr(importlib.import_module(_MONITORS[backend]), "TrainerMon")
+        kind: type[TrainerMon] = importlib.import_module(_MONITORS[backend]).TrainerMon
         monitor = kind.of_settings(settings, self._path, main)
         monitor.set_monitor(as_models(model), optimizer)
         return monitor
@@ -191,7 +191,8 @@ class _Watched:
         # The one with most of its parameters; each of its steps is one of the training.
         optimizer = max(optimizers, key=lambda each: len(trained & self._training.parameters(each)))
         if len(optimizers) > 1:
-            log.warning(f"{len(optimizers)} optimizers update the model; steps are those of {type(optimizer).__name__}.")
+            kind = type(optimizer).__name__
+            log.warning(f"{len(optimizers)} optimizers update the model; the steps of {kind} are counted.")
         self.monitor = self._begin(self._backend, self._model, optimizer)
         self.is_left = self.monitor is None
         self.remove()

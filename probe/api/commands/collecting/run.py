@@ -79,7 +79,6 @@ class RunCommand:
             return self._monitor(args, program)
         from probe.api.run import RunningProgram
 
-        name = program[0]
         running = RunningProgram(args.config, _arguments(args), args.step_after, follow=args.follow_children)
         if args.quiet:
             log.quieten()
@@ -99,7 +98,7 @@ class RunCommand:
             ("--level", args.level, "it has rows of modules and parameters"),
             ("--api", args.api, "it has no rows of functions; use --module"),
             ("--step", args.step, "start_step, step_interval and collect_times of its configuration choose steps"),
-            ("--step-after", None if args.step_after in (AUTO, OPTIMIZER) else args.step_after, "a step is one of the optimizer"),
+            ("--step-after", None if args.step_after in (AUTO, OPTIMIZER) else args.step_after, "an optimizer ends it"),
             ("--follow-children", args.follow_children or None, "it monitors this process only"),
         ):
             if value is not None:
