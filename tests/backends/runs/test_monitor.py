@@ -110,7 +110,7 @@ def monitored(backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return Monitored(backend, tmp_path, monkeypatch)
 
 
-@pytest.mark.sampled(2, each=False)
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_monitored_training_gives_the_same_bits(monitored: Monitored, name: str) -> None:
     losses, state, random = monitored.train(None)
@@ -123,7 +123,7 @@ def test_a_monitored_training_gives_the_same_bits(monitored: Monitored, name: st
     assert not list(monitored.folder.rglob("dump_error_info.log"))
 
 
-@pytest.mark.sampled(1, each=False)
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("dump_first", [False, True], ids=["monitor first", "dump first"])
 def test_a_monitor_and_a_dump_of_one_training_do_not_disturb_each_other(
     monitored: Monitored, runs: Any, dump_first: bool
