@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,53 @@ def test_a_job_in_another_process_is_told_to_dump_its_next_step(folder: Path) ->
     assert job.result().returncode == 0, job.result().stderr
     (path,) = Path().glob("monitor_output/*/dump_step*/step0/*/dump.json")
     assert "Module.Linear.forward.0" in json.loads(path.read_text())["data"]
+
+
+@pytest.fixture
+def group() -> Iterator[None]:
+    """A process group of this process alone."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+class Averaged(Training):
+    def steps(self, count: int, factor: float = 1.0) -> None:
+        for _ in range(count):
+            self.model(torch.ones(2, 4)).sum().backward()
+            torch.distributed.all_reduce(self.model[2].bias.grad)
+            # What is filled holds anything before the call.
+            torch.distributed.all_gather([torch.full((3,), 9.0)], torch.ones(3))
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+
+def test_communication_has_a_row_for_each_call_and_direction(group: None) -> None:
+    training = Averaged(cc_distribution={"enable": True, "cc_pre_hook": True}, ops=["max"])
+    training.steps(1)
+    training.monitor.stop()
+    found = [{key: row[key] for key in ("name", "direction", "group", "bytes", "max")} for row in rows("comm_0-0")]
+    row = {"name": "all_reduce", "direction": "pre", "group": "1", "bytes": "4", "max": "2.0"}
+    gathered = {**row, "name": "all_gather", "bytes": "12", "max": "1.0"}
+    after = [{**each, "direction": "post"} for each in (row, gathered, {**gathered, "name": "all_gather.1"})]
+    assert found == [row, after[0], gathered, *after[1:]]
+
+
+def test_the_places_of_communication_are_logged_and_the_training_ends_where_that_is_wanted(
+    group: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    communication = {"enable": True, "cc_log_only": True}
+    training = Averaged(cc_distribution=communication)
+    training.steps(2)
+    training.monitor.stop()
+    said = capfd.readouterr().err
+    assert said.count("the communication of a step") == 1
+    assert '{"all_reduce": [["test_torch_settings.py[' in said and '"all_gather": [["test_torch_settings.py[' in said
+    training = Averaged(cc_distribution=communication, start_step=1, exit=True)
+    training.steps(1)
+    with pytest.raises(SystemExit, match="cc_log_only"):
+        training.steps(1)
+    training.monitor.stop()
 
 
 def test_settings_without_effect_are_said(capfd: pytest.CaptureFixture[str]) -> None:

@@ -216,8 +216,6 @@ class TrainerMon:
         watched = WatchedFile(self._path, self._file_changed) if is_dynamic() and self._path else None
         self._control = Control(self._first_step, self._write_first_step, watched, self._dump.begin)
         self._add_outputs(adapter.trends.members(self._process_group))
-        if settings.ends_after_communication:
-            self._control.ask_end("cc_log_only: the communication of a step is logged, and the training ends here.")
         self._recorder = self._made(first, is_on=watched is None or settings.dynamic_on)
         TrainerMon.monitors += 1
         self._at_exit = AtExit(self.stop)
@@ -266,6 +264,8 @@ class TrainerMon:
 
     def _count(self, step: TrendStep) -> None:
         self.steps += 1
+        if self._settings.ends_after_communication:
+            self._control.ask_end("cc_log_only: the communication of a step is logged, and the training ends here.")
 
     def _stop_after(self, step: int) -> None:
         text = f"monitor: step {step} is abnormal, and the action is stop: the training ends here."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -66,7 +66,17 @@ class MonitoredProgram:
         return base()
 
     def end(self) -> bool:
-        """The program has ended: say what was monitored, or why nothing was; false if nothing was."""
+        """The program has ended: say what was monitored, or why nothing was; false if nothing was.
+
+        A failure of the tool is logged, and counts as nothing monitored.
+        """
+        try:
+            return self._end()
+        except Exception as error:
+            log.error(f"msprobe run failed to end the monitor: {failure_text(error)}")
+            return False
+
+    def _end(self) -> bool:
         self._watch.remove()
         for each in self._watched.values():
             each.remove()
@@ -111,7 +121,7 @@ class MonitoredProgram:
             if not paths:
                 text = f"--module {self._module} fits no module of {type(model).__name__}; allowed: a path or a class"
                 raise MsprobeException(f"{text}, such as {_examples(trends.modules(model))}.")
-            targets: Mapping[str, Any] = {path: {} for path in paths}
+            targets: dict[str, Any] = {path: {} for path in paths}
             settings = replace(settings, targets=targets, all_xy=False) if "" not in targets else settings
         names = [each for _, each in trends.parameters(model)]
         # Megatron keeps gradients in buffers, which exist before the first step.
