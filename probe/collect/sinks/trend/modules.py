@@ -202,7 +202,7 @@ class ModuleTrends:
         self._measure(call, 1, items, again)
         order, rows = self._order, self.forward.rows
         for row in call.rows:
-            rows.append(TrendRow._make((*row, next(order))))
+            rows.append(TrendRow._make((*row, next(order), ())))
         call.rows = []
         return self._wanted.activation_gradients
 
