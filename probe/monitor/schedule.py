@@ -29,6 +29,11 @@ class Schedule:
         self._stop = stop
         self._finished = finished
 
+    @property
+    def is_left(self) -> bool:
+        """True if steps are still to be collected."""
+        return self._left > 0
+
     def wants(self, step: int) -> bool:
         """True if the step is collected."""
         if self._left <= 0 or step < self._start or (self._stop is not None and step >= self._stop):

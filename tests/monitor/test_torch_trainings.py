@@ -92,6 +92,7 @@ def test_a_second_call_of_a_module_has_rows_of_its_own_and_no_grad_has_none() ->
     assert {"inner.output", "inner.output.1"} <= set(gradients)
 
 
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize(
     ("kind", "family"),
     [("SGD", "momentum_buffer"), ("RMSprop", "square_avg"), ("Adagrad", "sum"), ("AdamW", "exp_avg")],

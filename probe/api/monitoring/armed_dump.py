@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from probe.common import log
-from probe.common.report.trends import TrendStep
+from probe.common.errors import failure_text
 
 _DEBUGGERS = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore"}
 _LOOK_SECONDS = 1.0
@@ -17,9 +17,9 @@ _LOOK_SECONDS = 1.0
 
 
 class ArmedDump:
-    """Starts a `PrecisionDebugger` between two steps, and stops it after the step.
+    """Starts a `PrecisionDebugger` before a step, and stops it after the step.
 
-    The debugger of the program is used if there is one, with its own configuration.
+    A program with a debugger of its own is left alone: the steps that it dumps are counted by the program.
 
     Args:
         folder: The folder of this rank; a dump is written to ``dump_step<N>`` in it.
@@ -30,38 +30,45 @@ class ArmedDump:
     def __init__(self, folder: str, backend: str, models: Sequence[Any]) -> None:
         self._folder, self._backend, self._model = folder, backend, models[0]
         self._debugger: Any = None
-        self._is_own = False
-        self._step = -1
+        self._is_armed = False
         self._looked = time.monotonic()
 
     def arm(self, step: int) -> None:
-        """Dump the step that follows `step`."""
-        if self._debugger is not None:
-            return
-        kind = importlib.import_module(_DEBUGGERS[self._backend]).PrecisionDebugger
-        self._is_own = kind._instance is None
-        path = os.path.join(self._folder, f"dump_step{step + 1}")
-        self._debugger = kind(dump_path=path, level="mix") if self._is_own else kind._instance
-        self._step = step
-        self._debugger.start(self._model)
-        log.info(f"monitor: step {step + 1} is dumped to {path if self._is_own else 'the dump_path of the debugger'}.")
+        """Dump the step that begins next, after step `step`."""
+        self._is_armed = True
 
-    def receive(self, step: TrendStep) -> None:
-        """A step is over: end the dump of it, or look for a request."""
-        if self._debugger is not None and step.number > self._step:
-            debugger, self._debugger = self._debugger, None
-            debugger.stop()
-            debugger.step()
-            if self._is_own:
-                debugger.reset()
-        elif self._is_requested():
-            self.arm(step.number)
+    def begin(self, step: int) -> None:
+        """Step `step` begins: end the dump of the one before, and begin one if it is asked for."""
+        self.close()
+        if self._is_armed or self._is_requested():
+            self._is_armed = False
+            try:
+                self._dump(step)
+            except Exception as error:
+                log.warning(f"monitor: step {step} could not be dumped: {failure_text(error)}; the training goes on.")
 
     def close(self) -> None:
-        """The training ends."""
+        """End the dump that goes on, if there is one."""
         debugger, self._debugger = self._debugger, None
-        if debugger is not None:
+        if debugger is None:
+            return
+        try:
             debugger.stop()
+            debugger.step()
+            debugger.reset()
+        except Exception as error:
+            log.warning(f"monitor: the dump could not be ended: {failure_text(error)}; the training goes on.")
+
+    def _dump(self, step: int) -> None:
+        kind = importlib.import_module(_DEBUGGERS[self._backend]).PrecisionDebugger
+        if kind.exists():
+            log.warning(f"monitor: step {step} is not dumped, since the program has a PrecisionDebugger of its own.")
+            return
+        path = os.path.join(self._folder, f"dump_step{step}")
+        debugger = kind(dump_path=path, level="mix")
+        debugger.start(self._model)
+        self._debugger = debugger
+        log.info(f"monitor: step {step} is dumped to {path}.")
 
     def _is_requested(self) -> bool:
         now = time.monotonic()

@@ -41,17 +41,28 @@ class Control:
         first_step: Notes the first step.
         write_first_step: Called when it is over.
         file: The configuration file, if it is watched.
+        between: Called with the number of each step before it begins, collected or not.
     """
 
     def __init__(
-        self, first_step: StructureRecorder | None, write_first_step: Callable[[], None], file: WatchedFile | None
+        self,
+        first_step: StructureRecorder | None,
+        write_first_step: Callable[[], None],
+        file: WatchedFile | None,
+        between: Callable[[int], None],
     ) -> None:
         self.schedule = Schedule(0, 1, 0)
         self.at_end: Callable[[], None] | None = None
         """Called once when the step is over."""
         self._write = write_first_step if first_step is not None else None
         self._file = file
+        self._between = between
+        self._end = ""
         self._has_begun = False
+
+    def ask_end(self, text: str) -> None:
+        """End the training after this step, with the message `text`."""
+        self._end = self._end or text
 
     def wants(self, step: int) -> bool:
         """True if the step that begins now is collected."""
@@ -59,6 +70,8 @@ class Control:
             if self._write is not None:
                 write, self._write = self._write, None
                 write()
+            if self._end:
+                raise SystemExit(self._end)
             if self._file is not None:
                 self._file.look()
             if self.at_end is not None:
@@ -68,6 +81,7 @@ class Control:
                 at_end()
                 return False
         self._has_begun = True
+        self._between(step)
         return self.schedule.wants(step)
 
     def collected(self, step: int) -> None:

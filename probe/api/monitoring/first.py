@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from probe.api.monitoring.armed_dump import ArmedDump
 from probe.api.monitoring.control import Control, first_step_of, is_dynamic, stack_text
+from probe.api.monitoring.first_wanted import check_targets, wanted_of
 from probe.api.monitoring.parts import AtExit, Receivers, adapter_for, as_models, check_models
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.sinks.trend.recorder import TrendRecorder
-from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, first_item_name
 from probe.common import log
-from probe.common.dump.nearest_names import nearest
-from probe.common.errors import MsprobeException
-from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED, UNREDUCED
+from probe.common.config.fields import numbers_text
+from probe.common.errors import MsprobeException, failure_text
+from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED, UNREDUCED, TrendStep
 from probe.monitor.output.folders import base, run_folder
 from probe.monitor.output.keys import row_key
 from probe.monitor.output.structure import write_stacks, write_structure
@@ -25,6 +25,9 @@ from probe.monitor.schedule import Schedule, WatchedFile
 from probe.monitor.setup.first import FirstSettings, load
 from probe.monitor.setup.ops import checked
 from probe.monitor.setup.rewriting import switch_off
+
+_KEPT = ("format", "alert", "ndigits", "step_count_per_record", "module_ranks", "print_struct", "stack_info", "rules")
+"""Keys of a file that is read again which are those of the first reading."""
 
 
 class TrainerMon:
@@ -41,6 +44,8 @@ class TrainerMon:
     """
 
     backend = "torch"
+    monitors: ClassVar[int] = 0
+    """How many monitors of this process run."""
 
     def __init__(
         self,
@@ -49,8 +54,23 @@ class TrainerMon:
         params_have_main_grad: bool = True,
         opt_ty: Any = None,
     ) -> None:
-        self._path = config_file_path
-        self._settings = load(config_file_path)
+        self._use(load(config_file_path), config_file_path, process_group, params_have_main_grad)
+
+    @classmethod
+    def of_settings(cls, settings: FirstSettings, path: str, params_have_main_grad: bool) -> TrainerMon:
+        """A monitor of settings that were read and checked.
+
+        Args:
+            path: The file they are of, which may be changed while the monitor runs; empty if there is none.
+            params_have_main_grad: See the class.
+        """
+        made = cls.__new__(cls)
+        made._use(settings, path, None, params_have_main_grad)
+        return made
+
+    def _use(self, settings: FirstSettings, path: str, process_group: Any, params_have_main_grad: bool) -> None:
+        self._path = path
+        self._settings = settings
         self._process_group = process_group
         self._main_grad = params_have_main_grad
         self._recorder: TrendRecorder | None = None
@@ -61,6 +81,10 @@ class TrainerMon:
         """The statistics; what is assigned has an effect from the next step on."""
         self.alerts: Any = None
         """The judge of this rank, with `callbacks`; ``None`` without the key ``alert``."""
+        self.steps = 0
+        """The number of steps that were collected."""
+        self._receivers = Receivers("")
+        self._folder = ""
 
     # --- msProbe's calls
 
@@ -141,6 +165,8 @@ class TrainerMon:
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.close()
+            self._dump.close()
+            TrainerMon.monitors -= 1
         if self._files is not None:
             self._files.close()
         if self._at_exit is not None:
@@ -157,7 +183,7 @@ class TrainerMon:
 
     @property
     def folder(self) -> str:
-        """The folder of this rank."""
+        """The folder of this rank; empty if the rank is not monitored."""
         return self._folder
 
     # --- beginning
@@ -176,21 +202,22 @@ class TrainerMon:
         self._rank = rank or 0
         log.set_rank(rank)
         if settings.module_ranks and self._rank not in settings.module_ranks:
-            self._receivers = Receivers("")
+            log.info(f"rank {self._rank} is not monitored; module_ranks has {numbers_text(settings.module_ranks)}.")
             return
         self._above = base()
         self._folder = run_folder(self._above, self._rank, settings.append_output)
         self._receivers = Receivers(self._folder)
-        _check_targets(settings, models, adapter)
+        check_targets(settings, models, adapter)
         if settings.ur_distribution and settings.as_msprobe:
             log.warning("ur_distribution: msProbe writes it to TensorBoard only; it has no effect.")
         self._dump = ArmedDump(self._folder, self.backend, models)
-        self._add_outputs()
         self._arguments = (adapter, models, optimizer, groups, grad_acc_steps)
         self._first_step = first_step_of(settings, models, self.backend, self._receivers.failed)
-        watched = WatchedFile(self._path, self._file_changed) if is_dynamic() else None
-        self._control = Control(self._first_step, self._write_first_step, watched)
+        watched = WatchedFile(self._path, self._file_changed) if is_dynamic() and self._path else None
+        self._control = Control(self._first_step, self._write_first_step, watched, self._dump.begin)
+        self._add_outputs(adapter.trends.members(self._process_group))
         self._recorder = self._made(first, is_on=watched is None or settings.dynamic_on)
+        TrainerMon.monitors += 1
         self._at_exit = AtExit(self.stop)
 
     def _made(self, first: int, is_on: bool = True) -> TrendRecorder:
@@ -208,7 +235,7 @@ class TrainerMon:
             first, grad_acc_steps,
         )  # fmt: skip
 
-    def _add_outputs(self) -> None:
+    def _add_outputs(self, mates: tuple[int, ...]) -> None:
         settings = self._settings
         if settings.format == "csv" or settings.as_msprobe:
             layout = FirstLayout(settings.step_count_per_record, settings.ndigits)
@@ -221,10 +248,11 @@ class TrainerMon:
             from probe.api.monitoring.judging import Alerts
 
             self.alerts = Alerts(
-                settings.alert, self._folder, self._above, self._rank, settings.as_msprobe, arm_dump=self._dump.arm
-            )
+                settings.alert, self._folder, self._above, self._rank, settings.as_msprobe, mates,
+                arm_dump=self._dump.arm, stop=self._stop_after,
+            )  # fmt: skip
             self._receivers.add(self.alerts.judge)
-        self._receivers.add(self._dump.receive)
+        self._receivers.add(self._count)
 
     # --- while it runs
 
@@ -234,7 +262,16 @@ class TrainerMon:
             ops = checked(tuple(value), "ops", "TrainerMon.ops", ("norm",), self._settings.as_msprobe)
             self.change(ops=ops)
 
-    def _restart(self) -> None:
+    def _count(self, step: TrendStep) -> None:
+        self.steps += 1
+        if self._settings.ends_after_communication:
+            self._control.ask_end("cc_log_only: the communication of a step is logged, and the training ends here.")
+
+    def _stop_after(self, step: int) -> None:
+        text = f"monitor: step {step} is abnormal, and the action is stop: the training ends here."
+        self._control.ask_end(f"{text} See: msprobe monitor report {self._above}")
+
+    def _restart(self, is_on: bool = True) -> None:
         """Collect by the settings that hold now, from the next step on."""
         recorder = self._recorder
         if recorder is None:
@@ -242,9 +279,9 @@ class TrainerMon:
 
         def again() -> None:
             recorder.close()
-            self._recorder = self._made(recorder.step_number)
+            self._recorder = self._made(recorder.step_number, is_on)
 
-        if recorder.has_begun:
+        if recorder.has_begun or is_dynamic():
             self._control.at_end = again
         else:
             again()
@@ -255,20 +292,23 @@ class TrainerMon:
         except MsprobeException as error:
             log.warning(f"{error} The monitor goes on as before.")
             return
-        if settings.dynamic_on and self._recorder is not None:
-            self._settings = settings
-            recorder = self._recorder
-
-            def again() -> None:
-                recorder.close()
-                self._recorder = self._made(recorder.step_number)
-
-            self._control.at_end = again
+        was_on = self._control.schedule.is_left
+        if not settings.dynamic_on and (settings.as_msprobe or not was_on):
+            return
+        kept = [name for name in _KEPT if getattr(settings, name) != getattr(self._settings, name)]
+        if kept:
+            log.warning(f"{self._path}: {', '.join(kept)} cannot change while the monitor runs; the old value is used.")
+        self._settings = replace(settings, **{name: getattr(self._settings, name) for name in kept})
+        log.info(f"{self._path} has changed; the monitor {'collects' if settings.dynamic_on else 'stops'}.")
+        self._restart(settings.dynamic_on)
 
     def _finished(self) -> None:
         """All steps that were asked for are collected."""
-        if is_dynamic():
-            switch_off(self._path, "dynamic_on")
+        if is_dynamic() and self._path:
+            try:
+                switch_off(self._path, "dynamic_on")
+            except (OSError, MsprobeException) as error:
+                log.warning(f"{self._path}: dynamic_on could not be set to false: {failure_text(error)}")
             self._control.file_was_written()
 
     def _write_first_step(self) -> None:
@@ -296,78 +336,3 @@ class TrainerMon:
                     if row.values is not None:
                         found[row_key(table, row, self._rank)] = dict(zip(table.ops, row.values))
         return found
-
-
-def wanted_of(settings: FirstSettings, main_grad: bool, groups: tuple[Any, ...]) -> Wanted:
-    """Selection that the settings describe."""
-    targets: Mapping[str, Any] = settings.targets or {}
-    names = frozenset(targets)
-
-    def is_module(path: str) -> bool:
-        return settings.all_xy or path in names
-
-    def is_parameter(name: str) -> bool:
-        if not names:
-            return True
-        # A module selects all parameters below it.
-        return name in names or any(name.startswith(f"{each}.") for each in names)
-
-    xy, l2 = settings.xy_distribution, settings.l2_targets or {}
-    communication = settings.cc_distribution
-    return Wanted(
-        ops=dict.fromkeys(("module", "gradient", "optimizer", "parameter"), settings.ops),
-        eps=settings.eps,
-        activations=xy and not settings.backward_only,
-        activation_gradients=xy and not settings.forward_only,
-        is_module=is_module,
-        is_parameter=is_parameter,
-        gradients=settings.wg_distribution,
-        each_micro_batch=settings.monitor_mbs_grad,
-        states=settings.mv_distribution,
-        weights=settings.param_distribution,
-        direction=settings.mg_direction,
-        update=settings.ur_distribution and not settings.as_msprobe,
-        signs=settings.grad_sign,
-        linear=_chosen(l2.get("linear_hook"), settings.recording_l2_features, True),
-        attention=_chosen(l2.get("attention_hook"), settings.recording_l2_features, False),
-        order=settings.sa_order,
-        communication=WantedCommunication(
-            communication.cc_codeline, communication.cc_pre_hook, communication.cc_log_only
-        )
-        if communication.enable
-        else None,
-        item_name=first_item_name,
-        as_msprobe=settings.as_msprobe,
-        main_gradients=main_grad,
-        first_of=tuple(group for group in groups if group is not None),
-    )
-
-
-def _chosen(names: Sequence[str] | None, enabled: bool, empty_means_all: bool) -> Any:
-    """The test of a module's path, or of ``chunk:path``, by the names of an L2 metric."""
-    if names is None or not enabled:
-        return None
-    wanted = frozenset(names)
-    plain = frozenset(name.partition(":")[2] or name for name in names)
-
-    def is_wanted(path: str) -> bool:
-        if not wanted:
-            return empty_means_all
-        return path in wanted or path in plain or path.partition(":")[2] in plain
-
-    return is_wanted
-
-
-def _check_targets(settings: FirstSettings, models: Sequence[Any], adapter: FrameworkAdapter) -> None:
-    """Say which targets are neither modules nor parameters, with the nearest names."""
-    if not settings.targets:
-        return
-    known: dict[str, None] = {}
-    for model in models:
-        known.update((path, None) for path, _ in adapter.trends.modules(model))
-        known.update((name, None) for name, _ in adapter.trends.parameters(model))
-    for target in settings.targets:
-        if target not in known:
-            near = nearest(target, known)
-            hint = f'; nearest names: {", ".join(near)}' if near else ""
-            log.warning(f'targets: "{target}" is neither a module nor a parameter of the model{hint}.')

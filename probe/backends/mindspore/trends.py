@@ -17,6 +17,7 @@ from probe.backends.protocol import Measured, Measurer, SpectralNorm
 from probe.backends.protocol.trends import CommunicationListener, Logs, Ready
 from probe.backends.shared.patching import Handles
 from probe.backends.shared.trends import arrays
+from probe.common import log
 from probe.common.interfaces import Handle
 
 _NAMES = {"moment1": "exp_avg", "moment2": "exp_avg_sq", "moments": "momentum_buffer", "accum": "momentum_buffer"}
@@ -112,7 +113,12 @@ class MindSporeTrends:
         return list(tensors_in(value))
 
     def is_first(self, group: Any) -> bool:
+        if group is not None:
+            log.warning("Groups of MindSpore are not read; each rank writes all gradients.", once="monitor groups")
         return True
+
+    def members(self, group: Any) -> tuple[int, ...]:
+        return ()  # groups of MindSpore need devices
 
     def copy(self, parameter: Any) -> Any:
         return np.array(_wide(parameter))
@@ -202,6 +208,7 @@ class MindSporeTrends:
         return False
 
     def attach_communication(self, listener: CommunicationListener, logs: Logs) -> Handle:
+        log.warning("cc_distribution: communication of MindSpore is not observed; it has no rows.", once="monitor comm")
         return Handles([])
 
 

@@ -102,6 +102,9 @@ class Trends(Protocol):
     def is_first(self, group: Any) -> bool:
         """True if this rank is the first of a process group, or the group is ``None``."""
 
+    def members(self, group: Any) -> tuple[int, ...]:
+        """The ranks of a process group; none if the group is ``None``."""
+
     def recording(self) -> bool:
         """True if gradients are recorded now."""
 

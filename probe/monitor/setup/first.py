@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
@@ -27,8 +28,10 @@ from probe.monitor.setup.values import (
 PROBE, MSPROBE = "probe", "msprobe"
 RULES = "MSPROBE_RULES"
 HOOKS = ("linear_hook", "attention_hook", "moe_router_weight_hook", "moe_router_logit_hook")
+HOOKS_WITHOUT_ROWS = HOOKS[2:]
 FORMATS = ("csv", "tensorboard", "api")
 _SELECTIONS = ("input", "output", "input_grad", "output_grad")
+_SELECTION = re.compile(r"(tensor|(tuple|list)\[\d+\])(:\d+)?")
 _DIGITS = 6
 """Decimals in files if the configuration does not say; those of msProbe."""
 _TIME_LENGTH = len("Nov27_14-20-00")
@@ -55,7 +58,22 @@ def _parse_targets(value: object, location: Location) -> dict[str, Any]:
         inner = Location(location.origin, f"{location.key}.{name}")
         if not isinstance(selection, dict) or set(selection) - set(_SELECTIONS):
             raise inner.wrong(selection, f"{{}}, or an object with {quoted(_SELECTIONS)}")
+        for role, text in selection.items():
+            if not isinstance(text, str) or not _SELECTION.fullmatch(text):
+                place = Location(location.origin, f"{inner.key}.{role}")
+                raise place.wrong(text, '"tensor", or as "tuple[2]:0" the number of tensors and the index of one')
     return targets
+
+
+def selected_index(text: str) -> Optional[int]:  # noqa: UP045
+    """The index of the tensor that ``tuple[2]:0`` selects; ``None`` for all of them.
+
+    Example:
+        >>> selected_index("tuple[2]:1"), selected_index("tensor")
+        (1, None)
+    """
+    index = text.partition(":")[2]
+    return int(index) if index else None
 
 
 def _parse_alert(value: object, location: Location) -> dict[str, Any]:
@@ -135,6 +153,30 @@ class FirstSettings:
         """True if rows, rules and files are those of msProbe."""
         return self.rules == MSPROBE
 
+    @property
+    def ends_after_communication(self) -> bool:
+        """True if the training ends after the step whose communication was logged."""
+        communication = self.cc_distribution
+        return communication.enable and communication.cc_log_only and (self.exit or self.as_msprobe)
+
+    def without_effect(self) -> Iterator[str]:
+        """A sentence for each setting that changes nothing together with the others."""
+        if self.forward_only and self.backward_only and self.xy_distribution:
+            yield '"forward_only" and "backward_only" are both true; no activations are collected.'
+        if self.squash_name:
+            yield '"squash_name" has no effect; names are written in full.'
+        if self.monitor_mbs_grad and not self.wg_distribution:
+            yield '"monitor_mbs_grad" has no effect without "wg_distribution".'
+        if self.l2_targets and not self.recording_l2_features:
+            yield '"l2_targets" has no effect without "recording_l2_features".'
+        if self.recording_l2_features and not self.l2_targets:
+            yield '"recording_l2_features" has no effect without "l2_targets".'
+        for hook in HOOKS_WITHOUT_ROWS:
+            if hook in (self.l2_targets or {}):
+                yield f'"l2_targets.{hook}" has no effect; it is not available.'
+        if self.cc_distribution != Communication() and not self.cc_distribution.enable:
+            yield '"cc_distribution" has no effect without "enable": true.'
+
 
 def load(path: str, content: Mapping[str, Any] | None = None) -> FirstSettings:
     """Read and check the configuration file.
@@ -154,8 +196,8 @@ def load(path: str, content: Mapping[str, Any] | None = None) -> FirstSettings:
         settings = replace(settings, all_xy=True)
     if settings.ndigits is None and settings.as_msprobe:
         settings = replace(settings, ndigits=_DIGITS)
-    if settings.forward_only and settings.backward_only and settings.xy_distribution:
-        log.warning(f'{path}: "forward_only" and "backward_only" are both true; no activations are collected.')
+    for sentence in settings.without_effect():
+        log.warning(f"{path}: {sentence}")
     return settings
 
 

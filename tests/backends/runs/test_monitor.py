@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,26 +55,43 @@ class Monitored:
             "Net", forward, one=linear(6, 12), act=backend.relu(), drop=backend.seeded_dropout(0.25), two=linear(12, 6)
         )
 
-    def train(self, settings: dict[str, Any] | None, steps: int = STEPS) -> tuple[list[Any], dict[str, Any], bytes]:
-        """Losses, state and random state; with `settings` the training is monitored."""
+    def train(
+        self, settings: dict[str, Any] | None, steps: int = STEPS, dump: Callable[[], Any] | None = None,
+        dump_first: bool = False,
+    ) -> tuple[list[Any], dict[str, Any], bytes]:  # fmt: skip
+        """Losses, state and random state; with `settings` the training is monitored, by what `dump` makes dumped."""
         backend = self.backend
         backend.seed(5)
         model = self.network()
         backend.training(model, True)
         optimizer, step = backend.adam(model)
-        monitor = None
+        monitor = debugger = None
+        if dump is not None and dump_first:
+            debugger = dump()
+            debugger.start(model)
         if settings is not None:
             path = self.folder / "config.json"
             path.write_text(json.dumps(settings), encoding="utf-8")
             kind = type("TrainerMon", (TrainerMon,), {"backend": loader.detect(backend.name)})
             monitor = kind(str(path), params_have_main_grad=False)
             monitor.set_monitor(model, optimizer)
+        if dump is not None and not dump_first:
+            debugger = dump()
+            debugger.start(model)
         rng = np.random.default_rng(8)
         self.losses, self.weights = [], []
         for _ in range(steps):
             self.weights.append({name: np.array(value) for name, value in self._weights(model).items()})
             self.losses.append(step(backend.tensor(rng.normal(size=(9, 6)).astype(np.float32))))
+            if debugger is not None:
+                debugger.stop()
+                debugger.step()
+                debugger.start(model)
         self.weights.append({name: np.array(value) for name, value in self._weights(model).items()})
+        if monitor is not None and dump_first:
+            monitor.stop()
+        if debugger is not None:
+            debugger.stop()
         if monitor is not None:
             monitor.stop()
         return self.losses, backend.state(model), backend.random_state()
@@ -91,6 +110,7 @@ def monitored(backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return Monitored(backend, tmp_path, monkeypatch)
 
 
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_monitored_training_gives_the_same_bits(monitored: Monitored, name: str) -> None:
     losses, state, random = monitored.train(None)
@@ -101,6 +121,31 @@ def test_a_monitored_training_gives_the_same_bits(monitored: Monitored, name: st
         assert np.asarray(value).tobytes() == np.asarray(with_monitor[1][key]).tobytes(), key
     assert random == with_monitor[2]
     assert not list(monitored.folder.rglob("dump_error_info.log"))
+
+
+@pytest.mark.sampled(least=1, each=False)
+@pytest.mark.parametrize("dump_first", [False, True], ids=["monitor first", "dump first"])
+def test_a_monitor_and_a_dump_of_one_training_do_not_disturb_each_other(
+    monitored: Monitored, runs: Any, dump_first: bool
+) -> None:
+    settings = {"xy_distribution": True, "wg_distribution": True, "mv_distribution": True}
+    bare = monitored.train(None)
+    monitored.train(settings)
+    families = ("actv", "actv_grad", "grad_reduced", "exp_avg")
+    alone = {family: monitored.rows(family, 1) for family in families}
+    shutil.rmtree(monitored.folder / "out")
+    monitored.train(None, dump=lambda: runs.new(level="mix"))
+    runs.end()
+    dumped = runs.read(1).data
+    both = monitored.train(settings, dump=lambda: runs.new(runs.path / "both", level="mix"), dump_first=dump_first)
+    runs.end()
+    assert {family: monitored.rows(family, 1) for family in families} == alone
+    runs.path = runs.path / "both"
+    assert runs.read(1).data == dumped
+    assert [np.asarray(each).tobytes() for each in both[0]] == [np.asarray(each).tobytes() for each in bare[0]]
+    for key, value in bare[1].items():
+        assert np.asarray(value).tobytes() == np.asarray(both[1][key]).tobytes(), key
+    assert both[2] == bare[2]
 
 
 def test_rows_are_what_numpy_makes_of_the_values(monitored: Monitored) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from probe.api import script
 from probe.api.commands.invocation import FINE, TROUBLE, Invocation
-from probe.collect.training_loop import AUTO, STEP_AFTER
+from probe.collect.training_loop import AUTO, OPTIMIZER, STEP_AFTER
 from probe.common import log
 from probe.common.config.fields import Location, numbers_text, one_of, quoted
 from probe.common.errors import MsprobeException
@@ -17,6 +17,8 @@ _FLAGS = {
     "level": "--level", "dump_path": "-o", "task": "--task", "step": "--step", "module": "--module", "api": "--api"
 }  # fmt: skip
 """The options that are keys of the configuration."""
+MONITOR = "monitor"
+"""The task of the training monitor, which has a configuration of its own."""
 _LEVELS = ("L0", "L1", "mix")
 _NEEDS_LINES = "needs lines in a script"
 
@@ -47,7 +49,7 @@ class RunCommand:
         parser.add_argument("--module", dest="module_pattern", metavar="GLOB", help=modules)
         parser.add_argument("--api", metavar="GLOB", help="only functions by name: 'softmax', 'Functional.*'")
         parser.add_argument("--step", metavar="STEPS", help=f'such as 0,10-12, or "all"; {without}')
-        tasks = "statistics, tensor, structure, overflow_check or free_benchmark"
+        tasks = "statistics, tensor, structure, overflow_check, free_benchmark or monitor"
         parser.add_argument("--task", help=f"{tasks}; statistics without a file")
         parser.add_argument("-o", "--output", metavar="DIR", help="where to write; ./msprobe_output without a file")
         parser.add_argument(
@@ -73,24 +75,58 @@ class RunCommand:
         program = args.program[args.program[:1] == ["--"] :] if args.module is None else args.module
         if not program:
             raise MsprobeException("no program was given; give a script and its arguments, or -m and a module.")
+        if args.task == MONITOR:
+            return self._monitor(args, program)
         from probe.api.run import RunningProgram
 
-        name = program[0]
         running = RunningProgram(args.config, _arguments(args), args.step_after, follow=args.follow_children)
         if args.quiet:
             log.quieten()
         if running.config.level == "debug":
             location = Location(args.config, "level")
             raise MsprobeException(f"{location.describe('debug')}, which {_NEEDS_LINES}; use {quoted(_LEVELS)}.")
-        loaded = script.load_script(name) if args.module is None else script.load_module(name)
-        # Of a module Python gives the file.
-        arguments = program if args.module is None else [loaded.main.__file__ or name, *program[1:]]
+        loaded, arguments = _loaded(args, program)
         config = running.config
         steps = f"step {numbers_text(config.step)}" if config.step else "every step"
         log.info(f"msprobe run: {steps} at level {config.level}, task {config.task}, into {config.dump_path}.")
         status = script.execute(loaded, arguments, args.process_ends)
         is_collected = running.end(failed=status != 0)
         return TROUBLE if args.strict and status == FINE and not is_collected else status
+
+    def _monitor(self, args: argparse.Namespace, program: list[str]) -> int:
+        for flag, value, hint in (
+            ("--level", args.level, "it has rows of modules and parameters"),
+            ("--api", args.api, "it has no rows of functions; use --module"),
+            ("--step", args.step, "start_step, step_interval and collect_times of its configuration choose steps"),
+            ("--step-after", None if args.step_after in (AUTO, OPTIMIZER) else args.step_after, "an optimizer ends it"),
+            ("--follow-children", args.follow_children or None, "it monitors this process only"),
+        ):
+            if value is not None:
+                raise MsprobeException(f"{flag} cannot be used with --task {MONITOR}: {hint}.")
+        if args.output is not None:
+            from probe.common.config.config import KEYS
+
+            KEYS["dump_path"].parse(args.output, Location(_FLAGS["dump_path"], "dump_path"))
+        from probe.api.monitoring.program import MonitoredProgram
+
+        running = MonitoredProgram(args.config, args.output, args.module_pattern)
+        if args.quiet:
+            log.quieten()
+        loaded, arguments = _loaded(args, program)
+        log.info(f"msprobe run: every step is monitored, into {running.folder}.")
+        try:
+            status = script.execute(loaded, arguments, args.process_ends)
+        finally:
+            is_collected = running.end()
+        return TROUBLE if args.strict and status == FINE and not is_collected else status
+
+
+def _loaded(args: argparse.Namespace, program: list[str]) -> tuple[Any, list[str]]:
+    """The program, and its ``sys.argv``."""
+    name = program[0]
+    loaded = script.load_script(name) if args.module is None else script.load_module(name)
+    # Of a module Python gives the file.
+    return loaded, program if args.module is None else [loaded.main.__file__ or name, *program[1:]]
 
 
 def _arguments(args: argparse.Namespace) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch.distributed
 from probe.backends.protocol.trends import CommunicationListener, Logs
 from probe.backends.shared.patching import Handles, plain_swap
 from probe.backends.torch.guards import guarded, passed_over
+from probe.common.collectives.functions import IN_PLACE
 from probe.common.interfaces import Handle
 
 _NAMES = (
@@ -56,7 +57,7 @@ def _around(name: str, listener: CommunicationListener, logs: Logs, thread: _Thr
             entered = guarded(logs, name, _enter, listener, name, args, kwargs)
             result = body(*args, **kwargs)
             # What goes on in the background is not there yet, and nobody waits for it here.
-            done = () if result is not None and hasattr(result, "wait") else _tensors(args, kwargs)
+            done = () if result is not None and hasattr(result, "wait") else _tensors(name, args, kwargs, is_over=True)
             guarded(logs, name, listener.leave_communication, entered, done)
             return result
         finally:
@@ -65,22 +66,27 @@ def _around(name: str, listener: CommunicationListener, logs: Logs, thread: _Thr
     return record
 
 
-def _enter(
-    listener: CommunicationListener, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def _enter(listener: CommunicationListener, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     peer = kwargs.get("dst", kwargs.get("src", kwargs.get("group_dst", kwargs.get("group_src"))))
     if peer is None and name in ("send", "recv", "isend", "irecv", "broadcast", "reduce") and len(args) > 1:
         peer = args[1] if isinstance(args[1], int) else None
     groups = (each for each in args if isinstance(each, torch.distributed.ProcessGroup))
     group = kwargs.get("group") or next(groups, None)
     return listener.enter_communication(
-        name, _tensors(args, kwargs), {"group": torch.distributed.get_world_size(group), "peer": peer}
+        name,
+        _tensors(name, args, kwargs, is_over=False),
+        {"group": torch.distributed.get_world_size(group), "peer": peer},
     )
 
 
-def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+def _tensors(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], is_over: bool) -> list[torch.Tensor]:
+    """The tensors of a call; before it ends not those that only it fills, whose memory may hold anything."""
+    filled = () if is_over or name not in IN_PLACE else IN_PLACE[name].fills
+    names = IN_PLACE[name].arguments if name in IN_PLACE else ()
+    given = [value for at, value in enumerate(args) if at >= len(names) or names[at] not in filled]
+    given += [value for key, value in kwargs.items() if key not in filled]
     found: list[torch.Tensor] = []
-    for value in (*args, *kwargs.values()):
+    for value in given:
         if isinstance(value, torch.Tensor):
             found.append(value)
         elif isinstance(value, (list, tuple)):

@@ -27,6 +27,7 @@ __all__ = [
     "is_first",
     "linear_weight",
     "measurer",
+    "members",
     "modules",
     "optimizer_state",
     "parameters",
@@ -99,6 +100,11 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 def is_first(group: Any) -> bool:
     """True of rank 0 of the group."""
     return group is None or torch.distributed.get_rank(group) == 0
+
+
+def members(group: Any) -> tuple[int, ...]:
+    """The ranks of the group, among all."""
+    return () if group is None else tuple(torch.distributed.get_process_group_ranks(group))
 
 
 def copy(parameter: Any) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
 from probe.collect.sinks.trend.wanted import Wanted
+from probe.common import log
 from probe.common.interfaces import Handle
 from probe.common.report.trends import COMMUNICATION, TrendRow, TrendTable
 
@@ -39,6 +41,7 @@ class CommunicationTrends:
         self._handle: Handle | None = None
         self.places: dict[str, list[list[str]]] = {}
         """By operation, the call stacks that were seen, for ``cc_log_only``."""
+        self._is_logged = False
         self.begin_step()
 
     def begin_step(self) -> None:
@@ -59,7 +62,16 @@ class CommunicationTrends:
 
     def tables(self) -> list[TrendTable]:
         """The rows of the step."""
+        if self.places:
+            self._log_places()
         return [self._table]
+
+    def _log_places(self) -> None:
+        """Say once where the program communicates, for ``cc_log_only``."""
+        places, self.places = self.places, {}
+        if not self._is_logged:
+            self._is_logged = True
+            log.info(f"cc_log_only: the communication of a step: {json.dumps(places)}")
 
     def enter_communication(self, name: str, tensors: Sequence[Any], about: Mapping[str, Any]) -> _Entered | None:
         """A collective begins."""

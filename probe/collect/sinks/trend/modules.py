@@ -202,7 +202,7 @@ class ModuleTrends:
         self._measure(call, 1, items, again)
         order, rows = self._order, self.forward.rows
         for row in call.rows:
-            rows.append(TrendRow(*row, next(order)))
+            rows.append(TrendRow._make((*row, next(order), ())))
         call.rows = []
         return self._wanted.activation_gradients
 
@@ -232,7 +232,10 @@ class ModuleTrends:
         count = call.counts[side] = len(items)
         wants_rows = self._wanted.activations and not again
         takers = call.takers[side]
+        is_item, all_rows = self._wanted.is_item, wants_rows
         for index, (_, tensor) in enumerate(items):
+            if is_item is not None:
+                wants_rows = all_rows and is_item(module.path, _ROLES[side], index)
             if tensor is None:
                 if wants_rows:
                     name = self._name(call, _ROLES[side], index, count)
@@ -285,10 +288,12 @@ class ModuleTrends:
         module = call.module
         if module is None:
             return
-        rows = self.backward.rows
+        rows, is_item = self.backward.rows, self._wanted.is_item
         for side in (0, 1):
             count = call.counts[side]
             for index in range(count):
+                if is_item is not None and not is_item(module.path, _GRADIENT_ROLES[side], index):
+                    continue
                 measured = call.found.get((side, index))
                 name = self._name(call, _GRADIENT_ROLES[side], index, count)
                 if measured is None:

@@ -32,6 +32,8 @@ class Wanted:
         activations, activation_gradients: Of modules.
         is_module: True of the path of a module that is wanted.
         is_parameter: True of the name of a parameter that is wanted.
+        is_item: True of the path of a module, the role as of `ItemName` and the index of a tensor that is wanted;
+            ``None`` for all.
         gradients: Of weights, before and after reduction.
         each_micro_batch: Unreduced gradients of each micro batch, not of the last one only.
         unreduced_always: Unreduced gradients also where nothing reduces them.
@@ -55,6 +57,7 @@ class Wanted:
     activation_gradients: bool = False
     is_module: Callable[[str], bool] = lambda path: True
     is_parameter: Callable[[str], bool] = lambda name: True
+    is_item: Optional[Callable[[str, str, int], bool]] = None  # noqa: UP045
     gradients: bool = False
     each_micro_batch: bool = False
     unreduced_always: bool = True
