@@ -16,7 +16,10 @@ from functools import cached_property, partial
 from operator import itemgetter
 from typing import NamedTuple, Optional
 
-from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, parse
+from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, function_name, parse
+from probe.common.numerics.formats import unit_roundoff
+from probe.common.operations.function import COMPUTING_NOTHING
+from probe.common.operations.lookup import has
 from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
@@ -25,7 +28,7 @@ from probe.compare.divergence.effects import Agreement, Effects
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
 from probe.compare.divergence.search.findings import Findings
-from probe.compare.divergence.search.items import in_direction, rounds
+from probe.compare.divergence.search.items import in_direction, is_on_input, rounds
 from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.runs import Runs
@@ -165,8 +168,11 @@ class _Search:
             self.walk.add_moved(call, observed.outputs)
             without_effect += differences
             if undecided == len(self.walk.undecided):
-                names = suspect.record, suspect.golden_record, suspect.item
-                without_effect.append(Difference(*names, suspect.reason))
+                if self._may_be_hidden(call, suspect):
+                    self._add_undecided(suspect)
+                else:
+                    names = suspect.record, suspect.golden_record, suspect.item
+                    without_effect.append(Difference(*names, suspect.reason))
             return _Conclusion(None, [], without_effect)
         # Looked for while nothing counts but what differed before.
         found = None if suspect is None else self._causes.added(call, suspect, differences)
@@ -189,6 +195,21 @@ class _Search:
         if _is_of_whole_numbers(call, suspect):
             return self._do_whole_numbers_reach_values(call, suspect)
         return self._effects.reach_values(call, suspect.item)
+
+    def _may_be_hidden(self, call: AlignedCall, suspect: Unexplained) -> bool:
+        """True if an input that nothing explains may have an effect that rounding in a short type hides.
+
+        What agrees within that rounding does not show that they have none: of a branch that is added to something
+        larger a share alone is seen. Values known to be equal do.
+        """
+        is_short = self._runs.precision.shortest > unit_roundoff("float32")
+        is_value = suspect.found is not None and suspect.allowed is not None
+        if not (is_short and is_value and self._runs.same_names and is_on_input(call, suspect)):
+            return False
+        # Casts and reshapes of other tensors are easily paired, and differ by any amount then.
+        if has(function_name(call.record or ""), *COMPUTING_NOTHING):
+            return False
+        return self._effects.reach_values(call, suspect.item, Agreement.PROVEN)
 
     def _do_whole_numbers_reach_values(self, call: AlignedCall, suspect: Unexplained) -> bool:
         """True if other whole numbers, such as tokens, positions and labels, make other values.

@@ -283,7 +283,8 @@ class Regions:
         position = self._graphs[TARGET].positions.get(call.record or "", math.inf)
         outcomes = []
         for row in self._gradients:
-            if self._graphs[TARGET].positions[row.record] <= position or row.target is None:
+            # A gradient that the golden run alone has is at no position of the target.
+            if row.target is None or self._graphs[TARGET].positions[row.record] <= position:
                 continue
             elsewhere = self._golden_gradients.has(row.target)
             if elsewhere is None:
