@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,26 @@ def test_a_monitored_training_gives_the_same_bits(monitored: Monitored, name: st
     assert not list(monitored.folder.rglob("dump_error_info.log"))
 
 
+def differing_fields(one: Any, other: Any, key: str = "") -> Iterator[str]:
+    """The keys of the values in which two records differ."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        for name in one:
+            yield from differing_fields(one[name], other[name], name)
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for mine, yours in zip(one, other):
+            yield from differing_fields(mine, yours, key)
+    elif one != other:
+        yield key
+
+
+def untold_fields(backend: Any) -> set[str]:
+    """Before MindSpore 2.7.2 a tensor tells only if it was computed while a gradient was recorded.
+
+    That is so of an input that has passed through the identity of a monitor.
+    """
+    return {"requires_grad"} if backend.name != "torch" and type(backend).release == "2.7" else set()
+
+
 @pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("dump_first", [False, True], ids=["monitor first", "dump first"])
 def test_a_monitor_and_a_dump_of_one_training_do_not_disturb_each_other(
@@ -141,7 +161,9 @@ def test_a_monitor_and_a_dump_of_one_training_do_not_disturb_each_other(
     runs.end()
     assert {family: monitored.rows(family, 1) for family in families} == alone
     runs.path = runs.path / "both"
-    assert runs.read(1).data == dumped
+    found = runs.read(1).data
+    differing = {key for name in dumped for key in differing_fields(found[name], dumped[name])}
+    assert list(found) == list(dumped) and differing <= untold_fields(monitored.backend), differing
     assert [np.asarray(each).tobytes() for each in both[0]] == [np.asarray(each).tobytes() for each in bare[0]]
     for key, value in bare[1].items():
         assert np.asarray(value).tobytes() == np.asarray(both[1][key]).tobytes(), key

@@ -35,7 +35,7 @@ from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.common.interfaces import Listener
 
 _HOOKED = "_msprobe_outputs"
-"""Attribute of an output tensor: the calls that returned it."""
+"""The first part of the attribute of an output tensor with the calls that returned it; two trackers may be at work."""
 _alias: Callable[[Tensor], Tensor] = ops.stop_gradient
 """As it is when nothing is being collected yet."""
 _recording: Callable[[], bool] = executor.requires_grad
@@ -123,6 +123,7 @@ class IdentityTracker:
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
+        self._hooked_in = f"{_HOOKED}_{id(self)}"
         self._order = itertools.count()
         self._open: list[ModuleWatch] = []
         self._deferred: list[Callable[[], None]] = []
@@ -178,12 +179,12 @@ class IdentityTracker:
 
     def _hooked(self, entered_at: int, tensor: Tensor) -> list[tuple[ModuleWatch, int]] | None:
         """The calls that returned `tensor`, which its hook serves; ``None`` where it takes no gradient."""
-        hooked: list[tuple[ModuleWatch, int]] | None = getattr(tensor, _HOOKED, None)
+        hooked: list[tuple[ModuleWatch, int]] | None = getattr(tensor, self._hooked_in, None)
         if hooked is None and tensor.dtype in DIFFERENTIABLE:
             calls = HookedCalls()
             number = _hook(tensor, functools.partial(guarded, self._listener, calls, self._output_gradient, calls))
             if number is not None:
-                setattr(tensor, _HOOKED, calls)
+                setattr(tensor, self._hooked_in, calls)
                 self._hooks.append((entered_at, weakref.ref(tensor), number))
                 hooked = calls
         return hooked
@@ -269,6 +270,6 @@ class IdentityTracker:
         for _, tensor, number in [hook for hook in self._hooks if hook[0] >= lowest]:
             _remove_hook(number)
             held = tensor()
-            if held is not None and hasattr(held, _HOOKED):
-                delattr(held, _HOOKED)
+            if held is not None and hasattr(held, self._hooked_in):
+                delattr(held, self._hooked_in)
         self._hooks = [hook for hook in self._hooks if hook[0] < lowest]
