@@ -12,16 +12,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
-from typing import Optional
+from typing import Any, Optional
 
 from probe.common.dump.naming import PARAMETERS_GRAD, module_name, parse, record_name
 from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.items import OUTPUT
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.errors import MsprobeException
 from probe.common.numerics.error_bounds import extent, relative_difference, rms
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall, first_of_groups
 from probe.compare.divergence.parameters import Parameter, own_name
+
+_Key = tuple[Any, ...]
 
 _MOST = 0.7
 """The share of parameters that speaks for all of them."""
@@ -120,6 +123,23 @@ class BetweenSteps:
             return read(self._paths[0]), read(self._paths[1])
         except MsprobeException:
             return None  # The step before is compared too, and reported there.
+
+    def are_kept(self, target: Item, golden: Item) -> bool:
+        """True if one call of the step before returned both values, where they were judged: an optimizer's state."""
+        records = [found.get(_key(item), set()) for found, item in zip(self._returned, (target, golden))]
+        return not records[0].isdisjoint(records[1])
+
+    @cached_property
+    def _returned(self) -> tuple[dict[_Key, set[str]], dict[_Key, set[str]]]:
+        """The records of the step before that returned values, by their statistics, on either side."""
+        found: tuple[dict[_Key, set[str]], dict[_Key, set[str]]] = {}, {}
+        for dump, of_side in zip(self._dumps or (), found):
+            for record in dump:
+                for item in dump.items(record):
+                    # A value that all elements have is found anywhere.
+                    if item.state == OUTPUT and item.is_tensor and item.max != item.min:
+                        of_side.setdefault(_key(item), set()).add(record.name)
+        return found
 
     @cached_property
     def _updates(self) -> dict[tuple[str, str], _Update]:
@@ -321,6 +341,10 @@ def _before(parameter: Parameter, dumps: tuple[Dump, Dump]) -> tuple[Item, Item]
         _item(dump, record, f"{record}.{PARAMETERS}.{name}") for dump, record, name in _sides(parameter, dumps)
     )
     return None if target is None or golden is None else (target, golden)
+
+
+def _key(item: Item) -> _Key:
+    return item.max, item.min, item.mean, item.norm, item.md5, item.shape
 
 
 def _clear_mean(gradient: Item | None) -> float:

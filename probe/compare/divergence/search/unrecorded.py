@@ -61,6 +61,8 @@ class UnrecordedInputs:
             return None
         if self._comes_from_output(target, golden):
             return None
+        if parameter is None and self._is_kept_state(target, golden):
+            return None
         if parameter is None:
             return FoundInput(self._of_input(call, row, difference, allowed), None)
         suspect = self._of_parameter(call, row, parameter, difference, allowed)
@@ -98,6 +100,11 @@ class UnrecordedInputs:
 
     def _comes_from_output(self, target: Item, golden: Item) -> bool:
         return self._error.was_output(target, golden) or self._error.is_multiple_of_output(target, golden)
+
+    def _is_kept_state(self, target: Item, golden: Item) -> bool:
+        """True of what an optimizer has kept since the step before, in which it was judged."""
+        between = self._runs.between_steps
+        return between is not None and between.are_kept(target, golden)
 
     def _of_input(self, call: AlignedCall, row: Row, difference: float, allowed: float) -> Unexplained:
         target, golden = row.target, row.golden
