@@ -23,6 +23,8 @@ def test_the_demo_names_the_changed_call(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     said = done.stdout[done.stdout.index("first divergence") :].splitlines()
+    # Runs of one program may have other numbers of threads, seeds and versions.
+    said = [line for line in said if not line.startswith("  outside of the model: ")]
     assert said[0] == "first divergence: Functional.gelu.1.forward"
     assert said[1] == "  approximate is tanh in the target only"
     assert said[2].startswith("  output.0 differs by")

@@ -94,8 +94,11 @@ def seeds() -> dict[str, int]:
 
 
 def random_states() -> dict[str, bytes]:
-    """The state of the generator of the CPU."""
-    return {"torch": unobserved(lambda: torch.get_rng_state().numpy().tobytes())}
+    """The state of the generator of the CPU; nothing inside of `torch.func`, which wraps new tensors."""
+    try:
+        return {"torch": unobserved(lambda: torch.get_rng_state().numpy().tobytes())}
+    except RuntimeError:
+        return {}
 
 
 def attach_first_update(note: Callable[[Any], None]) -> Handle:

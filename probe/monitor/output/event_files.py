@@ -58,6 +58,6 @@ def load_tensorboard() -> tuple[Any, Any, Any]:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError:
         raise MissingDependency(
-            "tensorboard is needed for TensorBoard files; run: pip install 'msprobe[tensorboard]'."
+            "tensorboard is needed for TensorBoard files; run: pip install tensorboard."
         ) from None
     return EventFileWriter, Event, Summary
