@@ -24,7 +24,7 @@ from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
 from probe.compare.divergence.differences import Differences, item_name
-from probe.compare.divergence.effects import Agreement, Effects
+from probe.compare.divergence.effects import Agreement, Effects, Key, key_of
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
 from probe.compare.divergence.search.findings import Findings
@@ -192,7 +192,7 @@ class _Search:
             return True
         if self._runs.regions is not None:
             return self._has_effect_in_programs(self._runs.regions, call, suspect)
-        if _is_of_whole_numbers(call, suspect):
+        if self._is_of_whole_numbers(call, suspect):
             return self._do_whole_numbers_reach_values(call, suspect)
         return self._effects.reach_values(call, suspect.item)
 
@@ -210,6 +210,29 @@ class _Search:
         if has(function_name(call.record or ""), *COMPUTING_NOTHING):
             return False
         return self._effects.reach_values(call, suspect.item, Agreement.PROVEN)
+
+    def _is_of_whole_numbers(self, call: AlignedCall, suspect: Unexplained) -> bool:
+        """True if the item that shows a finding has no type that rounds, and is no result of a call of one side alone.
+
+        A rank that has some rows of a table alone counts tokens in another way, say.
+        """
+        row = next((row for row in call.rows if item_name(row) == suspect.item), None)
+        if row is None or rounds(row):
+            return False
+        sides = zip((row.target, row.golden), self._made_on_one_side)
+        return not any(item is not None and key_of(item) in made for item, made in sides)
+
+    @cached_property
+    def _made_on_one_side(self) -> tuple[set[Key], set[Key]]:
+        """The results of calls that one side alone makes."""
+        found: tuple[set[Key], set[Key]] = set(), set()
+        for call in self._runs.made:
+            if not (call.record and call.golden_record):
+                for row in call.rows:
+                    for item, made in zip((row.target, row.golden), found):
+                        if item is not None and not is_input(row):
+                            made.add(key_of(item))
+        return found
 
     def _do_whole_numbers_reach_values(self, call: AlignedCall, suspect: Unexplained) -> bool:
         """True if other whole numbers, such as tokens, positions and labels, make other values.
@@ -242,11 +265,11 @@ class _Search:
             return outcome is Outcome.PARTS
         is_hidden = outcome is Outcome.HIDDEN and regions.is_coarse
         is_same = regions.is_same_computation(call)
-        if is_same and _is_of_whole_numbers(call, suspect):
+        if is_same and self._is_of_whole_numbers(call, suspect):
             return self._do_whole_numbers_reach_values(call, suspect)
         if is_same and not is_hidden:
             return outcome is not Outcome.UNKNOWN or self._effects.reach_values(call, suspect.item)
-        if _is_of_whole_numbers(call, suspect):
+        if self._is_of_whole_numbers(call, suspect):
             # Whole numbers of two programs count other things: positions, tokens with padding.
             return False
         if outcome is Outcome.JOINED:
@@ -285,9 +308,3 @@ class _Search:
         if suspect.found is None or suspect.allowed is None:
             return False
         return suspect.found >= _MOVED and suspect.found >= _FAR * suspect.allowed
-
-
-def _is_of_whole_numbers(call: AlignedCall, suspect: Unexplained) -> bool:
-    """True if the item that shows a finding has no type that rounds."""
-    row = next((row for row in call.rows if item_name(row) == suspect.item), None)
-    return row is not None and not rounds(row)
