@@ -1,4 +1,4 @@
-"""What happens between the steps of the first monitor: the first step, and a configuration that changes."""
+"""Work between the steps of the first monitor: the first step, and a configuration that changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_dynamic() -> bool:
 def first_step_of(
     settings: FirstSettings, models: Sequence[Any], backend: str, failed: Callable[[Any, BaseException], None]
 ) -> StructureRecorder | None:
-    """What notes the structure of the model in the first step, if that is wanted."""
+    """Writer of the structure of the model in the first step, if that is wanted."""
     if not (settings.print_struct or settings.stack_info):
         return None
     return StructureRecorder(adapter_for(backend), models, failed)

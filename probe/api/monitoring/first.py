@@ -45,7 +45,7 @@ class TrainerMon:
 
     backend = "torch"
     monitors: ClassVar[int] = 0
-    """How many monitors of this process run."""
+    """Number of monitors of this process that run."""
 
     def __init__(
         self,

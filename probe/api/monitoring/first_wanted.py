@@ -1,4 +1,4 @@
-"""What the settings of `TrainerMon` stand for: the modules, parameters and families that a recorder collects."""
+"""Selection that the settings of `TrainerMon` describe: the modules, parameters and families that a recorder collects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from probe.monitor.setup.first import FirstSettings, selected_index
 
 
 def wanted_of(settings: FirstSettings, main_grad: bool, groups: tuple[Any, ...]) -> Wanted:
-    """What the settings stand for."""
+    """Selection that the settings describe."""
     targets: Mapping[str, Any] = settings.targets or {}
     names = frozenset(targets)
 
