@@ -1,4 +1,4 @@
-"""Selection that the settings of `TrainerMon` describe: the modules, parameters and families that a recorder collects."""
+"""Selection that the settings of `TrainerMon` describe: modules, parameters and families that a recorder collects."""
 
 from __future__ import annotations
 
