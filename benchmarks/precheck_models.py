@@ -14,6 +14,7 @@ import argparse
 import collections
 import json
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -162,8 +163,7 @@ def dump_all(folder: Path, models: list[str], dtypes: list[str]) -> list[Path]:
             debugger.step()
             (written,) = (collected / f"step{number}").iterdir()
             written.rename(folders[name, dtype])
-            written.parent.rmdir()
-        collected.rmdir()
+        shutil.rmtree(collected)
     return list(folders.values())
 
 

@@ -14,6 +14,7 @@ from probe.backends.shared.randomness.recorder import existing_calls
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
 from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, passed_over, unobserved
+from probe.backends.torch.originals import own
 from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
@@ -90,13 +91,13 @@ def layout() -> dict[str, Any]:
 
 def seeds() -> dict[str, int]:
     """The seed of the generator of the CPU; the accelerators' would start them."""
-    return {"torch": torch.initial_seed()}
+    return {"torch": torch.default_generator.initial_seed()}
 
 
 def random_states() -> dict[str, bytes]:
     """The state of the generator of the CPU; nothing inside of `torch.func`, which wraps new tensors."""
     try:
-        return {"torch": unobserved(lambda: torch.get_rng_state().numpy().tobytes())}
+        return {"torch": unobserved(lambda: own.numpy(torch.default_generator.get_state()).tobytes())}
     except RuntimeError:
         return {}
 
@@ -121,7 +122,7 @@ def optimizer_groups(optimizer: Any) -> list[dict[str, Any]]:
 def _number(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         is_here = value.device.type == "cpu" and value.numel() == 1 and not internals.is_compiling()
-        return unobserved(value.item) if is_here else None
+        return unobserved(own.item, value) if is_here else None
     return plain(value)
 
 
