@@ -20,10 +20,11 @@ from probe.backends.mindspore.execution.group import (
 from probe.backends.msadapter import script as words
 from probe.backends.msadapter.functions import function, plain_value, reference_function
 from probe.backends.msadapter.seeding import random_states, seed_draws, set_random_states
-from probe.backends.protocol import ScriptWords
+from probe.backends.protocol import Compilation, ScriptWords
 
 __all__ = [
     "autocast",
+    "compilation",
     "copied",
     "device_name",
     "devices",
@@ -46,3 +47,4 @@ __all__ = [
 ]
 
 script: ScriptWords = words
+compilation: Compilation | None = None

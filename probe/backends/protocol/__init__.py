@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing_extensions import Protocol
 
+from probe.backends.protocol.compiling import Compilation
 from probe.backends.protocol.execution import Evaluated, Execution, UnknownValue
 from probe.backends.protocol.hooks import Hooks, ModuleHandles, OperatorListener
 from probe.backends.protocol.randomness import Randomness
@@ -21,6 +22,7 @@ from probe.backends.protocol.trends import OPS, CommunicationListener, Measured,
 __all__ = [
     "OPS",
     "CommunicationListener",
+    "Compilation",
     "Evaluated",
     "Execution",
     "FrameworkAdapter",

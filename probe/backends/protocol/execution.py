@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from typing_extensions import Protocol
 
+from probe.backends.protocol.compiling import Compilation
 from probe.backends.protocol.scripts import ScriptWords
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Execution(Protocol):
 
     script: ScriptWords
     """The way in which a script spells the call."""
+    compilation: Compilation | None
+    """Modules in their compiled form next to their eager one; ``None`` where the framework compiles none."""
     differentiates_anywhere: bool
     """True if `evaluate` may be asked for gradients while the program records some of its own."""
 

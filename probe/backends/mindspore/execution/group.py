@@ -10,10 +10,11 @@ from probe.backends.mindspore.execution.in_float64 import function as reference_
 from probe.backends.mindspore.execution.values import copied, dtype_name, plain_value, tensor, values
 from probe.backends.mindspore.randomness.seeding import random_states, restore_draws, seed_draws, set_random_states
 from probe.backends.mindspore.tensors.describe import is_tensor
-from probe.backends.protocol import ScriptWords
+from probe.backends.protocol import Compilation, ScriptWords
 
 __all__ = [
     "autocast",
+    "compilation",
     "copied",
     "device_name",
     "devices",
@@ -36,5 +37,6 @@ __all__ = [
 ]
 
 script: ScriptWords = words
+compilation: Compilation | None = None
 # What is kept for the gradients of a call that nobody asks for is freed together with what the program needs.
 differentiates_anywhere = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from probe.backends.protocol import ScriptWords
+from probe.backends.protocol import Compilation, ScriptWords
+from probe.backends.torch.execution import compilation as compiler
 from probe.backends.torch.execution import script as words
 from probe.backends.torch.execution.copies import copied
 from probe.backends.torch.execution.evaluation import autocast, devices, evaluate, one_thread, restore_draws, seed_draws
@@ -15,6 +16,7 @@ from probe.backends.torch.tensors.describe import is_tensor
 
 __all__ = [
     "autocast",
+    "compilation",
     "copied",
     "device_name",
     "devices",
@@ -37,4 +39,5 @@ __all__ = [
 ]
 
 script: ScriptWords = words
+compilation: Compilation | None = compiler
 differentiates_anywhere = True

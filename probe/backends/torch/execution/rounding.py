@@ -18,7 +18,6 @@ from probe.common.operations.lookup import function as known_function
 
 @cache
 def _computes(name: str) -> bool:
-    """Whether an operation of ATen computes new numbers, and so rounds."""
     known = known_function(name)
     return known.rounding != EXACT and not known.has(*COMPUTING_NOTHING)
 
@@ -42,14 +41,29 @@ class _Moved(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @skipped
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = function(*args, **(kwargs or {}))
-        if function.is_view or function.namespace != "aten" or not _computes(function.overloadpacket.__name__):
-            return output
-        for tensor in output if isinstance(output, (tuple, list)) else (output,):
-            if isinstance(tensor, torch.Tensor) and (tensor.is_floating_point() or tensor.is_complex()):
-                parts = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-                signs = torch.randint(0, 2, parts.shape, generator=self._generator, dtype=parts.dtype)
-                parts.mul_(1 + self._unit * (2 * signs - 1))
+        if computes(function):
+            move(output, self._unit, self._generator)
         return output
+
+
+def computes(function: Any) -> bool:
+    """True if an operation of ATen computes new numbers, and so rounds."""
+    return not function.is_view and function.namespace == "aten" and _computes(function.overloadpacket.__name__)
+
+
+def floats_of(output: Any) -> Iterator[torch.Tensor]:
+    """The tensors of floating-point numbers that an operation returned."""
+    for tensor in output if isinstance(output, (tuple, list)) else (output,):
+        if isinstance(tensor, torch.Tensor) and (tensor.is_floating_point() or tensor.is_complex()):
+            yield tensor
+
+
+def move(output: Any, unit: float, generator: torch.Generator) -> None:
+    """Multiply every float that an operation returned by 1 + `unit` or 1 - `unit`, drawn on the CPU."""
+    for tensor in floats_of(output):
+        parts = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+        signs = torch.randint(0, 2, parts.shape, generator=generator, dtype=parts.dtype)
+        parts.mul_(1 + unit * (2 * signs.to(parts.device) - 1))
 
 
 class _Inside(threading.local):

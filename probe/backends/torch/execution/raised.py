@@ -1,0 +1,122 @@
+"""A module's operations in float64, whatever dtypes its code asks for; and the dtypes in which it computes as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from probe.backends.torch.execution.rounding import computes, floats_of, move
+from probe.backends.torch.execution.values import dtype_name
+from probe.backends.torch.guards import skipped
+from probe.backends.torch.internals import TorchDispatchMode
+from probe.common.containers import found_in
+from probe.common.numerics.formats import unit_roundoff
+
+_CASTS = ("_to_copy", "copy_", "to")
+"""They are not counted: in float64 there are others of them, and each says what it rounds to."""
+_RAISED = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
+
+
+def raised(dtype: torch.dtype) -> torch.dtype:
+    """The widest dtype of the same kind; other dtypes stay."""
+    return torch.float64 if dtype.is_floating_point else _RAISED.get(dtype, dtype)
+
+
+class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """As that of `probe.backends.torch.execution.rounding`."""
+        return False
+
+
+class Recorded(_Mode):
+    """Writes down each operation that computes, and the unit roundoff of what it returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.units: list[tuple[str, float]] = []
+
+    @skipped
+    def __torch_dispatch__(
+        self, function: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        output = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        if computes(function) and name not in _CASTS:
+            self.units.append((name, max((unit_roundoff(dtype_name(each)) for each in floats_of(output)), default=0.0)))
+        return output
+
+
+class Raised(_Mode):
+    """Computes in float64: a cast to a shorter dtype keeps all digits, and a constant takes part as it is.
+
+    Args:
+        units: What `Recorded` wrote of the same call; without it nothing is moved.
+        seed: What the moves are drawn from.
+        least: The unit by which every operation is moved at least.
+    """
+
+    def __init__(self, units: Sequence[tuple[str, float]] | None = None, seed: int = 0, least: float = 0.0) -> None:
+        super().__init__()
+        self._units, self._least = units, least
+        self._coarsest = max((unit for _, unit in units or ()), default=0.0)
+        self._next = 0
+        self._generator = torch.Generator().manual_seed(seed)
+
+    @skipped
+    def __torch_dispatch__(
+        self, function: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = dict(kwargs or {})
+        wanted = given.get("dtype")
+        if isinstance(wanted, torch.dtype):
+            given["dtype"] = raised(wanted)
+        name = function.overloadpacket.__name__
+        if name == "_softmax" or name == "_log_softmax":
+            # With True the result has another dtype than the argument, which it has already.
+            args = (*args[:2], False)
+        if not function._schema.is_mutable:
+            args, given = _as_wide(args), _as_wide(given)
+        output = function(*args, **given)
+        if self._units is not None:
+            unit = self._unit(function, name, wanted)
+            if unit:
+                move(output, unit, self._generator)
+        return output
+
+    def _unit(self, function: Any, name: str, wanted: Any) -> float:
+        if name in _CASTS:
+            # The one operation that says itself what it rounds to.
+            return unit_roundoff(_name(wanted)) if isinstance(wanted, torch.dtype) else 0.0
+        if not computes(function):
+            return 0.0
+        assert self._units is not None
+        place, self._next = self._next, self._next + 1
+        known = self._units[place] if place < len(self._units) else None
+        # Where float64 takes another way than the call did, nothing is known of the dtype.
+        return max(self._least, known[1] if known is not None and known[0] == name else self._coarsest)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).partition(".")[2]
+
+
+def _as_wide(value: Any) -> Any:
+    """The same with every tensor of short floats in float64, if there is one of float64 next to it."""
+    floats = {each.dtype for each in found_in(value, torch.Tensor) if each.dtype.is_floating_point}
+    if torch.float64 not in floats or len(floats) < 2:
+        return value
+    return _each_wide(value)
+
+
+def _each_wide(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(torch.float64) if value.dtype.is_floating_point else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_each_wide(each) for each in value)
+    return {key: _each_wide(each) for key, each in value.items()} if isinstance(value, dict) else value
