@@ -1,6 +1,7 @@
 """Drop-in for scripts that import from ``msprobe.mindspore``, under MindSpore and under MSAdapter."""
 
 from probe.api.mindspore import (
+    PrecisionChecker,
     PrecisionDebugger,
     TrainerMon,
     module_dump,
@@ -14,6 +15,7 @@ from probe.api.mindspore import __getattr__ as __getattr__
 __all__ = [
     "MsprobeInitStep",
     "MsprobeStep",
+    "PrecisionChecker",
     "PrecisionDebugger",
     "TrainerMon",
     "module_dump",

@@ -1,6 +1,7 @@
 """Drop-in for scripts that import from ``msprobe.pytorch``."""
 
 from probe.api.pytorch import (
+    PrecisionChecker,
     PrecisionDebugger,
     PtdbgDispatch,
     TrainerMon,
@@ -13,6 +14,7 @@ from probe.api.pytorch import (
 )
 
 __all__ = [
+    "PrecisionChecker",
     "PrecisionDebugger",
     "PtdbgDispatch",
     "TrainerMon",

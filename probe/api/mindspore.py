@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from probe.api import debugger, online, randomness
+from probe.api import compiled, debugger, online, randomness
 from probe.api.monitoring import first
 from probe.backends import loader
 from probe.backends.shared.models import by_prefix
@@ -20,6 +20,7 @@ from probe.common import log
 
 if TYPE_CHECKING:
     from probe.runtime_checks.online_check import OnlineCheck
+    from probe.runtime_checks.precision_checker import PrecisionChecker as Checker
 
 BACKEND = "mindspore"
 
@@ -119,6 +120,15 @@ def online_check(
 ) -> OnlineCheck:
     """As that of ``msprobe.pytorch``; MindSpore has no operators that could be seen, which entering the block says."""
     return online.online_check(BACKEND, dump_path, api_list, every, most_elements, share)
+
+
+def PrecisionChecker(backend: str | Callable[..., Any] = "aot_eager", *_: Any, **__: Any) -> Checker:
+    """As that of ``msprobe.pytorch``; MindSpore has no ``torch.compile``, which the call says.
+
+    Raises:
+        MsprobeException: always.
+    """
+    return compiled.precision_checker(BACKEND, backend, 0.0, False, "", None)
 
 
 _SINGLE_POINTS = ("save", "save_grad", "step")

@@ -6,15 +6,16 @@ it is moved there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from probe.api import debugger, online, randomness
+from probe.api import compiled, debugger, online, randomness
 from probe.api.monitoring import first
 from probe.backends import loader
 
 if TYPE_CHECKING:
     from probe.runtime_checks.online_check import OnlineCheck
+    from probe.runtime_checks.precision_checker import PrecisionChecker as Checker
 
 BACKEND = "torch"
 
@@ -84,3 +85,17 @@ def PtdbgDispatch(
         debug, tag, process_num: Accepted and without effect.
     """
     return online_check(dump_path, api_list=(api_list or ()) if dump_mode == "list" else ())
+
+
+
+def PrecisionChecker(
+    backend: str | Callable[..., Any] = "aot_eager",
+    threshold: float = 1e-4,
+    dump_graphs: bool = False,
+    graph_dir: str = "./graph_dump",
+    cast_dtype: Any = None,
+    capture_input: bool = True,
+    single_pass: bool = True,
+) -> Checker:
+    """Check modules under ``torch.compile`` against their eager form; see `probe.api.compiled.precision_checker`."""
+    return compiled.precision_checker(BACKEND, backend, threshold, dump_graphs, graph_dir, cast_dtype)

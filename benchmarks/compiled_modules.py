@@ -1,0 +1,93 @@
+"""Which module `PrecisionChecker` names for faults of compilers, and whether it accuses one of right compilers.
+
+Writes benchmarks/COMPILED_MODULES.md. ``--only mlp`` takes what has this in its name, ``--backends eager,aot_eager``
+leaves out inductor, which compiles C++ for a minute per model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+
+import torch  # noqa: E402
+from compiled.faults import FAULTS, Planted  # noqa: E402
+from compiled.models import MODELS, made  # noqa: E402
+
+from msprobe.pytorch import PrecisionChecker  # noqa: E402
+
+_FILE = ROOT / "benchmarks" / "COMPILED_MODULES.md"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--backends", default="eager,aot_eager,inductor")
+    parser.add_argument("--seeds", type=int, default=1)
+    args = parser.parse_args()
+    lines = [
+        "# Compiled modules", "",
+        f"`python benchmarks/compiled_modules.py`, torch {torch.__version__}, {args.seeds} seeds: the first module that "
+        "`PrecisionChecker` names.", "",
+    ]  # fmt: skip
+    for line in (*_right(args.only, args.backends.split(","), args.seeds), *_faults(args.only, args.seeds)):
+        print(line, flush=True)
+        lines.append(line)
+    if not args.only:
+        with open(_FILE, "w") as stream:
+            stream.write("\n".join(lines) + "\n")
+
+
+def _right(only: str, backends: list[str], seeds: int) -> Iterator[str]:
+    yield "## Right compilers: no module is accused"
+    yield ""
+    yield "| model | backend | modules | tensors | in other bits | accused | largest share of the tolerance | seconds |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for name in MODELS:
+        for backend in backends if only in name else ():
+            for seed in range(seeds):
+                begun = time.process_time()
+                checker = PrecisionChecker(backend=backend)
+                model, classes, step = made(name, seed)
+                checker.wrap_by_policy(model, classes)
+                report = checker.compare(step, model)
+                parts = [part for part in report.parts if part.stage]
+                accused = [f"{part.module} {part.tensor}: {part.why}" for part in parts if part.status == "different"]
+                unchecked = [part.why for part in report.parts if part.status == "not checked"]
+                other = sum(part.status == "rounding" for part in parts)
+                ratios = [
+                    part.max_abs_diff / part.tolerance for part in parts if part.tolerance and part.status == "rounding"
+                ]
+                yield (
+                    f"| {name} | {backend} | {report.modules} | {len(parts)} | {other} | {accused + unchecked or 'none'} | "
+                    f"{max(ratios, default=0):.2f} | {time.process_time() - begun:.0f} |"
+                )
+
+
+def _faults(only: str, seeds: int) -> Iterator[str]:
+    yield ""
+    yield "## Planted faults: the module that has the fault is named"
+    yield ""
+    yield "| fault | model | planted in | named | tensor | largest difference | what is said |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, fault in FAULTS.items():
+        for seed in range(seeds if only in name or only in fault.model else 0):
+            model, classes, step = made(fault.model, seed)
+            checked = [name for name, each in model.named_modules() if isinstance(each, classes)]
+            planted = Planted(fault)
+            checker = PrecisionChecker(backend=planted)
+            checker.wrap_by_policy(model, classes)
+            report = checker.compare(step, model)
+            first = report.first
+            named = ("nothing", "", "", "") if first is None else (first.module, first.tensor, f"{first.max_abs_diff:.1e}", first.why)
+            where_text = checked[fault.where] if planted.is_planted else "not planted"
+            yield f"| {name} | {fault.model} | {where_text} | {' | '.join(named)} |"
+
+
+if __name__ == "__main__":
+    main()
