@@ -44,6 +44,7 @@ QUESTIONS = frozenset(
         "configcheck",
         "checkpoint",
         "rollout",
+        "kernels",
     )
 )
 WING = "msprobe_rules"

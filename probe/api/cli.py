@@ -23,6 +23,8 @@ from probe.api.commands.comparing.compare import Compare
 from probe.api.commands.comparing.graph_visualize import GraphVisualize, older_form
 from probe.api.commands.comparing.merge_result import MergeResult
 from probe.api.commands.completion import Completion
+from probe.api.commands.converting.code_mapping import CodeMapping
+from probe.api.commands.converting.parse import Parse
 from probe.api.commands.invocation import FINE, Invocation, UsageError
 from probe.api.commands.question import Command, CommandGroup, Question
 from probe.api.commands.watching.data2db import Data2Db
@@ -34,7 +36,7 @@ from probe.common.errors import MsprobeException
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), RolloutCheck(), AccCheck(), MultiAccCheck(),
     ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), CkptCompare(), Monitor(), Trend(), Data2Db(),
-    MergeResult(), Recover(), Doctor(), Completion(),
+    MergeResult(), CodeMapping(), Parse(), Recover(), Doctor(), Completion(),
 ]  # fmt: skip
 
 _EPILOG = """examples:
@@ -51,6 +53,8 @@ _EPILOG = """examples:
   msprobe rollout_check old.npy new.npy            why rollout and training have other log-probabilities
   msprobe monitor report ./monitor_output          which row of which module began, in a training that was monitored
   msprobe trend ./monitor_output                   its statistics as a page: step, rank, module
+  msprobe code_mapping --ir graph.ir --dump_data DIR  lines of Python of a kernel dump of MindSpore's graph
+  msprobe parse -d ./atb_dump -t npy               tensors that ATB wrote, as files of numpy or torch
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 

@@ -84,6 +84,24 @@ def journal(folder: Path) -> Path:
     return made_dumps.write_journal(folder, {CALL: record()})
 
 
+def kernels(name: str, content: bytes, *more: str) -> Inputs:
+    """A graph of one node, and a file that ATB or MindSpore may have written."""
+
+    def inputs(folder: Path) -> list[str]:
+        folder.mkdir(parents=True, exist_ok=True)
+        graph = "%0(x) = PrimFunc_ReLU(%para1_x)\n  # Fullname with scope: (Default/ReLU-op0)\n  # In file a.py:3, 4~9/    y = relu(x)/\n"
+        (folder / "graph.ir").write_text(graph)
+        (folder / name).write_bytes(content)
+        known = [str(folder / each) if each in (name, "graph.ir", "out", ".") else each for each in more]
+        return [*known, "-o", str(folder / "out")]
+
+    return inputs
+
+
+ATB = b"$Version=1.0\ndtype=0\ndims=2\n$Object.data=0,8\n$End=1\n" + bytes(8)
+KERNEL = "ReLU.Default_ReLU-op0.1.2.1700000000000.output.0.npy"
+
+
 def program(text: str, *before: str) -> Inputs:
     def inputs(folder: Path) -> list[str]:
         (folder / "program.py").write_text(text)
@@ -394,6 +412,22 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "wrong argument": Case(2, lambda folder: ["-i", str(folder)], "are required"),
         "nothing to judge": Case(2, tables("api: [Distributed.send]"), "no table has a row of Distributed.send"),
         "interrupted": Case(130, tables(ALL_REDUCE), "interrupted."),
+    },
+    "code_mapping": {
+        "fine": Case(0, kernels(KERNEL, b"", "--ir", "graph.ir", "--dump_data", KERNEL)),
+        "found": Impossible("it looks for nothing"),
+        "unreadable": Case(2, kernels(KERNEL, b"", "--ir", KERNEL, "--dump_data", KERNEL), "no node with a full name"),
+        "wrong argument": Case(2, kernels(KERNEL, b"", "--ir", "graph.ir"), "--dump_data"),
+        "nothing to judge": Case(2, kernels("a.npy", b"", "--ir", "graph.ir", "--dump_data", "."), "no kernel dump"),
+        "interrupted": Case(130, kernels(KERNEL, b"", "--ir", "graph.ir", "--dump_data", KERNEL), "interrupted."),
+    },
+    "parse": {
+        "fine": Case(0, kernels("a.bin", ATB, "-d", "a.bin")),
+        "found": Impossible("it looks for nothing"),
+        "unreadable": Case(2, kernels("a.bin", ATB[:-1], "-d", "a.bin"), "the file is cut off"),
+        "wrong argument": Case(2, kernels("a.bin", ATB, "-d", "a.bin", "-t", "csv"), "invalid choice: 'csv'"),
+        "nothing to judge": Case(2, kernels("a.txt", b"", "-d", "."), "has no file *.bin"),
+        "interrupted": Case(130, kernels("a.bin", ATB, "-d", "a.bin"), "interrupted."),
     },
     "recover": {
         "fine": Case(0, journals(journal)),

@@ -1,0 +1,1 @@
+"""Subcommands that make other files of files of kernels."""

@@ -1,0 +1,83 @@
+"""``msprobe parse``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from probe.api.commands import arguments
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Line, Question
+from probe.common.progress import ProgressCallback
+
+if TYPE_CHECKING:
+    from probe.kernels.atb_tensors import AtbTensor
+    from probe.kernels.parsing import Parsed, Writer
+
+
+class Parse(Question):
+    """Convert tensors that ATB wrote on Ascend (*.bin) to files of numpy or torch."""
+
+    name = "parse"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("-d", "--dump_path", metavar="PATH", type=arguments.path, required=True, help="a file, or a folder of them")
+        add("-t", "--type", choices=["npy", "pt"], default="npy", help="what is written: .npy or .pt (npy)")
+        arguments.add_output(parser, "files")
+
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Conversion:
+        from probe.kernels.parsing import parse, write_npy
+
+        write = write_npy if args.type == "npy" else _torch_writer()
+        done = []
+        for each in parse(args.dump_path, args.output_path, f".{args.type}", write):
+            if each.problem:
+                invocation.problem(each.problem)
+            else:
+                done.append(each)
+        return Conversion(done)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The files that were written."""
+
+    done: list[Parsed]
+    found: bool = False
+
+    def lines(self) -> Iterator[Line]:
+        for each in self.done:
+            yield Line(f"{each.target}: {each.dtype} {list(each.shape)}")
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "files": [
+                {"source": each.source, "file": each.target, "dtype": each.dtype, "shape": list(each.shape)}
+                for each in self.done
+            ]
+        }
+
+
+def _torch_writer() -> Writer:
+    """What writes ``.pt`` files.
+
+    Raises:
+        MissingDependency: torch is not installed.
+    """
+    from probe.backends import loader
+    from probe.common import files
+
+    adapter = loader.load("torch")
+
+    def write(path: str, tensor: AtbTensor) -> None:
+        made = adapter.execution.tensor(tensor.values, tensor.dtype, "cpu")
+        content = adapter.tensors.tensor_file(made, copied=True)
+        assert content is not None
+        with files.replacing(path) as stream:
+            for part in (content.head, content.data, content.tail):
+                stream.write(part)
+
+    return write
