@@ -17,6 +17,8 @@ from mindspore import Tensor, nn, ops
 
 from msprobe.mindspore import save, save_grad, step
 from probe.backends.mindspore.hooks import single_point_save
+from probe.backends.mindspore.hooks.graph_mode import dumps_tensors
+from probe.backends.mindspore.internals import executor
 from probe.common.errors import MsprobeException
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -226,10 +228,7 @@ def test_a_name_cannot_leave_the_folder(tmp_path: Path) -> None:
     assert len(saved(tmp_path / "dump")) == 1
 
 
-# --- in a compiled graph, which on this device cannot save
-
-
-REFUSED = "was called in a graph that is being compiled for CPU, where only Ascend can save tensors"
+# --- in a compiled graph
 
 
 def compiled(folder: str, capture: str) -> list[Callable[[Any], Any]]:
@@ -242,41 +241,91 @@ def compiled(folder: str, capture: str) -> list[Callable[[Any], Any]]:
     @ms.jit(capture_mode=capture)
     def saving_gradient(x: Any) -> Any:
         y = save_grad(folder, "y", x * 2)
-        return y.sum()
+        return (y * y).sum()
 
     return [saving, ms.grad(saving_gradient)]
 
 
-@pytest.mark.parametrize(("place", "name"), [(0, "save"), (1, "save_grad")])
-def test_a_compiled_function_is_refused_with_one_sentence(place: int, name: str, tmp_path: Path) -> None:
-    with pytest.raises(MsprobeException, match=f"^{name} {REFUSED}"):
-        compiled(str(tmp_path), "ast")[place](Tensor(VALUES))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_function_compiled_from_its_bytecode_saves_since_python_executes_the_call(tmp_path: Path) -> None:
-    for function in compiled(str(tmp_path), "bytecode"):
-        function(Tensor(VALUES))
+@pytest.mark.parametrize("capture", ["ast", "bytecode"])
+def test_a_compiled_function_saves(capture: str, tmp_path: Path) -> None:
+    saving, gradient = compiled(str(tmp_path), capture)
+    np.testing.assert_array_equal(saving(Tensor(VALUES)).asnumpy(), VALUES * 2)
+    np.testing.assert_array_equal(gradient(Tensor(VALUES)).asnumpy(), VALUES * 8)
     files = saved(tmp_path)
     assert list(files) == ["y_float32_0.npy", "y_grad_float32_0.npy"]
     np.testing.assert_array_equal(files["y_float32_0.npy"], VALUES * 2)
-    np.testing.assert_array_equal(files["y_grad_float32_0.npy"], np.ones_like(VALUES))
+    np.testing.assert_array_equal(files["y_grad_float32_0.npy"], VALUES * 4)
 
 
 class Net(nn.Cell):
+    """Saves what it computes, in several forms."""
+
     def __init__(self, folder: str) -> None:
         super().__init__()
         self.folder = folder
+        self.weight = ms.Parameter(Tensor(VALUES), name="weight")
 
     def construct(self, x: Any) -> Any:
-        y = x * 2
-        save(self.folder, "y", y)
-        return y.sum()
+        y = x * self.weight
+        save(self.folder, "y", {"a": [x, y], "b": (y > 0,)})
+        save(self.folder, "short", y.astype(ms.bfloat16))
+        y = save_grad(self.folder, "y", y)
+        return (y * y).sum()
 
 
-def test_a_network_in_graph_mode_is_refused_with_one_sentence(graph_mode: None, tmp_path: Path) -> None:
-    with pytest.raises(MsprobeException, match=f"^save {REFUSED}"):
-        Net(str(tmp_path))(Tensor(VALUES))
+def test_a_network_in_graph_mode_saves_step_by_step(graph_mode: None, tmp_path: Path) -> None:
+    network = Net(str(tmp_path))
+    training = ms.value_and_grad(network, None, network.trainable_params())
+    for number in (1, 2, 3):
+        training(Tensor(VALUES * number))
+        step()
+    assert len(steps(tmp_path)) == 3
+    for number, folder in enumerate(steps(tmp_path), 1):
+        files = {path.name: np.load(path) for path in tmp_path.glob(f"step{folder}/rank0/*.npy")}
+        product = VALUES * number * VALUES
+        expected = {
+            "y.a.0_float32_0.npy": VALUES * number,
+            "y.a.1_float32_0.npy": product,
+            "y.b.0_bool_0.npy": product > 0,
+            "y_grad_float32_0.npy": 2 * product,
+        }
+        assert set(files) == {*expected, "short_bfloat16_0.npy"}
+        for name, values in expected.items():
+            np.testing.assert_array_equal(files[name], values)
+        np.testing.assert_allclose(files["short_bfloat16_0.npy"], product, rtol=2.0**-8)
+
+
+def test_saving_changes_no_value_of_a_graph(graph_mode: None, tmp_path: Path) -> None:
+    class Plain(Net):
+        def construct(self, x: Any) -> Any:
+            y = x * self.weight
+            return (y * y).sum()
+
+    found = []
+    for network in (Net(str(tmp_path)), Plain(str(tmp_path))):
+        value, gradients = ms.value_and_grad(network, 0, network.trainable_params())(Tensor(VALUES))
+        found.append([value.asnumpy(), gradients[0].asnumpy(), gradients[1][0].asnumpy()])
+    for one, other in zip(*found):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_cannot_be_written_by_a_graph_costs_the_file(graph_mode: None, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "file").write_text("no folder")
+    network = Net(str(tmp_path / "file"))
+    assert float(network(Tensor(VALUES)).asnumpy()) == float(((VALUES * VALUES) ** 2).sum())
+    executor.sync()
+    assert "cannot be saved in" in capsys.readouterr().err
+
+
+def test_a_wrong_argument_is_told_while_the_graph_is_compiled(graph_mode: None, tmp_path: Path) -> None:
+    with pytest.raises(MsprobeException, match="^save: save_dir is ''; allowed: a text."):
+        Net("")(Tensor(VALUES))
+
+
+def test_another_device_is_refused_with_one_sentence() -> None:
+    assert [dumps_tensors("save", device) for device in ("Ascend", "CPU")] == [True, False]
+    with pytest.raises(MsprobeException, match="^save was called in a graph that is being compiled for GPU; graphs for"):
+        dumps_tensors("save", "GPU")
 
 
 def test_calls_outside_the_network_work_in_graph_mode_too(graph_mode: None, tmp_path: Path) -> None:

@@ -32,22 +32,29 @@ compiling = _Compiling()
 """``if compiling():`` chooses between what is compiled and what Python executes; the compiler reads the first only."""
 
 
-def _refuse_without_ascend(call: str) -> bool:
-    """Refuse `call`, which is being compiled, where no graph can dump a tensor; runs while compiling.
+_SAVING = ("Ascend", "CPU")
+
+
+def dumps_tensors(call: str, device: str) -> bool:
+    """True for a device whose graphs have TensorDump, false for one whose graphs call Python.
 
     Raises:
-        MsprobeException: the device is no Ascend. The compiler hands it to the user as it is.
+        MsprobeException: neither is known of the device.
     """
-    device = ms.get_context("device_target")
-    if device != "Ascend":
+    if device not in _SAVING:
         raise MsprobeException(
-            f"{call} was called in a graph that is being compiled for {device}, where only Ascend can save tensors; "
-            f"take it out of jit, or call {_PYNATIVE} first."
+            f"{call} was called in a graph that is being compiled for {device}; graphs for {' and '.join(_SAVING)} can save "
+            f"(MindSpore {ms.__version__}). Take it out of jit, or call {_PYNATIVE} first."
         )
-    return True
+    return device == "Ascend"
 
 
-check_device = constexpr(_refuse_without_ascend)
+def _is_ascend(call: str) -> bool:
+    """Runs while compiling; the compiler hands an error to the user as it is."""
+    return dumps_tensors(call, str(ms.get_context("device_target")))
+
+
+is_ascend = constexpr(_is_ascend)
 
 
 def check_pynative() -> None:

@@ -1,7 +1,8 @@
 """Saving one tensor, or the gradient of one, by a call in the network: ``<save_dir>/step<S>/rank<R>/<name>_...npy``.
 
-The calls work while Python executes the network. In a graph compiled for Ascend they are MindSpore's ``TensorDump``,
-which puts step and rank into the path when the graph runs; what stands here for that has not been run on a device.
+The calls work while Python executes the network. In a graph compiled for the CPU they are a custom operator, which calls
+Python back with the values. In one for Ascend they are MindSpore's ``TensorDump``, which puts step and rank into the path
+when the graph runs; what stands here for that has not been run on a device.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from mindspore import Tensor, nn, ops
 from mindspore.ops import constexpr
 
 from probe.backends.mindspore import guards
-from probe.backends.mindspore.hooks.graph_mode import check_device, compiling
+from probe.backends.mindspore.hooks.graph_mode import compiling, is_ascend
 from probe.backends.mindspore.hooks.module_hooks import hook_gradient
-from probe.backends.mindspore.internals import remove_hook
+from probe.backends.mindspore.internals import executor, remove_hook
 from probe.backends.mindspore.randomness.random_calls import rank
 from probe.backends.mindspore.tensors import statistics
 from probe.backends.mindspore.tensors.dtypes import dtype_name
@@ -56,7 +57,6 @@ def save(save_dir: str, name: str, data: Any) -> None:
         MsprobeException: an argument has the wrong type; or the call is compiled for a device that is no Ascend.
     """
     if compiling():
-        check_device("save")
         _save_in_graph(save_dir, name, data)
     else:
         _save(save_dir, name, data)
@@ -80,14 +80,18 @@ def save_grad(save_dir: str, name: str, data: Any) -> Any:
         >>> x = save_grad("./dump", "x", x)
     """
     if compiling():
-        check_device("save_grad")
-        return _gradient_dump(_graph_file(save_dir, name + "_grad"), data)
+        if is_ascend("save_grad"):
+            return _gradient_dump(_graph_file(save_dir, name + "_grad"), data)
+        return _gradient_written(_graph_point(save_dir, name + "_grad", "save_grad", data.dtype), data)
     else:
         return _save_grad(save_dir, name, data)
 
 
 def step() -> None:
     """The training step is over: what is saved from now on goes into the next step's folder."""
+    if _points:
+        # A graph may still run, and what it saves belongs to the step that is over.
+        executor.sync()
     _Progress.step += 1
     _Progress.counts = {}
     if _Progress.in_graphs:
@@ -99,7 +103,10 @@ def step() -> None:
 
 def _save_in_graph(save_dir: Any, name: Any, data: Any) -> None:
     if isinstance(data, Tensor):
-        _graph_dump(_graph_file(save_dir, name), data)
+        if is_ascend("save"):
+            _graph_dump(_graph_file(save_dir, name), data)
+        else:
+            _value_written(_graph_point(save_dir, name, "save", data.dtype), data)
     elif isinstance(data, dict):
         for key, value in data.items():
             _save_in_graph(save_dir, name + "." + str(key), value)
@@ -120,6 +127,65 @@ class _GradientDump(nn.Cell):  # type: ignore[misc]
 
 
 _gradient_dump = _GradientDump()
+
+
+# --- in a graph compiled for the CPU, which has no TensorDump (2.7.0, 2.10.0), and calls Python for a custom operator
+
+_points: list[tuple[str, str, str]] = []
+"""The folder, the name and the dtype of each call; a graph holds the index."""
+
+
+def _register_point(save_dir: str, name: str, call: str, dtype: Any) -> Tensor:
+    """Runs while the graph is compiled."""
+    _check(save_dir, name, call)
+    point = save_dir, name, dtype_name(dtype).lower()
+    if point not in _points:
+        _points.append(point)
+    return Tensor(np.array([_points.index(point)], np.int64))
+
+
+_graph_point = constexpr(_register_point)
+
+
+def _write_from_graph(point: Any, values: Any) -> Any:
+    """Called by the graph, in a thread of MindSpore's, with arrays of numpy."""
+    _write_array(*_points[int(point[0])], values)
+    return point
+
+
+_graph_written = ops.Custom(_write_from_graph, lambda point, data: point, lambda point, data: point, func_type="pyfunc")
+# Otherwise the compiler leaves it out, since nobody uses what it returns.
+_graph_written.add_prim_attr("side_effect_io", True)
+
+
+def _as_array(data: Any) -> Any:
+    # Numpy has no bfloat16; 2.7.0 ends the call there.
+    return ops.cast(data, ms.float32) if data.dtype == ms.bfloat16 else data
+
+
+class _Written(nn.Cell):  # type: ignore[misc]
+    """The identity, with an effect that takes no part in gradients."""
+
+    def construct(self, point: Any, data: Any) -> Any:
+        _graph_written(point, _as_array(data))
+        return data
+
+    def bprop(self, point: Any, data: Any, output: Any, gradient: Any) -> Any:
+        return point, gradient
+
+
+class _GradientWritten(nn.Cell):  # type: ignore[misc]
+    """The identity, whose gradient goes into a file on its way back."""
+
+    def construct(self, point: Any, data: Any) -> Any:
+        return data
+
+    def bprop(self, point: Any, data: Any, output: Any, gradient: Any) -> Any:
+        _graph_written(point, _as_array(gradient))
+        return point, gradient
+
+
+_value_written, _gradient_written = _Written(), _GradientWritten()
 
 
 def _name_graph_file(save_dir: str, name: str) -> str:
@@ -195,20 +261,31 @@ def _save_grad(save_dir: Any, name: Any, data: Any) -> Any:
 def _write(save_dir: str, name: str, tensor: Any) -> None:
     """Write one file; what goes wrong costs the file and not the training."""
     try:
-        _write_file(save_dir, name, tensor)
+        _write_file(save_dir, name, dtype_name(tensor.dtype).lower(), statistics.as_saved(tensor))
     except Exception as error:
-        log.error(f'"{name}" cannot be saved in {save_dir} ({error}); the training goes on.')
+        _not_saved(save_dir, name, error)
 
 
-def _write_file(save_dir: str, name: str, tensor: Any) -> None:
+def _write_array(save_dir: str, name: str, dtype: str, values: Any) -> None:
+    """The same of an array; `dtype` is that of the tensor."""
+    try:
+        _write_file(save_dir, name, dtype, values)
+    except Exception as error:
+        _not_saved(save_dir, name, error)
+
+
+def _not_saved(save_dir: str, name: str, error: Exception) -> None:
+    log.error(f'"{name}" cannot be saved in {save_dir} ({error}); the training goes on.')
+
+
+def _write_file(save_dir: str, name: str, dtype: str, values: Any) -> None:
     # A process alone is rank 0 here, as it is for MindSpore.
     folder = os.path.join(os.path.abspath(save_dir), f"step{_Progress.step}", f"rank{rank() or 0}")
     number = _Progress.counts.get((folder, name), 0)
     _Progress.counts[folder, name] = number + 1
     files.make_folder(folder)
-    dtype = dtype_name(tensor.dtype).lower()
     with files.open_for_writing(os.path.join(folder, naming.file_name(f"{name}_{dtype}_{number}", ".npy"))) as out:
-        np.save(out, statistics.as_saved(tensor), allow_pickle=False)
+        np.save(out, values, allow_pickle=False)
 
 
 def _check(save_dir: Any, name: Any, call: str) -> None:
