@@ -196,10 +196,10 @@ class _Exact:
     """The call in float64, evaluated where a result in other bits asks for it."""
 
     def __init__(self, call: KeptCall, module: KeptModule, cast: str | None) -> None:
-        self._call, self._module, self._cast = call, module, cast
+        self._call, self._module = call, module
+        self._least = 0.0 if cast is None else unit_roundoff(cast)
         self._parts: list[Part] | None = None
         self._spreads: list[Any] | None = None
-        self._why = ""
 
     def verdict(self, index: int, eager: Array, compiled: Array, dtype: str) -> KernelVerdict:
         """The verdict on a compiled result: against the exact one, or the eager one where there is no exact one."""
@@ -245,8 +245,8 @@ class _Exact:
         try:
             given = call._given("float64")
             if moved is not None:
-                given = _moved(call, given, moved)
-            return call._drawing(lambda: self._module.exact(given, moved))
+                given = _moved(call, given, moved, self._least)
+            return call._drawing(lambda: self._module.exact(given, moved, self._least))
         except Exception as error:
             raise_unless_refusal(error)
             return []
@@ -274,14 +274,14 @@ class _Exact:
         return found
 
 
-def _moved(call: KeptCall, given: Given, draw: int) -> Given:
+def _moved(call: KeptCall, given: Given, draw: int, least: float) -> Given:
     """The inputs moved by the roundings of sums, which every form of a product or a mean makes in another order."""
     execution = call._adapter.execution
     signs = np.random.default_rng([*call.name.encode(), draw])
     tensors = []
     for leaf, tensor in zip(call._arguments.leaves, given.tensors):
         if is_float(leaf.dtype):
-            unit = min(unit_roundoff(leaf.dtype), unit_roundoff("float32"))
+            unit = max(least, min(unit_roundoff(leaf.dtype), unit_roundoff("float32")))
             values = execution.values(tensor)
             values = values * (1 + unit * signs.choice((-1.0, 1.0), values.shape))
             tensor = execution.tensor(values, "float64", leaf.device)

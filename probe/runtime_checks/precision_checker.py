@@ -52,8 +52,10 @@ class CompiledReport:
     def lines(self) -> Iterator[str]:
         """The answer: the first module that differs, or none; and what could not be checked."""
         first = self.first
-        if first is None:
-            checked = {part.module for part in self.parts if part.status != NOT_CHECKED}
+        checked = {part.module for part in self.parts if part.status != NOT_CHECKED}
+        if not checked:
+            yield "cannot be told: no module was called and could be checked"
+        elif first is None:
             yield f"no difference: the compiled form of {len(checked)} modules is within rounding error of the eager one"
         else:
             yield f"first difference: {first.module or 'the model'} ({first.class_name}), {first.stage}, {first.tensor}"
@@ -287,10 +289,13 @@ class PrecisionChecker:
         written: list[str] = []
 
         def write(text: str) -> None:
-            files.make_folder(self.graph_dir)
             path = os.path.join(self.graph_dir, f"{call.name or 'model'}.graph{len(written)}.txt")
-            with files.replacing(path) as stream:
-                stream.write(text)
             written.append(path)
+            try:
+                files.make_folder(self.graph_dir)
+                with files.replacing(path) as stream:
+                    stream.write(text.encode(errors="backslashreplace"))
+            except (MsprobeException, OSError) as error:
+                log.error(f"PrecisionChecker: {path} cannot be written ({error}); the check goes on.")
 
         return write

@@ -72,12 +72,13 @@ class KeptModule(Protocol):
             NothingCompiled: the compiler left the whole call to the framework.
         """
 
-    def exact(self, given: Given, moved: int | None = None) -> list[Part]:
+    def exact(self, given: Given, moved: int | None = None, least: float = 0.0) -> list[Part]:
         """The parts of the call in float64, casts inside included.
 
         Args:
             given: What it is called with, its tensors in float64.
             moved: The number of a draw by which each operation inside is moved by its unit roundoff, up or down.
+            least: The unit by which everything is moved at least.
         """
 
 

@@ -23,6 +23,8 @@ class Fault(NamedTuple):
     change: Change
     where: int = 1
     """The index of the checked module that has the fault."""
+    is_rounding: bool = False
+    """True if what it does is no more than the dtype's own rounding."""
     in_backward: bool = False
     """True if the graph of the backward is changed."""
 

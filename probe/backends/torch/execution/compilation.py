@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +20,7 @@ from probe.backends.protocol.compiling import (
     Part,
 )
 from probe.backends.torch.execution.raised import Raised, Recorded, raised
+from probe.backends.torch.execution.rounding import move
 from probe.backends.torch.guards import alone, guarded, skipped, with_mode
 from probe.common.containers import found_in
 from probe.common.dump.nearest_names import did_you_mean
@@ -28,6 +31,8 @@ _HOOKS = (
     "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs",
     "_forward_hooks_always_called", "_backward_hooks", "_backward_pre_hooks",
 )  # fmt: skip
+_SUMMED = unit_roundoff("float32")
+"""Sums of products are accumulated in float32 where the numbers are shorter."""
 _MOST_FORMS = 1 << 16
 """Compiled forms of one function. The compiler's own limit, 8, would leave the ninth layer of a class uncompiled."""
 
@@ -117,8 +122,8 @@ class TorchModule:
         surroundings: Makes what surrounded the call.
     """
 
-    def __init__(self, module: torch.nn.Module, surroundings: _Surroundings, least: float = 0.0) -> None:
-        self._module, self._surroundings, self._least = module, surroundings, least
+    def __init__(self, module: torch.nn.Module, surroundings: _Surroundings) -> None:
+        self._module, self._surroundings = module, surroundings
         self.units: list[tuple[str, float]] | None = None
 
     def eager(self, given: Given) -> list[Part]:
@@ -127,9 +132,16 @@ class TorchModule:
         self.units = recorded.units
         return parts
 
-    def exact(self, given: Given, moved: int | None = None) -> list[Part]:
+    def exact(self, given: Given, moved: int | None = None, least: float = 0.0) -> list[Part]:
         module = _in_float64(copy.deepcopy(self._module))
-        return self._run(module, given, Raised(None if moved is None else self.units, moved or 0, self._least))
+        if moved is None:
+            return self._run(module, given, Raised())
+        generator = torch.Generator().manual_seed(moved)
+        with alone():
+            for (_, own), parameter in zip(self._module.named_parameters(), module.parameters()):
+                # Rounded for the call already, but for what sums of its products lose.
+                move(parameter.data, max(least, min(unit_roundoff(str(own.dtype).partition(".")[2]), _SUMMED)), generator)
+        return self._run(module, given, Raised(self.units, moved, least))
 
     def compiled(self, given: Given, backend: Backend, dump: Callable[[str], None] | None) -> list[Part]:
         module = copy.deepcopy(self._module)
@@ -139,7 +151,7 @@ class TorchModule:
             graphs.append(graph.print_readable(print_output=False) if dump is not None else "")
             return _backend(backend)(graph, inputs, **options)
 
-        with _freely_compiling():
+        with _freely_compiling(backend):
             form = torch.compile(module, backend=watched, dynamic=False)
             parts = self._run(module, given, None, form)
         if not graphs:
@@ -150,8 +162,7 @@ class TorchModule:
 
     def cast_to(self, dtype: str) -> TorchModule:
         """The same with its parameters in another dtype."""
-        module = copy.deepcopy(self._module).to(getattr(torch, dtype))
-        return TorchModule(module, self._surroundings, max(self._least, unit_roundoff(dtype)))
+        return TorchModule(copy.deepcopy(self._module).to(getattr(torch, dtype)), self._surroundings)
 
     def _run(self, module: torch.nn.Module, given: Given, mode: Any, form: Any = None) -> list[Part]:
         wanted = [(f"input {place}", given.tensors[place].requires_grad_()) for place in given.differentiated]
@@ -254,15 +265,22 @@ def _backend(backend: Backend) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def _freely_compiling() -> Iterator[None]:
+def _freely_compiling(backend: Backend) -> Iterator[None]:
     """Compile every module anew, in this process, with the random numbers of the eager form."""
     import torch._dynamo.config as frames
-    import torch._inductor.config as inductor
 
     limits = {
         name: _MOST_FORMS
         for name in ("recompile_limit", "cache_size_limit", "accumulated_recompile_limit", "accumulated_cache_size_limit")
         if hasattr(frames, name)
     }
-    with frames.patch(suppress_errors=False, **limits), inductor.patch(fallback_random=True, compile_threads=1):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        # The compiler looks at it; the inputs are copies of which nobody asks the gradient in this way.
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+        stack.enter_context(frames.patch(suppress_errors=False, **limits))
+        if backend == "inductor" or "torch._inductor.config" in sys.modules:
+            import torch._inductor.config as inductor
+
+            stack.enter_context(inductor.patch(fallback_random=True, compile_threads=1))
         yield

@@ -1,0 +1,220 @@
+"""`PrecisionChecker`: right compilers accuse nobody, planted faults are named, and the training stays what it was.
+
+``benchmarks/compiled_modules.py`` takes all models, faults and backends, inductor too.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from compiled.faults import FAULTS, Planted
+from compiled.models import OF_TORCH, Feed, made
+from torch import nn
+
+from msprobe.pytorch import PrecisionChecker
+from probe.common.errors import MsprobeException
+from probe.runtime_checks.compiled_call import DIFFERENT, IDENTICAL, NOT_CHECKED, ROUNDING
+from probe.runtime_checks.precision_checker import CompiledReport
+
+OF_TORCH_ALONE = sorted(name for name, fault in FAULTS.items() if fault.model in OF_TORCH)
+
+
+def report(name: str, backend: Any, seed: int = 0) -> CompiledReport:
+    model, classes, step = made(name, seed)
+    checker = PrecisionChecker(backend)
+    checker.wrap_by_policy(model, classes)
+    return checker.compare(step, model)
+
+
+@pytest.mark.sampled(2, each=False)
+@pytest.mark.parametrize("name", OF_TORCH)
+def test_a_right_compiler_accuses_no_module(name: str) -> None:
+    found = report(name, "aot_eager")
+    assert found.modules and {part.stage for part in found.parts} == {"forward", "backward"}
+    assert {part.status for part in found.parts} <= {IDENTICAL, ROUNDING}
+    assert next(iter(found.lines())).startswith(f"no difference: the compiled form of {found.modules} modules")
+
+
+@pytest.mark.sampled(3, each=False)
+@pytest.mark.parametrize("name", OF_TORCH_ALONE)
+def test_the_module_with_a_planted_fault_is_named(name: str) -> None:
+    fault = FAULTS[name]
+    model, classes, _ = made(fault.model, 0)
+    checked = [name for name, module in model.named_modules() if isinstance(module, classes)]
+    planted = Planted(fault)
+    found = report(fault.model, planted)
+    assert planted.is_planted
+    if fault.is_rounding:
+        assert found.first is None
+        return
+    assert found.first is not None and found.first.module == checked[fault.where]
+    assert found.first.stage == ("backward" if fault.in_backward else "forward")
+    assert {part.module for part in found.parts if part.status == DIFFERENT} == {checked[fault.where]}
+
+
+class TwoMatrices(nn.Module):
+    """A sum of a hundred products, whose rounding errors a float64 computation knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(100, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
+def scaled(factor: float) -> Callable[..., Any]:
+    def backend(graph: Any, inputs: Any) -> Any:
+        def run(*args: Any) -> Any:
+            return [each * factor for each in graph.forward(*args)]
+
+        return run
+
+    return backend
+
+
+@pytest.mark.parametrize(("units", "status"), [(0, IDENTICAL), (1, ROUNDING), (4096, DIFFERENT)])
+def test_roundings_and_more(units: int, status: str) -> None:
+    torch.manual_seed(1)
+    model = TwoMatrices()
+    checker = PrecisionChecker(scaled(1 + units * torch.finfo(torch.float32).eps))
+    checker.wrap(model)
+    x = torch.randn(16, 100)
+    found = checker.compare(lambda model: model(x), model)
+    (part,) = found.parts
+    assert (part.status, part.module, part.class_name, part.tensor) == (status, "", "TwoMatrices", "output.0")
+    with torch.no_grad():
+        y = model(x)
+    expected = (y * (1 + units * torch.finfo(torch.float32).eps) - y).abs().double()
+    assert part.max_abs_diff == pytest.approx(float(expected.max()), rel=1e-6)
+    assert part.mean_abs_diff == pytest.approx(float(expected.mean()), rel=1e-6)
+
+
+def trained(checked: bool) -> list[Any]:
+    """Everything that two steps leave: losses, parameters, states of modules and of the generator."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.BatchNorm1d(16), Feed(16), nn.Dropout(0.5), Feed(16))
+    optimizer = torch.optim.Adam(model.parameters())
+    checker = PrecisionChecker("eager")
+    checker.wrap_all_children(model)
+    found: list[Any] = []
+    for _ in range(2):
+        if checked:
+            checker.install(model)
+        loss = model(torch.randn(8, 16)).square().mean()
+        loss.backward()
+        found += [loss.detach().clone(), *(each.grad.clone() for each in model.parameters())]
+        optimizer.step()
+        optimizer.zero_grad()
+        if checked:
+            # After the optimizer: what is judged is the call with the parameters that it had.
+            assert checker.collect(loss).first is None
+    hooks = [each for module in model.modules() for each in (*module._forward_hooks, *module._forward_pre_hooks)]
+    assert not hooks
+    return [*found, *model.state_dict().values(), torch.get_rng_state()]
+
+
+def test_the_training_is_bitwise_the_same() -> None:
+    for one, other in zip(trained(True), trained(False)):
+        assert torch.equal(one, other)
+
+
+def test_a_module_that_cannot_be_checked_says_why_and_the_training_goes_on() -> None:
+    class Generating(nn.Module):
+        def forward(self, parts: Any) -> torch.Tensor:
+            return sum(parts)  # type: ignore[no-any-return]
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = Generating()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inside(each for each in (x, x))
+
+    checker, model = PrecisionChecker("eager"), Model()
+    checker.wrap_all_children(model)
+    checker.install(model)
+    assert torch.equal(model(torch.ones(2)), torch.full((2,), 2.0))
+    found = checker.collect()
+    assert [part.status for part in found.parts] == [NOT_CHECKED]
+    assert list(found.lines())[-1].startswith("not checked: inside (Generating): an argument of type generator")
+
+
+def failing(graph: Any, inputs: Any) -> Any:
+    raise ZeroDivisionError("a backend with a defect")
+
+
+def test_a_backend_that_fails_costs_the_check_and_not_the_training() -> None:
+    checker, model = PrecisionChecker(failing), nn.Sequential(nn.Linear(2, 2))
+    checker.wrap_all_children(model)
+    checker.install(model)
+    model(torch.ones(1, 2)).sum().backward()
+    (part,) = checker.collect().parts
+    assert part.status == NOT_CHECKED and "a backend with a defect" in part.why
+
+
+def test_choosing_modules() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.ReLU())
+    x = torch.ones(1, 2)
+
+    def names(checker: Any) -> set[str]:
+        return {part.module for part in checker.compare(lambda model: model(x), model).parts}
+
+    checker = PrecisionChecker("eager")
+    checker.wrap_by_policy(lambda module: isinstance(module, nn.Linear))
+    assert names(checker) == {"0", "1.0"}
+    checker.ignore(model[0])
+    assert names(checker) == {"1.0"}
+    checker = PrecisionChecker("eager")
+    checker.wrap_all_children(model, depth=2)
+    checker.ignore_by_policy(nn.ReLU)
+    assert names(checker) == {"0", "1", "1.0"}
+
+
+def test_the_table_and_the_graphs(tmp_path: Path, capsys: Any) -> None:
+    model, classes, step = made("mlp", 0)
+    checker = PrecisionChecker(Planted(FAULTS["product in bfloat16"]), dump_graphs=True, graph_dir=str(tmp_path / "graphs"))
+    checker.wrap_by_policy(model, classes)
+    found = checker.report(checker.compare(step, model), str(tmp_path / "out" / "table.csv"))
+    assert capsys.readouterr().out.startswith("first difference: 1 (Feed), forward, output.0\n")
+    with open(tmp_path / "out" / "table.csv", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == len(found.parts)
+    (first,) = [row for row in rows if row["status"] == DIFFERENT and row["tensor"] == "output.0"]
+    assert (first["module"], first["class"], first["shape"], first["allclose"]) == ("1", "Feed", "[16, 32]", "False")
+    assert sorted(path.name for path in (tmp_path / "graphs").iterdir()) == [f"{n}.graph0.txt" for n in range(3)]
+    assert "layer_norm" in (tmp_path / "graphs" / "0.graph0.txt").read_text()
+
+
+def test_a_cast_of_the_compiled_form_is_rounding_of_that_dtype() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(16, 16)), torch.randn(8, 16)
+    checker = PrecisionChecker("eager", cast_dtype=torch.bfloat16)
+    checker.wrap_all_children(model)
+    found = checker.compare(lambda model: model(x), model)
+    assert {part.status for part in found.parts} == {ROUNDING}
+    assert not found.rows()[0]["allclose"]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: PrecisionChecker("inductr"), 'backend is "inductr"; did you mean "inductor"'),
+        (lambda: PrecisionChecker(threshold=-1), "threshold is -1; allowed: a number from 0"),
+        (lambda: PrecisionChecker(cast_dtype=torch.int8), "cast_dtype is torch.int8; allowed: a dtype such as"),
+        (lambda: PrecisionChecker().wrap("layer"), "wrap got str; allowed: a module of pytorch"),
+        (lambda: PrecisionChecker().wrap_by_policy("Linear"), "wrap_by_policy got no policy; allowed: a class"),
+        (lambda: PrecisionChecker().install(nn.ReLU()), "no module of the model is wrapped; call wrap_all_children"),
+        (lambda: PrecisionChecker().collect(), "nothing is watched; call install"),
+        (lambda: PrecisionChecker().wrap_all_children(nn.ReLU(), depth=0), "depth is 0; allowed: an integer from 1"),
+    ],
+)
+def test_bad_input(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(MsprobeException, match=words):
+        make()
