@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +36,7 @@ def main() -> None:
         f"`python benchmarks/compiled_modules.py`, torch {torch.__version__}, {args.seeds} seeds: the first module that "
         "`PrecisionChecker` names.", "",
     ]  # fmt: skip
-    for line in (*_right(args.only, args.backends.split(","), args.seeds), *_faults(args.only, args.seeds)):
+    for line in chain(_right(args.only, args.backends.split(","), args.seeds), _faults(args.only, args.seeds)):
         print(line, flush=True)
         lines.append(line)
     if not args.only:
@@ -84,7 +85,10 @@ def _faults(only: str, seeds: int) -> Iterator[str]:
             checker.wrap_by_policy(model, classes)
             report = checker.compare(step, model)
             first = report.first
-            named = ("nothing", "", "", "") if first is None else (first.module, first.tensor, f"{first.max_abs_diff:.1e}", first.why)
+            named = ("nothing", "", "", "")
+            if first is not None:
+                largest = "" if first.max_abs_diff is None else f"{first.max_abs_diff:.1e}"
+                named = (first.module, first.tensor, largest, first.why)
             where_text = checked[fault.where] if planted.is_planted else "not planted"
             yield f"| {name} | {fault.model} | {where_text} | {' | '.join(named)} |"
 

@@ -108,17 +108,16 @@ def _dropped_cast(graph: GraphModule) -> bool:
     for node in graph.graph.nodes:
         if node.op == "call_method" and node.target in ("to", "float") and torch.float32 in node.args:
             node.args = (node.args[0], torch.bfloat16)
-            # What comes out has the dtype that was asked for, as a fused kernel would see to.
-            for result in reversed(graph.graph.nodes):
-                if result.op == "output":
-                    with graph.graph.inserting_before(result):
-                        outputs = tuple(
-                            graph.graph.call_method("to", (each, torch.float32)) if isinstance(each, torch.fx.Node) else each
-                            for each in result.args[0]
-                        )
-                    result.args = (outputs,)
-                    return True
+            return True
     return False
+
+
+def _dropped_cast_of_result(graph: GraphModule) -> bool:
+    """The same where the result is float32: it has the dtype, and the digits of bfloat16."""
+    result = next(node for node in graph.graph.nodes if node.op == "output")
+    with graph.graph.inserting_before(result):
+        result.args = (tuple(graph.graph.call_method("to", (each, torch.float32)) for each in result.args[0]),)
+    return _dropped_cast(graph)
 
 
 def _wrong_scale(graph: GraphModule) -> bool:
@@ -177,8 +176,8 @@ FAULTS = {
     "gelu by tanh": Fault("mlp", _tanh_gelu),
     "layer_norm with epsilon 1e-3": Fault("GPT-2", _other_epsilon),
     "fused norm with epsilon 1e-5 for 1e-6": Fault("gated", _epilogue_epsilon),
-    "cast to float32 dropped before log_softmax": Fault("gated, bfloat16", _dropped_cast, 2),
-    "cast to float32 dropped inside a norm": Fault("gated, bfloat16", _dropped_cast),
+    "cast to float32 dropped before log_softmax": Fault("gated, bfloat16", _dropped_cast_of_result, 2),
+    "cast to float32 dropped inside a norm": Fault("gated, bfloat16", _dropped_cast, is_rounding=True),
     "scores not scaled": Fault("attention", _wrong_scale, 2),
     "silu by hardswish": Fault("group norm", _hard_silu),
     "bias dropped from an epilogue": Fault("nn.TransformerEncoderLayer", _without_bias, 0),

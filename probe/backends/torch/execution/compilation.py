@@ -19,7 +19,7 @@ from probe.backends.protocol.compiling import (
     NothingCompiled,
     Part,
 )
-from probe.backends.torch.execution.raised import Raised, Recorded, raised
+from probe.backends.torch.execution.raised import SUMMED_IN, Raised, Recorded, raised
 from probe.backends.torch.execution.rounding import move
 from probe.backends.torch.guards import alone, guarded, skipped, with_mode
 from probe.common.containers import found_in
@@ -31,8 +31,6 @@ _HOOKS = (
     "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs",
     "_forward_hooks_always_called", "_backward_hooks", "_backward_pre_hooks",
 )  # fmt: skip
-_SUMMED = unit_roundoff("float32")
-"""Sums of products are accumulated in float32 where the numbers are shorter."""
 _MOST_FORMS = 1 << 16
 """Compiled forms of one function. The compiler's own limit, 8, would leave the ninth layer of a class uncompiled."""
 
@@ -140,7 +138,7 @@ class TorchModule:
         with alone():
             for (_, own), parameter in zip(self._module.named_parameters(), module.parameters()):
                 # Rounded for the call already, but for what sums of its products lose.
-                move(parameter.data, max(least, min(unit_roundoff(str(own.dtype).partition(".")[2]), _SUMMED)), generator)
+                move(parameter.data, max(least, min(unit_roundoff(str(own.dtype).partition(".")[2]), SUMMED_IN)), generator)
         return self._run(module, given, Raised(self.units, moved, least))
 
     def compiled(self, given: Given, backend: Backend, dump: Callable[[str], None] | None) -> list[Part]:

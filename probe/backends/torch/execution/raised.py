@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ from probe.common.numerics.formats import unit_roundoff
 
 _CASTS = ("_to_copy", "copy_", "to")
 """They are not counted: in float64 there are others of them, and each says what it rounds to."""
+_PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "convolution", "dot", "mv"))
+SUMMED_IN = unit_roundoff("float32")
+"""Sums of products are accumulated in float32 where the numbers are shorter."""
 _RAISED = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 
 
@@ -83,11 +87,22 @@ class Raised(_Mode):
         if not function._schema.is_mutable:
             args, given = _as_wide(args), _as_wide(given)
         output = function(*args, **given)
-        if self._units is not None:
-            unit = self._unit(function, name, wanted)
-            if unit:
-                move(output, unit, self._generator)
+        if self._units is None:
+            return output
+        unit = self._unit(function, name, wanted)
+        if unit:
+            terms = 1.0 if function._schema.is_mutable else _terms(name, args, output)
+            if terms > 1:
+                # Partial sums are rounded, each to a unit of itself: as if every term were off by this.
+                lost = min(unit, SUMMED_IN) * math.sqrt(terms) / 2
+                output = function(*_each(args, lambda tensor: self._moved_copy(tensor, lost)), **given)
+            move(output, unit, self._generator)
         return output
+
+    def _moved_copy(self, tensor: torch.Tensor, unit: float) -> torch.Tensor:
+        copied = tensor.clone()
+        move(copied, unit, self._generator)
+        return copied
 
     def _unit(self, function: Any, name: str, wanted: Any) -> float:
         if name in _CASTS:
@@ -102,6 +117,17 @@ class Raised(_Mode):
         return max(self._least, known[1] if known is not None and known[0] == name else self._coarsest)
 
 
+def _terms(name: str, args: Any, output: Any) -> float:
+    """About how many numbers are added for one element of the smallest result; 1 where nothing is summed."""
+    given = sorted((each.numel() for each in found_in(args, torch.Tensor) if each.dtype.is_floating_point), reverse=True)
+    made = min((each.numel() for each in floats_of(output)), default=0)
+    if not given or not made:
+        return 1.0
+    if name in _PRODUCTS and len(given) > 1:
+        return max(math.sqrt(given[0] * given[1] / made), 1.0)
+    return max(given[0] / made, 1.0)
+
+
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).partition(".")[2]
 
@@ -111,12 +137,13 @@ def _as_wide(value: Any) -> Any:
     floats = {each.dtype for each in found_in(value, torch.Tensor) if each.dtype.is_floating_point}
     if torch.float64 not in floats or len(floats) < 2:
         return value
-    return _each_wide(value)
+    return _each(value, lambda tensor: tensor.to(torch.float64))
 
 
-def _each_wide(value: Any) -> Any:
+def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same with every tensor of floats changed."""
     if isinstance(value, torch.Tensor):
-        return value.to(torch.float64) if value.dtype.is_floating_point else value
+        return change(value) if value.dtype.is_floating_point else value
     if isinstance(value, (list, tuple)):
-        return type(value)(_each_wide(each) for each in value)
-    return {key: _each_wide(each) for key, each in value.items()} if isinstance(value, dict) else value
+        return type(value)(_each(each, change) for each in value)
+    return {key: _each(each, change) for key, each in value.items()} if isinstance(value, dict) else value
