@@ -24,9 +24,7 @@ LIBRARIES = {"transformers", "accelerate", "lightning", "pytorch_lightning"}
 
 LOWER = frozenset(("common.dump", "common.parallel", "common.report"))
 MIDDLE = frozenset(("common.numerics", "common.operations"))
-UPPER = frozenset(
-    ("common.align", "common.collectives", "common.config", "common.environment", "common.nonfinite")
-)
+UPPER = frozenset(("common.align", "common.collectives", "common.config", "common.environment", "common.nonfinite"))
 # The table of number formats imports nothing, so that the reader of dumps knows dtypes by it, too.
 FORMATS = "common.numerics.formats"
 COMMON = LOWER | MIDDLE | UPPER | {"common", FORMATS}

@@ -87,7 +87,6 @@ def PtdbgDispatch(
     return online_check(dump_path, api_list=(api_list or ()) if dump_mode == "list" else ())
 
 
-
 def PrecisionChecker(
     backend: str | Callable[..., Any] = "aot_eager",
     threshold: float = 1e-4,

@@ -48,7 +48,7 @@ class AtbTensor:
 
 def is_atb(head: bytes) -> bool:
     """True if a file that begins like this has such a header."""
-    return head.startswith(b"$") and _END in head or head.startswith((b"$Version=", b"$Object"))
+    return (head.startswith(b"$") and _END in head) or head.startswith((b"$Version=", b"$Object"))
 
 
 def read_head(path: str) -> bytes:
@@ -79,11 +79,13 @@ def read(path: str) -> AtbTensor:
         offset, length = _extent(path, keys, wanted)
         if length != wanted:
             raise DumpFormatError(
-                f"{path}: the header says that the data has {length} bytes; {dtype} of shape {list(shape)} has {wanted}."
+                f"{path}: the header says that the data has {length} bytes; {dtype} of shape {list(shape)} "
+                f"has {wanted}."
             )
         if start + offset + length > size:
             raise DumpFormatError(
-                f"{path}: the file is cut off: it has {max(size - start - offset, 0)} bytes of data, and the header says {length}."
+                f"{path}: the file is cut off: it has {max(size - start - offset, 0)} bytes of data, and the "
+                f"header says {length}."
             )
         stream.seek(start + offset)
         bits = np.frombuffer(stream.read(length), words).reshape(shape)
@@ -94,7 +96,9 @@ def _header(path: str, head: bytes) -> tuple[dict[str, str], int]:
     """The keys of the header, and the length of it in bytes."""
     end = head.find(_END + b"\n")
     if end < 0 or (end and head[end - 1 : end] != b"\n"):
-        raise DumpFormatError(f"{path}: it has no line $End=1 in its first {_LONGEST_HEADER} bytes; it is no tensor of ATB.")
+        raise DumpFormatError(
+            f"{path}: it has no line $End=1 in its first {_LONGEST_HEADER} bytes; it is no tensor of ATB."
+        )
     keys: dict[str, str] = {}
     for line in head[:end].decode("utf-8", "replace").splitlines():
         key, equals, value = line.partition("=")
@@ -137,5 +141,3 @@ def _numbers(path: str, key: str, text: str) -> list[int]:
     if not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
         raise DumpFormatError(f'{path}: {key} is "{text[:80]}"; expected: numbers with commas between.')
     return list(map(int, parts))
-
-

@@ -22,7 +22,9 @@ from probe.kernels.graph_source import GraphNode, read
 
 STATISTICS = "statistic.csv"
 _NAME_COLUMN = "op name"
-_KERNEL_FILE = re.compile(r"^(?P<type>[^.]+)\.(?P<name>.+?)\.(?P<task>\d+)\.(?P<stream>\d+)\.(?P<time>\d{6,})(?:\..*)?$")
+_KERNEL_FILE = re.compile(
+    r"^(?P<type>[^.]+)\.(?P<name>.+?)\.(?P<task>\d+)\.(?P<stream>\d+)\.(?P<time>\d{6,})(?:\..*)?$"
+)
 NO_NODE, NO_SOURCE, AMBIGUOUS = "no node of the graph has this name", "no source line", "several nodes have this name"
 _LARGEST_TABLE = 1 << 30
 """Bytes of a ``statistic.csv`` that is read; a line is some 200 bytes, so that this is 5 million tensors."""

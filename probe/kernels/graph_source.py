@@ -5,8 +5,8 @@
         # In file /home/user/net.py:24, 12~23/        y = self.block1(x)/
         # In file /home/user/net.py:17, 24~34/        return ops.relu(self.dense(x)) + x/
 
-Each node has the full name, and below it the calls that lead to the line, the outermost first. A line ends with the code
-between slashes.
+Each node has the full name, and below it the calls that lead to the line, the outermost first. A line ends with the
+code between slashes.
 """
 
 from __future__ import annotations
@@ -60,14 +60,15 @@ def read(path: str) -> list[GraphNode]:
         nodes = list(_nodes(lines))
     if not nodes:
         raise DumpFormatError(
-            f"{path}: no node with a full name is in it. Give an IR file that MindSpore writes with save_graphs after the "
-            "graph is built: anf_after_graph_build*.ir, or graph_build_*.ir since release 2.7."
+            f"{path}: no node with a full name is in it. Give an IR file that MindSpore writes with save_graphs after "
+            "the graph is built: anf_after_graph_build*.ir, or graph_build_*.ir since release 2.7."
         )
     return nodes
 
 
 def _nodes(lines: Iterator[str]) -> Iterator[GraphNode]:
-    name, stack = "", []
+    name = ""
+    stack: list[SourceLine] = []
     for line in lines:
         found = _NAME.search(line) if "Fullname" in line else None
         if found is not None or _NODE.match(line):

@@ -110,7 +110,7 @@ def _refused(head: bytes) -> str:
 
 
 def _is_ascend_dump(head: bytes) -> bool:
-    """True for the length of a message in 8 bytes, and the message itself with its version, field 1, or time, field 2."""
+    """True for the length of a message in 8 bytes, and the message: its version, field 1, or its time, field 2."""
     if len(head) < 10:
         return False
     length = int.from_bytes(head[:8], "little")

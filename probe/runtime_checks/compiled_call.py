@@ -2,8 +2,8 @@
 
 Both are evaluated on copies with the inputs of the call, the gradients that its outputs got, and the same random draws.
 The exact result is that of float64. What roundings explain is what they do to the exact result when each operation of
-the module is moved by the unit roundoff of the dtype in which the eager form computes it; and what the eager form itself
-is off.
+the module is moved by the unit roundoff of the dtype in which the eager form computes it; and what the eager form is off
+itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from probe.backends.protocol.compiling import Backend, Compilation, Given, KeptM
 from probe.calls.arguments import Unreadable
 from probe.calls.memory_errors import raise_unless_refusal
 from probe.calls.prepared import reason
-from probe.calls.verdict.subject import FAILURES, PASS, SEVERITY, STRUCTURE, SUSPECT, KernelVerdict, Subject
+from probe.calls.verdict.subject import FAILURES, SUSPECT, KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge
 from probe.common.interfaces import Handle
 from probe.common.numerics.formats import is_float, unit_roundoff
@@ -211,9 +211,7 @@ class _Exact:
         # The exact result is not what the eager form computes: it draws other numbers, or branches elsewhere.
         return self._judge(index, compiled, eager.astype(np.float64) if eager.dtype.kind == "f" else eager, dtype, None)
 
-    def _judge(
-        self, index: int, result: Array, reference: Array, dtype: str, yardstick: Array | None
-    ) -> KernelVerdict:
+    def _judge(self, index: int, result: Array, reference: Array, dtype: str, yardstick: Array | None) -> KernelVerdict:
         # What is moved is moved by the units of the module's operations, whatever unit the judge asks for.
         spread = lambda unit, inside=True: self._spread(index, unit)  # noqa: E731
         return judge(

@@ -56,12 +56,15 @@ class CompiledReport:
         if not checked:
             yield "cannot be told: no module was called and could be checked"
         elif first is None:
-            yield f"no difference: the compiled form of {len(checked)} modules is within rounding error of the eager one"
+            count = len(checked)
+            yield f"no difference: the compiled form of {count} modules is within rounding error of the eager one"
         else:
             yield f"first difference: {first.module or 'the model'} ({first.class_name}), {first.stage}, {first.tensor}"
             yield f"  {first.why}"
             if first.max_abs_diff is not None:
-                granted = "" if first.tolerance is None else f"; roundings explain {first.tolerance:.1e} of the worst element"
+                granted = (
+                    "" if first.tolerance is None else f"; roundings explain {first.tolerance:.1e} of the worst element"
+                )
                 yield f"  largest difference {first.max_abs_diff:.1e}, mean {first.mean_abs_diff:.1e}{granted}"
             others = {part.module for part in self.parts if part.status == DIFFERENT} - {first.module}
             if others:
@@ -215,7 +218,9 @@ class PrecisionChecker:
         if not calls:
             log.warning("PrecisionChecker: no wrapped module was called since install.")
         elif not any(call.has_backward for call in calls):
-            log.info("PrecisionChecker: no gradient arrived, so that only forwards are checked; call backward before collect.")
+            log.info(
+                "PrecisionChecker: no gradient arrived, so only forwards are checked; call backward before collect."
+            )
         parts: list[CompiledPart] = []
         for call in calls:
             call.release()
@@ -275,7 +280,11 @@ class PrecisionChecker:
         policy = given[-1] if given else None
         if isinstance(policy, type):
             policy = (policy,)
-        if isinstance(policy, (list, tuple, set, frozenset)) and policy and all(isinstance(each, type) for each in policy):
+        if (
+            isinstance(policy, (list, tuple, set, frozenset))
+            and policy
+            and all(isinstance(each, type) for each in policy)
+        ):
             classes = tuple(policy)
             return lambda module: isinstance(module, classes)
         if callable(policy) and not self._compilation.is_module(policy):

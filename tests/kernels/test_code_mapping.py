@@ -75,7 +75,9 @@ def test_what_cannot_be_linked_is_counted(graph: Path, tmp_path: Path) -> None:
 
 def test_a_table_of_statistics_gets_one_more_column(graph: Path, tmp_path: Path) -> None:
     table = tmp_path / "statistic.csv"
-    table.write_text("Op Type,Op Name,Max Value\nMatMul,Default/block1-Block/dense-Dense/MatMul-op0,-1.5\nAdd,Add-op3,2\n")
+    table.write_text(
+        "Op Type,Op Name,Max Value\nMatMul,Default/block1-Block/dense-Dense/MatMul-op0,-1.5\nAdd,Add-op3,2\n"
+    )
     before = table.read_text()
     mapped = map_code(str(graph), str(table), str(tmp_path / "out"))
     with open(mapped.files[0], newline="") as stream:
@@ -109,11 +111,13 @@ def test_lines_of_other_releases(line: str, tmp_path: Path) -> None:
 def test_bad_input(graph: Path, tmp_path: Path) -> None:
     other = tmp_path / "00_bootstrap.ir"
     other.write_text("%1(x) = Add(%para1_x)\n  # In file a.py:3, 4~9/  x + 1/\n")
-    with pytest.raises(MsprobeException, match="no node with a full name is in it. Give an IR file"):
+    with pytest.raises(MsprobeException, match=r"no node with a full name is in it. Give an IR file"):
         map_code(str(other), str(tmp_path), str(tmp_path / "out"))
     with pytest.raises(MsprobeException, match="nowhere does not exist"):
         map_code(str(graph), str(tmp_path / "nowhere"), str(tmp_path / "out"))
-    with pytest.raises(MsprobeException, match="holds no kernel dump; expected: files named type.name.task.stream.time"):
+    with pytest.raises(
+        MsprobeException, match=r"holds no kernel dump; expected: files named type.name.task.stream.time"
+    ):
         map_code(str(graph), str(tmp_path), str(tmp_path / "out"))
     (tmp_path / "statistic.csv").write_text("a,b\n1,2\n")
     with pytest.raises(MsprobeException, match='it has no column "Op Name"'):

@@ -117,5 +117,3 @@ def test_a_link_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "out" / "x.npy").symlink_to(tmp_path / "elsewhere")
     parsed(tmp_path, RIGHT)
     assert (tmp_path / "elsewhere").read_text() == "mine"
-
-

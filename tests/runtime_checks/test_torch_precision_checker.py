@@ -179,7 +179,9 @@ def test_choosing_modules() -> None:
 
 def test_the_table_and_the_graphs(tmp_path: Path, capsys: Any) -> None:
     model, classes, step = made("mlp", 0)
-    checker = PrecisionChecker(Planted(FAULTS["product in bfloat16"]), dump_graphs=True, graph_dir=str(tmp_path / "graphs"))
+    checker = PrecisionChecker(
+        Planted(FAULTS["product in bfloat16"]), dump_graphs=True, graph_dir=str(tmp_path / "graphs")
+    )
     checker.wrap_by_policy(model, classes)
     found = checker.report(checker.compare(step, model), str(tmp_path / "out" / "table.csv"))
     assert capsys.readouterr().out.startswith("first difference: 1 (Feed), forward, output.0\n")

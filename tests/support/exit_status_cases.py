@@ -89,7 +89,7 @@ def kernels(name: str, content: bytes, *more: str) -> Inputs:
 
     def inputs(folder: Path) -> list[str]:
         folder.mkdir(parents=True, exist_ok=True)
-        graph = "%0(x) = PrimFunc_ReLU(%para1_x)\n  # Fullname with scope: (Default/ReLU-op0)\n  # In file a.py:3, 4~9/    y = relu(x)/\n"
+        graph = "%0(x) = PrimFunc_ReLU(%para1_x)\n  # Fullname with scope: (Default/ReLU-op0)\n"
         (folder / "graph.ir").write_text(graph)
         (folder / name).write_bytes(content)
         known = [str(folder / each) if each in (name, "graph.ir", "out", ".") else each for each in more]

@@ -318,13 +318,15 @@ def test_what_cannot_be_written_by_a_graph_costs_the_file(graph_mode: None, tmp_
 
 
 def test_a_wrong_argument_is_told_while_the_graph_is_compiled(graph_mode: None, tmp_path: Path) -> None:
-    with pytest.raises(MsprobeException, match="^save: save_dir is ''; allowed: a text."):
+    with pytest.raises(MsprobeException, match=r"^save: save_dir is ''; allowed: a text."):
         Net("")(Tensor(VALUES))
 
 
 def test_another_device_is_refused_with_one_sentence() -> None:
     assert [dumps_tensors("save", device) for device in ("Ascend", "CPU")] == [True, False]
-    with pytest.raises(MsprobeException, match="^save was called in a graph that is being compiled for GPU; graphs for"):
+    with pytest.raises(
+        MsprobeException, match=r"^save was called in a graph that is being compiled for GPU; graphs for"
+    ):
         dumps_tensors("save", "GPU")
 
 

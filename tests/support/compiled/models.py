@@ -54,9 +54,7 @@ class Attention(nn.Module):
         self.heads, self.qkv, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (
-            each.reshape(*each.shape[:2], self.heads, -1).transpose(1, 2) for each in self.qkv(x).chunk(3, -1)
-        )
+        q, k, v = (each.reshape(*each.shape[:2], self.heads, -1).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
         scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
         weights = torch.softmax(scores, -1, dtype=torch.float32).to(v.dtype)
         return x + self.out((weights @ v).transpose(1, 2).reshape(x.shape))
@@ -192,7 +190,8 @@ def bert() -> Made:
 
 
 OF_TORCH = {
-    "mlp": mlp, "attention": attention, "gated": gated, "gated, bfloat16": gated_bf16, "batch norm": convolved, "group norm": grouped,
+    "mlp": mlp, "attention": attention, "gated": gated, "gated, bfloat16": gated_bf16, "batch norm": convolved,
+    "group norm": grouped,
     "autocast": autocast, "nn.TransformerEncoderLayer": encoder,
 }  # fmt: skip
 OF_TRANSFORMERS = {"GPT-2": gpt2, "Llama, bfloat16": llama_bf16, "BERT": bert}

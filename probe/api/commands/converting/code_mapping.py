@@ -48,7 +48,9 @@ class Links:
 
     def lines(self) -> Iterator[Line]:
         mapped = self.mapped
-        yield Line(f"{mapped.linked} of {mapped.linked + sum(mapped.unlinked.values())} dumped tensors linked to the source")
+        yield Line(
+            f"{mapped.linked} of {mapped.linked + sum(mapped.unlinked.values())} dumped tensors linked to the source"
+        )
         for why, count in mapped.unlinked.most_common():
             yield Line(f"  not linked, {count}: {why}")
         for path in mapped.files:

@@ -43,8 +43,8 @@ def dumps_tensors(call: str, device: str) -> bool:
     """
     if device not in _SAVING:
         raise MsprobeException(
-            f"{call} was called in a graph that is being compiled for {device}; graphs for {' and '.join(_SAVING)} can save "
-            f"(MindSpore {ms.__version__}). Take it out of jit, or call {_PYNATIVE} first."
+            f"{call} was called in a graph that is being compiled for {device}; graphs for "
+            f"{' and '.join(_SAVING)} can save (MindSpore {ms.__version__}). Take it out of jit, or call {_PYNATIVE} first."
         )
     return device == "Ascend"
 

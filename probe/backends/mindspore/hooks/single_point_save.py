@@ -1,8 +1,8 @@
 """Saving one tensor, or the gradient of one, by a call in the network: ``<save_dir>/step<S>/rank<R>/<name>_...npy``.
 
-The calls work while Python executes the network. In a graph compiled for the CPU they are a custom operator, which calls
-Python back with the values. In one for Ascend they are MindSpore's ``TensorDump``, which puts step and rank into the path
-when the graph runs; what stands here for that has not been run on a device.
+The calls work while Python executes the network. In a graph compiled for the CPU they are a custom operator, which
+calls Python back with the values. In one for Ascend they are MindSpore's ``TensorDump``, which puts step and rank into
+the path when the graph runs; what stands here for that has not been run on a device.
 """
 
 from __future__ import annotations

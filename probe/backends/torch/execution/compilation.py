@@ -138,7 +138,11 @@ class TorchModule:
         with alone():
             for (_, own), parameter in zip(self._module.named_parameters(), module.parameters()):
                 # Rounded for the call already, but for what sums of its products lose.
-                move(parameter.data, max(least, min(unit_roundoff(str(own.dtype).partition(".")[2]), SUMMED_IN)), generator)
+                move(
+                    parameter.data,
+                    max(least, min(unit_roundoff(str(own.dtype).partition(".")[2]), SUMMED_IN)),
+                    generator,
+                )
         return self._run(module, given, Raised(self.units, moved, least))
 
     def compiled(self, given: Given, backend: Backend, dump: Callable[[str], None] | None) -> list[Part]:
@@ -212,9 +216,7 @@ class _Surroundings:
     def __init__(self) -> None:
         self._records = torch.is_grad_enabled()
         self._casts = [
-            (kind, torch.get_autocast_dtype(kind))
-            for kind in ("cpu", "cuda", "npu", "xpu", "mps")
-            if _is_cast(kind)
+            (kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda", "npu", "xpu", "mps") if _is_cast(kind)
         ]
 
     @contextlib.contextmanager
@@ -269,7 +271,12 @@ def _freely_compiling(backend: Backend) -> Iterator[None]:
 
     limits = {
         name: _MOST_FORMS
-        for name in ("recompile_limit", "cache_size_limit", "accumulated_recompile_limit", "accumulated_cache_size_limit")
+        for name in (
+            "recompile_limit",
+            "cache_size_limit",
+            "accumulated_recompile_limit",
+            "accumulated_cache_size_limit",
+        )
         if hasattr(frames, name)
     }
     with contextlib.ExitStack() as stack:

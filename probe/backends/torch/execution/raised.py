@@ -38,7 +38,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
 
-class Recorded(_Mode):
+class Recorded(_Mode):  # type: ignore[no-untyped-call]
     """Writes down each operation that computes, and the unit roundoff of what it returned."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Recorded(_Mode):
         return output
 
 
-class Raised(_Mode):
+class Raised(_Mode):  # type: ignore[no-untyped-call]
     """Computes in float64: a cast to a shorter dtype keeps all digits, and a constant takes part as it is.
 
     Args:
@@ -119,7 +119,9 @@ class Raised(_Mode):
 
 def _terms(name: str, args: Any, output: Any) -> float:
     """About how many numbers are added for one element of the smallest result; 1 where nothing is summed."""
-    given = sorted((each.numel() for each in found_in(args, torch.Tensor) if each.dtype.is_floating_point), reverse=True)
+    given = sorted(
+        (each.numel() for each in found_in(args, torch.Tensor) if each.dtype.is_floating_point), reverse=True
+    )
     made = min((each.numel() for each in floats_of(output)), default=0)
     if not given or not made:
         return 1.0
