@@ -79,12 +79,15 @@ class Differences:
         """The freedom below which the size of differences follows it no more, because results are rounded."""
         freedom, size = self.freedom[self.sampled], np.abs(self.signed[self.sampled])
         # Indices take the values in half the time of a mask.
+        exact = self.levels[0]
+        # One quantum in the result is never more than rounding explains.
+        least = min(exact.quantum / exact.size, 1.0) if exact.size else 1e-6
         certain, free = np.flatnonzero(freedom < 0.02), np.flatnonzero(freedom > 0.2)
         if len(certain) < 50 or len(free) < 20:
-            return 1e-3
+            return max(1e-3, least)
         per_freedom = median(size.take(free) / freedom.take(free)) + _LEAST
         left = max(median(size.take(certain)) - per_freedom * median(freedom.take(certain)), 0.0)
-        return min(max(left / per_freedom, 1e-6), 1.0)
+        return min(max(left / per_freedom, least), 1.0)
 
     @cached_property
     def scale(self) -> Array:
