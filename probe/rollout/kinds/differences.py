@@ -156,6 +156,15 @@ class Differences:
         index = len(relative) * 9 // 10
         return self.level_of_typical(max(self.typical, float(np.partition(relative, index)[index]) / _NORMAL_90))
 
+    def described(self, level: Level) -> str:
+        """The dtype of a level; each that it may be where the dtype is not known.
+
+        The differences of a run in bfloat16 may be no larger than float16 would explain, which does not make it one.
+        """
+        if self.dtype or level.dtype == DTYPES[0]:
+            return level.dtype
+        return " or ".join(DTYPES[DTYPES.index(level.dtype) :])
+
     def level_of_typical(self, typical: float) -> Level:
         return next((level for level in self.levels if typical <= self.of_level(level)), self.levels[-1])
 

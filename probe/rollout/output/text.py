@@ -26,6 +26,11 @@ def lines(report: RolloutReport, decode: Decode | None = None) -> Iterator[str]:
         yield f"also {finding.kind}: {finding.sentence}"
     if report.kind in CAUSES:
         yield f"usual causes: {CAUSES[report.kind]}"
+    if report.judgement.is_assumed:
+        yield (
+            "no dtype is given, so any of float32, float16 and bfloat16 is allowed; --dtype NAME says which one both "
+            "sides compute in, and smaller mismatches are found"
+        )
     yield from report.remarks
     if not len(report.tokens):
         return
@@ -115,6 +120,7 @@ def as_json(report: RolloutReport, decode: Decode | None = None) -> dict[str, An
         "remarks": list(report.remarks),
         "rounding": {
             "dtype": report.judgement.dtype, "explained": report.judgement.explained, "size": report.judgement.size,
+            "assumed": report.judgement.is_assumed,
         },
         "numbers": dict(report.numbers),
         "sequences": sequences(report) if len(report.tokens) else [],
