@@ -72,7 +72,7 @@ def test_files_hold_the_answer_the_tables_and_the_page(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "rollout_check.html").read_text(encoding="utf-8")
     assert "<script" not in page and "http://" not in page
     figures = [part.split("</svg>")[0] for part in page.split("<svg")[1:]]
-    assert len(figures) == 3
+    assert len(figures) == 4, "the colours, the heat map, the histogram, the steps"
     for figure in figures:
         ElementTree.fromstring(f"<svg{figure}</svg>")
 

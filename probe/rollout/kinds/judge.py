@@ -153,8 +153,8 @@ def _precision(differences: Differences) -> Finding:
         f"{int(np.count_nonzero(differences.far))} tokens are far off, without a pattern"
     )  # fmt: skip
     text = (
-        f"{where}; their size relative to 1 - p is {differences.size:.2g} nats, and rounding of {_assumed(differences, level)} explains "
-        f"{explained:.2g}: another dtype or kernel in a part, or other weights"
+        f"{where}; their size relative to 1 - p is {differences.size:.2g} nats, and rounding of "
+        f"{_assumed(differences, level)} explains {explained:.2g}: another dtype or kernel in a part, or other weights"
     )
     return Finding(PRECISION, text, {"size": differences.size, "explained": explained})
 
