@@ -15,7 +15,7 @@ from probe.common.errors import FileCheckException, MsprobeException
 from probe.configcheck.checks.hyperparameters import check_hyperparameters
 from probe.configcheck.checks.packages import check_packages
 from probe.configcheck.checks.platform import check_platform
-from probe.configcheck.checks.randomness import check_random
+from probe.configcheck.checks.randomness import check_random, check_states
 from probe.configcheck.checks.tensors import check_dataset, check_weights
 from probe.configcheck.checks.variables import check_variables, withheld_differences
 from probe.configcheck.findings import Check, Comparison
@@ -74,6 +74,10 @@ def compare_packs(golden: Pack, target: Pack) -> Comparison:
     ours = bool(one.random_calls and other.random_calls)
     calls = (one.random_calls, other.random_calls) if ours else (one.random, other.random)
     add("random", (one.random, other.random), lambda: check_random(*calls, ours))
+    if states := check_states(one, other):
+        known = next((check for check in checks if check.name == "random"), None)
+        checks[:] = [check for check in checks if check is not known]
+        checks.append(Check("random", [*(known.rows if known else ()), *states]))
     if not checks:
         raise MsprobeException(f"{golden.path} and {target.path} have nothing in common that could be compared.")
     return Comparison(golden.path, target.path, checks, withheld, missing)

@@ -47,14 +47,20 @@ def test_values_that_differ(one: Any, other: Any) -> None:
 def test_a_flag_is_the_dtype_that_it_asks_for() -> None:
     assert found({"bf16": True}, {"dtype": "bfloat16"}) == {}
     assert found({"bf16": "true"}, {"model.compute_dtype": "torch.bfloat16"}) == {}
-    assert found({"bf16": True}, {"fp16": True}) == {"fp16 (golden: bf16, by meaning)": "error"}
-    assert found({"bf16": True}, {"dtype": "float16"}) == {"dtype (golden: bf16, by meaning)": "error"}
+    assert found({"bf16": True}, {"fp16": True}) == {
+        "fp16 (golden: bf16, another name of the same setting)": "error"
+    }
+    assert found({"bf16": True}, {"dtype": "float16"}) == {
+        "dtype (golden: bf16, another name of the same setting)": "error"
+    }
+    (row,) = check_hyperparameters({"bf16": True}, {"fp16": True}).rows
+    assert (row.golden, row.target) == ("bfloat16", "float16")
 
 
 def test_names_are_matched_by_last_part_meaning_and_similarity() -> None:
     assert found({"training.learning_rate": 1, "hidden-size": 8}, {"lr": 1, "model.hidden_size": 8}) == {}
     assert found({"rope_scaling_factor": 1}, {"rope_scaling_factors": 2}) == {
-        "rope_scaling_factors (golden: rope_scaling_factor, by similar names)": "error"
+        "rope_scaling_factors (golden: rope_scaling_factor, paired by similar names)": "error"
     }
 
 

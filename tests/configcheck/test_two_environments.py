@@ -39,10 +39,10 @@ EXPECTED = {
     "env": {"NCCL_ALGO", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"},
     "pip": {"torch", "transformers", "numpy", "flash_attn", "peft"},
     "hyperparameters": {
-        "learning-rate (golden: lr, by meaning)", "seed", "dtype (golden: bf16, by meaning)",
-        "batch-size (golden: micro-batch-size, by meaning)", "num-layers", "dropout", "attention-softmax-in-fp32",
-        "launcher.nproc_per_node", "optimizer.wd (golden: optimizer.weight_decay, by meaning)",
-        "optimizer.clip_grad (golden: optimizer.max_grad_norm, by meaning)",
+        "learning-rate (golden: lr, another name of the same setting)", "seed", "dtype (golden: bf16, another name of the same setting)",
+        "batch-size (golden: micro-batch-size, another name of the same setting)", "num-layers", "dropout", "attention-softmax-in-fp32",
+        "launcher.nproc_per_node", "optimizer.wd (golden: optimizer.weight_decay, another name of the same setting)",
+        "optimizer.clip_grad (golden: optimizer.max_grad_norm, another name of the same setting)",
     },
 }  # fmt: skip
 
