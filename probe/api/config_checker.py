@@ -113,9 +113,7 @@ class ConfigChecker:
         except Exception as error:
             _, unwritten = ErrorLog(os.path.dirname(self._path)).add("ConfigChecker", error)
             where = f"{ERROR_LOG} cannot be written ({unwritten})" if unwritten else f"details: {ERROR_LOG}"
-            log.warning(
-                f"ConfigChecker collects nothing more: {failure_text(error)}; the training goes on; {where}."
-            )
+            log.warning(f"ConfigChecker collects nothing more: {failure_text(error)}; the training goes on; {where}.")
             self._step = self._steps
         if self._step >= self._steps:
             self._finish()

@@ -1,7 +1,7 @@
 """Packs: the zip files that ``config_check -d`` and `ConfigChecker` write, and that are compared.
 
 Names and layout are those of msProbe, whose packs are read as well; ``manifest.json``, ``environment.json``,
-``settings/``, ``checksums/``, ``random_calls/`` and ``random_states/`` are ours. Nothing of a pack is unpacked to a disk.
+``settings/``, ``checksums/``, ``random_calls/`` and ``random_states/`` are ours. Nothing of a pack is unpacked to disk.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class Pack:
     """Checksums of the states of the generators before each collected step."""
     environment: Optional[dict[str, Any]] = None  # noqa: UP045
     manifest: Optional[dict[str, Any]] = None  # noqa: UP045
+    further: dict[str, Pack] = field(default_factory=dict)
+    """Of a dump, the environments of the processes after the first one, by their names."""
     left_out: int = 0
     """Settings that may be secrets, and were left out while the pack was read."""
 
