@@ -22,6 +22,7 @@ from probe.common.environment.gathered import gathered
 from probe.common.environment.secrets import clean_settings
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.interfaces import Handle, RandomCall
+from probe.common.log import ERROR_LOG, ErrorLog
 from probe.configcheck.collect import static_members
 from probe.configcheck.dynamic import RandomPlaces, TensorRecords, arguments_text, running_settings
 from probe.configcheck.pack import DEFAULT_PACK, DYNAMIC, ENVIRONMENT, check_name, clean_frame, encoded, merge_pack
@@ -110,8 +111,21 @@ class ConfigChecker:
         try:
             self._collect(number, args, kwargs)
         except Exception as error:
+            _, unwritten = ErrorLog(os.path.dirname(self._path)).add("ConfigChecker", error)
+            where = f"{ERROR_LOG} cannot be written ({unwritten})" if unwritten else f"details: {ERROR_LOG}"
+            log.warning(f"ConfigChecker collects nothing more: {failure_text(error)}; the training goes on; {where}.")
             self._step = self._steps
-            log.warning(f"ConfigChecker collects nothing more: {failure_text(error)}; the training goes on.")
+        if self._step >= self._steps:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Leave the program as it was."""
+        for handle in self._handles:
+            handle.remove()
+        patches = type(self)._patches
+        if patches is not None:
+            patches.remove()
+            type(self)._patches = None
 
     def _collect(self, number: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         rank = self._adapter.training.rank() or 0
@@ -124,7 +138,7 @@ class ConfigChecker:
             if step == 0:
                 self._add_settings()
             self._step += 1
-            self._add_random(rank)
+            self._add_random(step, rank)
             self._write(rank)
 
     def _add(self, kind: str, name: str, described: tuple[Any, Any], mark: str) -> None:
@@ -141,7 +155,9 @@ class ConfigChecker:
         self._members[ENVIRONMENT] = encoded(gathered(facts_of(self._adapter)))
         self._names = list(dict.fromkeys((*self._names, "hyperparameters")))
 
-    def _add_random(self, rank: int) -> None:
+    def _add_random(self, step: int, rank: int) -> None:
+        states = gathered(facts_of(self._adapter))["random_states"]
+        self._members[f"random_states/step{step}/rank{rank}.json"] = encoded(states)
         patches = type(self)._patches
         if patches is None:
             return
@@ -149,9 +165,6 @@ class ConfigChecker:
         self._members[f"random/rank{rank}.json"] = encoded(theirs)
         self._members[f"random_calls/rank{rank}.json"] = encoded(ours)
         self._names = list(dict.fromkeys((*self._names, "random")))
-        if self._step >= self._steps:
-            patches.remove()
-            type(self)._patches = None
 
     def _write(self, rank: int | None = None) -> None:
         merge_pack(self._path, self._members, self._names, self._withheld, rank, self._is_first)

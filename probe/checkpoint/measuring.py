@@ -10,6 +10,7 @@ import numpy as np
 
 from probe.checkpoint.stored.tensors import Array, Tensor
 from probe.common.numerics.decoding import decoded
+from probe.common.numerics.differences import Sums, differences
 from probe.common.numerics.formats import FORMATS, Format, Kind, format_of
 from probe.common.numerics.rounding import rounded_to, spacing
 from probe.common.numerics.values import BLOCK, Totals
@@ -88,8 +89,15 @@ def _measure(one: Tensor, other: Tensor) -> Measured:
             words = left[start : start + BLOCK // 2], right[start : start + BLOCK // 2]
             with np.errstate(all="ignore"):
                 numbers = _common(decoded(words[0], one.dtype), decoded(words[1], other.dtype))
+                if guesses:
+                    exact = numbers[0].astype(np.float64), numbers[1].astype(np.float64)
+                    guesses = {name: fits for name, fits in guesses.items() if fits(*exact)}
+                sums = differences(*numbers, ulps.format)
+                if sums is not None and math.isfinite(sums.squares_one) and math.isfinite(sums.squares_other):
+                    totals.add_sums(sums, numbers[0].size)
+                    ulps.add_sums(sums, numbers[0].size)
+                    continue
                 wide = numbers[0].astype(np.float64), numbers[1].astype(np.float64)
-                guesses = {name: fits for name, fits in guesses.items() if fits(*wide)}
                 finite = np.isfinite(numbers[0]) & np.isfinite(numbers[1])
                 if not finite.all():
                     special = special or not np.array_equal(wide[0][~finite], wide[1][~finite], equal_nan=True)
@@ -159,6 +167,12 @@ class _Ulps:
         units = np.abs(one - other) / spacing(np.maximum(np.abs(one), np.abs(other)), self.format)
         self.largest = max(self.largest, float(units.max()))
         self._total += float(units.sum())
+
+    def add_sums(self, sums: Sums, count: int) -> None:
+        self._count += count
+        if self.format is not None:
+            self.largest = max(self.largest, sums.most_units)
+            self._total += sums.units
 
     @property
     def mean(self) -> float:

@@ -6,19 +6,21 @@ import dataclasses
 import fnmatch
 import json
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from probe.common import files
 from probe.common.environment import files as environment_files
+from probe.common.environment.files import Environment
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.configcheck.checks.hyperparameters import check_hyperparameters
 from probe.configcheck.checks.packages import check_packages
 from probe.configcheck.checks.platform import check_platform
-from probe.configcheck.checks.randomness import check_random
+from probe.configcheck.checks.randomness import check_random, check_states
 from probe.configcheck.checks.tensors import check_dataset, check_weights
 from probe.configcheck.checks.variables import check_variables, withheld_differences
-from probe.configcheck.findings import Check, Comparison
+from probe.configcheck.findings import WARNING, Check, Comparison, Finding
 from probe.configcheck.hyper.settings_files import flat
 from probe.configcheck.pack import DYNAMIC, Pack, read_pack
 
@@ -38,7 +40,14 @@ def read_side(path: str) -> Pack:
 
 def _of_dump(path: str) -> Pack:
     environments = environment_files.all_in(path)
-    first = next(iter(environments.values()))
+    (_, first), *others = environments.items()
+    found = _of_environment(path, first)
+    for name, each in others:
+        found.further[name[len("environment_") : -len(".json")]] = _of_environment(path, each)
+    return found
+
+
+def _of_environment(path: str, first: Environment) -> Pack:
     pack = Pack(path, dict(first.get("variables") or {}), dict(first.get("packages") or {}))
     pack.environment = dict(first)
     pack.manifest = {"withheld": first.get("withheld", 0)}
@@ -74,9 +83,42 @@ def compare_packs(golden: Pack, target: Pack) -> Comparison:
     ours = bool(one.random_calls and other.random_calls)
     calls = (one.random_calls, other.random_calls) if ours else (one.random, other.random)
     add("random", (one.random, other.random), lambda: check_random(*calls, ours))
+    if states := check_states(one, other):
+        known = next((check for check in checks if check.name == "random"), None)
+        checks[:] = [check for check in checks if check is not known]
+        checks.append(Check("random", [*(known.rows if known else ()), *states]))
+    checks[:] = with_further(one, other, checks)
     if not checks:
         raise MsprobeException(f"{golden.path} and {target.path} have nothing in common that could be compared.")
     return Comparison(golden.path, target.path, checks, withheld, missing)
+
+
+def with_further(golden: Pack, target: Pack, checks: Sequence[Check]) -> list[Check]:
+    """The checks with what differs between further processes of two dumps and not between their first ones.
+
+    Processes are compared by rank; without ranks their names are numbers of processes, which are in order. If the
+    numbers of processes differ, that is one row.
+    """
+    pairs = list(zip(golden.further.items(), target.further.items()))
+    if golden.further.keys() & target.further.keys():
+        pairs = [((name, pack), (name, target.further[name])) for name, pack in golden.further.items()
+                 if name in target.further]  # fmt: skip
+    rows: dict[str, list[Finding]] = {check.name: list(check.rows) for check in checks}
+    told = {(check.name, row.name, str(row.golden), str(row.target)) for check in checks for row in check.rows}
+    for (_, mine), (name, theirs) in pairs:
+        for check in compare_packs(mine, theirs).checks:
+            for row in check.rows:
+                entry = check.name, row.name, str(row.golden), str(row.target)
+                if entry not in told:
+                    # Ranks that differ in the same way are one row.
+                    told.add(entry)
+                    where = re.sub(r"\A(rank|proc)(?=\d)", r"\1 ", name)
+                    rows.setdefault(check.name, []).append(dataclasses.replace(row, name=f"{where}: {row.name}"))
+    counts = len(golden.further) + 1, len(target.further) + 1
+    if counts[0] != counts[1]:
+        why = "data and gradients are split in another way"
+        rows.setdefault("platform", []).append(Finding("number of processes", *counts, WARNING, why))
+    return [Check(name, listed) for name, listed in rows.items()]
 
 
 def merged_settings(pack: Pack) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import enum
 import gc
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -87,7 +88,7 @@ def running_settings(adapter: FrameworkAdapter, models: Sequence[Any]) -> dict[s
     """The hyper-parameters of objects that the program has: what runs, and not what was asked for.
 
     Read are namespaces of argparse, Megatron's arguments, Transformers' TrainingArguments, DeepSpeed's configuration,
-    groups of optimizers, schedulers, gradient scalers, and options of the modules.
+    the state of accelerate, groups of optimizers, schedulers, gradient scalers, and options of the modules.
     """
     found: dict[str, Any] = {}
     settings = adapter.settings
@@ -110,6 +111,48 @@ def running_settings(adapter: FrameworkAdapter, models: Sequence[Any]) -> dict[s
             number = numbers[title] = numbers.get(title, -1) + 1
             found.update(_plain(f"{title}.{number}", vars(each)))
     found.update(_plain("megatron", _megatron_arguments()))
+    found.update(_accelerate_settings())
+    return found
+
+
+def _accelerate_settings() -> dict[str, Any]:
+    """Settings of accelerate: of its state, which all of its objects share, and of the one `Accelerator`."""
+    module = sys.modules.get("accelerate.state")
+    if module is None:
+        return {}
+    found: dict[str, Any] = {}
+    for name, prefix in (("AcceleratorState", "accelerate"), ("GradientState", "accelerate.gradients")):
+        found.update(_of_accelerate(prefix, getattr(getattr(module, name, None), "_shared_state", {})))
+    for each in gc.get_objects():
+        if type(each).__name__ == "Accelerator" and type(each).__module__.startswith("accelerate."):
+            found.update(_of_accelerate("accelerate", vars(each)))
+    return found
+
+
+_OF_NO_MATTER = frozenset((
+    "process_index", "local_process_index", "fork_launched", "debug", "step", "sync_gradients", "project_configuration",
+    "log_with", "trackers",
+))  # fmt: skip
+"""Values of accelerate that are of one process or one moment, or about files."""
+_MOST_NESTED = 3
+
+
+def _of_accelerate(above: str, values: Mapping[str, Any], nested: int = 0) -> dict[str, Any]:
+    """Plain values, members of enumerations, and those of accelerate's own objects inside, such as its plugins."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        name = "mixed_precision" if name == "_mixed_precision" else name
+        if name.startswith("_") or name in _OF_NO_MATTER:
+            continue
+        if isinstance(value, enum.Enum):
+            value = value.value
+        if isinstance(value, Mapping) or type(value).__module__.startswith("accelerate."):
+            inside = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+            # The states refer to each other.
+            if nested < _MOST_NESTED and not type(value).__name__.endswith("State"):
+                found.update(_of_accelerate(f"{above}.{name}", inside, nested + 1))
+        else:
+            found.update(_plain(above, {name: value}))
     return found
 
 

@@ -1,7 +1,7 @@
 """Packs: the zip files that ``config_check -d`` and `ConfigChecker` write, and that are compared.
 
 Names and layout are those of msProbe, whose packs are read as well; ``manifest.json``, ``environment.json``,
-``settings/`` and ``checksums/`` are ours. Nothing of a pack is unpacked to a disk.
+``settings/``, ``checksums/``, ``random_calls/`` and ``random_states/`` are ours. Nothing of a pack is unpacked to disk.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _PACK_LIMIT = 1 << 30
 _MOST_MEMBERS = 100_000
 _STEP_AND_RANK = re.compile(r"(dataset|weights|checksums)/step(\d+)/rank(\d+)/(dataset|weight|weights)\.json\Z")
 _RANDOM = re.compile(r"(random|random_calls)/rank(\d+)\.json\Z")
+_STATES = re.compile(r"(random_states)/step(\d+)/rank(\d+)\.json\Z")
 _HYPER = re.compile(r"hyperparameters/([\w.-]+\.json)\Z")
 _FRAME = re.compile(r"File (.*?), line (\d+), in (.*?),\s*(.*)\Z", re.DOTALL)
 _PACKAGE = re.compile(r"[\w.-]+\Z")
@@ -59,8 +60,12 @@ class Pack:
     """By ``dataset`` or ``weights``, step and rank: dtype, shape, checksum and first values of each tensor."""
     random: dict[int, dict[str, Any]] = field(default_factory=dict)
     random_calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    random_states: dict[StepAndRank, dict[str, Any]] = field(default_factory=dict)
+    """Checksums of the states of the generators before each collected step."""
     environment: Optional[dict[str, Any]] = None  # noqa: UP045
     manifest: Optional[dict[str, Any]] = None  # noqa: UP045
+    further: dict[str, Pack] = field(default_factory=dict)
+    """Of a dump, the environments of the processes after the first one, by their names."""
     left_out: int = 0
     """Settings that may be secrets, and were left out while the pack was read."""
 
@@ -181,10 +186,10 @@ def _listed(manifest: bytes) -> list[str]:
 
 
 def _is_of_other_rank(name: str, rank: int | None) -> bool:
-    match = _STEP_AND_RANK.match(name) or _RANDOM.match(name)
+    match = _STEP_AND_RANK.match(name) or _STATES.match(name) or _RANDOM.match(name)
     if match is None or rank is None:
         return match is not None and rank is None
-    return int(match[3] if match.re is _STEP_AND_RANK else match[2]) != rank
+    return int(match[2] if match.re is _RANDOM else match[3]) != rank
 
 
 def check_name(path: str) -> None:
@@ -290,7 +295,7 @@ def _take(pack: Pack, path: str, name: str, content: bytes) -> bool:
     if name == PIP:
         pack.pip = dict(_lines(content))
         return True
-    kinds = (_STEP_AND_RANK, _RANDOM, _HYPER, _SETTINGS)
+    kinds = (_STEP_AND_RANK, _STATES, _RANDOM, _HYPER, _SETTINGS)
     match = next((found for pattern in kinds if (found := pattern.match(name))), None)
     if name not in (ENV, ENVIRONMENT) and match is None:
         return False
@@ -305,6 +310,8 @@ def _take(pack: Pack, path: str, name: str, content: bytes) -> bool:
             pack.checksums["dataset" if match[4] == "dataset" else "weights", step, rank] = value
         else:
             (pack.dataset if match[1] == "dataset" else pack.weights)[step, rank] = value
+    elif match is not None and match.re is _STATES:
+        pack.random_states[int(match[2]), int(match[3])] = value
     elif match is not None and match.re is _RANDOM:
         (pack.random if match[1] == "random" else pack.random_calls)[int(match[2])] = _clean_calls(value)
     elif match is not None:

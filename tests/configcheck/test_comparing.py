@@ -47,14 +47,20 @@ def test_values_that_differ(one: Any, other: Any) -> None:
 def test_a_flag_is_the_dtype_that_it_asks_for() -> None:
     assert found({"bf16": True}, {"dtype": "bfloat16"}) == {}
     assert found({"bf16": "true"}, {"model.compute_dtype": "torch.bfloat16"}) == {}
-    assert found({"bf16": True}, {"fp16": True}) == {"fp16 (golden: bf16, by meaning)": "error"}
-    assert found({"bf16": True}, {"dtype": "float16"}) == {"dtype (golden: bf16, by meaning)": "error"}
+    assert found({"bf16": True}, {"fp16": True}) == {
+        "fp16 (golden: bf16, another name of the same setting)": "error"
+    }
+    assert found({"bf16": True}, {"dtype": "float16"}) == {
+        "dtype (golden: bf16, another name of the same setting)": "error"
+    }
+    (row,) = check_hyperparameters({"bf16": True}, {"fp16": True}).rows
+    assert (row.golden, row.target) == ("bfloat16", "float16")
 
 
 def test_names_are_matched_by_last_part_meaning_and_similarity() -> None:
     assert found({"training.learning_rate": 1, "hidden-size": 8}, {"lr": 1, "model.hidden_size": 8}) == {}
     assert found({"rope_scaling_factor": 1}, {"rope_scaling_factors": 2}) == {
-        "rope_scaling_factors (golden: rope_scaling_factor, by similar names)": "error"
+        "rope_scaling_factors (golden: rope_scaling_factor, paired by similar names)": "error"
     }
 
 
@@ -171,3 +177,20 @@ def test_two_dumps_are_compared_by_their_environments(tmp_path: Path) -> None:
     os.unlink(tmp_path / "b" / "environment_rank0.json")
     with pytest.raises(MsprobeException, match="holds no environment_rank"):
         read_side(str(tmp_path / "b"))
+
+
+def test_each_rank_of_two_dumps_is_compared(tmp_path: Path) -> None:
+    for name, versions in (("a", ["2.13", "2.13", "2.13"]), ("b", ["2.13", "2.12", "2.13"])):
+        (tmp_path / name / "step0").mkdir(parents=True)
+        for rank, version in enumerate(versions):
+            content = {"format": 1, "variables": {"NCCL_ALGO": "Ring" if name == "a" else "Tree"}, "packages": {}}
+            content["packages"] = {"torch": version}
+            (tmp_path / name / f"environment_rank{rank}.json").write_text(json.dumps(content))
+    (tmp_path / "b" / "environment_rank2.json").unlink()
+    comparison = compare_packs(read_side(str(tmp_path / "a")), read_side(str(tmp_path / "b")))
+    rows = [(check.name, row.name, row.golden, row.target) for check in comparison.checks for row in check.rows]
+    # What differs on all ranks is one row.
+    assert rows == [
+        ("env", "NCCL_ALGO", "Ring", "Tree"), ("platform", "number of processes", 3, 2),
+        ("pip", "rank 1: torch", "2.13", "2.12"),
+    ]  # fmt: skip

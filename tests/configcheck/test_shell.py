@@ -94,3 +94,16 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, name: str, text: str | Non
         (tmp_path / name).write_text(text)
     with pytest.raises(MsprobeException, match=message):
         settings_of(str(tmp_path / name))
+
+
+def test_arguments_that_depend_on_a_branch_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "x.sh"
+    script.write_text(
+        "LR=1\nBS=4\nif [ -n \"$FAST\" ]; then\n  LR=2\nelse LR=3; fi\n"
+        "case $1 in\n  big) EXTRA='--layers 8' ;;\nesac\npython t.py --lr $LR --bs $BS $EXTRA\n"
+    )
+    assert settings_of(str(script)) == {"lr": "3", "bs": "4", "layers": "8"}
+    assert "lr, layers depend on an if or a case" in capsys.readouterr().err
+    script.write_text("python t.py --lr 1\n")
+    settings_of(str(script))
+    assert "depend" not in capsys.readouterr().err

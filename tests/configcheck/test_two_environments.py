@@ -35,14 +35,15 @@ SETTINGS = {
     "a": "optimizer: {weight_decay: 0.1, eps: 1e-8, max_grad_norm: 1.0}\n",
     "b": "optimizer: {wd: 0.01, adam_eps: 0.00000001, clip_grad: 0.5}\n",
 }
+SAME = "another name of the same setting"
 EXPECTED = {
     "env": {"NCCL_ALGO", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"},
     "pip": {"torch", "transformers", "numpy", "flash_attn", "peft"},
     "hyperparameters": {
-        "learning-rate (golden: lr, by meaning)", "seed", "dtype (golden: bf16, by meaning)",
-        "batch-size (golden: micro-batch-size, by meaning)", "num-layers", "dropout", "attention-softmax-in-fp32",
-        "launcher.nproc_per_node", "optimizer.wd (golden: optimizer.weight_decay, by meaning)",
-        "optimizer.clip_grad (golden: optimizer.max_grad_norm, by meaning)",
+        f"learning-rate (golden: lr, {SAME})", "seed", f"dtype (golden: bf16, {SAME})",
+        f"batch-size (golden: micro-batch-size, {SAME})", "num-layers", "dropout", "attention-softmax-in-fp32",
+        "launcher.nproc_per_node", f"optimizer.wd (golden: optimizer.weight_decay, {SAME})",
+        f"optimizer.clip_grad (golden: optimizer.max_grad_norm, {SAME})",
     },
 }  # fmt: skip
 

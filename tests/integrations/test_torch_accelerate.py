@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,3 +35,32 @@ def test_two_processes_record_what_one_does_and_compute_what_they_do_without(pro
     assert [dump.names for dump in found.dumps[:2]] == [alone.dumps[0].names] * 2
     without = programs.train("accelerate", "without", processes=2, debugger=False, mixed_precision="bf16")
     assert len(without.bits) == 2 and found.bits == without.bits
+
+
+def test_a_pack_has_the_settings_of_accelerate(tmp_path: Path) -> None:
+    program = """
+        import sys, torch
+        from accelerate import Accelerator
+        from accelerate.utils import DataLoaderConfiguration
+        from msprobe.core.config_check import ConfigChecker
+        from probe.configcheck.pack import read_pack
+
+        accelerator = Accelerator(
+            cpu=True, mixed_precision="bf16", gradient_accumulation_steps=4,
+            dataloader_config=DataLoaderConfiguration(even_batches=False, data_seed=7),
+        )
+        model = accelerator.prepare(torch.nn.Linear(2, 2))
+        ConfigChecker(model, output_zip_path=sys.argv[1])
+        model(torch.ones(1, 2))
+        found = read_pack(sys.argv[1]).hyperparameters["hyperparameters_dynamic.json"]
+        assert found["accelerate.mixed_precision"] == "bf16", found
+        assert found["accelerate.gradients.plugin_kwargs.num_steps"] == 4, found
+        assert found["accelerate.dataloader_config.even_batches"] is False
+        assert found["accelerate.dataloader_config.data_seed"] == 7
+        assert found["accelerate.distributed_type"] == "NO"
+        assert not any("process_index" in name for name in found)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "a.zip")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

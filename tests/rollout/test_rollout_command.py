@@ -72,7 +72,7 @@ def test_files_hold_the_answer_the_tables_and_the_page(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "rollout_check.html").read_text(encoding="utf-8")
     assert "<script" not in page and "http://" not in page
     figures = [part.split("</svg>")[0] for part in page.split("<svg")[1:]]
-    assert len(figures) == 3
+    assert len(figures) == 4, "the colours, the heat map, the histogram, the steps"
     for figure in figures:
         ElementTree.fromstring(f"<svg{figure}</svg>")
 
@@ -96,3 +96,23 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 def test_trouble_has_status_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rollout_check", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_dtype_that_nobody_gave_is_said_to_be_assumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Errors of bfloat16 that are no larger than float16 would explain with as many layers as are assumed.
+    random, rows = np.random.default_rng(5), (20, 50)
+    training = -random.standard_exponential(rows)
+    rollout = np.minimum(training + 0.003 * random.standard_normal(rows) * -np.expm1(training), 0)
+    np.savez(tmp_path / "x.npz", old=rollout.astype(np.float32), new=training.astype(np.float32))
+    command = ["rollout_check", f"{tmp_path}/x.npz:old", f"{tmp_path}/x.npz:new"]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert "the rounding of float16 or bfloat16 (assumed: no dtype is given) explains" in text.splitlines()[0]
+    assert "--dtype NAME" in text
+    assert main([*command, "--json"]) == 0
+    rounding = json.loads(capsys.readouterr().out)["rounding"]
+    assert (rounding["dtype"], rounding["assumed"]) == ("float16 or bfloat16", True)
+    assert main([*command, "--dtype", "bfloat16", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["rounding"]["dtype"], answer["rounding"]["assumed"]) == ("bfloat16", False)
+    assert "the rounding of bfloat16 explains" in answer["line"] and "assumed" not in answer["line"]

@@ -32,7 +32,11 @@ def few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     log.reset()
 
 
-@pytest.mark.parametrize("fault", ["none", "position"])
+FAULTS = ("none", "position", "temperature", "stale", "template", "left_padding", "routing")
+
+
+@pytest.mark.sampled(least=3, each=False)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_kind_and_layer_of_a_fault(benchmark: Any, fault: str) -> None:
     found = benchmark.find(fault, "float32", seed=0)
     assert found.is_kind_right(fault), found.line

@@ -134,8 +134,23 @@ def attach_inputs(model: Any, note: Callable[[Sequence[Any], Mapping[str, Any]],
     def before(cell: Any, args: Any, kwargs: Any) -> None:
         unobserved(note, args, kwargs)
 
-    handle: Handle = model.register_forward_pre_hook(before, with_kwargs=True)
-    return handle
+    return _PreHook(model, model.register_forward_pre_hook(before, with_kwargs=True))
+
+
+class _PreHook:
+    """A hook that can be removed while the hooks of its cell run.
+
+    MindSpore walks its dictionary of hooks itself, and only the last one can leave it meanwhile. Another one stays, and
+    its function tells nobody any more.
+    """
+
+    def __init__(self, cell: Any, handle: Any) -> None:
+        self._cell, self._handle = cell, handle
+
+    def remove(self) -> None:
+        hooks = getattr(self._cell, "_forward_pre_hook", {})
+        if next(reversed(hooks), None) == getattr(self._handle, "hook_id", None):
+            self._handle.remove()
 
 
 def seeding_calls() -> list[RandomCall]:

@@ -50,7 +50,10 @@ class Settings(Protocol):
         """The parameters with their names, in the order of the model."""
 
     def attach_inputs(self, model: Any, note: Callable[[Sequence[Any], Mapping[str, Any]], None]) -> Handle:
-        """Tell `note` of the arguments of each call of `model`, before it runs."""
+        """Tell `note` of the arguments of each call of `model`, before it runs.
+
+        The handle may be removed inside of `note`.
+        """
 
     def seeding_calls(self) -> Sequence[RandomCall]:
         """The functions of the framework that set a seed."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Union
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.common.numerics.differences import Sums
 from probe.common.numerics.missing import NOT_AVAILABLE, SHAPE_UNMATCHED, UNSUPPORTED
 
 Cell = Union[float, str]
@@ -175,6 +176,16 @@ class Totals:
         self._largest_relative = _larger(self._largest_relative, worst)
         for index, limit in enumerate(_LIMITS):
             self._below[index] += size if worst < limit else int(np.count_nonzero(relative < limit))
+
+    def add_sums(self, sums: Sums, size: int) -> None:
+        """Count in a block by what a compiled function found of it; `distances` are right then, and not `metrics`."""
+        self._count += size
+        self._squares_target += sums.squares_one
+        self._squares_golden += sums.squares_other
+        self._products += sums.products
+        self._squares_difference += sums.squares
+        self._largest = max(self._largest, sums.largest)
+        self._largest_relative = max(self._largest_relative, sums.largest_relative)
 
     @property
     def is_finite(self) -> bool:

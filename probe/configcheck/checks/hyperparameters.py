@@ -21,6 +21,7 @@ from probe.configcheck.values import are_equal, plain_value
 _LEAST_SIMILARITY = 0.85
 """Names below it are not taken for the same; msProbe pairs ``lr_warmup_iters`` with ``lr_warmup_iterations``, 0.857."""
 _DTYPE = "compute_dtype"
+_SAME_MEANING = "another name of the same setting"
 _ONE_SIDE = "the other run goes by its default, which nobody can tell from here"
 
 
@@ -50,7 +51,7 @@ def check_hyperparameters(golden: Mapping[str, Any], target: Mapping[str, Any]) 
 
 def _pairs(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Names that belong together; they are taken out of both."""
-    ways: tuple[tuple[str, Callable[[str], str]], ...] = (("", str), ("", _pure), ("by meaning", _group))
+    ways: tuple[tuple[str, Callable[[str], str]], ...] = (("", str), ("", _pure), (_SAME_MEANING, _group))
     for how, key_of in ways:
         found: dict[str, list[str]] = {}
         for name in other:
@@ -67,7 +68,7 @@ def _pairs(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, st
         if close:
             theirs = next(each for each in other if _pure(each) == close[0])
             del one[name], other[theirs]
-            yield name, theirs, "by similar names"
+            yield name, theirs, "paired by similar names"
 
 
 def _same(name: str, value: Any, other_name: str, other: Any) -> bool:
@@ -87,6 +88,11 @@ def _dtype(name: str, value: Any) -> Any:
     )
 
 
+def _dtype_in_words(name: str, value: Any) -> Any:
+    found = _dtype(name, value)
+    return f"not {found[1]}" if isinstance(found, tuple) else found
+
+
 def _is_off(name: str, value: Any) -> bool:
     """True for a flag that is off on one side and not mentioned on the other."""
     return plain_value(value) in (False, None)
@@ -95,6 +101,9 @@ def _is_off(name: str, value: Any) -> bool:
 def _differing(name: str, value: Any, other_name: str, other: Any, how: str) -> Finding:
     title = other_name if name == other_name else f"{other_name} (golden: {name}{', ' + how if how else ''})"
     group = _group(name)
+    if group == _DTYPE and _group(other_name) == _DTYPE:
+        # Flags say which dtype by their names.
+        value, other = _dtype_in_words(name, value), _dtype_in_words(other_name, other)
     why = HYPERPARAMETER_WHY.get(group, OTHER_HYPERPARAMETER)
     return Finding(title, value, other, INFO if _has_no_effect(name) else ERROR, why)
 

@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from probe.configcheck.findings import ERROR, Check, Finding
+from probe.configcheck.findings import ERROR, INFO, Check, Finding
+from probe.configcheck.pack import Pack
 from probe.configcheck.tables import RANDOM_WHY, SWITCH_WHY
 
 LEAST_SIMILARITY = 0.8
@@ -29,6 +30,41 @@ def check_random(golden: Mapping[int, Calls], target: Mapping[int, Calls], ours:
         for api in dict.fromkeys((*one, *other)):
             rows += _of_function(f"rank {rank}: {api}", one.get(api, ()), other.get(api, ()), ours)
     return Check("random", rows)
+
+
+def check_states(golden: Pack, target: Pack) -> list[Finding]:
+    """The first step in which the states of a generator differ, for each rank and generator.
+
+    Two processes seldom have equal states of a generator that nobody seeds. It is an error if the program draws from
+    it: its state changes from step to step, or a call that draws was noted.
+    """
+    rows = []
+    both = sorted({*golden.random_states} & {*target.random_states})
+    for rank in sorted({rank for _, rank in both}):
+        steps = [step for step, of_rank in both if of_rank == rank]
+        names = {name for step in steps for name in golden.random_states[step, rank]}
+        for name in sorted(names):
+            states = [[pack.random_states[step, rank].get(name) for step in steps] for pack in (golden, target)]
+            first = next((at for at, (one, other) in enumerate(zip(*states)) if one != other), None)
+            if first is None or None in (states[0][first], states[1][first]):
+                continue
+            is_drawn = any(len(set(each)) > 1 for each in states) or _draws(name, golden.random, target.random, rank)
+            level, why = (ERROR, RANDOM_WHY) if is_drawn else (INFO, "no call that draws from this generator is known")
+            title = f"step {steps[first]}, rank {rank}: state of the generator of {name}"
+            rows.append(Finding(title, states[0][first], states[1][first], level, why))
+    return rows
+
+
+def _draws(generator: str, one: Mapping[int, Calls], other: Mapping[int, Calls], rank: int) -> bool:
+    """True if a function of the library of a generator was called that does not merely set its seed."""
+    beginnings = _LIBRARIES.get(generator, (f"{generator}.",))
+    return any(
+        api.startswith(beginnings) and "seed" not in api for calls in (one, other) for api in calls.get(rank, {})
+    )
+
+
+_LIBRARIES = {"torch": ("torch.", "Tensor."), "numpy": ("np.random.",), "python": ("random.",)}
+"""Beginnings of names of functions in a pack, by generator."""
 
 
 def _of_function(

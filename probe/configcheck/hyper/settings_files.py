@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from probe.common import files
+from probe.common import files, log
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 from probe.common.yaml_file import load_yaml
-from probe.configcheck.hyper.shell import arguments_of
+from probe.configcheck.hyper.shell import arguments_of, uncertain_arguments
 
 SHELL, YAML, JSON, TOML = (".sh", ".bash"), (".yaml", ".yml"), (".json",), (".toml",)
 ALLOWED = "a shell script (.sh, .bash), YAML (.yaml, .yml), JSON (.json) or TOML (.toml)"
@@ -31,6 +31,12 @@ def settings_of(path: str) -> dict[str, Any]:
         return flat(_mapping(path, load_yaml(path)))
     text = _text(path)
     if suffix in SHELL:
+        uncertain = uncertain_arguments(text)
+        if uncertain:
+            log.warning(
+                f"{path}: {', '.join(uncertain)} depend{'s' if len(uncertain) == 1 else ''} on an if or a case. The "
+                "script is not run: every branch is taken, and the last value is kept. Look at these values yourself."
+            )
         return arguments_of(text)
     try:
         return flat(_mapping(path, json.loads(text) if suffix in JSON else _toml(text)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 _ASSIGNMENT = re.compile(
@@ -34,9 +34,38 @@ def arguments_of(text: str) -> dict[str, Any]:
         >>> arguments_of('LR=1e-4\\ntorchrun --nproc_per_node 8 train.py --lr $LR --bf16')
         {'launcher.nproc_per_node': '8', 'lr': '1e-4', 'bf16': True}
     """
-    variables: dict[str, str] = {}
+    return _arguments(_logical_lines(text), {})
+
+
+def uncertain_arguments(text: str) -> list[str]:
+    """The names of arguments that depend on an ``if`` or a ``case``, of which `arguments_of` follows every branch.
+
+    Example:
+        >>> uncertain_arguments('LR=1\nif [ $# -gt 0 ]; then LR=2; fi\npython train.py --lr $LR --bs 4')
+        ['lr']
+    """
+    lines = list(_logical_lines(text))
+    # A variable that only a branch assigns is empty where none is taken.
+    assigned = (match[1] for line in lines if (match := _ASSIGNMENT.match(line)))
+    every, certain = _arguments(lines, {}), _arguments(_outside_of_branches(lines), dict.fromkeys(assigned, ""))
+    return [name for name, value in every.items() if certain.get(name) != value]
+
+
+def _outside_of_branches(lines: Iterable[str]) -> Iterator[str]:
+    depth = 0
+    for line in lines:
+        word = (line.split(None, 1) or [""])[0]
+        if word in ("if", "case"):
+            depth += 1
+        elif word in ("fi", "esac"):
+            depth = max(depth - 1, 0)
+        elif not depth:
+            yield line
+
+
+def _arguments(lines: Iterable[str], variables: dict[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for line in _logical_lines(text):
+    for line in lines:
         match = _ASSIGNMENT.match(line)
         if match and (match[3][:1] == "(" or len(_words(match[3])) <= 1):
             # A variable that adds to itself is empty before its first assignment.
@@ -108,14 +137,19 @@ def _commands(line: str) -> Iterator[str]:
         elif each in "'\"":
             quote = each
         elif each == ";" or line[index : index + 2] == "&&":
-            yield part.strip().removeprefix("then ").removeprefix("do ").strip()
+            yield _without_keyword(part)
             part = ""
             continue
         elif each == "&" and line[index - 1 : index] == "&":
             continue
         part += each
     if part.strip():
-        yield part.strip().removeprefix("then ").removeprefix("do ").strip()
+        yield _without_keyword(part)
+
+
+def _without_keyword(part: str) -> str:
+    """The command behind a keyword, or behind the pattern of a ``case``."""
+    return re.sub(r"\A(?:(?:then|else|do)\s+|[^\s()$]+\)\s+)", "", part.strip())
 
 
 def _is_open(line: str) -> bool:

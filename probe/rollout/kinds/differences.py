@@ -36,6 +36,15 @@ def median(values: Array) -> float:
     return float(np.partition(values, middle)[middle])
 
 
+def middle_of(values: Array) -> float:
+    """The median of a few numbers as numpy defines it, in a quarter of the time that numpy takes to begin."""
+    half = len(values) // 2
+    if len(values) % 2:
+        return float(np.partition(values, half)[half])
+    ordered = np.partition(values, (half - 1, half))
+    return float(ordered[half - 1] + ordered[half]) / 2
+
+
 @dataclass(frozen=True)
 class Differences:
     """Values that the tests look at; every number is finite."""
@@ -69,12 +78,16 @@ class Differences:
     def least_freedom(self) -> float:
         """The freedom below which the size of differences follows it no more, because results are rounded."""
         freedom, size = self.freedom[self.sampled], np.abs(self.signed[self.sampled])
-        certain, free = freedom < 0.02, freedom > 0.2
-        if np.count_nonzero(certain) < 50 or np.count_nonzero(free) < 20:
-            return 1e-3
-        per_freedom = median(size[free] / freedom[free]) + _LEAST
-        left = max(median(size[certain]) - per_freedom * median(freedom[certain]), 0.0)
-        return min(max(left / per_freedom, 1e-6), 1.0)
+        # Indices take the values in half the time of a mask.
+        exact = self.levels[0]
+        # One quantum in the result is never more than rounding explains.
+        least = min(exact.quantum / exact.size, 1.0) if exact.size else 1e-6
+        certain, free = np.flatnonzero(freedom < 0.02), np.flatnonzero(freedom > 0.2)
+        if len(certain) < 50 or len(free) < 20:
+            return max(1e-3, least)
+        per_freedom = median(size.take(free) / freedom.take(free)) + _LEAST
+        left = max(median(size.take(certain)) - per_freedom * median(freedom.take(certain)), 0.0)
+        return min(max(left / per_freedom, least), 1.0)
 
     @cached_property
     def scale(self) -> Array:
@@ -142,6 +155,15 @@ class Differences:
         relative = self.relative[self.sampled]
         index = len(relative) * 9 // 10
         return self.level_of_typical(max(self.typical, float(np.partition(relative, index)[index]) / _NORMAL_90))
+
+    def described(self, level: Level) -> str:
+        """The dtype of a level; each that it may be where the dtype is not known.
+
+        The differences of a run in bfloat16 may be no larger than float16 would explain, which does not make it one.
+        """
+        if self.dtype or level.dtype == DTYPES[0]:
+            return level.dtype
+        return " or ".join(DTYPES[DTYPES.index(level.dtype) :])
 
     def level_of_typical(self, typical: float) -> Level:
         return next((level for level in self.levels if typical <= self.of_level(level)), self.levels[-1])

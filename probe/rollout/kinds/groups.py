@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.rollout.kinds.differences import NORMAL, Differences
+from probe.rollout.kinds.differences import NORMAL, Differences, middle_of
 from probe.rollout.kinds.finding import LARGEST_ID, MOST_IDS, POSITION, SEQUENCES, SPECIAL, STALE, Finding
 
 Array = NDArray[Any]
@@ -50,13 +51,21 @@ class Means:
     between: float
     """The variance of the means of most sequences beyond what their tokens give."""
 
-    @property
+    @cached_property
     def means(self) -> Array:
         return self.sums / np.maximum(self.counts, 1)
 
+    @cached_property
+    def count(self) -> float:
+        return float(self.counts.sum())
+
+    @cached_property
+    def total(self) -> float:
+        return float(self.sums.sum())
+
     def contrast(self, picked: Array) -> tuple[float, float]:
         """The mean of some groups less that of the others, and the sum of squares between both."""
-        count, total = float(self.counts.sum()), float(self.sums.sum())
+        count, total = self.count, self.total
         inside, of_inside = float(self.counts[picked].sum()), float(self.sums[picked].sum())
         if not 0 < inside < count:
             return 0.0, 0.0
@@ -71,16 +80,19 @@ class Means:
             squares: The sum of squares between both groups.
             ways: The natural logarithm of the number of groups of which this is the best one.
         """
-        left = max((self.squares - squares) / max(float(self.counts.sum()) - 2, 1), OF_NORMAL)
+        left = max((self.squares - squares) / max(self.count - 2, 1), OF_NORMAL)
         beyond = squares - 2 * ways * left
         return beyond if difference >= FACTOR and beyond >= CERTAIN * left else 0.0
 
     def outliers(self) -> Array:
         """The groups whose mean is farther above the middle one than chance and the others explain."""
-        means, middle = self.means, _median(self.means, self.counts)
+        return self.above(_median(self.means, self.counts), len(self.counts))
+
+    def above(self, middle: float, number: int) -> Array:
+        """The groups, of `number` ones, whose mean is so far above `middle`."""
         errors = np.sqrt(OF_NORMAL / np.maximum(self.counts, 1) + self.between)
-        limit = 3.0 + math.sqrt(2 * math.log(max(len(means), 2)))
-        return np.asarray((means - middle > np.maximum(limit * errors, FACTOR)) & (self.counts > 0))
+        limit = 3.0 + math.sqrt(2 * math.log(max(number, 2)))
+        return np.asarray((self.means - middle > np.maximum(limit * errors, FACTOR)) & (self.counts > 0))
 
     def upper(self) -> Array:
         """The upper one of the two parts into which the means of the groups fall best."""
@@ -104,9 +116,10 @@ def best_cut(counts: Array, sums: Array) -> tuple[int, float]:
     count, total = float(counts.sum()), float(sums.sum())
     if not len(inside):
         return 0, 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        difference = (total - of_inside) / (count - inside) - of_inside / inside
-        squares = np.nan_to_num(difference * np.abs(difference) * inside * (count - inside) / count)
+    # A side without tokens has no mean, and the factor that is 0 for it.
+    outside = count - inside
+    difference = (total - of_inside) / np.maximum(outside, 1) - of_inside / np.maximum(inside, 1)
+    squares = difference * np.abs(difference) * inside * outside / count
     cut = int(np.argmax(squares))
     return cut + 1, max(float(squares[cut]), 0.0)
 
@@ -128,8 +141,8 @@ class Groups:
         self.squares = float(np.sum(np.square(logs - logs.dtype.type(total / len(logs))), dtype=np.float64))
         means = self.sums / counts
         # Of most sequences, so that a few wrong ones do not hide themselves.
-        spread = (float(np.median(np.abs(means - np.median(means)))) / NORMAL) ** 2
-        self.between = max(spread - OF_NORMAL / float(np.median(counts)), 0.0)
+        spread = (middle_of(np.abs(means - middle_of(means))) / NORMAL) ** 2
+        self.between = max(spread - OF_NORMAL / middle_of(counts), 0.0)
 
     def _means(self, counts: Array, sums: Array) -> Means:
         return Means(np.asarray(counts, np.float64), sums, self.squares, self.between)
@@ -149,10 +162,12 @@ class Groups:
     def _sequences(self) -> Iterator[Finding]:
         tokens = self.tokens
         of_sequences, count = self._means(tokens.lengths, self.sums), len(tokens.lengths)
-        if count < 2:
+        if count < 2 or float(of_sequences.means.max() - of_sequences.means.min()) < FACTOR:
             return
         best, picked = 0.0, np.zeros(count, np.bool_)
         for groups in (of_sequences.outliers(), of_sequences.upper()):
+            if not groups.any():
+                continue
             some = groups & (tokens.by_sequence(self._far(of_sequences, groups)) >= _MOST * tokens.lengths)
             strength = of_sequences.strength(*of_sequences.contrast(some), _choices(some))
             if strength > best:
@@ -241,8 +256,9 @@ class Groups:
         cut, squares = best_cut(means.counts, means.sums)
         if not squares:
             return None
-        ways = math.log(len(counts))
-        strength = means.strength(*means.contrast(np.arange(len(counts)) >= cut), ways)
+        ways, strength = math.log(len(counts)), 0.0
+        if means.strength(math.inf, squares, ways):
+            strength = means.strength(*means.contrast(np.arange(len(counts)) >= cut), ways)
         rise, squares = _line(means)
         of_line = means.strength(rise, squares, ways)
         if not max(strength, of_line):
@@ -281,13 +297,18 @@ class Groups:
         ids = self.tokens.ids
         if ids is None or not len(ids) or int(ids.min()) < 0 or int(ids.max()) > LARGEST_ID:
             return None
-        counts = np.bincount(ids)
+        counts, sums = np.bincount(ids), np.bincount(ids, self.differences.logs)
+        number, frequent = int(np.count_nonzero(counts)), np.flatnonzero(counts >= _FEWEST_OF_ID)
+        # The middle mean, each as often as it has tokens, without sorting a vocabulary.
+        some = ids[self.differences.sampled]
+        of_some, half = sums.take(some) / counts.take(some), (len(some) - 1) // 2
+        middle = float(np.partition(of_some, half)[half])
+        above = frequent[self._means(counts[frequent], sums[frequent]).above(middle, number)]
+        if not len(above):
+            return None
         # A vocabulary is larger than what a batch has of it.
         present = np.flatnonzero(counts)
-        means = self._means(counts[present], np.bincount(ids, self.differences.logs)[present])
-        picked = means.outliers() & (means.counts >= _FEWEST_OF_ID)
-        if not picked.any():
-            return None
+        means, picked = self._means(counts[present], sums[present]), np.isin(present, above, assume_unique=True)
         picked &= np.bincount(ids, self._far(means, picked))[present] >= _MOST * means.counts
         strength = means.strength(*means.contrast(picked), _choices(picked))
         share = float(means.counts[picked].sum()) / len(ids)

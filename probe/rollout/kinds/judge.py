@@ -14,6 +14,7 @@ import numpy as np
 from probe.rollout.kinds.differences import Differences
 from probe.rollout.kinds.finding import NONE, PRECISION, ROUNDING, SHIFTED, SPECIAL, TEMPERATURE, Finding
 from probe.rollout.kinds.groups import Groups
+from probe.rollout.kinds.levels import Level
 from probe.rollout.kinds.populations import is_beyond_rounding, routing
 from probe.rollout.kinds.processed import raised_ids, renormalised, temperature
 from probe.rollout.kinds.shifted import shifted
@@ -34,11 +35,13 @@ class Judgement:
 
     findings: tuple[Finding, ...]
     dtype: str
-    """The dtype whose rounding explains most tokens; empty if none does."""
+    """The dtype whose rounding explains most tokens, or several of them; empty if none does."""
     explained: float
     """The size of differences relative to 1 - p that this rounding explains."""
     size: float
     """Their size, of all tokens."""
+    is_assumed: bool = False
+    """True if nobody said in which dtype both sides compute."""
 
 
 def judge(differences: Differences) -> Judgement:
@@ -52,8 +55,8 @@ def judge(differences: Differences) -> Judgement:
         level = differences.level_of_body
         explained = differences.of_level(level)
         found = [_rounding(differences)]
-    dtype = level.dtype if differences.typical <= explained else ""
-    return Judgement(tuple(found), dtype, explained, differences.size)
+    dtype = differences.described(level) if differences.typical <= explained else ""
+    return Judgement(tuple(found), dtype, explained, differences.size, not differences.dtype)
 
 
 def _found(differences: Differences) -> list[Finding]:
@@ -150,8 +153,8 @@ def _precision(differences: Differences) -> Finding:
         f"{int(np.count_nonzero(differences.far))} tokens are far off, without a pattern"
     )  # fmt: skip
     text = (
-        f"{where}; their size relative to 1 - p is {differences.size:.2g} nats, and rounding of {level.dtype} explains "
-        f"{explained:.2g}: another dtype or kernel in a part, or other weights"
+        f"{where}; their size relative to 1 - p is {differences.size:.2g} nats, and rounding of "
+        f"{_assumed(differences, level)} explains {explained:.2g}: another dtype or kernel in a part, or other weights"
     )
     return Finding(PRECISION, text, {"size": differences.size, "explained": explained})
 
@@ -160,7 +163,11 @@ def _rounding(differences: Differences) -> Finding:
     level = differences.level_of_body
     explained = differences.of_level(level)
     text = (
-        f"the rounding of {level.dtype} explains the differences; their size relative to 1 - p is "
+        f"the rounding of {_assumed(differences, level)} explains the differences; their size relative to 1 - p is "
         f"{differences.size:.2g} nats, and {explained:.2g} are explained"
     )
     return Finding(ROUNDING, text, {"size": differences.size, "explained": explained})
+
+
+def _assumed(differences: Differences, level: Level) -> str:
+    return differences.described(level) + ("" if differences.dtype else " (assumed: no dtype is given)")

@@ -42,6 +42,8 @@ class Level:
     """The root mean square of differences relative to 1 - p, in nats."""
     floor: float
     """The same of a token that is certain, from the rounding of log_softmax in float32 and of stored results."""
+    quantum: float
+    """The distance of two results for a token that is nearly certain: log_softmax sums to a little more than 1 then."""
 
 
 def level_of(dtype: str, vocabulary: int, entropy: float, layers: int) -> Level:
@@ -65,4 +67,4 @@ def level_of(dtype: str, vocabulary: int, entropy: float, layers: int) -> Level:
     sums = _OF_SUMS if dtype in ("float32", "float64") else 1.0
     largest = spread * math.sqrt(2 * choices) + choices
     single = 2.0**-24 if dtype != "float64" else 2.0**-53
-    return Level(dtype, _MARGIN * unit * spread * roundings * sums, single * largest)
+    return Level(dtype, _MARGIN * unit * spread * roundings * sums, single * largest, 2 * single)

@@ -40,19 +40,19 @@ def temperature(differences: Differences) -> Finding | None:
     if len(rollout) < _FEWEST:
         return None
     difference, middle = rollout - training, (rollout + training) / 2
-    best, inverse = 0.0, 1.0
+    best, along = 0.0, middle
     for against in [middle] if tokens.entropy is None else [middle, middle + tokens.entropy[picked]]:
         found = _correlation(difference, against)
         if abs(found) > abs(best):
-            best = found
-            slope = found * float(np.std(difference) / np.std(against))
-            # The slope against the middle of both sides.
-            inverse = (1 + slope / 2) / max(1 - slope / 2, 1e-6)
+            best, along = found, against
     error = 1 / math.sqrt(len(rollout))
     if abs(best) < max(math.sqrt(_LEAST_SHARE), _CERTAIN * error):
         return None
     if _correlation(rollout, training) < _LEAST_CORRELATION:
         return None
+    slope = best * float(np.std(difference) / np.std(along))
+    # The slope against the middle of both sides.
+    inverse = (1 + slope / 2) / max(1 - slope / 2, 1e-6)
     text = (
         f"the difference follows the log-probability (correlation {best:.2f}), as if the rollout had divided its "
         f"logits by a temperature of {1 / inverse if inverse > 0 else math.inf:.2f}"

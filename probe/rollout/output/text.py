@@ -21,20 +21,35 @@ Decode = Callable[[Sequence[int]], str]
 
 def lines(report: RolloutReport, decode: Decode | None = None) -> Iterator[str]:
     """The answer for people: the kind first, then the numbers, the worst tokens and what to do next."""
+    yield from summary(report)
+    if not report.found or not len(report.tokens):
+        return
+    yield "tokens with the largest differences:"
+    yield from (f"  {_token(each, decode)}" for each in report.worst)
+    yield from advice(report)
+
+
+def summary(report: RolloutReport) -> Iterator[str]:
+    """The kinds, what else there is to know of them, and the most important numbers."""
     yield report.line
     for finding in report.findings[1:]:
         yield f"also {finding.kind}: {finding.sentence}"
     if report.kind in CAUSES:
         yield f"usual causes: {CAUSES[report.kind]}"
+    if report.judgement.is_assumed:
+        yield (
+            "no dtype is given, so any of float32, float16 and bfloat16 is allowed; --dtype NAME says which one both "
+            "sides compute in, and smaller mismatches are found"
+        )
     yield from report.remarks
     if not len(report.tokens):
         return
     yield from _numbers(report)
     yield from _anomalies(report)
-    if not report.found:
-        return
-    yield "tokens with the largest differences:"
-    yield from (f"  {_token(each, decode)}" for each in report.worst)
+
+
+def advice(report: RolloutReport) -> Iterator[str]:
+    """The sequence to look at, and the dumps to take of it."""
     sequence = report.sequence
     name, of_sequence = report.tokens.names[sequence], report.by_sequence
     mean, most = (float(of_sequence[f"sampling_logp_difference/{each}"][sequence]) for each in ("mean", "max"))
@@ -93,13 +108,29 @@ def _token(token: WorstToken, decode: Decode | None) -> str:
         f"{known}sequence {token.sequence}, token {token.position}{of_id}: rollout {token.rollout:.4g}, training "
         f"{token.training:.4g}"
     )
+    context = _context(token, decode)
+    return f"{text}, in {context}" if context else text
+
+
+def _context(token: WorstToken, decode: Decode | None) -> str:
+    """The tokens around one, which has brackets; empty if no ids were given."""
     if decode is not None and token.context:
         before, after = token.context[: token.at], token.context[token.at + 1 :]
-        return f"{text}, in {decode(before)!r} [{decode(token.context[token.at : token.at + 1])!r}] {decode(after)!r}"
-    if token.context:
-        ids = [f"[{each}]" if index == token.at else str(each) for index, each in enumerate(token.context)]
-        return f"{text}, in {' '.join(ids)}"
-    return text
+        return f"{decode(before)!r} [{decode(token.context[token.at : token.at + 1])!r}] {decode(after)!r}"
+    ids = (f"[{each}]" if index == token.at else str(each) for index, each in enumerate(token.context))
+    return " ".join(ids)
+
+
+def worst_tokens(report: RolloutReport, decode: Decode | None = None) -> list[dict[str, Any]]:
+    """The tokens with the largest differences as rows of a table."""
+    return [
+        {
+            "step": each.step, "rank": each.rank, "sequence": each.sequence, "token": each.position, "id": each.token,
+            "rollout": each.rollout, "training": each.training, "difference": each.rollout - each.training,
+            "in": _context(each, decode),
+        }
+        for each in report.worst
+    ]  # fmt: skip
 
 
 def as_json(report: RolloutReport, decode: Decode | None = None) -> dict[str, Any]:
@@ -115,6 +146,7 @@ def as_json(report: RolloutReport, decode: Decode | None = None) -> dict[str, An
         "remarks": list(report.remarks),
         "rounding": {
             "dtype": report.judgement.dtype, "explained": report.judgement.explained, "size": report.judgement.size,
+            "assumed": report.judgement.is_assumed,
         },
         "numbers": dict(report.numbers),
         "sequences": sequences(report) if len(report.tokens) else [],

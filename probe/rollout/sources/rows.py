@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def _array(value: Any, name: str) -> tuple[Array, str]:
     Tensors of any framework say by themselves how they become arrays; those on a device are fetched.
     """
     if isinstance(value, np.ndarray):
-        array, dtype = value, str(value.dtype)
+        array, dtype = value, _name(value.dtype)
     else:
         dtype = plain_name(str(getattr(value, "dtype", "")))
         for method in ("detach", "cpu"):
@@ -103,6 +104,12 @@ def _array(value: Any, name: str) -> tuple[Array, str]:
     if array.ndim == 0:
         array = array.reshape(1)
     return array, short(dtype)
+
+
+@cache
+def _name(dtype: np.dtype[Any]) -> str:
+    # numpy makes this text anew each time, which takes longer than to read the array.
+    return str(dtype)
 
 
 def _numbers(value: Any) -> Array:

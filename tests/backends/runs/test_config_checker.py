@@ -14,6 +14,7 @@ from programs import batch, block_network
 
 from probe.api.config_checker import ConfigChecker
 from probe.common.errors import MsprobeException
+from probe.configcheck.checks.randomness import check_states
 from probe.configcheck.compare import compare_packs, read_side
 from probe.configcheck.pack import Pack, read_pack
 
@@ -71,6 +72,41 @@ def test_everything_is_put_back_after_the_last_step(backend: Any, tmp_path: Path
     assert (random.random, np.random.rand) == before and ConfigChecker._patches is None
 
 
+def test_no_hook_is_left_after_the_last_step(backend: Any, tmp_path: Path) -> None:
+    model = block_network(backend)
+
+    def hooks() -> int:
+        return sum(len(getattr(model, name, ())) for name in ("_forward_pre_hooks", "_forward_pre_hook"))
+
+    before = hooks()
+    ConfigChecker(model, output_zip_path=str(tmp_path / "a.zip"), fmk=FMK[backend.name])
+    model(batch(backend))
+    assert hooks() == before + 1
+    model(batch(backend))
+    assert hooks() == before
+
+
+def test_states_of_generators_tell_draws_that_nobody_noted(backend: Any, tmp_path: Path) -> None:
+    def run(name: str, more: int) -> Pack:
+        backend.seed(5)
+        np.random.seed(5)
+        model = block_network(backend)
+        ConfigChecker(model, output_zip_path=str(tmp_path / name), fmk=FMK[backend.name])
+        for _ in range(2):
+            model(batch(backend))
+            np.random.rand(2 + more)
+        return read_pack(str(tmp_path / name))
+
+    one, same, other = run("a.zip", 0), run("b.zip", 0), run("c.zip", 1)
+    assert one.random_states.keys() == {(0, 0), (1, 0)}
+    states = {step: one.random_states[step, 0]["numpy"] for step in (0, 1)}
+    assert states[0] != states[1], "the program draws between both steps"
+    found = [row.name for row in check_states(one, same) if "numpy" in row.name]
+    assert found == []
+    (row,) = (row for row in check_states(one, other) if "numpy" in row.name)
+    assert (row.name, row.level) == ("step 1, rank 0: state of the generator of numpy", "error")
+
+
 def test_equal_programs_have_equal_packs(backend: Any, tmp_path: Path) -> None:
     packed(backend, tmp_path / "a.zip")
     packed(backend, tmp_path / "b.zip")
@@ -93,6 +129,7 @@ def test_a_failure_of_ours_ends_the_collection_and_not_the_program(
         model(batch(backend))
     assert capsys.readouterr().err.count("ConfigChecker collects nothing more: ZeroDivisionError: ours") == 1
     assert read_pack(str(tmp_path / "a.zip")).dataset == {}
+    assert "ZeroDivisionError: ours" in (tmp_path / "dump_error_info.log").read_text(encoding="utf-8")
 
 
 def test_wrong_arguments_are_one_sentence(backend: Any, tmp_path: Path) -> None:

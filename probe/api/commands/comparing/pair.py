@@ -39,7 +39,8 @@ def set_pair(args: argparse.Namespace) -> None:
         log.info(f"--last: {args.target_path} is compared with {args.golden_path}, the run before it.")
     elif args.dumps:
         if len(args.dumps) != 2:
-            raise UsageError(f"{len(args.dumps)} paths were given; give two: the run under test and the baseline.")
+            given_paths = "1 path was" if len(args.dumps) == 1 else f"{len(args.dumps)} paths were"
+            raise UsageError(f"{given_paths} given; give two: the run under test and the baseline.")
         args.target_path, args.golden_path = args.dumps
     elif len(flags) < 2:
         missing = {(): "two runs are", ("-tp",): "-gp/--golden_path is", ("-gp",): "-tp/--target_path is"}[tuple(flags)]
