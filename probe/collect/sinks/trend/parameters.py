@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable, Optional
 
 from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
-from probe.collect.sinks.trend.wanted import Chunk, Wanted
+from probe.collect.sinks.trend.wanted import Chunk, Wanted, WantedSignatures
 from probe.common import log
 from probe.common.interfaces import Handle
 from probe.common.report.trends import (
     AFTER,
     BEFORE,
+    CHECKSUM,
     DIRECTION,
     REDUCED,
     SIGN,
@@ -25,7 +27,8 @@ from probe.common.report.trends import (
 MOMENTS = ("exp_avg", "exp_avg_sq")
 _UPDATE_OPS = ("update_norm", "weight_norm", "ratio")
 _NO_NAME = re.compile(r"\W+")
-_Missing: tuple[None, str, str] = (None, "", "")
+_new: Any = tuple.__new__
+"""Makes a named tuple without the function of Python that is its constructor."""
 
 
 class Parameter:
@@ -162,8 +165,16 @@ class ParameterTrends:
             self._add_direction()
         if wanted.signs:
             self._add_signs()
+        if wanted.signatures is not None:
+            self._add_signatures(wanted.signatures)
         if wanted.update:
             self._copies = [trends.copy(each.value) for each in self._parameters]
+
+    def forget_before(self) -> None:
+        """Forget what `before` has read; gradients that were reported stay."""
+        self._tables, self._copies = [], []
+        if not self._wanted.each_micro_batch:
+            self.unreduced.rows.clear()
 
     def after(self) -> list[TrendTable]:
         """The optimizer has stepped; the rows of the step."""
@@ -225,6 +236,21 @@ class ParameterTrends:
             self._append(table, each, self._measurers["gradient"].signs(gradient))
         self._tables.append(table)
 
+    def _add_signatures(self, wanted: WantedSignatures) -> None:
+        table = TrendTable(SIGN, wanted.ops, more=(CHECKSUM,) if wanted.checksum else ())
+        measurer = self._measurers["gradient"]
+        for each, gradient in self._gradients():
+            found = measurer.signature(gradient, wanted.bounds, wanted.checksum, wanted.bits)
+            if found is None:
+                continue
+            more = (found.checksum,) if wanted.checksum else ()
+            shape, dtype = tuple(gradient.shape), str(gradient.dtype)
+            elements = math.prod(shape)
+            measured = Measured(found.values, str(list(shape)), dtype, elements)
+            table.rows.append(TrendRow(each.name, each.chunk, 0, *measured, next(self._order), more))
+            table.bits.append(found.bits)
+        self._tables.append(table)
+
     # --- rows
 
     def _table(self, family: str, group: str, values: Iterable[tuple[Parameter, Any]]) -> None:
@@ -242,11 +268,13 @@ class ParameterTrends:
         if parameter.placement and self._wanted.as_msprobe and not own_shape:
             measured = measured._replace(shape=parameter.whole)
         more = (parameter.placement,) if table.more else ()
-        table.rows.append(TrendRow(parameter.name, parameter.chunk, 0, *measured, next(self._order), more))
+        row = parameter.name, parameter.chunk, 0, *measured, next(self._order), more
+        table.rows.append(_new(TrendRow, row))
 
     def _row(self, parameter: Parameter, group: str, value: Any, micro: int) -> TrendRow | None:
         measured = self._measurers[group].measure(value)
         if measured is None:
             return None
         more = ("",) if self._more else ()
-        return TrendRow(parameter.name, parameter.chunk, micro, *measured, next(self._order), more)
+        row: TrendRow = _new(TrendRow, (parameter.name, parameter.chunk, micro, *measured, next(self._order), more))
+        return row
