@@ -175,7 +175,8 @@ class Origins:
         if item.max == item.min:
             return None
         ends = self._ends[side]
-        before = [each for each in self._givers(key_of(item), side) if ends[each] < ends[index] and not self._is_inside(each, index, side)]
+        givers = self._givers(key_of(item), side)
+        before = [each for each in givers if ends[each] < ends[index] and not self._is_inside(each, index, side)]
         return max(before, key=ends.__getitem__, default=None)
 
     def _in_another_order(self, giver: int | None, index: int, side: int) -> str:
