@@ -95,7 +95,8 @@ verdicts: .tox/bootstrap/.installed
 
 reliability: .tox/bootstrap/.installed
 	$(TOX) run -e reliability -- --kills $(KILLS) $(if $(SEED),--seed $(SEED))
-	PROBE_TEST_LONG=1 $(TOX_RUN) -e torch,mindspore,core,msadapter -- -m "sampled or hypothesis"
+	PROBE_TEST_LONG=1 $(TOX_RUN) -e torch,mindspore,core,msadapter,integrations,browser -- -m "sampled or hypothesis"
+	PROBE_TEST_LONG=1 $(TOX) run -e older-mindspore
 
 # One after the other: two builds for CUDA at once may not fit the disk.
 newest: .tox/bootstrap/.installed

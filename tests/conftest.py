@@ -29,8 +29,8 @@ if importlib.util.find_spec("hypothesis") is not None:
     from hypothesis import settings
 
     # Two environments run at a time, on machines of all kinds: the time of an example says nothing of the code.
-    # Other examples are drawn in each run, a third of those that are by default but where everything is asked for.
-    settings.register_profile("probe", deadline=None, max_examples=100 if LONG else 33)
+    # Other examples are drawn in each run, a fifth of those that are by default but where everything is asked for.
+    settings.register_profile("probe", deadline=None, max_examples=100 if LONG else 20)
     settings.load_profile("probe")
 
 
@@ -109,6 +109,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         marker = item.get_closest_marker("sampled")
         if marker:
+            if marker.args or marker.kwargs.keys() - {"least", "each", "group"}:
+                raise pytest.UsageError(f"{item.nodeid}: sampled takes least=, each= and group=, and nothing else.")
             groups[marker.kwargs.get("group") or item.nodeid.partition("[")[0]].append(item)
     left_out = {item for group in groups.values() for item in group}
     left_out -= {item for name, group in groups.items() for item in sample(name, group)}

@@ -20,8 +20,18 @@ _SWITCHES = (
 )
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
+SHARE = 50
+"""So many of the tests run, others each time: each opens a page, which takes a second. `make reliability` runs all."""
+
 Open = Callable[..., Any]
 """Opens a file: `open_page(path, fragment="", width=1280, **context)`."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.sampled(least=SHARE, each=False, group="pages in a browser"))
 
 
 @pytest.fixture(scope="session")

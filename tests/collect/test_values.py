@@ -361,9 +361,9 @@ def test_cycles_end(describe: Described) -> None:
 
 
 def in_time(describe: Described, value: Any) -> Any:
-    began = time.perf_counter()
+    began = time.process_time()
     entry = describe.describer.describe(value, None, None, None)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     return entry
 
 

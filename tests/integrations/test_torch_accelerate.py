@@ -26,6 +26,7 @@ def test_accumulation_bf16_and_checkpointing_are_recorded_and_not_disturbed(prog
     assert found.bits == programs.train("accelerate", "without", mixed_precision="bf16", debugger=False).bits
 
 
+@pytest.mark.sampled(least=1, each=False, group="two processes with a library")
 def test_two_processes_record_what_one_does_and_compute_what_they_do_without(programs: Any) -> None:
     found = programs.launch(LAUNCH, "accelerate", "launched", mixed_precision="bf16")
     assert found.folders == [f"step{step}/rank{rank}" for step in (0, 1) for rank in (0, 1)]

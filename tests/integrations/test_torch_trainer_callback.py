@@ -61,6 +61,7 @@ def test_a_compiled_model_is_warned_of(programs: Any) -> None:
     assert found.forwards(WORDS) == [0]
 
 
+@pytest.mark.sampled(least=1, each=False, group="two processes with a library")
 def test_two_processes_record_what_one_does_and_compute_what_they_do_without(programs: Any) -> None:
     options = {"gradient_accumulation_steps": 2, "bf16": True, "activation_checkpointing": True, "max_steps": 2}
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]

@@ -107,7 +107,7 @@ def without_messages(path: Path) -> dict[str, dict[str, object]]:
     }
 
 
-@pytest.mark.sampled(least=4, each=False)
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize("case", sorted(each.name for each in CASES.iterdir()))
 def test_files_are_those_of_msprobe(case: str, tmp_path: Path) -> None:
     found = written(case, tmp_path)

@@ -12,6 +12,8 @@ import reference_cases
 import torch
 
 NAMES = reference_cases.names("torch")
+LONG = ("bench_diff", "ddp_gloo", "dump_enable")
+"""Those that start interpreters of their own, or wait for a file to change: as long as all others together."""
 OF_RELEASE: dict[str, str] = {}
 """By case the differences from the reference that are the installed releases' own."""
 if torch.__version__.startswith("2.5."):
@@ -42,11 +44,21 @@ def execute_past_the_gloo_race(*run: Any) -> tuple[int, str]:
 execute = reference_cases.execute
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in LONG])
 def test_dump_is_what_the_reference_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(name, monkeypatch)
+
+
+@pytest.mark.sampled(least=1, each=False)
+@pytest.mark.parametrize("name", LONG)
+def test_dump_of_a_long_case_is_what_the_reference_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(name, monkeypatch)
+
+
+def check(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference_cases, "execute", execute_past_the_gloo_race)
     reference_cases.check("torch", name, monkeypatch, OF_RELEASE.get(name))
 
 
 def test_there_are_cases() -> None:
-    assert len(NAMES) > 40
+    assert len(NAMES) > 40 and set(LONG) < set(NAMES)

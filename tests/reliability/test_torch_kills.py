@@ -10,7 +10,7 @@ from pathlib import Path
 
 SEED = int(os.environ.get("PROBE_TEST_SEED", random.randrange(10**6)))
 """Set the variable to the number that a failing test has printed to kill at the same moments."""
-KILLS = 4
+KILLS = 2
 
 
 def test_nothing_that_had_ended_before_a_kill_is_lost() -> None:

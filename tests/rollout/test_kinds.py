@@ -27,7 +27,7 @@ def test_clean_sets_are_not_accused(make: cases.Make, dtype: str) -> None:
         assert not report.found, report.line
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(least=12)
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 @pytest.mark.parametrize("make", cases.PLANTED, ids=lambda make: make.__name__)
 def test_planted_mismatches_are_named(make: cases.Make, dtype: str) -> None:

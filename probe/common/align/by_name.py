@@ -7,7 +7,8 @@ Calls that a person paired are left out first and added at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 from probe.common.align.calls import Calls, KeyedCall
 from probe.common.align.name_mapping import NameMapping
@@ -15,7 +16,7 @@ from probe.common.align.row import Row
 from probe.common.dump.reading.records import Item
 
 
-def by_name(target: list[KeyedCall], golden: list[KeyedCall], mapping: NameMapping | None = None) -> Iterator[Row]:
+def by_name(target: list[KeyedCall], golden: list[KeyedCall], mapping: NameMapping | None = None) -> list[Row]:
     """Every item of the target in its order, then every item that only the golden side has in its order.
 
     The rows say what belongs together and nothing else.
@@ -30,13 +31,12 @@ def by_name(target: list[KeyedCall], golden: list[KeyedCall], mapping: NameMappi
             index[call.key] = {item.name[len(name) :]: (item, name) for item in call.items}
     own_names = None if mapping.items is None else _own_names(golden)
     used: set[int] = set()
+    rows: list[Row] = []
     for call in target:
         name, key = call.record.name, mapping.record(call.key)
         other = whole.get(call.key)
         if other is not None:
-            golden_name = other.record.name
-            for item, golden_item in zip(call.items, other.items):
-                yield Row(name, item, golden_item, golden_name)
+            rows.extend(map(Row, repeat(name), call.items, other.items, repeat(other.record.name)))
             continue
         there = index.get(key, _NOTHING)
         for item in call.items:
@@ -45,14 +45,15 @@ def by_name(target: list[KeyedCall], golden: list[KeyedCall], mapping: NameMappi
             if own_names is not None and mapping.items is not None and item.name in mapping.items:
                 match = own_names.get(mapping.items[item.name])
             if match is None:
-                yield Row(name, item, None)
+                rows.append(Row(name, item, None))
             else:
                 used.add(id(match[0]))
-                yield Row(name, item, match[0], match[1])
+                rows.append(Row(name, item, match[0], match[1]))
     for items in index.values():
         for item, record in items.values():
             if id(item) not in used:
-                yield Row(record, None, item, record)
+                rows.append(Row(record, None, item, record))
+    return rows
 
 
 _NOTHING: dict[str, tuple[Item, str]] = {}

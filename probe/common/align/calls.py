@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from probe.common.dump.naming import BACKWARD, api_name, module_name
@@ -22,14 +22,25 @@ Calls = tuple[list[KeyedCall], list[KeyedCall]]
 """The calls of target and golden side."""
 
 
-def calls(dump: Dump, renumber: bool = True, other: Iterable[KeyedCall] = ()) -> list[KeyedCall]:
-    """The records of `dump`, flattened, with their keys.
+def calls(target: Dump, golden: Dump, renumbered: tuple[bool, bool] = (True, True)) -> Calls:
+    """The records of both dumps, flattened, with their keys: their names, or those that `keys` gives to `renumbered`.
 
-    A record that stands in the same words and under the same name among `other` shares its items: they are made once.
+    A record that stands in the same words and under the same name in both has one list of items: they are made once.
     """
-    made = {call.record.name: call for call in other}
+    names = [[record.name for record in dump] for dump in (target, golden)]
+    # Nearly all runs that are compared make the same calls.
+    if names[0] == names[1] and renumbered[0] == renumbered[1]:
+        mine = theirs = keys(target) if renumbered[0] else names[0]
+    else:
+        mine, theirs = (keys(dump) if new else own for dump, own, new in zip((target, golden), names, renumbered))
+    of_target = _with_items(target, mine, {})
+    return of_target, _with_items(golden, theirs, {call.record.name: call for call in of_target})
+
+
+def _with_items(dump: Dump, keys_of_records: Iterable[str], made: Mapping[str, KeyedCall]) -> list[KeyedCall]:
+    """The records of `dump`, flattened; those that are `made` already share what is the same."""
     found = []
-    for record, key in zip(dump, keys(dump) if renumber else [record.name for record in dump]):
+    for record, key in zip(dump, keys_of_records):
         twin = made.get(record.name)
         if twin is not None and record.has_same_text(twin.record):
             items = twin.items

@@ -46,8 +46,7 @@ def flattened(comparison: Comparison) -> Calls:
     options = comparison.options
     renumber = not comparison.debug and not options.fuzzy
     renumber_target = renumber and (comparison.otherwise is None or comparison.otherwise.renumbers_target(options))
-    target = calls(comparison.target, renumber_target)
-    return target, calls(comparison.golden, renumber, target)
+    return calls(comparison.target, comparison.golden, (renumber_target, renumber))
 
 
 def mode_of(comparison: Comparison, both: Calls, values: bool) -> Mode:
@@ -99,7 +98,7 @@ def match(comparison: Comparison, both: Calls) -> Matched:
     else:
         names = correspondence((comparison.target, comparison.golden), rest, options)
         derived, proposal, aligned = names.derived, names.proposal, names.aligned
-        rows = list(by_name(*rest, names.mapping))
+        rows = by_name(*rest, names.mapping)
     if options.pairs:
         rows = with_pairs(rows, both, options.pairs, comparison.across_frameworks)
     return Matched(rows, _has_same_names(comparison) and not aligned, derived, proposal, moved, aligned)

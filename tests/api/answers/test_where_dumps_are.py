@@ -149,7 +149,7 @@ RUNS: dict[str, tuple[list[tuple[str, str, int, int]], list[str]]] = {
 GIVEN = ["run", "step", "process", "file"]
 
 
-@pytest.mark.sampled(120)
+@pytest.mark.sampled()
 @pytest.mark.parametrize("give", GIVEN)
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("name", ALL)

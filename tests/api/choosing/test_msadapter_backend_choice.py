@@ -50,6 +50,7 @@ OURS = "from msprobe.mindspore import PrecisionDebugger\n"
 OURS_AS_TORCH = "from msprobe.pytorch import PrecisionDebugger\n"
 
 
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize(
     "imports",
     [

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import mindspore as ms
 import mindspore_cluster
+import pytest
 from scripts import script
 
 from probe.backends.mindspore.randomness.random_calls import random_calls
@@ -72,6 +73,7 @@ def test_a_function_is_watched_once() -> None:
     assert all(call.owner is not ms.Tensor or call.library == "tensor_random" for call in calls)
 
 
+@pytest.mark.sampled(least=1, each=False, group="ranks")
 def test_the_file_takes_the_rank_that_communication_gives(tmp_path: Path) -> None:
     # Before it is initialized MindSpore says that every process is rank 0.
     code = """

@@ -67,6 +67,7 @@ def python(code: str, **variables: str) -> Any:
     return json.loads(done.stdout.split("ANSWER", 1)[1])
 
 
+@pytest.mark.sampled(least=2, each=False, group="seeds in interpreters")
 def test_every_generator_starts_from_the_seed() -> None:
     told = python("""
 seed_all(seed=99); first = draw()
@@ -81,10 +82,12 @@ answer([first, again, other, ms.get_seed(), int(torch.initial_seed()), os.enviro
     assert seeds == [100, 100, "100"]
 
 
+@pytest.mark.sampled(least=2, each=False, group="seeds in interpreters")
 def test_the_ends_of_the_range_are_accepted() -> None:
     assert python("seed_all(seed=0); seed_all(seed=2 ** 32 - 1); answer(ms.get_seed())") == 2**32 - 1
 
 
+@pytest.mark.sampled(least=2, each=False, group="seeds in interpreters")
 def test_mode_switches_deterministic_operators_on_and_off_again() -> None:
     told = python("""
 told = []
@@ -139,6 +142,7 @@ def test_every_function_that_drops_is_removed() -> None:
     assert {name for name in dir(functional) if "dropout" in name} == {"dropout", "dropout2d"}
 
 
+@pytest.mark.sampled(least=2, each=False, group="seeds in interpreters")
 def test_dropout_drops_without_any_request_and_after_seeding() -> None:
     told = python("""
 ones = torch.ones(256)
@@ -214,6 +218,7 @@ def test_an_ordinary_call_does_not(seeded: None, call: str) -> None:
     assert not np.array_equal(values(draw()), values(draw()))
 
 
+@pytest.mark.sampled(least=2, each=False, group="seeds in interpreters")
 def test_fixed_values_are_the_first_after_seeding_and_follow_a_new_seed() -> None:
     told = python("""
 def draw():

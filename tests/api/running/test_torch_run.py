@@ -448,6 +448,7 @@ for step in range(2):
     assert ran.forwards(0) == ran.forwards(1) == calls(0, 1), ran.err
 
 
+@pytest.mark.sampled(least=2, each=False, group="interpreters that a program starts")
 def test_a_process_that_is_spawned_finds_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"dump_path": "./from_file", "level": "L0", "step": [0]}')
     program = (
@@ -510,6 +511,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sampled(least=2, each=False, group="interpreters that a program starts")
 @pytest.mark.parametrize(
     ("start", "launcher"),
     [

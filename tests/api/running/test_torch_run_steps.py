@@ -13,7 +13,7 @@ from torch_step_programs import PROGRAMS
 from probe.backends.torch import internals
 
 
-@pytest.mark.sampled(least=12, each=False)
+@pytest.mark.sampled(least=8, each=False)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_steps_are_those_that_a_person_counts(scripts: Any, tmp_path: Path, name: str) -> None:
     steps, program = PROGRAMS[name]

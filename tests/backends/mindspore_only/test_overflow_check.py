@@ -9,6 +9,7 @@ import dumped
 import mindspore as ms
 import mindspore_cluster
 import numpy as np
+import pytest
 from mindspore import Parameter, Tensor, amp, nn, ops
 
 # Rank 1 takes the logarithm of negative numbers in step 1.
@@ -33,6 +34,7 @@ print("ended")
 """
 
 
+@pytest.mark.sampled(least=1, each=False, group="ranks")
 def test_every_rank_writes_the_step_in_which_one_has_found_something(tmp_path: Path) -> None:
     folder = mindspore_cluster.run(tmp_path, SCRIPT)
     logs = [(folder / "logs" / f"worker_{number}.log").read_text(encoding="utf-8") for number in (0, 1)]

@@ -315,7 +315,7 @@ def selected() -> Iterator[Any]:
             yield pytest.param(name, level, kind, id=f"{name}-{level}-{kind}")
 
 
-@pytest.mark.sampled()
+@pytest.mark.sampled(least=4, each=False)
 @pytest.mark.parametrize(("name", "level", "kind"), list(selected()))
 def test_training_gives_the_same_bits(runs: Any, backend: Any, name: str, level: str, kind: str) -> None:
     expected = without_the_tool(backend, name)

@@ -71,7 +71,7 @@ def train(backend: Any, around: Callable[[Any, Callable[[], Any]], Any]) -> tupl
     return losses, backend.state(model), backend.random_state()
 
 
-@pytest.mark.sampled(least=6)
+@pytest.mark.sampled(least=4, each=False)
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s.values()))
 def test_training_gives_the_same_bits(
     runs: Any, backend: Any, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch

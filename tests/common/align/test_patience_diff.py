@@ -63,6 +63,6 @@ def test_what_is_left_corresponds_in_any_order_if_there_are_as_many() -> None:
 def test_long_sequences_take_no_time() -> None:
     target = [number % 97 for number in range(40_000)]
     golden = [number for place, number in enumerate(target) if place % 1000]
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(align(target, golden)) > 20_000
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

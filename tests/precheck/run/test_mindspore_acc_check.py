@@ -97,6 +97,7 @@ def planted(owner: Any, name: str, fault: Callable[[Tensor], Tensor]) -> Iterato
         setattr(owner, name, right)
 
 
+@pytest.mark.sampled(least=2, each=False, group="kernels")
 def test_correct_kernels_pass_forward_and_backward(recorded: str, tmp_path: Path) -> None:
     report = check(recorded, tmp_path)
     assert {result.not_run for result in report.results if result.not_run} == {"to computes nothing"}
@@ -108,6 +109,7 @@ def test_correct_kernels_pass_forward_and_backward(recorded: str, tmp_path: Path
     assert {"Functional.bmm", "Functional.matmul", "Mint.cat", "MintFunctional.softmax", "Tensor.__mul__"} <= backward
 
 
+@pytest.mark.sampled(least=2, each=False, group="kernels")
 def test_a_wrong_kernel_is_found_and_nothing_else(recorded: str, tmp_path: Path) -> None:
     def scaled(result: Tensor) -> Tensor:
         return ops.mul(result, 1.002)
@@ -126,6 +128,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.sampled(least=2, each=False, group="kernels")
 def test_scripts_of_single_calls_run_without_this_package(recorded: str, tmp_path: Path) -> None:
     names = ["Functional.bmm.0", "Functional.topk.0", "Mint.cat.0", "Tensor.sum.0", "Primitive.matmul.MatMul.0"]
     paths = [str(tmp_path / f"{name}.py") for name in names]

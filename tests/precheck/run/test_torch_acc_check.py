@@ -79,7 +79,7 @@ def one_of_each(recorded: dict[str, str]) -> Selection:
     return Selection(frozenset(base.rpartition(".")[2] for base in PLACES), frozenset())
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(least=6)
 @pytest.mark.parametrize("fault", [*FAULTS, *IN_FLOAT32])
 @pytest.mark.parametrize("base", PLACES)
 def test_a_wrong_kernel_is_found_and_nothing_else(

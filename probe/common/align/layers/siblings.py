@@ -69,6 +69,10 @@ class _Layer:
 
 def renumbered(both: Calls) -> Renumbered:
     """The way in which the numbers of layers have moved between two runs of one framework."""
+    names, golden_names = ([call.record.name for call in side] for side in both)
+    if names == golden_names:
+        # Most runs that are compared; to take the names of layers apart takes as long as to match all items.
+        return Renumbered()
     target, golden = (_tree([(call.record.name, call.items) for call in side]) for side in both)
     if not _has_other_numbers(target, golden):
         return Renumbered()

@@ -16,7 +16,7 @@ import msgspec
 from probe.common.dump import naming
 from probe.common.dump.json_decode import number
 from probe.common.dump.reading import flattening
-from probe.common.dump.reading.items import INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item, Shape, as_shape
+from probe.common.dump.reading.items import INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item, Shape
 
 _NOT_JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # Their values stand under keys of their own.
@@ -32,7 +32,7 @@ class _Leaf(msgspec.Struct, gc=False):
 
     type: str
     dtype: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    shape: msgspec.Raw = msgspec.Raw(b"[]")
+    shape: tuple[int, ...] = ()
     Max: _Number = None
     Min: _Number = None
     Mean: _Number = None
@@ -47,7 +47,8 @@ class _Leaf(msgspec.Struct, gc=False):
     format: Any = None
 
 
-_Value = Union[_Leaf, list[Any], None]
+_Nested = Union[_Leaf, list[Any], None]
+_Value = Union[_Leaf, list[_Nested], None]
 
 
 class _CallFields(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -101,7 +102,9 @@ def items(name: str, raw: msgspec.Raw) -> list[Item] | None:
 def _add(found: list[Item], above: str, state: str, entries: Iterable[tuple[Any, _Value]], depth: int) -> None:
     for key, entry in entries:
         name = f"{above}{key}"
-        if type(entry) is not _Leaf:
+        if type(entry) is list and depth <= 1:
+            _add(found, f"{name}.", state, enumerate(entry), depth + 1)
+        elif type(entry) is not _Leaf:
             flattening.add(found, name, state, entry, depth)
         elif entry.dtype is None:
             if entry.type in _SPECIAL:
@@ -112,7 +115,7 @@ def _add(found: list[Item], above: str, state: str, entries: Iterable[tuple[Any,
             largest, smallest, mean, norm = entry.Max, entry.Min, entry.Mean, entry.Norm
             if type(largest) is str or type(smallest) is str or type(mean) is str or type(norm) is str:
                 largest, smallest, mean, norm = map(number, (largest, smallest, mean, norm))
-            dtype, shape = intern(entry.dtype), _shape(bytes(entry.shape))
+            dtype, shape = intern(entry.dtype), _shared(entry.shape)
             requires_grad, md5, data_name = entry.requires_grad, entry.md5, entry.data_name
             item = Item(name, state, dtype, shape, largest, smallest, mean, norm, requires_grad, md5, data_name)
             if entry.nonfinite is not None:
@@ -121,8 +124,6 @@ def _add(found: list[Item], above: str, state: str, entries: Iterable[tuple[Any,
 
 
 @lru_cache(maxsize=4096)
-def _shape(raw: bytes) -> Shape:
-    shape = as_shape(msgspec.json.decode(raw))
-    if shape is None:
-        raise _OtherForm
+def _shared(shape: Shape) -> Shape:
+    """The one of all equal shapes that items have: those of a dump are few."""
     return shape

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import parse
@@ -18,6 +19,7 @@ from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import GOLDEN, TARGET, Indexes, Key, key_of, returned_by
 
 _SIDES = "target", "golden run"
+_Returned = dict[Any, list[tuple[int, Item]]]
 _LONGEST_CHAIN = 4
 """The number of calls of one side alone that may come one after the other."""
 
@@ -35,14 +37,24 @@ class Origins:
         self._trees = trees
 
     @cached_property
-    def _givers(self) -> tuple[Indexes, Indexes]:
-        """The indexes of the calls that return a tensor, by its statistics."""
-        found: tuple[Indexes, Indexes] = {}, {}
+    def _returned(self) -> tuple[_Returned, _Returned]:
+        """The tensors that calls return on each side, with the indexes of the calls, by their largest elements.
+
+        A few of them are asked for: to make the keys of all would take longer than all of the search.
+        """
+        found: tuple[_Returned, _Returned] = {}, {}
         for index, call in enumerate(self._calls):
-            for side, givers in enumerate(found):
-                for item in returned_by(call, side):
-                    givers.setdefault(key_of(item), []).append(index)
+            for row in call.rows:
+                if is_input(row):
+                    continue
+                for item, returned in zip((row.target, row.golden), found):
+                    if item is not None and item.is_tensor:
+                        returned.setdefault(item.max, []).append((index, item))
         return found
+
+    def _givers(self, key: Key, side: int) -> list[int]:
+        """The indexes of the calls that return a tensor with these statistics, in order."""
+        return [index for index, item in self._returned[side].get(key[0], ()) if key_of(item) == key]
 
     @cached_property
     def _ends(self) -> tuple[list[float], list[float]]:
@@ -75,7 +87,7 @@ class Origins:
         name = None if giver is None else _record(self._calls[giver], other)
         if giver is None or name is None:
             return ""
-        if not self._trees[GOLDEN] and key_of(items[other]) in self._givers[other]:
+        if not self._trees[GOLDEN] and self._givers(key_of(items[other]), other):
             # A call returns it, and whether that is before this one on the golden side nobody knows.
             return ""
         short = _type_of_cast(items[other], items[plain])
@@ -96,7 +108,7 @@ class Origins:
             return None
         for side, other in ((TARGET, GOLDEN), (GOLDEN, TARGET)):
             # A layer ends after the calls inside of it.
-            for index in reversed(self._givers[side].get(keys[side], ())):
+            for index in reversed(self._givers(keys[side], side)):
                 giver = self._calls[index]
                 if _record(giver, other) is None and (first := self._first_of_chain(index, keys[other], side)):
                     return first
@@ -112,7 +124,7 @@ class Origins:
             alone = (
                 each
                 for key in given
-                for each in reversed(self._givers[side].get(key, ()))
+                for each in reversed(self._givers(key, side))
                 if each < index and _record(self._calls[each], 1 - side) is None
             )
             before = next(alone, None)
@@ -163,8 +175,8 @@ class Origins:
         if item.max == item.min:
             return None
         ends = self._ends[side]
-        indexes = self._givers[side].get(key_of(item), ())
-        before = [each for each in indexes if ends[each] < ends[index] and not self._is_inside(each, index, side)]
+        givers = self._givers(key_of(item), side)
+        before = [each for each in givers if ends[each] < ends[index] and not self._is_inside(each, index, side)]
         return max(before, key=ends.__getitem__, default=None)
 
     def _in_another_order(self, giver: int | None, index: int, side: int) -> str:

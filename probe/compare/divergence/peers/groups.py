@@ -195,7 +195,7 @@ class Peers:
 
         The values themselves leave no such doubt.
         """
-        if self._mode is Mode.TENSOR:
+        if self._mode is Mode.TENSOR or not self._far:
             return {}
         forwards = {id(member.row) for member, _, _ in self.members if FORWARD in (member.call.record or "")}
         return {key: each for key, each in self._far.items() if each.error <= each.allowed and key in forwards}

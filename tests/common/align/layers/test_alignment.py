@@ -206,9 +206,9 @@ def test_thousands_of_layers_take_no_time() -> None:
     target = plain(*(f"Module.blocks.{n}.{part}" for n in range(500) for part in parts))
     golden = plain(*(f"Module.net.layers.{n}.x_{part}" for n in range(500) for part in parts[:-1]))
     mine, theirs = side(target), side(golden)
-    start = time.perf_counter()
+    start = time.process_time()
     assert propose(mine, theirs).layers == 500 * 7
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def dump(folder: Path, layers: Layers, framework: str = "pytorch") -> Path:
