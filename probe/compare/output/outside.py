@@ -10,12 +10,13 @@ from probe.common.dump.layout import step_and_rank
 from probe.common.dump.naming import is_module
 from probe.common.dump.reading.items import INPUT, Item, shape_text
 from probe.common.environment import files as environment_files
-from probe.common.environment.differences import DATA, OPTIMIZER, OutsideDifference, differences
+from probe.common.environment.differences import DATA, OPTIMIZER, SEED, OutsideDifference, differences
 from probe.common.numerics.error_bounds import is_same
 from probe.compare.result import ComparisonResult
 
 _LOOKED_AT = 1000
 """Rows at the beginning among which the batch is looked for."""
+BATCH_SHAPE = "data.first_batch.shape"
 MOST_SHOWN = 5
 """Differences that the text of an answer has."""
 
@@ -36,8 +37,8 @@ def outside_of(result: ComparisonResult) -> list[OutsideDifference]:
 
 def _inserted(found: list[OutsideDifference], data: list[OutsideDifference]) -> list[OutsideDifference]:
     """Data behind the seeds, which may decide its order."""
-    seeds = [each for each in found if each.name.startswith("seeds")]
-    return [*seeds, *data, *(each for each in found if not each.name.startswith("seeds"))]
+    seeds = [each for each in found if each.kind == SEED]
+    return [*seeds, *data, *(each for each in found if each.kind != SEED)]
 
 
 def _data(rows: Sequence[Row]) -> list[OutsideDifference]:
@@ -53,8 +54,9 @@ def _data(rows: Sequence[Row]) -> list[OutsideDifference]:
         if row.record != first.record or target is None or golden is None:
             continue
         if target.shape != golden.shape:
-            text = f"first batch has shape {shape_text(target.shape or ())} (golden: {shape_text(golden.shape or ())})"
-            found.append(_difference(text, target, golden))
+            shapes = shape_text(target.shape or ()), shape_text(golden.shape or ())
+            text = f"first batch has shape {shapes[0]} (golden: {shapes[1]})"
+            found.append(OutsideDifference(DATA, BATCH_SHAPE, text, *shapes))
         elif not is_same(target, golden):
             found.append(_difference(_how(target, golden), target, golden))
     # The arguments of one call are one batch.
@@ -64,7 +66,7 @@ def _data(rows: Sequence[Row]) -> list[OutsideDifference]:
 def _how(target: Item, golden: Item) -> str:
     mine, theirs = ((item.max, item.min, item.mean, item.norm) for item in (target, golden))
     if mine == theirs and target.max is not None:
-        return "first batch differs: the same elements in another order"
+        return "first batch differs: its statistics agree, so it may have the same elements in another order"
     return "first batch differs: other data, or another order of the data"
 
 

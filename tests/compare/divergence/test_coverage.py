@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from divergence_runs import Run, W, X, call, chain, tensor, write
+from divergence_runs import Run, W, X, call, chain, tensor, whole, write
 
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
@@ -91,6 +91,21 @@ def test_layers_inside_a_layer_with_a_counterpart_are_judged_at_its_border_if_it
     assert found.coverage.compared_records == 2
 
 
+def test_calls_of_an_optimizer_for_more_parameters_are_compared_with_those_of_their_like(tmp_path: Path) -> None:
+    """A fused projection has one parameter where the other run has three; another optimizer calls other functions."""
+
+    def run(parameters: int, function: str) -> tuple[Run, Tree]:
+        calls = [f"Tensor.{name}.{n}.forward" for n in range(parameters) for name in ("mul_", function)]
+        data = {name: call([tensor(X * (1 + at))], tensor(X * (2 + at))) for at, name in enumerate(calls)}
+        return {**data, **chain()}, dict.fromkeys(calls, "optimizer")
+
+    (one, tree), (three, other) = run(1, "addcdiv_"), run(3, "addcdiv_")
+    found = summary(tmp_path / "like", one, three, (tree, other))
+    assert found.coverage == Coverage(32, 32, 0, 0)
+    (three, other) = run(3, "sign")
+    assert summary(tmp_path / "unlike", one, three, (tree, other)).coverage.compared_records == 28
+
+
 def test_what_is_computed_again_needs_no_counterpart(tmp_path: Path) -> None:
     """Checkpointing runs a forward once more, and another value there is another call."""
     again = call([tensor(X)], tensor(X @ W))
@@ -149,3 +164,17 @@ def test_two_models_that_share_a_loss_alone_have_no_first_divergence(tmp_path: P
     assert first_line(found) == "cannot be told: not enough in common to judge: 2 of 13 records have a counterpart"
     found = summary(tmp_path / "one", model("Linear", 6, 3, 1.0), model("Linear", 6, 3, 3.0))
     assert first_line(found).startswith("first divergence: ")
+
+
+def test_batches_of_other_shapes_are_the_advice_where_too_little_is_in_common(tmp_path: Path) -> None:
+    """Tokens of a padded batch in one run, and of a packed one in the other: the first thing to make alike."""
+    sides = []
+    for side, rows in (("target", 11), ("golden", 16)):
+        embed = {"Module.embed.Embedding.forward.0": call([whole(np.arange(4 * rows).reshape(rows, 4))], tensor(X))}
+        folder = tmp_path / side / "step0" / "rank0"
+        write(folder, {**embed, **(chain() if side == "golden" else named_otherwise(chain(), 11))})
+        (tmp_path / side / "environment_rank0.json").write_text(json.dumps({"format": 1}))
+        sides.append(read(folder))
+    lines = [text for text, _ in summary_text.headline([summarise(compare_dumps(*sides))])]
+    assert lines[0].startswith("cannot be told: not enough in common") and "[11, 4]" in lines[1]
+    assert lines[2].startswith("  next: give both runs batches of one shape")

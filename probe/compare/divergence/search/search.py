@@ -16,18 +16,18 @@ from functools import cached_property, partial
 from operator import itemgetter
 from typing import NamedTuple, Optional
 
-from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, function_name, parse
+from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, function_name, is_module, parse
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING
 from probe.common.operations.lookup import has
 from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
-from probe.compare.divergence.differences import Differences, item_name
+from probe.compare.divergence.differences import Differences, item_name, of_nearly_leaving
 from probe.compare.divergence.effects import Agreement, Effects, Key, key_of
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
-from probe.compare.divergence.search.findings import Findings
+from probe.compare.divergence.search.findings import Findings, unexplained_item
 from probe.compare.divergence.search.items import in_direction, is_on_input, rounds
 from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
@@ -40,6 +40,14 @@ from probe.compare.result import Difference, Unexplained
 SUSPECTS = 5
 """The number of calls after the first that are looked for, where nobody asks for all: the rest of the run is not
 looked at."""
+
+_HIDDEN_BY_ROUNDING = "the values computed from it agree within rounding error, which may hide an effect"
+_SEEN_OF = {
+    Outcome.HIDDEN: "the values computed from it agree, and would agree in any case: its share of them is too small",
+    Outcome.UNKNOWN: "no recorded call takes it, or what is computed from it",
+    Outcome.JOINED: "it reaches the end of the pass only together with other differences",
+}
+"""The state of what was looked for between two programs, where nobody can tell."""
 
 _MOVED, _FAR = 0.01, 100.0
 """The relative difference, by itself and by what is explained, from which on two calls may do two things."""
@@ -169,13 +177,15 @@ class _Search:
             without_effect += differences
             if undecided == len(self.walk.undecided):
                 if self._may_be_hidden(call, suspect):
-                    self._add_undecided(suspect)
+                    self._add_undecided(suspect, _HIDDEN_BY_ROUNDING)
                 else:
                     names = suspect.record, suspect.golden_record, suspect.item
                     without_effect.append(Difference(*names, suspect.reason))
             return _Conclusion(None, [], without_effect)
         # Looked for while nothing counts but what differed before.
-        found = None if suspect is None else self._causes.added(call, suspect, differences)
+        found = None if suspect is None else self._inside(call, suspect)
+        if found is None and suspect is not None:
+            found = self._causes.added(call, suspect, differences)
         self.walk.add_outputs(call, observed.outputs)
         if found is None:
             return _Conclusion(None, [], [*without_effect, *differences])
@@ -247,12 +257,13 @@ class _Search:
         is_only_reason = not (self.walk.error.largest or self._runs.precision.design or self._runs.across_frameworks)
         if reach(Agreement.SHOWN if is_only_reason else Agreement.NEARLY):
             return True
-        self._add_undecided(suspect)
+        self._add_undecided(suspect, _HIDDEN_BY_ROUNDING)
         return False
 
-    def _add_undecided(self, suspect: Unexplained) -> None:
+    def _add_undecided(self, suspect: Unexplained, seen: str) -> None:
+        """Add a finding whose effect nobody can tell; `seen` says what was looked for, and what was found."""
         names = suspect.record, suspect.golden_record, suspect.item
-        self.walk.undecided.append(Difference(*names, suspect.reason, is_value=True))
+        self.walk.undecided.append(Difference(*names, f"{suspect.reason}; {seen}", is_value=True))
 
     def _has_effect_in_programs(self, regions: Regions, call: AlignedCall, suspect: Unexplained) -> bool:
         """True if what is suspect in one of two programs reaches the end of the pass.
@@ -274,7 +285,38 @@ class _Search:
             return False
         if outcome is Outcome.JOINED:
             self.joined.append((call, suspect))
-        self._add_undecided(suspect)
+        self._add_undecided(suspect, _SEEN_OF.get(outcome, _HIDDEN_BY_ROUNDING))
+        return False
+
+    def _inside(self, call: AlignedCall, suspect: Unexplained) -> Unexplained | None:
+        """The finding on a module that leaves its like, at the first call inside of it that nearly does.
+
+        What chance may explain of that call alone, it does not explain of both.
+        """
+        leaving = self._runs.peers.leaving if self._runs.peers.are_asked and is_module(call.record or "") else {}
+        row = next((row for row in call.rows if item_name(row) == suspect.item), None)
+        if row is None or id(row) not in leaving:
+            return None
+        near = self._runs.peers.nearly_leaving
+        for each in self._runs.calls if near else ():
+            rows = [row for row in each.rows if id(row) in near] if self._is_inside(each, call) else []
+            if rows:
+                seen = near[id(rows[0])]
+                reason = of_nearly_leaving(rows[0], seen.error, seen.usual, seen.peers)
+                reason = f"{reason}; in {call.record} around it, {suspect.reason}"
+                found = unexplained_item(self._runs, each, rows[0], reason, seen.error, seen.allowed)
+                return self._causes.added(each, found, [])
+        return None
+
+    def _is_inside(self, call: AlignedCall, module: AlignedCall) -> bool:
+        if call.record is None or call.golden_record is None:
+            return False
+        around, seen = self._runs.tree.get(call.record), set[str]()
+        while around and around not in seen:
+            if around == module.record:
+                return True
+            seen.add(around)
+            around = self._runs.tree.get(around)
         return False
 
     def _at_its_makers(self, call: AlignedCall, found: Unexplained) -> Unexplained:
