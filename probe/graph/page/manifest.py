@@ -79,6 +79,7 @@ def comparison_as_json(columns: Columns, rules: GraphRules) -> dict[str, Any]:
         "answer": None if columns.summary is None else columns.summary.answer,
         "follows": follows,
         "first": first if first >= 0 else None,
+        "first_name": name_of(columns, first) if first >= 0 else "",
         "chain": chain(columns, first),
         "suspects": suspects,
         "origin": columns.origin,
