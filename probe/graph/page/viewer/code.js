@@ -64,7 +64,17 @@ const usersLine = (lines) => Math.max(0, lines.findIndex((line) => !/[/\\](torch
 
 /** Call stacks of a row: the code of the call, then the frames, those of libraries folded. @param {Rows} rows @param {number} row */
 async function stackPart(rows, row) {
-  const [[mine, other], code, from] = await Promise.all([rows.stacks(row), codeBlock(), rows.stackNote(row)]);
+  const two = rows.columns.golden !== 0;
+  let [[mine, other], code, from] = await Promise.all([rows.stacks(row), codeBlock(), rows.stackNote(row)]);
+  const indexes = await rows.frameIndexes(row);
+  const beside = row === rows.info.first ? rows.info.card?.lines ?? ["", ""] : ["", ""];
+  const isBeside = two && !!(mine.length ? !other.length && beside[1] : other.length && beside[0]);
+  if (isBeside) {
+    // One side alone makes the call: its line stands beside the one of the other side that makes those around it.
+    const frames = await block("frames");
+    if (mine.length) [other, indexes[1]] = [[beside[1]], [frames.indexOf(beside[1])]];
+    else [mine, indexes[0]] = [[beside[0]], [frames.indexOf(beside[0])]];
+  }
   const part = el("section", {}, el("h3", {}, TEXTS.stacks, from && el("small", {}, ` ${from}`)));
   if (!mine.length && !other.length) {
     part.append(el("p", { class: "none" }, TEXTS.noStack));
@@ -72,7 +82,6 @@ async function stackPart(rows, row) {
   }
   const [root, otherRoot] = rows.info.roots ?? ["", ""];
   const [own, others] = [mine.map((text) => frameOf(text, root)), other.map((text) => frameOf(text, otherRoot))];
-  const indexes = await rows.frameIndexes(row);
   const [at, otherAt] = [usersLine(mine), usersLine(other)];
   // Of a row that is another call in the golden run, both codes are told apart by their heads.
   const sameFile = own[at]?.path === others[otherAt]?.path;
@@ -81,7 +90,8 @@ async function stackPart(rows, row) {
   if (around && otherAround && sameFile) part.append(codeDiff(around, otherAround, own[at].line, others[otherAt].line));
   else part.append(codeDiff(around, undefined, own[at]?.line));
   if (others.length && (!own.length || !sameFile)) part.append(el("p", { class: "frame" }, `${TEXTS.golden}: `, frameLine(others[otherAt])), codeDiff(otherAround, undefined, others[otherAt].line));
-  part.append(frameList(own.length ? own : others, own.length ? others : []));
+  const [one, rest] = isBeside ? [rows.target(row) ? own : others, []] : [own.length ? own : others, own.length ? others : []];
+  part.append(frameList(one, rest));
   return part;
 }
 

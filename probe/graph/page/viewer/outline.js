@@ -163,7 +163,7 @@ function nameCell(row, name, around, lead) {
     for (const [status, count] of insideOf(row)) cell.append(badge(status), el("small", { class: `count ${tone(status)}` }, `×${count}`));
   } else cell.append(el("i", { class: "leaf" }));
   const level = state.manifest.levels[(lead ? rows.columns.level : rows.columns.golden_level)?.[row] || 0];
-  if (level) cell.append(el("em", { class: "level" }, level));
+  if (level) cell.append(el("em", { class: `level${row === (lead ? rows.info.nonfinite : rows.info.golden_nonfinite) ? " first" : ""}` }, level));
   cell.append(el("b", {}, strong), weak && el("small", {}, weak));
   return cell;
 }
@@ -171,8 +171,9 @@ function nameCell(row, name, around, lead) {
 /** Whether an input or a parameter is what shows the divergence of a row. @param {number} row */
 function isJudgedByInput(row) {
   const { first, suspects, judged } = state.rows.info;
-  const item = judged?.[row === first ? 0 : suspects.indexOf(row) + 1];
-  return row === first || suspects.includes(row) ? !!item && !item.startsWith("output") : false;
+  const at = row === first ? 0 : suspects.indexOf(row) + 1;
+  const item = row === first || at > 0 ? judged?.[at] : "";
+  return !!item && !item.startsWith("output");
 }
 
 /** @param {number} row @param {number} line */
@@ -202,7 +203,8 @@ function rowElement(row, line) {
   }
   if (two) {
     made.append(
-      el("span", { class: `num${isJudgedByInput(row) ? ` ${tone(status)}` : ""}` }, shortNumber(rows.in[row])), el("span", { class: `num${isJudgedByInput(row) ? "" : ` ${tone(status)}`}` }, shortNumber(rows.out[row])),
+      el("span", { class: `num${statuses[status].problem && isJudgedByInput(row) ? ` ${tone(status)}` : ""}` }, shortNumber(rows.in[row])),
+      el("span", { class: `num${statuses[status].problem && !isJudgedByInput(row) ? ` ${tone(status)}` : ""}` }, shortNumber(rows.out[row])),
       nameCell(row, golden, up < 0 ? "" : rows.golden(up), false)
     );
   }
@@ -279,6 +281,7 @@ function openFirst() {
   if (first === null) for (let row = 0; row < rows.length; row++) opened[row] = rows.depth[row] < 2 ? 1 : 0;
   else if (rows.problems(rows.length - 1) < 200) openProblems();
   document.body.classList.toggle("alone", rows.columns.golden === 0);
+  document.body.classList.toggle("levels", rows.columns.level.some((one) => one >= FIRST_LEVEL));
   scroller().scrollTop = 0;
   applyFilter();
 }

@@ -1,7 +1,7 @@
 // What the second views have in common: their texts, and a list of any length.
 
 const VIEW_TEXTS = {
-  matrix: "Ranks and steps", worst: "Worst status; the line is what the comparison says first. Enter opens it.", unpaired: "Without a partner",
+  matrix: "Ranks and steps", worst: "Enter opens a comparison.", unpaired: "Without a partner",
   several: "Several targets", firsts: "First divergence", noFirst: "none", sorted: "sorted by {0}", order: "execution order", alone: "{0} calls of {1} alone are not in this list.", noPartner: "no partner",
   boxes: "Boxes", inferred: "inferred: an output and a later input with equal values", more: "{0} more rows: open a smaller box.", up: "Up",
   boxKeys: "Enter or double click opens a box, Backspace goes out, + and − or the wheel zoom, drag pans.", tooMany: "{0} boxes, {1} inferred",
