@@ -213,7 +213,7 @@ class Rows {
     const { stack, golden_stack } = this.columns;
     if (!stack || stack[row] >= 0 || (golden_stack && golden_stack[row] >= 0)) return row;
     const name = this.name(row);
-    const forward = name.replace(/\.backward(?=\.|$)/, ".forward");
+    const forward = name.replace(/\.backward(?=\.|$)/, ".forward").replace(/\.parameters_grad\.\d+$/, ".forward.0");
     const found = forward === name ? -1 : this.find(forward);
     return found < 0 ? row : found;
   }

@@ -76,7 +76,7 @@ function onlyIn(mine, other) {
 
 /** A link to another row. @param {number} row @param {string} [before] */
 const rowLink = (row, before) =>
-  el("button", { class: "link", onclick: () => reveal(row), title: state.rows.name(row) }, badge(state.rows.status[row]), before ? ` ${before}: ` : " ", state.rows.name(row));
+  el("button", { class: "link", onclick: () => reveal(row), title: state.rows.name(row) }, badge(state.rows.status[row]), before ? ` ${before}: ` : " ", el("bdi", {}, shortName(state.rows.name(row))));
 
 /** A link into another comparison. @param {number} k @param {number} row @param {string} text */
 const farLink = (k, row, text) => el("button", { class: "link", onclick: () => (k === state.rows.k ? reveal(row) : openComparison(k, row)) }, text);
@@ -90,7 +90,7 @@ async function showDetail(row) {
   let detail, table, stack;
   try {
     detail = await rows.detail(row);
-    [table, stack] = await Promise.all([detail.i?.length ? itemTable(rows, detail.i) : (rows.hasInside(row) && !columns.has[row]) || rows.info.mode === "structure" ? null : el("p", { class: "none" }, TEXTS.noItems), stackPart(rows, row)]);
+    [table, stack] = await Promise.all([detail.i?.length ? itemTable(rows, detail.i) : (rows.hasInside(row) && !columns.has[row]) || rows.info.mode === "structure" ? null : el("p", { class: "none" }, columns.has[row] ? TEXTS.noTensors : TEXTS.noItems), stackPart(rows, row)]);
   } catch (error) {
     showError(error);
     return;
@@ -103,7 +103,7 @@ async function showDetail(row) {
   const { merged, parts, partners } = detail;
   const panel = el(
     "div", {},
-    el("h2", {}, badge(rows.status[row]), " ", rows.name(row)),
+    el("h2", { title: rows.name(row) }, badge(rows.status[row]), " ", el("bdi", {}, rows.name(row))),
     el("p", { class: "tools" }, el("button", { onclick: copyName }, TEXTS.copyName), el("button", { onclick: copyMarkdown }, TEXTS.copyMarkdown)),
     two && golden !== target && el("p", {}, `${TEXTS.golden}: ${golden || TEXTS.missing}`),
     two && el("p", {}, el("strong", { class: tone(rows.status[row]) }, one.name), ` ${detail.why || hintOf(rows.status[row])} `, reasons[columns.reason[row]] && el("small", {}, fill(TEXTS.pairedBy, reasons[columns.reason[row]]))),
@@ -137,7 +137,7 @@ async function copy(text) {
 
 const copyName = () => copy(state.rows.name(state.selected));
 
-/** Saves a text as a file. @param {string} name @param {string} text @param {string} type */
+/** Saves a text or a picture as a file. @param {string} name @param {string | Blob} text @param {string} type */
 function download(name, text, type) {
   const link = el("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
   link.click();

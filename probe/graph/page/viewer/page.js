@@ -45,6 +45,9 @@ const badge = (status, text) => {
   return el("span", { class: `badge ${tone(status)}`, title: `${name}: ${hintOf(status)}` }, text ?? letter);
 };
 
+/** A name that fits into a line: of a very long one the beginning and the end. @param {string} name */
+const shortName = (name) => (name.length > 160 ? `${name.slice(0, 90)}…${name.slice(-60)}` : name);
+
 /** A relative difference as it is shown. @param {number} value */
 const shortNumber = (value) =>
   Number.isNaN(value) ? "" : value === 0 ? "0" : value >= DIFFERS && Number.isFinite(value) ? TEXTS.differs : !Number.isFinite(value) ? "inf" : value < 1e-2 || value >= 1e4 ? value.toExponential(1) : value.toPrecision(3);
@@ -127,6 +130,12 @@ function clearFilter() {
   applyFilter();
 }
 
+/** Clears the search, the filters and the range. */
+function clearAll() {
+  if (filter.query) clearSearch();
+  if (isFiltered() || filter.only) clearFilter();
+}
+
 /** The choices of each filter, as `[value, text]`. @returns {Record<string, [string, string][]>} */
 function choices() {
   const { manifest, rows } = state;
@@ -163,7 +172,7 @@ function showBar() {
       },
       onkeydown: (/** @type {KeyboardEvent} */ event) => {
         if (event.key === "Enter") clearTimeout(waiting), nextHit(event.shiftKey ? -1 : 1);
-        if (event.key === "Escape") clearTimeout(waiting), clearSearch();
+        if (event.key === "Escape") clearTimeout(waiting);
       },
     }),
     el("button", { id: "unsearch", onclick: clearSearch, title: TEXTS.unsearch, "aria-label": TEXTS.unsearch }, "×"), el("output", { id: "hits" }),
@@ -176,7 +185,7 @@ function showBar() {
         el("label", {}, `${named[key]} `, el("select", { "data-filter": key, onchange: (/** @type {Event} */ event) => ((filter[key] = value(event)), applyFilter()) },
           el("option", { value: "" }, TEXTS.any), ...offered[key].map(([one, text]) => el("option", { value: one, selected: filter[key] === one }, text))))))),
     el("output", { id: "range" }), el("output", { id: "count" }),
-    el("button", { onclick: clearFilter }, TEXTS.clear), el("button", { onclick: downloadCsv }, TEXTS.csv),
+    el("button", { onclick: clearFilter }, TEXTS.clear), el("button", { onclick: downloadCsv }, TEXTS.csv), el("button", { onclick: copyPicture, title: TEXTS.picture }, TEXTS.pictureShort),
     el("span", { id: "tabs", class: "group" }),
     el("button", { onclick: changeTheme, title: TEXTS.theme, "aria-label": TEXTS.theme }, "◐"), el("button", { onclick: showHelp, title: TEXTS.help, "aria-label": TEXTS.help }, "?")
   );
@@ -253,10 +262,7 @@ for (const [key, run] of /** @type {[string, () => void][]} */ ([
 function pressed(event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (event.ctrlKey || event.metaKey || event.altKey || !state.rows) return;
-  if (event.key === "Escape" && filter.from >= 0) {
-    [filter.from, filter.to] = [-1, -1];
-    applyFilter();
-  }
+  if (event.key === "Escape" && !document.querySelector("dialog[open]")) return clearAll();
   if (/^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName) || document.querySelector("dialog[open]")) return;
   const action = actions.findLast((one) => one.key === event.key);
   if (action) action.run();
@@ -341,7 +347,9 @@ async function readAddress(address) {
   filter.query = asked.get("q") ?? "";
   filter.only = asked.has("only");
   const isHere = c === null || !!comparisons[Number(c)];
-  if (!(await openComparison(isHere && c !== null ? Number(c) : first ?? 0, undefined, asked))) return;
+  // A page of one run alone begins where its first value is not finite; one that a command wrote, with what it found.
+  const opens = first ?? (state.manifest.said?.length ? 0 : firstNonfinite()?.k) ?? 0;
+  if (!(await openComparison(isHere && c !== null ? Number(c) : opens, undefined, asked))) return;
   if (!isHere) showError(fill(TEXTS.badLink, `c=${c}`));
   if (!name) return;
   const row = state.rows.find(name);

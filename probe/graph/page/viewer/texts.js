@@ -6,6 +6,7 @@ const TEXTS = {
   noFile: "{0} is missing: keep the block files beside index.html.",
   noBlock: "The page lacks its block {0}: make it again.",
   noRows: "The dump has no calls. Collect with level mix, and with start() before the first forward pass.",
+  noTensors: "This call was recorded. It takes and returns no tensors.", picture: "Copy the first screen as a picture", pictureShort: "Picture", pictureCopied: "The picture is in the clipboard.", pictureSaved: "The picture is saved as a file.",
   noItems: "No values were recorded for this node. Level mix records modules and APIs, L1 the APIs alone.",
   sameCalls: "Both runs make this call; no values were collected.", hide: "show or hide a status, by the number below",
   noStack: "No call stack was recorded for this node.",
@@ -31,6 +32,6 @@ const TEXTS = {
   keys: {
     "/": "search", "Enter": "next hit; Shift-Enter the one before", "f": "first divergence", "Shift-F": "first divergence of all comparisons", "n": "next problem", "p": "problem before",
     "]": "next unexplained", "[": "unexplained before", "↑ ↓": "row by row; Home, End, PageUp, PageDown", "→ ←": "open, close, go in, go out",
-    "c": "copy the name", "b": "boxes", "Escape": "clear the search or the range, close", "?": "these keys",
+    "c": "copy the name", "b": "boxes", "Escape": "clear the search, the filters and the range; close", "?": "these keys",
   },
 };
