@@ -13,7 +13,7 @@ function pathEnd(path, other) {
 
 /** @param {Side} side @param {string} label @param {string} kind what is not the same on both sides @param {Side | null} other */
 const sidePart = ({ path, nodes }, label, kind, other) =>
-  el("span", { class: "side" }, el("b", {}, label), el("code", { title: path }, el("bdi", {}, pathEnd(path, other?.path))), el("small", {}, [kind, `${nodes} ${TEXTS.nodes}`].filter(Boolean).join(" · ")));
+  el("span", { class: "side" }, label && el("b", {}, label), el("code", { title: path }, el("bdi", {}, pathEnd(path, other?.path))), el("small", {}, [kind, `${nodes} ${TEXTS.nodes}`].filter(Boolean).join(" · ")));
 
 /** A line of the verdict, in which the names of its rows are links. @param {string} line */
 function verdictLine(line) {
@@ -38,7 +38,7 @@ function moduleWords(row) {
 
 /** What a comparison answers: its colour on the card, in the matrix and in the strip. @param {Comparison} info @returns {"bad" | "follows" | "untold" | "fine" | ""} */
 function answerOf(info) {
-  if (!info.golden) return info.nonfinite !== null ? "bad" : "";
+  if (!info.golden) return info.nonfinite === null ? (info.mode === "structure" ? "" : "fine") : info === state.manifest.comparisons[firstNonfinite()?.k ?? 0] ? "bad" : "follows";
   if (info.follows) return "follows";
   if (info.first !== null || state.manifest.statuses[info.worst]?.problem) return "bad";
   return info.answer === "cannot_tell" || info.partial ? "untold" : "fine";
@@ -63,14 +63,18 @@ function answerBadge(info, k) {
 function cardLines() {
   const { manifest, rows } = state;
   const { card, verdict, roots, first } = rows.info;
-  const said = !rows.info.golden && manifest.said?.length ? manifest.said.slice(1) : null;
   /** @param {string} kind @param {(Node | string | false | undefined)[]} inside */
   const line = (kind, inside) => {
     const made = el("p", { class: `line ${kind}` }, ...inside);
     made.title = made.textContent ?? "";
     return made;
   };
-  if (said) return said.slice(0, 2).map((text) => line("", verdictLine(text.trim())));
+  if (isSaid()) {
+    const said = (manifest.said ?? []).slice(1).map((text) => text.trim());
+    const [mine] = said.filter((text) => text.startsWith("File "));
+    const others = said.filter((text) => text !== mine).slice(0, 2);
+    return [line("", verdictLine(others.join(" · "))), mine ? line("frame", [frameLine(frameOf(mine.replace(/, in ([^,]*), /, ", in $1, \n "), ""))]) : ""];
+  }
   if (first === null || !card?.lines) {
     const others = [...new Set([...(card?.hints ?? []), ...verdict.slice(1).map((text) => text.trim())])].filter((text) => !/^outside of the model/.test(text));
     return others.slice(0, 2).map((text) => line("", verdictLine(text)));
@@ -84,12 +88,14 @@ function cardLines() {
   return made;
 }
 
+/** Whether the card has what a command has answered that made the page besides. */
+const isSaid = () => !state.rows.info.golden && state.rows.k === 0 && !!state.manifest.said?.length;
+
 /** The title of the card. @returns {(Node | string)[]} */
 function cardTitle() {
   const { manifest, rows } = state;
-  const { verdict, first, chain, follows, golden } = rows.info;
-  const said = !golden && manifest.said?.length && rows.k === 0 ? manifest.said[0] : "";
-  if (said) return verdictLine(said);
+  const { verdict, first, chain, follows } = rows.info;
+  if (isSaid()) return verdictLine(manifest.said?.[0] ?? "");
   const title = follows ? verdict[0].replace(/^cannot be told: /, "") : verdict[0] || manifest.title;
   if (first === null) return verdictLine(title);
   const [path, kind] = chain.length ? moduleWords(chain[0]) : [];
@@ -108,7 +114,7 @@ function showHead() {
   const outside = card?.outside ?? [];
   byId("head").replaceChildren(
     el("div", { id: "verdict", class: golden || rows.info.nonfinite !== null ? answerOf(rows.info) : "" },
-      el("h1", {}, manifest.comparisons.length > 1 && el("small", { class: "place" }, `${placeOf(rows.info)}: `), ...cardTitle(), firstBad() !== null && golden && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
+      el("h1", {}, manifest.comparisons.length > 1 && !isSaid() && el("small", { class: "place" }, `${placeOf(rows.info)}: `), ...cardTitle(), firstBad() !== null && golden && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
       ...lines,
       el("p", { id: "sides", class: "line", title: outside.length ? `${TEXTS.differ}: ${outside.join("; ")}` : "" },
         sidePart(target, golden ? TEXTS.target : "", both ? "" : kindOf(target), golden), golden && sidePart(golden, TEXTS.golden, both ? "" : kindOf(golden), target),

@@ -49,7 +49,8 @@ function mountOverflow(container) {
   }, { "aria-pressed": String(!hidden.has(one)), "data-level": name, title: VIEW_TEXTS.levels[/** @type {"high"} */ (name)] ?? "", disabled: !counts[one] }));
   const first = firstNonfinite();
   const where = first ? state.manifest.comparisons[first.k] : null;
-  const said = rows.k === 0 && !two ? state.manifest.said ?? [] : [];
+  // The stack stands beside, with the code.
+  const said = (isSaid() ? state.manifest.said ?? [] : []).filter((text) => !/^\s*File /.test(text));
   container.append(
     el("div", { class: "reason" }, ...said.slice(0, 7).map((text) => el("p", {}, ...verdictLine(text))), said.length > 7 && el("details", {}, el("summary", {}, fill(TEXTS.more, said.length - 7)), ...said.slice(7).map((text) => el("p", {}, text)))),
     overflowSteps(),

@@ -33,7 +33,7 @@ function drawBars() {
       if (order > most) [worst, most] = [row, order];
     }
     const error = Number.isNaN(rows.out[worst]) ? rows.in[worst] : rows.out[worst];
-    brush.fillStyle = styles.getPropertyValue(shades[/** @type {"forward"} */ (directionOf(rows.name(worst)))]);
+    brush.fillStyle = styles.getPropertyValue(shades[/** @type {"forward"} */ (partOf(worst))]);
     brush.fillRect(column, 0, 1, high);
     if (alone) {
       const tall = (level[worst] >= FIRST_LEVEL ? 0.8 : level[worst] ? 0.15 : 0.04) * (high - 4);
@@ -82,6 +82,19 @@ function drawPlot() {
   }
 }
 
+/** Where the optimizer's calls are, which have no names of their own: first and last row. @type {WeakMap<Rows, [number, number][]>} */
+const optimizerRows = new WeakMap();
+/** The part of a step that a row belongs to. @param {number} row */
+function partOf(row) {
+  const { rows } = state;
+  let ranges = optimizerRows.get(rows);
+  if (!ranges) {
+    const found = rows.children(rows.length - 1).filter((child) => directionOf(rows.name(child)) === "optimizer");
+    optimizerRows.set(rows, (ranges = found.map((child) => [rows.first[child], child])));
+  }
+  return ranges.some(([first, last]) => row >= first && row <= last) ? "optimizer" : directionOf(rows.name(row));
+}
+
 /** Ticks of the relative error, and the names of the parts of a step. @param {CanvasRenderingContext2D} brush @param {number} width @param {number} high @param {number} ratio */
 function drawScale(brush, width, high, ratio) {
   const styles = getComputedStyle(document.documentElement);
@@ -106,7 +119,7 @@ function drawScale(brush, width, high, ratio) {
   }
   let [from, part] = [0, ""];
   for (let row = 0; row <= rows.length; row += Math.max(1, Math.floor(rows.length / 400))) {
-    const here = row < rows.length ? directionOf(rows.name(row)) : "";
+    const here = row < rows.length ? partOf(row) : "";
     const x = (row / rows.length) * width;
     if (here === part) continue;
     if (part && x - from > 60 * ratio) write(TEXTS.directions[/** @type {"forward"} */ (part)], from + 4 * ratio, 11 * ratio);
