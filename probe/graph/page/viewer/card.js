@@ -53,7 +53,7 @@ function isRepeated(info, k) {
 
 /** The letter of an answer in its colour; for rules that give none the worst status. @param {Comparison} info @param {number} k */
 function answerBadge(info, k) {
-  if (info.card === null && info.golden) return badge(info.worst);
+  if (!info.card && info.golden) return badge(info.worst);
   const answer = isRepeated(info, k) ? "follows" : answerOf(info);
   const [letter, colour] = { bad: ["!", "bad"], follows: ["→", "neutral"], untold: ["?", "warn"], fine: ["=", "good"], "": ["·", "none"] }[answer];
   return el("span", { class: `badge s-${colour}`, title: [TEXTS.answers[answer], info.verdict[0]].filter(Boolean).join(": ") }, letter);
