@@ -1,4 +1,4 @@
-"""Two checkouts of one program, one of which differs in a line: the card, the code, folded layers, and getting around."""
+"""Two checkouts of one program, one of which differs in a line: the card, the code, folded layers, getting around."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def checkout(folder: Path, line: str, above: str) -> list[str]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page; the run under test scales what goes into the sigmoid of layer 3, and has a line more above it."""
     folder = tmp_path_factory.mktemp("checkouts")
-    stacks = (checkout(folder / "mine", "h = sigmoid(h * 2)", "# new\n"), checkout(folder / "theirs", "h = sigmoid(h)", ""))
+    stacks = (
+        checkout(folder / "mine", "h = sigmoid(h * 2)", "# new\n"),
+        checkout(folder / "theirs", "h = sigmoid(h)", ""),
+    )
     for side, frames, factor in zip(("target", "golden"), stacks, (1.5, 1.0)):
         norm, records, tree = 1.0, {}, {}
         for layer in range(LAYERS):
@@ -64,12 +67,18 @@ def test_the_card_has_four_lines_and_the_line_of_code_once(made: Path, open_page
     assert [one.strip() for one in page.locator("#detail .frames .added").all_text_contents()] == [
         "+ repo/model.py:4 in forward  h = sigmoid(h * 2)"
     ]
-    assert page.locator("#detail .code li.call").all_text_contents() == ["3-     h = sigmoid(h)", "4+     h = sigmoid(h * 2)"]
+    assert page.locator("#detail .code li.call").all_text_contents() == [
+        "3-     h = sigmoid(h)",
+        "4+     h = sigmoid(h * 2)",
+    ]
     # What is judged is red, and what only follows is not.
     assert page.locator("#lines .num.s-bad").count() == 1
     contrast = """(all) => all.map((one) => {
-      const light = (text) => { const [r, g, b] = text.match(/[\\d.]+/g).map((n) => (n /= 255) <= 0.03928 ? n / 12.92 : ((n + 0.055) / 1.055) ** 2.4);
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+      const part = (n) => (n <= 0.03928 ? n / 12.92 : ((n + 0.055) / 1.055) ** 2.4);
+      const light = (text) => {
+        const [r, g, b] = text.match(/[\\d.]+/g).map((n) => part(n / 255));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      };
       const back = getComputedStyle(document.body).backgroundColor;
       return (light(back) + 0.05) / (light(getComputedStyle(one).color) + 0.05); })"""
     letters = page.locator("#lines .badge:is(.s-none, .s-good, .s-neutral)")

@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from probe.compare.evidence import users_line
 from probe.graph.page.prefixes import PACKAGES
@@ -38,11 +38,11 @@ def code_of(target: Mapping[str, list[str]] | None, golden: Mapping[str, list[st
         golden: the same of the other run.
     """
     stacks = [list({id(stack): stack for stack in (side or {}).values()}.values()) for side in (target, golden)]
-    files: dict[str, Optional[list[str]]] = {}
+    files: dict[str, list[str] | None] = {}
     mine, theirs = ({frame: _around(frame, files) for frame in _shown(side)} for side in stacks)
     own = [own_files(line for stack in side for line in stack) for side in stacks]
-    kept = ({frame: found for frame, found in side.items() if found is not None} for side in (mine, theirs))
-    return Code(*kept, roots(*own))
+    kept = [{frame: found for frame, found in side.items() if found is not None} for side in (mine, theirs)]
+    return Code(kept[0], kept[1], roots(*own))
 
 
 def _shown(stacks: Iterable[Sequence[str]]) -> dict[str, None]:

@@ -76,7 +76,8 @@ class _Cutting:
         code = code_of(diff.stacks, diff.golden_stacks)
         # Both sides are cut as their stacks are: each by what its own files have in common.
         shown = [self._prefixes.lines(_frames(stacks)) for stacks in (diff.stacks, diff.golden_stacks)]
-        target, golden = ({lines[frame]: found for frame, found in side.items()} for lines, side in zip(shown, code))
+        sides = (code.target, code.golden)
+        target, golden = ({lines[frame]: found for frame, found in side.items()} for lines, side in zip(shown, sides))
         names = [own_files(lines.values()) for lines in shown]
         return Code(target, golden, roots(*names))
 

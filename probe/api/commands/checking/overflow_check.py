@@ -141,5 +141,6 @@ def _shown_folders(report: Report) -> list[str]:
     ranks = sorted(of_step, key=lambda rank: (rank not in first, rank))[:_MOST_RANKS_SHOWN]
     at = report.steps.index(report.found)
     steps = sorted(range(len(report.steps)), key=lambda number: (abs(number - at), number))
-    folders = [report.steps[step].folders[rank] for step in steps for rank in ranks if rank in report.steps[step].folders]
+    found = [report.steps[step].folders for step in steps]
+    folders = [of_rank[rank] for of_rank in found for rank in ranks if rank in of_rank]
     return list(dict.fromkeys(folders))[:_MOST_DUMPS_SHOWN]
