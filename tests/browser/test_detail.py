@@ -138,4 +138,4 @@ def test_markdown_of_one_run_has_one_side(tmp_path: Path, open_page: Any) -> Non
     assert "golden" not in text
     head, *cells = (line.replace("\\|", "") for line in text.split("\n") if line.startswith("|"))
     assert len(cells) == 1 + 2 and {line.count("|") for line in cells} == {head.count("|")}
-    assert text.count("````") == 2 and text.index("linear.py") < text.index("main.py")
+    assert text.count("````") == 2 and text.index("linear.py") < text.rindex("main.py")

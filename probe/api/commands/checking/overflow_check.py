@@ -134,7 +134,10 @@ def _folder_of(path: str) -> str:
 
 
 def _shown_folders(report: Report) -> list[str]:
-    """The folders of the dumps on the page: the step that was found, then the steps nearest to it, of the same ranks."""
+    """The folders of the dumps on the page: the step that was found, then the nearest steps, of the same ranks.
+
+    There are at most `_MOST_DUMPS_SHOWN` of them.
+    """
     assert report.found is not None
     first = {finding.rank for finding in report.first}
     of_step = report.found.folders

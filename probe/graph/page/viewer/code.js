@@ -41,16 +41,23 @@ function codeDiff(mine, theirs, at, otherAt) {
   if (!one) return "";
   const [first, lines] = one;
   const [otherFirst, otherLines] = other ?? [0, []];
+  /** @type {Set<number>} */
+  const cut = new Set();
   const [added, removed] = other ? [onlyIn(lines, otherLines), onlyIn(otherLines, lines)] : [new Set(), new Set()];
+  // What only one side shows at an end is cut off on the other, and is no difference; the call itself always is one.
+  for (const [only, all, call] of /** @type {[Set<number>, number, number][]} */ ([[added, lines.length, at - first], [removed, otherLines.length, (otherAt ?? 0) - otherFirst]])) {
+    for (const [from, by] of [[0, 1], [all - 1, -1]]) for (let i = from; only.has(i) && i !== call && only.size < all; i += by) cut.add(only === added ? i : -1 - i);
+  }
   /** @type {HTMLElement[]} */
   const made = [];
   /** @param {string} sign @param {number} number @param {string} text @param {boolean} isCall */
   const put = (sign, number, text, isCall) => void made.push(el("li", { class: `${sign === "+" ? "added" : sign === "-" ? "removed" : ""}${isCall ? " call" : ""}` }, el("i", {}, String(number)), `${sign} ${text || " "}`));
   let j = 0;
   for (let i = 0; i <= lines.length; i++) {
-    for (; j < otherLines.length && removed.has(j); j++) put("-", otherFirst + j, otherLines[j], otherFirst + j === otherAt);
+    for (; j < otherLines.length && removed.has(j); j++) if (!cut.has(-1 - j)) put("-", otherFirst + j, otherLines[j], otherFirst + j === otherAt);
     if (i === lines.length) break;
-    if (added.has(i)) put("+", first + i, lines[i], first + i === at);
+    if (added.has(i) && cut.has(i)) put(" ", first + i, lines[i], false);
+    else if (added.has(i)) put("+", first + i, lines[i], first + i === at);
     else put(" ", first + i, lines[i], first + i === at), j++;
   }
   return el("ol", { class: "code" }, ...made);
