@@ -12,6 +12,7 @@ from probe.common.align.row import Row
 from probe.common.dump.levels import both_record, in_words
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.sources import Stacks
+from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.common.parallel.tasks import few_collections
 from probe.common.progress import ProgressCallback
 from probe.compare.evidence import (
@@ -27,14 +28,17 @@ from probe.compare.evidence import (
 )
 from probe.compare.evidence import SAME as CALL_SAME
 from probe.compare.evidence import STRUCTURE as CALL_STRUCTURE
+from probe.compare.evidence import UNEXPLAINED as CALL_UNEXPLAINED
 from probe.graph.graph import GROUP, Graph, graph_of
 from probe.graph.manual_pairs import ManualPair, expanded
 from probe.graph.origin import Origin, origin_of
+from probe.graph.page.code import Code
 from probe.graph.pairing import Pairs, paired
 from probe.graph.status import (
     ALIGNED,
     DIVERGED,
     EXPLAINED,
+    FOLLOWS,
     FUZZY,
     MAPPING,
     ONE_SIDE,
@@ -94,6 +98,8 @@ class GraphDiff:
     """What is to be known of both together, a sentence each."""
     is_without_paths: bool = False
     """True if paths were cut, so that none leads to a file."""
+    code: Optional[Code] = None  # noqa: UP045
+    """The code around the calls; ``None`` before it is looked for, which is when paths are cut, or rows made."""
 
 
 def is_tensor_of_one(row: Row) -> bool:
@@ -342,7 +348,8 @@ class _Judged:
         if suspect is not None and suspect.record != judged.call.record:
             self._target.cause[node] = f"named for it: {suspect.record or suspect.golden_record}"
         if self._evidence.is_nonfinite(judged):
-            self._target.statuses[node] = DIVERGED
+            # What came in explains it, and the call that made it is named.
+            self._target.statuses[node] = DIVERGED if judged.outcome == CALL_UNEXPLAINED else FOLLOWS
 
     def _add_saved_values(self, pairs: Pairs) -> None:
         """Statuses of values that were saved by hand, of which nobody knows which comes from which."""
@@ -359,7 +366,8 @@ class _Judged:
             else:
                 self._target.statuses[node] = SUSPECT if worst is not None else EXPLAINED if largest else SAME
                 if largest:
-                    self._target.why[node] = f"it differs by {largest:.1e} of its size"
+                    size = "altogether" if largest >= ALTOGETHER else f"by {largest:.1e} of its size"
+                    self._target.why[node] = f"it differs {size}"
             if worst is not None and worst.messages:
                 self._target.why[node] = worst.messages[0]
 

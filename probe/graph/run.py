@@ -42,11 +42,13 @@ class Plan:
         tasks: the comparisons, in order.
         unpaired: a sentence for each dump that has nothing beside it.
         title: the name of the page.
+        said: what a command that writes the page besides has answered; the page opens with the first comparison then.
     """
 
     tasks: list[Task]
     unpaired: list[str]
     title: str
+    said: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,7 @@ def show(
         OSError: a file cannot be written.
     """
     options = plan.tasks[0].options
-    manifest = Manifest(plan.title, options.rules, plan.unpaired)
+    manifest = Manifest(plan.title, options.rules, plan.unpaired, said=plan.said)
     others = {name: make for name, make in (others or {}).items() if name in formats}
     if others:
         plan = replace(plan, tasks=[replace(task, keeps_diff=True) for task in plan.tasks])
@@ -258,6 +260,8 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
         columns = each.columns
         if columns.summary is not None and not each.is_part:
             (columns.summary,) = followers[columns.run].add_step([columns.summary])
+            if columns.summary.follows is not None:
+                columns.follow()
         comparison = comparison_as_json(columns, manifest.rules)
         for writer in writers:
             writer.add(each, comparison)

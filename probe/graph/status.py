@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-NO_DATA, SAME, EXPLAINED, STRUCTURE, ONE_SIDE, SUSPECT, DIVERGED = range(7)
+NO_DATA, SAME, EXPLAINED, FOLLOWS, STRUCTURE, ONE_SIDE, SUSPECT, DIVERGED = range(8)
 """The statuses of a node in order of severity.
 
-`EXPLAINED` differs by no more than its inputs and rounding explain; `STRUCTURE` differs in a shape, a type or an
-argument that changes no value, or in values that change nothing which is computed from them; `SUSPECT` is one of the
-later calls that nothing explains, and `DIVERGED` the first of them, or a call that has values which are not finite on
-one side only.
+`EXPLAINED` differs by no more than its inputs and rounding explain; `FOLLOWS` has a NaN or an infinity that came in
+from an earlier call, or belongs to a step that a divergence of an earlier one has reached; `STRUCTURE` differs in a
+shape, a type or an argument that changes no value, or in values that change nothing which is computed from them;
+`SUSPECT` is one of the later calls that nothing explains, and `DIVERGED` the first of them, or a call that makes values
+which are not finite on one side only.
 """
 
-STATUSES = ("no data", "same", "explained", "structure", "one side only", "suspect", "diverged")
+STATUSES = ("no data", "same", "explained", "follows", "structure", "one side only", "suspect", "diverged")
 """Their names."""
 
 STRUCTURE_MODE = "structure"

@@ -173,21 +173,21 @@ def test_the_help_says_which_number_hides_which_status(weight: Path, open_page: 
           [one.querySelector("kbd")?.textContent ?? "", one.nextSibling.textContent.split(":")[0]])"""
     )
     assert lines == [["", "no data"], *([str(at), name] for at, name in enumerate(
-        ("same", "explained", "structure", "one side only", "suspect", "diverged"), start=1))]  # fmt: skip
+        ("same", "explained", "follows", "structure", "one side only", "suspect", "diverged"), start=1))]  # fmt: skip
     page.keyboard.press("Escape")
-    page.keyboard.press("6")
-    assert page.get_attribute('#statuses [data-status="6"]', "aria-pressed") == "false"
+    page.keyboard.press("7")
+    assert page.get_attribute('#statuses [data-status="7"]', "aria-pressed") == "false"
 
 
 def test_where_the_chosen_row_is_hidden_the_nearest_one_is_chosen(weight: Path, open_page: Any) -> None:
     page = open_page(weight)
     fault = page.evaluate("state.selected")
 
-    page.keyboard.press("6")
+    page.keyboard.press("7")
     until(page, "document.querySelector('#lines [aria-selected=true]') !== null")
     assert page.evaluate("state.selected") == fault + 1
     assert page.evaluate("passes(state.selected)")
-    page.keyboard.press("6")
+    page.keyboard.press("7")
     page.keyboard.press("f")
     assert selected(page) == FAULT
 

@@ -183,9 +183,10 @@ def test_a_row_is_copied_as_markdown(weight: Path, open_page: Any) -> None:
     page.click("text=Copy as Markdown")
     until(page, "document.getElementById('say').textContent.startsWith('Copied')")
     text = page.evaluate("navigator.clipboard.readText()")
-    assert text.startswith(f"### `{FAULT}`")
-    assert "| input.1 | target | float32 | [64, 32] | 0.080392964 |" in text
-    assert "linear.py, line 134" in text
+    assert text.startswith(f"### First divergence: `{FAULT}` in `model.layers.1.mlp.up_proj` (Linear)\n")
+    assert text.index("<details>") < text.index("| input.1 | target | float32 | [64, 32] | 0.080392964 |")
+    assert text.count("\n", 0, text.index("<details>")) <= 11
+    assert "linear.py:134" in text
 
 
 def test_the_visible_rows_are_saved_as_csv(weight: Path, open_page: Any) -> None:
@@ -327,8 +328,8 @@ def test_it_prints_the_verdict_the_plot_the_rows_and_the_details(weight: Path, o
         assert page.is_visible(shown), shown
     for hidden in ("#bar", "#verdict h1 > button:not(.inline)", "#detail .tools"):
         assert not page.is_visible(hidden), hidden
-    assert page.inner_text("#verdict h1").strip() == f"first divergence: {FAULT}"
-    assert "in Module.model.layers.1.mlp.up_proj.Linear.forward.0" in page.inner_text("#verdict")
+    title = page.inner_text("#verdict h1").strip()
+    assert title == f"first divergence: {FAULT} in model.layers.1.mlp.up_proj (Linear)"
     assert page.evaluate(
         """() => {
           const rows = byId('outline').getBoundingClientRect();

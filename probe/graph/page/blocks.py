@@ -48,6 +48,7 @@ class Blocks:
             [self._stacks.index(tuple(frames[list(stack)].tolist())) for stack in columns.stacks], dtype=np.int64
         )
         self._put(f"c{number}", _rows(columns, texts, stacks))
+        self._put_code(f"c{number}s", columns)
         for part, details in enumerate(_details(columns, texts)):
             if any(row // DETAILS_IN_BLOCK == part for row in columns.details.partners):
                 self._waiting[f"c{number}d{part}"] = details
@@ -78,6 +79,15 @@ class Blocks:
         location, named = detail["partners"]
         calls = ((self._calls.get((location, rank, name)), text) for rank, name, text in named)
         return {**detail, "partners": [(*call, text) for call, text in calls if call is not None]}
+
+    def _put_code(self, name: str, columns: Columns) -> None:
+        """The code around calls, by the indexes of frames; no block where there is none."""
+        code = {
+            side: {str(self._stacks.frames.index(frame)): around for frame, around in found.items()}
+            for side, found in (("target", columns.code.target), ("golden", columns.code.golden))
+        }
+        if any(code.values()):
+            self._put(name, code)
 
     def _put(self, name: str, content: Any) -> None:
         self._blocks[name] = self._threads.submit(packed, content)

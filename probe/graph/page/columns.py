@@ -17,10 +17,12 @@ from probe.compare.evidence import Mode, Summary
 from probe.graph.diff import GraphDiff, is_tensor_of_one
 from probe.graph.graph import Graph
 from probe.graph.overflow_levels import OverflowLevels
+from probe.graph.page.code import Code, code_of
 from probe.graph.page.order import merged_order, parent_offsets
 from probe.graph.page.stacks import StackTable
 from probe.graph.page.tensors import TensorColumns, tensors_of
 from probe.graph.page.texts import Texts
+from probe.graph.status import FOLLOWS, SUSPECT
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -132,11 +134,18 @@ class Columns:
     """Where the first divergence comes from, as the manifest says it."""
     run: str = ""
     """The mark that tells the comparison from those of other runs."""
+    code: Code = field(default_factory=Code)
+    """The code around the calls."""
     dump_name: str = ""
     """The mark that tells it from others of the same run, step and rank: ``proc123``, ``graph``."""
 
     def __len__(self) -> int:
         return len(self.name)
+
+    def follow(self) -> None:
+        """Judge nothing anew, as a divergence of an earlier step has reached this one."""
+        self.status = np.where(self.status >= SUSPECT, FOLLOWS, self.status)
+        self.items.statuses = bytes(FOLLOWS if status >= SUSPECT else status for status in self.items.statuses)
 
 
 def name_of(columns: Columns, row: int) -> str:
@@ -233,6 +242,7 @@ class _Collector:
             -1,
             -1,
             self._origin(),
+            code=code_of(diff.stacks, diff.golden_stacks) if diff.code is None else diff.code,
         )
 
     def _origin(self) -> dict[str, Any] | None:

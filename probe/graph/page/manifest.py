@@ -11,6 +11,7 @@ import numpy as np
 from probe._version import __version__
 from probe.compare.evidence import VALUES, Mode
 from probe.graph.overflow_levels import LEVELS
+from probe.graph.page.card import card, is_partial, judged_items
 from probe.graph.page.columns import Columns, name_of
 from probe.graph.rules.protocol import GraphRules
 from probe.graph.status import REASONS, STRUCTURE_MODE
@@ -30,6 +31,9 @@ class Manifest:
     first: Optional[int] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The comparison that diverges first, by its number; known when all were made."""
 
+    said: Sequence[str] = ()
+    """The answer of the command that writes the page besides its own files."""
+
     def as_json(self, comparisons: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The manifest of a page with these comparisons, whose blocks are all in one file."""
         in_tensors = any(comparison["mode"] == Mode.TENSOR.value for comparison in comparisons)
@@ -45,6 +49,7 @@ class Manifest:
             "files": 0,
             "blocks": {},
             "unpaired": self.unpaired,
+            "said": list(self.said),
             "first": self.first,
             "comparisons": list(comparisons),
         }
@@ -67,9 +72,14 @@ def comparison_as_json(columns: Columns, rules: GraphRules) -> dict[str, Any]:
         "place": columns.dump_name,
         "mode": columns.mode,
         "verdict": verdict(columns, rules),
+        "card": card(columns),
+        "judged": [] if follows else judged_items(columns),
+        "partial": is_partial(columns.summary) or bool(columns.golden is None and columns.target.ending),
+        "roots": list(columns.code.roots),
         "answer": None if columns.summary is None else columns.summary.answer,
         "follows": follows,
         "first": first if first >= 0 else None,
+        "first_name": name_of(columns, first) if first >= 0 else "",
         "chain": chain(columns, first),
         "suspects": suspects,
         "origin": columns.origin,

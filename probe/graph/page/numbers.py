@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.common.numerics.error_bounds import ALTOGETHER
+
 Floats = NDArray[np.float64]
 
+DIFFERS = "differs"
+"""A difference that has no size."""
 _SAFE_INTEGER = 1e15
 _LARGEST_INTEGER = 2**53
 
@@ -115,13 +119,18 @@ def significant(values: Floats, digits: int) -> Floats:
 
 
 def rounded(values: Floats, digits: int = 3) -> list[Any]:
-    """Differences with so many digits as JSON has them: ``None`` for NaN, which means that there is none."""
+    """Differences with so many digits as JSON has them: ``None`` for NaN, which means that there is none.
+
+    A difference that has no size, such as that of two checksums, is `DIFFERS`.
+    """
     found = values.copy()
     normal = np.isfinite(values) & (values != 0)
     found[normal] = significant(values[normal], digits)
     as_json: list[Any] = found.tolist()
     for index in np.flatnonzero(found == 0).tolist():
         as_json[index] = 0
+    for index in np.flatnonzero(normal & (values >= ALTOGETHER)).tolist():
+        as_json[index] = DIFFERS
     for index in np.flatnonzero(~np.isfinite(values)).tolist():
         as_json[index] = None if as_json[index] != as_json[index] else not_finite(as_json[index])
     return as_json

@@ -12,7 +12,7 @@ AUTOMATIC, WITHOUT = "auto", "all"
 """What `Prefixes` takes besides paths: cut what all have in common, and leave the stacks out, too."""
 
 _PATH = re.compile(r"\s*File \"?([^\n,\"]+)")
-_PACKAGES = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]|^.*[/\\]lib(?:64)?[/\\]python\d[\d.]*[/\\]")
+PACKAGES = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]|^.*[/\\]lib(?:64)?[/\\]python\d[\d.]*[/\\]")
 _BEGINNING = r"(?<![\w.\-/\\])"
 """Where a path may begin in a sentence."""
 _ABSOLUTE = re.compile(_BEGINNING + r"(?:/|[A-Za-z]:\\)[^\s,;'\"()\[\]<>]*[^\s,;'\"()\[\]<>.:]")
@@ -71,7 +71,7 @@ class Prefixes:
             return frame
         path = self._cut(match[1])
         if self.automatic and path == match[1]:
-            path = _PACKAGES.sub("", path)
+            path = PACKAGES.sub("", path)
             path = path[len(common) :] if common and path.startswith(common) else path
         return f"{frame[: match.start(1)]}{path}{frame[match.end(1) :]}"
 
@@ -95,7 +95,7 @@ def _without_parents(path: str) -> str:
 def _common_folder(frames: Sequence[str]) -> str:
     """The deepest folder that holds all files of `frames` but those of packages."""
     paths = [match[1] for match in map(_PATH.match, frames) if match is not None]
-    folders = {os.path.dirname(path) for path in paths if os.path.isabs(path) and not _PACKAGES.match(path)}
+    folders = {os.path.dirname(path) for path in paths if os.path.isabs(path) and not PACKAGES.match(path)}
     try:
         return os.path.join(os.path.commonpath(folders), "") if folders else ""
     except ValueError:

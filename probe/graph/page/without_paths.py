@@ -14,6 +14,7 @@ from probe.common.dump.reading.sources import Stacks
 from probe.compare.evidence import Divergence, Summary, users_line
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
+from probe.graph.page.code import Code, code_of, own_files, roots
 from probe.graph.page.prefixes import Prefixes
 
 
@@ -45,6 +46,7 @@ class _Cutting:
             stacks=self._stacks(diff.stacks),
             golden_stacks=self._stacks(diff.golden_stacks),
             notes=[self._text(note) for note in diff.notes],
+            code=self._code(),
             is_without_paths=True,
         )
 
@@ -65,6 +67,19 @@ class _Cutting:
         shown = self._prefixes.lines(line for stack in different.values() for line in stack)
         cut = {key: [shown[line] for line in stack] for key, stack in different.items()}
         return {name: cut[id(stack)] for name, stack in stacks.items()}
+
+    def _code(self) -> Code:
+        """The code around calls, by frames as they are shown; none where the stacks are left out."""
+        if self._prefixes.leave_out:
+            return Code()
+        diff = self._diff
+        code = code_of(diff.stacks, diff.golden_stacks)
+        # Both sides are cut as their stacks are: each by what its own files have in common.
+        shown = [self._prefixes.lines(_frames(stacks)) for stacks in (diff.stacks, diff.golden_stacks)]
+        sides = (code.target, code.golden)
+        target, golden = ({lines[frame]: found for frame, found in side.items()} for lines, side in zip(shown, sides))
+        names = [own_files(lines.values()) for lines in shown]
+        return Code(target, golden, roots(*names))
 
     # --- items
 
@@ -131,6 +146,10 @@ def _path_arguments(diff: GraphDiff) -> Iterator[str]:
             # One of fewer parts is found without this, and may be as short as a slash.
             if type(value) is str and value.count(os.sep) > 1 and os.path.isabs(value):
                 yield value
+
+
+def _frames(stacks: Stacks | None) -> Iterator[str]:
+    return (line for stack in {id(each): each for each in (stacks or {}).values()}.values() for line in stack)
 
 
 def _is_text(item: Item | None) -> bool:

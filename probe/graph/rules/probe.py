@@ -19,6 +19,7 @@ _SHOWN = (
     Status("none", "·", "no data", "The dumps have no values of it to compare.", "none"),
     Status("same", "=", "same", "Both runs have the same values.", "good"),
     Status("explained", "~", "explained", "It differs as much as its inputs and rounding explain.", "neutral"),
+    Status("follows", "→", "follows", "A NaN or an infinity came in, or an earlier step has diverged.", "neutral"),
     Status("structure", "S", "structure", "A shape, a type or an argument differs, and no value by it.", "info"),
     Status("alone", "1", "one side only", "The other run has no such call.", "alone"),
     Status("suspect", "?", "suspect", "It too differs by more than its inputs explain.", "warn", True),

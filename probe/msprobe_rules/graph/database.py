@@ -105,7 +105,7 @@ _TIPS_OF = {
 }
 _PRECISION = {
     # no data, same, explained, structure, one side only, suspect, diverged
-    "probe": (None, 0, 0, 0.5, None, 0.5, 1),
+    "probe": (None, 0, 0, 0, 0.5, None, 0.5, 1),
     # no status, pass, unmatched, warning, error
     "msprobe": (None, 0, None, 0.5, 1),
 }

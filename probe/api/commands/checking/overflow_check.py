@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from probe.overflow.report_files import WriteAnomalies
 
 _OUTPUT = "./output"
-_MOST_RANKS_SHOWN = 4
-"""In the page."""
+_MOST_RANKS_SHOWN, _MOST_DUMPS_SHOWN = 4, 8
+"""In the page, which takes as long for each as reading it did."""
 
 
 class OverflowCheck(Question):
@@ -109,14 +110,40 @@ def _write(report: Report, args: argparse.Namespace, write_anomalies: WriteAnoma
 
 
 def _page(report: Report, output: str) -> list[str]:
-    """The graph of the step: the ranks that have the first findings, and others as far as there is room."""
+    """The graph of the step: the ranks that have the first findings, others and other steps as far as there is room."""
     from probe.graph.options import GraphOptions
     from probe.graph.run import planned, show
+    from probe.overflow import report as texts
 
+    options = GraphOptions(overflow=True)
+    wanted = _shown_folders(report)
+    plan = planned([report.path], (), options)
+    numbers = {os.path.realpath(folder): number for number, folder in enumerate(wanted)}
+    tasks = [(numbers.get(_folder_of(task.location.target)), task) for task in plan.tasks]
+    # The page opens with the first of them.
+    shown = [task for _, task in sorted(((at, task) for at, task in tasks if at is not None), key=lambda each: each[0])]
+    if len(shown) < len(wanted):
+        plan = planned(wanted[:_MOST_RANKS_SHOWN], (), options)
+        shown = plan.tasks
+    return show(replace(plan, tasks=shown, said=list(texts.lines(report))), output, ["html"]).files
+
+
+def _folder_of(path: str) -> str:
+    found = os.path.realpath(path)
+    return found if os.path.isdir(found) else os.path.dirname(found)
+
+
+def _shown_folders(report: Report) -> list[str]:
+    """The folders of the dumps on the page: the step that was found, then the nearest steps, of the same ranks.
+
+    There are at most `_MOST_DUMPS_SHOWN` of them.
+    """
     assert report.found is not None
     first = {finding.rank for finding in report.first}
     of_step = report.found.folders
-    # The page opens with the first of them.
-    ranks = sorted(of_step, key=lambda rank: (rank not in first, rank))
-    folders = [of_step[rank] for rank in ranks[:_MOST_RANKS_SHOWN]]
-    return show(planned(folders, (), GraphOptions(overflow=True)), output, ["html"]).files
+    ranks = sorted(of_step, key=lambda rank: (rank not in first, rank))[:_MOST_RANKS_SHOWN]
+    at = report.steps.index(report.found)
+    steps = sorted(range(len(report.steps)), key=lambda number: (abs(number - at), number))
+    found = [report.steps[step].folders for step in steps]
+    folders = [of_rank[rank] for of_rank in found for rank in ranks if rank in of_rank]
+    return list(dict.fromkeys(folders))[:_MOST_DUMPS_SHOWN]

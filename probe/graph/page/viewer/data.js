@@ -5,11 +5,13 @@
  * @typedef {{key: string, letter: string, name: string, hint: string, colour: string, problem: boolean}} Status
  * @typedef {{target: Side, golden: Side | null, run: string, step: number | null, rank: number | null, place: string, mode: string,
  *   verdict: string[], answer?: "divergence" | "none" | "cannot_tell" | null, follows?: boolean, first: number | null, chain: number[], suspects: number[], nonfinite: number | null, golden_nonfinite?: number | null,
- *   worst: number, counts: number[], micro_steps: number, notes: string[], rows: number, tensors: number}} Comparison
+ *   worst: number, counts: number[], micro_steps: number, notes: string[], rows: number, tensors: number,
+ *   card?: Card | null, judged?: string[], partial?: boolean, roots?: [string, string], first_name?: string}} Comparison
  * @typedef {{format: number, tool: string, title: string, rules: string, statuses: Status[], reasons: string[],
- *   levels: string[], metrics: string[], files: number, blocks?: Record<string, number>, unpaired: string[], first?: number | null,
+ *   levels: string[], metrics: string[], files: number, blocks?: Record<string, number>, unpaired: string[], said?: string[], first?: number | null,
  *   comparisons: Comparison[]}} Manifest
- * @typedef {number | "nan" | "inf" | "-inf" | null} Cell
+ * @typedef {number | "nan" | "inf" | "-inf" | "differs" | null} Cell
+ * @typedef {{outside: string[], hints: string[], cause?: string, effect?: string, lines?: [string, string], item?: string, found?: number | null, allowed?: number | null}} Card
  * @typedef {[number, number, number, Cell, Cell[] | 0, number, string]} Item
  *   name, tensor of each side, relative difference, metrics, status, note
  * @typedef {{i?: Item[], why?: string, cause?: string, merged?: string[], parts?: [string, number, number][],
@@ -22,6 +24,8 @@
  */
 
 const FORMAT = 1;
+/** Stands for a difference that has no size, such as that of two checksums: above all that have one. */
+const DIFFERS = 1e30;
 const DETAILS = 512;
 const TENSORS = 8192;
 
@@ -78,9 +82,12 @@ function block(id) {
   return found;
 }
 
+/** Whether the page has a block. @param {string} id */
+const hasBlock = (id) => !!document.getElementById(id) || state.manifest.blocks?.[id] !== undefined;
+
 /** A number for comparing: NaN where there is none. @param {Cell | undefined} cell */
 const numeric = (cell) =>
-  cell === null || cell === undefined || cell === "nan" ? NaN : cell === "inf" ? Infinity : cell === "-inf" ? -Infinity : cell;
+  cell === null || cell === undefined || cell === "nan" ? NaN : cell === "inf" ? Infinity : cell === "-inf" ? -Infinity : cell === "differs" ? DIFFERS : cell;
 
 /**
  * The rows of one comparison. Rows stand in order of execution, a module behind everything inside of it: the rows inside
@@ -201,17 +208,39 @@ class Rows {
     };
   }
 
-  /** The call stacks of both sides, innermost frame first. @param {number} row @returns {Promise<[string[], string[]]>} */
-  async stacks(row) {
+  /** The row whose stacks are those of a row: a backward call has none, and its forward call has. @param {number} row */
+  stackRow(row) {
+    const { stack, golden_stack } = this.columns;
+    if (!stack || stack[row] >= 0 || (golden_stack && golden_stack[row] >= 0)) return row;
+    const name = this.name(row);
+    const forward = name.replace(/\.backward(?=\.|$)/, ".forward").replace(/\.parameters_grad\.\d+$/, ".forward.0");
+    const found = forward === name ? -1 : this.find(forward);
+    return found < 0 ? row : found;
+  }
+
+  /** What is to be known of the stacks of a row. @param {number} row */
+  stackNote(row) {
+    return this.stackRow(row) === row ? "" : TEXTS.ofForward;
+  }
+
+  /** The frames of both sides as the data has them, innermost first. @param {number} at @returns {Promise<[number[], number[]]>} */
+  async frameIndexes(at) {
+    const row = this.stackRow(at);
     const { stack, golden_stack } = this.columns;
     if (!stack) return [[], []];
     const mine = stack[row];
     const other = golden_stack ? golden_stack[row] : this.golden(row) ? mine : -1;
     if (mine < 0 && other < 0) return [[], []];
-    const [stacks, frames] = await Promise.all([block("stacks"), block("frames")]);
-    /** @param {number} index @returns {string[]} */
-    const lines = (index) => (stacks[index] || []).map((/** @type {number} */ frame) => frames[frame]);
-    return [lines(mine), lines(other)];
+    const stacks = await block("stacks");
+    return [stacks[mine] ?? [], stacks[other] ?? []];
+  }
+
+  /** The call stacks of both sides, innermost frame first. @param {number} row @returns {Promise<[string[], string[]]>} */
+  async stacks(row) {
+    const [mine, other] = await this.frameIndexes(row);
+    if (!mine.length && !other.length) return [[], []];
+    const frames = await block("frames");
+    return [mine.map((frame) => frames[frame]), other.map((frame) => frames[frame])];
   }
 }
 

@@ -58,11 +58,6 @@ async function itemTable(rows, items) {
   return el("div", { class: "wide" }, table);
 }
 
-// Paths may have lost their beginnings.
-const LIBRARY = /site-packages|dist-packages|[\\/]lib[\\/]python|<frozen|[\\/\s"](torch|mindspore|transformers)[\\/]/;
-/** The places of own frames and of those of libraries, each the innermost first. @param {string[]} lines */
-const ownAndLibrary = (lines) => [false, true].map((wanted) => lines.map((_, at) => at).filter((at) => LIBRARY.test(lines[at]) === wanted));
-
 /** Lines that only one of two lists has. @param {string[]} mine @param {string[]} other @returns {Set<number>} */
 function onlyIn(mine, other) {
   const longest = mine.map(() => new Uint16Array(other.length + 1)).concat([new Uint16Array(other.length + 1)]);
@@ -79,32 +74,9 @@ function onlyIn(mine, other) {
   return found;
 }
 
-/** A stack: own frames, the innermost first, and those of libraries folded. @param {string[]} lines @param {string[]} other @param {string} title */
-function stackColumn(lines, other, title) {
-  const only = other.length ? onlyIn(lines, other) : new Set();
-  /** @param {number} at */
-  const line = (at) => el("li", { class: only.has(at) ? "differs" : "" }, lines[at]);
-  const [own, library] = ownAndLibrary(lines);
-  const made = el("div", {}, title && el("h4", {}, title), lines.length ? el("ol", {}, ...own.map(line)) : el("p", { class: "none" }, TEXTS.noStack));
-  if (library.length) {
-    made.append(el("details", own.length && !library.some((at) => only.has(at)) ? {} : { open: true }, el("summary", {}, fill(TEXTS.library, library.length)), el("ol", {}, ...library.map(line))));
-  }
-  return made;
-}
-
-/** @param {Rows} rows @param {number} row */
-async function stackPart(rows, row) {
-  const [mine, other] = await rows.stacks(row);
-  const part = el("section", {}, el("h3", {}, TEXTS.stacks));
-  if (!mine.length && !other.length) part.append(el("p", { class: "none" }, TEXTS.noStack));
-  else if (!other.length || mine.join("\n") === other.join("\n")) part.append(stackColumn(mine, [], other.length ? TEXTS.sameStack : ""));
-  else part.append(el("div", { class: "pair" }, stackColumn(mine, other, TEXTS.target), stackColumn(other, mine, TEXTS.golden)));
-  return part;
-}
-
 /** A link to another row. @param {number} row @param {string} [before] */
 const rowLink = (row, before) =>
-  el("button", { class: "link", onclick: () => reveal(row), title: state.rows.name(row) }, badge(state.rows.status[row]), before ? ` ${before}: ` : " ", state.rows.name(row));
+  el("button", { class: "link", onclick: () => reveal(row), title: state.rows.name(row) }, badge(state.rows.status[row]), before ? ` ${before}: ` : " ", el("bdi", {}, shortName(state.rows.name(row))));
 
 /** A link into another comparison. @param {number} k @param {number} row @param {string} text */
 const farLink = (k, row, text) => el("button", { class: "link", onclick: () => (k === state.rows.k ? reveal(row) : openComparison(k, row)) }, text);
@@ -118,7 +90,7 @@ async function showDetail(row) {
   let detail, table, stack;
   try {
     detail = await rows.detail(row);
-    [table, stack] = await Promise.all([detail.i?.length ? itemTable(rows, detail.i) : (rows.hasInside(row) && !columns.has[row]) || rows.info.mode === "structure" ? null : el("p", { class: "none" }, TEXTS.noItems), stackPart(rows, row)]);
+    [table, stack] = await Promise.all([detail.i?.length ? itemTable(rows, detail.i) : (rows.hasInside(row) && !columns.has[row]) || rows.info.mode === "structure" ? null : el("p", { class: "none" }, columns.has[row] ? TEXTS.noTensors : TEXTS.noItems), stackPart(rows, row)]);
   } catch (error) {
     showError(error);
     return;
@@ -131,7 +103,7 @@ async function showDetail(row) {
   const { merged, parts, partners } = detail;
   const panel = el(
     "div", {},
-    el("h2", {}, badge(rows.status[row]), " ", rows.name(row)),
+    el("h2", { title: rows.name(row) }, badge(rows.status[row]), " ", el("bdi", {}, rows.name(row))),
     el("p", { class: "tools" }, el("button", { onclick: copyName }, TEXTS.copyName), el("button", { onclick: copyMarkdown }, TEXTS.copyMarkdown)),
     two && golden !== target && el("p", {}, `${TEXTS.golden}: ${golden || TEXTS.missing}`),
     two && el("p", {}, el("strong", { class: tone(rows.status[row]) }, one.name), ` ${detail.why || hintOf(rows.status[row])} `, reasons[columns.reason[row]] && el("small", {}, fill(TEXTS.pairedBy, reasons[columns.reason[row]]))),
@@ -165,50 +137,7 @@ async function copy(text) {
 
 const copyName = () => copy(state.rows.name(state.selected));
 
-/** All that is known of a row, for an issue. @param {number} row @returns {Promise<string>} */
-async function asMarkdown(row) {
-  const { rows } = state;
-  const { info } = rows;
-  const { tool, statuses } = state.manifest;
-  const detail = await rows.detail(row);
-  const { name } = statuses[rows.status[row]];
-  /** @param {string} text */
-  const line = (text) => text.replace(/[\r\n]+/g, " ");
-  /** @param {string} text */
-  const code = (text) => {
-    const fence = "`".repeat(Math.max(0, ...(text.match(/`+/g) || []).map((one) => one.length)) + 1);
-    return fence.length > 1 ? `${fence} ${line(text)} ${fence}` : fence + line(text) + fence;
-  };
-  /** @param {string} text */
-  const cell = (text) => line(text).replace(/[|\\`*_<]/g, "\\$&");
-  const two = rows.columns.golden !== 0;
-  const sides = /** @type {[string, Side, string][]} */ ([[TEXTS.target, info.target, rows.target(row)], [TEXTS.golden, info.golden, rows.golden(row)]]).slice(0, two ? 2 : 1);
-  const made = [
-    `### ${code(rows.name(row))}`, "", ...info.verdict.map((text) => `> ${line(text)}`), "",
-    ...sides.map(([side, { path, framework, task }, node]) => `- ${side}: ${code(path)} (${[framework, task].filter(Boolean).join(", ")}), ${node ? code(node) : TEXTS.missing}`),
-    `- ${[placeOf(info), info.mode, tool].filter(Boolean).join(", ")}`,
-    ...(two ? [`- **${name}**: ${line(detail.why || hintOf(rows.status[row]))}`] : []), ...(detail.cause ? [`- ${TEXTS.cause}: ${line(detail.cause)}`] : []),
-    `- ${TEXTS.around}: ${rows.above(row).map((up) => code(rows.name(up))).join(", ")}`, "",
-  ];
-  const shown = columnsOf(await Promise.all((detail.i || []).flatMap(([, mine, other]) => [rows.tensor(mine), rows.tensor(other)])));
-  if (detail.i) made.push(`| ${[TEXTS.item, "", ...shown, TEXTS.difference].join(" | ")} |`, `|${"---|".repeat(shown.length + 3)}`);
-  for (const item of detail.i || []) {
-    for (const [at, [side]] of sides.entries()) {
-      const values = fields(await rows.tensor(item[at ? 2 : 1]));
-      made.push(`| ${[rows.names[item[0]], two ? side : "", ...shown.map((_, column) => values[column] ?? ""), at ? "" : told(item)].map(cell).join(" | ")} |`);
-    }
-  }
-  const stacks = await rows.stacks(row);
-  for (const [at, [side]] of sides.entries()) {
-    const [own, library] = ownAndLibrary(stacks[at]).map((places) => places.map((place) => line(stacks[at][place])));
-    if (own.length + library.length) made.push("", `${TEXTS.stacks}, ${side}:`, "````", ...own, ...(library.length ? [`# ${fill(TEXTS.library, library.length)}`] : []), ...library, "````");
-  }
-  return `${made.join("\n")}\n`;
-}
-
-const copyMarkdown = async () => copy(await asMarkdown(state.selected));
-
-/** Saves a text as a file. @param {string} name @param {string} text @param {string} type */
+/** Saves a text or a picture as a file. @param {string} name @param {string | Blob} text @param {string} type */
 function download(name, text, type) {
   const link = el("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
   link.click();

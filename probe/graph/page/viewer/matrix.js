@@ -5,7 +5,7 @@ function matrixCell(info, k) {
   const { statuses } = state.manifest;
   const said = info.verdict[0] || statuses[info.worst].name;
   return button("", () => openInOutline(k), {
-    class: "cell", "data-comparison": k, title: info.verdict.join("\n"), "aria-current": String(k === state.rows?.k), "data-first": k === state.manifest.first, "data-follows": String(Boolean(info.follows)),
+    class: "cell", "data-comparison": k, title: info.verdict.join("\n"), "aria-current": String(k === state.rows?.k), "data-first": k === state.manifest.first, "data-answer": isRepeated(info, k) ? "follows" : answerOf(info),
     "aria-label": `${placeOf(info)}: ${[statuses[info.worst].name, said].filter(Boolean).join(". ")}`,
   });
 }
@@ -25,17 +25,17 @@ function matrixLines() {
 
 /** The matrix in small above the rows: the worst status of each comparison. */
 function drawStrip() {
-  const { comparisons, statuses } = state.manifest;
+  const { comparisons } = state.manifest;
   const strip = byId("strip");
   strip.hidden = comparisons.length < 2;
   if (strip.hidden) return;
   strip.replaceChildren(button(VIEW_TEXTS.matrix, () => show("matrix"), { title: "r" }), ...matrixLines().map(([name, mine]) => {
     mine.sort((a, b) => Number(a.info.step) - Number(b.info.step));
-    return el("span", { class: "group" }, `${name || TEXTS.step} `, ...mine.map(({ info, k }) => {
+    return el("span", { class: "group" }, `${[name, mine.some(({ info }) => info.step !== null) && TEXTS.step].filter(Boolean).join(", ")} `, ...mine.map(({ info, k }) => {
       const cell = matrixCell(info, k);
       cell.className = "small";
       cell.title = [placeOf(info), ...info.verdict].join("\n");
-      cell.append(badge(info.worst, statuses[info.worst].letter || String(info.step ?? k)));
+      cell.append(el("small", {}, String(info.step ?? k)), answerBadge(info, k));
       return cell;
     }));
   }));
@@ -61,6 +61,18 @@ function matrixKey(event) {
   }
 }
 
+/** What stands in a cell: the call, and why. @param {Comparison} info @param {number} k @returns {(Node | string)[]} */
+function cellText(info, k) {
+  const { comparisons, first } = state.manifest;
+  if (isRepeated(info, k)) return [breakable(info.first_name ?? ""), el("small", { class: "said" }, fill(TEXTS.asOn, placeOf(comparisons[first ?? 0])))];
+  const said = (info.verdict[0] || "").replace(/^(first divergence|cannot be told): /, "");
+  const why = [info.card?.cause, info.card?.effect, ...(info.card?.hints ?? [])].filter(Boolean).join(" · ");
+  return [breakable(said), why ? el("small", { class: "said" }, why) : ""];
+}
+
+/** A text that may be broken behind its dots. @param {string} text */
+const breakable = (text) => el("span", {}, ...text.split(/(?<=\.)/).flatMap((piece) => [piece, el("wbr")]));
+
 /** @param {HTMLElement} container */
 function mountMatrix(container) {
   const { comparisons, unpaired } = state.manifest;
@@ -77,16 +89,18 @@ function mountMatrix(container) {
         continue;
       }
       const cell = matrixCell(comparisons[k], k);
-      const said = (comparisons[k].verdict[0] || "").replace(/^first divergence: /, "");
-      // Names may be broken behind their dots.
-      const pieces = said.split(/(?<=\.)/).flatMap((piece) => [piece, el("wbr")]);
-      cell.append(badge(comparisons[k].worst), el("span", {}, ...pieces));
+      cell.append(answerBadge(comparisons[k], k), el("span", {}, ...cellText(comparisons[k], k)));
       line.append(el("td", {}, cell));
     }
     body.append(line);
   }
   table.append(body);
-  container.append(el("p", {}, VIEW_TEXTS.worst), el("div", { class: "wide" }, table));
+  table.style.setProperty("--steps", String(steps.length));
+  /** @param {string} letter @param {string} colour @param {string} text */
+  const legend = (letter, colour, text) => el("span", {}, el("span", { class: `badge s-${colour}` }, letter), ` ${text}`);
+  const { answers } = TEXTS;
+  container.append(el("p", { class: "tools" }, legend("!", "bad", answers.bad), legend("→", "neutral", answers.follows), legend("?", "warn", answers.untold), legend("=", "good", answers.fine), el("span", {}, VIEW_TEXTS.worst)));
+  container.append(el("div", { class: "wide" }, table));
   if (unpaired.length) container.append(el("h2", {}, VIEW_TEXTS.unpaired), el("ul", { class: "unpaired" }, ...unpaired.map((line) => el("li", {}, line))));
 }
 

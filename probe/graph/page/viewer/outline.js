@@ -36,6 +36,7 @@ function layOut() {
   const { shown, first } = rows;
   if (lines.length < rows.length) lines = new Int32Array(rows.length);
   lineCount = 0;
+  folds = new Map();
   for (let at = 0; at < rows.length; ) {
     const row = shown[at];
     const inside = row - first[row] + 1;
@@ -43,7 +44,13 @@ function layOut() {
       at += inside;
       continue;
     }
+    const layers = passed || found ? [] : layersFrom(at, rows.length);
     lines[lineCount++] = row;
+    if (layers.length) {
+      folds.set(row, layers);
+      for (const layer of layers) at += layer - first[layer] + 1;
+      continue;
+    }
     at += opened[row] ? 1 : inside;
   }
   byId("space").style.height = `${spaceHeight()}px`;
@@ -66,6 +73,7 @@ function lineOf(row) {
 /** Opens what is around a row, chooses it and brings it into sight. @param {number} row */
 function reveal(row) {
   if (row < 0 || row === undefined) return;
+  unfoldAround(row);
   for (const up of state.rows.above(row)) opened[up] = 1;
   if (state.view !== "outline") show("outline");
   if (passed && passed[row + 1] === passed[state.rows.first[row]]) clearFilter();
@@ -102,6 +110,7 @@ function openToPassed() {
 
 /** @param {number} row @param {boolean} open */
 function setOpen(row, open) {
+  if (folds.has(row)) return unfold(row);
   if (!state.rows.hasInside(row)) return;
   opened[row] = open ? 1 : 0;
   layOut();
@@ -154,9 +163,17 @@ function nameCell(row, name, around, lead) {
     for (const [status, count] of insideOf(row)) cell.append(badge(status), el("small", { class: `count ${tone(status)}` }, `×${count}`));
   } else cell.append(el("i", { class: "leaf" }));
   const level = state.manifest.levels[(lead ? rows.columns.level : rows.columns.golden_level)?.[row] || 0];
-  if (level) cell.append(el("em", { class: "level" }, level));
+  if (level) cell.append(el("em", { class: `level${row === (lead ? rows.info.nonfinite : rows.info.golden_nonfinite) ? " first" : ""}` }, level));
   cell.append(el("b", {}, strong), weak && el("small", {}, weak));
   return cell;
+}
+
+/** Whether an input or a parameter is what shows the divergence of a row. @param {number} row */
+function isJudgedByInput(row) {
+  const { first, suspects, judged } = state.rows.info;
+  const at = row === first ? 0 : suspects.indexOf(row) + 1;
+  const item = row === first || at > 0 ? judged?.[at] : "";
+  return !!item && !item.startsWith("output");
 }
 
 /** @param {number} row @param {number} line */
@@ -168,20 +185,26 @@ function rowElement(row, line) {
   const dim = passed && passed[row + 1] === passed[row];
   const reason = reasons[rows.columns.reason[row]];
   const two = rows.columns.golden !== 0;
+  const layers = folds.get(row);
   const made = el(
     "div",
     {
       id: `r${row}`, role: "treeitem", "aria-level": rows.depth[row] + 1, "aria-selected": String(row === state.selected),
       "aria-expanded": rows.hasInside(row) ? String(!!opened[row]) : null, "data-node": rows.name(row), "data-row": row,
-      "aria-label": [rows.name(row), statuses[status].name, ...insideOf(row).map(([one, count]) => fill(TEXTS.inside, count, statuses[one].name))].filter(Boolean).join(", "),
+      "aria-label": layers ? fill(TEXTS.foldedLayers, layers.length) : [rows.name(row), statuses[status].name, ...insideOf(row).map(([one, count]) => fill(TEXTS.inside, count, statuses[one].name))].filter(Boolean).join(", "),
       class: `row${dim ? " dim" : ""}${found?.[row] ? " hit" : ""}${row === rows.info.first ? " first" : ""} ${manualMark(rows.k, row)}`,
-      title: [target, two && (golden || TEXTS.missing), two && (reason ? fill(TEXTS.pairedBy, reason) : TEXTS.alone)].filter(Boolean).join("\n"),
+      title: layers ? fill(TEXTS.foldedLayers, layers.length) : [target, two && (golden || TEXTS.missing), two && (reason ? fill(TEXTS.pairedBy, reason) : TEXTS.alone)].filter(Boolean).join("\n"),
     },
-    badge(status), nameCell(row, target, up < 0 ? "" : rows.target(up), true)
+    badge(layers ? rows.worst[row] : status), layers ? foldCell(row) : nameCell(row, target, up < 0 ? "" : rows.target(up), true)
   );
+  if (layers) {
+    made.style.top = `${line * ROW}px`;
+    return made;
+  }
   if (two) {
     made.append(
-      el("span", { class: "num" }, shortNumber(rows.in[row])), el("span", { class: `num ${tone(status)}` }, shortNumber(rows.out[row])),
+      el("span", { class: `num${statuses[status].problem && isJudgedByInput(row) ? ` ${tone(status)}` : ""}` }, shortNumber(rows.in[row])),
+      el("span", { class: `num${statuses[status].problem && !isJudgedByInput(row) ? ` ${tone(status)}` : ""}` }, shortNumber(rows.out[row])),
       nameCell(row, golden, up < 0 ? "" : rows.golden(up), false)
     );
   }
@@ -221,7 +244,7 @@ function outlineKey(event) {
   const keys = {
     ArrowDown: () => walk(1), ArrowUp: () => walk(-1), PageDown: () => walk(page), PageUp: () => walk(-page),
     Home: () => walk(-lineCount), End: () => walk(lineCount),
-    ArrowRight: () => (rows.hasInside(selected) && !opened[selected] ? setOpen(selected, true) : walk(1)),
+    ArrowRight: () => (folds.has(selected) ? unfold(selected) : rows.hasInside(selected) && !opened[selected] ? setOpen(selected, true) : walk(1)),
     ArrowLeft: () => (opened[selected] && rows.hasInside(selected) ? setOpen(selected, false) : select(rows.parent[selected])),
     " ": () => setOpen(selected, !opened[selected]), Enter: () => setOpen(selected, !opened[selected]),
   };
@@ -234,7 +257,7 @@ function makeOutline() {
   const made = el(
     "section", { id: "outline" },
     el("nav", { id: "strip", hidden: true }),
-    el("div", { class: "row titles" }, el("span"), el("span", {}, TEXTS.target), el("span", { class: "num in" }, TEXTS.in), el("span", { class: "num" }, TEXTS.out), el("span", {}, TEXTS.golden)),
+    el("div", { class: "row titles" }, el("span"), el("span", {}, TEXTS.target), el("span", { class: "num in" }, TEXTS.in), el("span", { class: "num" }, TEXTS.out), el("span", {}, makeColumnBar(), TEXTS.golden)),
     el("div", { id: "scroll", role: "tree", tabindex: "0", "aria-label": TEXTS.outline, onscroll: drawOutline, onkeydown: outlineKey }, el("div", { id: "space" }, el("div", { id: "lines", role: "presentation" })))
   );
   made.addEventListener("click", (event) => {
@@ -252,11 +275,13 @@ function openFirst() {
   const { rows } = state;
   const { first, suspects } = rows.info;
   opened = new Uint8Array(rows.length);
+  unfolded = new Set();
   opened[rows.length - 1] = 1;
   for (const row of first === null ? [] : [first, ...suspects]) for (const up of rows.above(row)) opened[up] = 1;
-  if (first === null) for (let row = 0; row < rows.length; row++) opened[row] = rows.depth[row] < 3 ? 1 : 0;
+  if (first === null) for (let row = 0; row < rows.length; row++) opened[row] = rows.depth[row] < 2 ? 1 : 0;
   else if (rows.problems(rows.length - 1) < 200) openProblems();
   document.body.classList.toggle("alone", rows.columns.golden === 0);
+  document.body.classList.toggle("levels", rows.columns.level.some((one) => one >= FIRST_LEVEL));
   scroller().scrollTop = 0;
   applyFilter();
 }
@@ -264,6 +289,7 @@ function openFirst() {
 /** Opens what is around a chosen row, where it is hidden by that alone. @param {number} row */
 function intoSightOf(row) {
   if (lineOf(row) < 0) {
+    unfoldAround(row);
     for (const up of state.rows.above(row)) opened[up] = 1;
     layOut();
   }

@@ -26,13 +26,14 @@ function mountOverflow(container) {
   const counts = levels.map((_, wanted) => all.filter((row) => levelsOf(row).includes(wanted)).length);
   // Of one run alone there is no status and no second level.
   const two = rows.columns.golden !== 0;
-  const hidden = new Set();
+  // Hints are what healthy runs have, too: an rsqrt, say. They come on request, where anything is worse.
+  const hidden = new Set(counts.slice(FIRST_LEVEL).some(Boolean) ? levels.map((_, one) => one).filter((one) => one < FIRST_LEVEL) : []);
   let passing = all;
   const list = longList(VIEW_TEXTS.overflow, (line) => {
     const row = passing[line];
     const [mine, other] = levelsOf(row);
     return el("div", { class: "row-overflow", "data-node": rows.name(row), title: fill(VIEW_TEXTS.sides, rows.name(row), levels[mine] || "–", levels[other] || "–") },
-      two && badge(rows.status[row]), el("span", { class: "name" }, rows.name(row)), el("em", { class: `level l${mine}` }, levels[mine] || "–"),
+      two && badge(rows.status[row]), el("span", { class: "name" }, rows.name(row)), el("em", { class: `level l${mine}${row === rows.info.nonfinite ? " first" : ""}` }, levels[mine] || "–"),
       two && el("em", { class: `level l${other}` }, levels[other] || "–"));
   }, (line) => void openInOutline(rows.k, passing[line]));
   const none = el("p", {}, VIEW_TEXTS.noOverflow);
@@ -45,16 +46,36 @@ function mountOverflow(container) {
     if (!hidden.delete(one)) hidden.add(one);
     filters[one].setAttribute("aria-pressed", String(!hidden.has(one)));
     filter();
-  }, { "aria-pressed": "true", "data-level": name, disabled: !counts[one] }));
+  }, { "aria-pressed": String(!hidden.has(one)), "data-level": name, title: VIEW_TEXTS.levels[/** @type {"high"} */ (name)] ?? "", disabled: !counts[one] }));
   const first = firstNonfinite();
   const where = first ? state.manifest.comparisons[first.k] : null;
+  // The stack stands beside, with the code.
+  const said = (isSaid() ? state.manifest.said ?? [] : []).filter((text) => !/^\s*File /.test(text));
   container.append(
+    el("div", { class: "reason" }, ...said.slice(0, 7).map((text) => el("p", {}, ...verdictLine(text))), said.length > 7 && el("details", {}, el("summary", {}, fill(TEXTS.more, said.length - 7)), ...said.slice(7).map((text) => el("p", {}, text)))),
+    overflowSteps(),
     el("div", { class: "tools", role: "toolbar" },
       where ? button([VIEW_TEXTS.firstNonfinite, state.manifest.comparisons.length > 1 ? placeOf(where) : ""].filter(Boolean).join(": "), () => void jumpToNonfinite(), { class: "strong" })
         : el("span", {}, VIEW_TEXTS.allFinite), first?.isGolden && el("span", {}, VIEW_TEXTS.onlyGolden), ...filters.slice(1)),
+    el("p", { class: "legend" }, ...levels.flatMap((name, one) => (counts[one] && one ? [el("b", {}, name), ` ${VIEW_TEXTS.levels[/** @type {"high"} */ (name)]}  `] : []))),
     el("div", { class: "row-overflow titles" }, two && el("span"), el("span", {}, VIEW_TEXTS.calls), el("span", {}, two ? TEXTS.target : TEXTS.level), two && el("span", {}, TEXTS.golden)),
     list.box, none);
   filter();
+}
+
+/** All steps and ranks of the page: the first one with a value that is not finite, those behind it, and the finite ones. */
+function overflowSteps() {
+  const { comparisons } = state.manifest;
+  const first = firstNonfinite();
+  if (comparisons.length < 2) return "";
+  const inOrder = comparisons.map((info, k) => ({ info, k })).sort((one, other) => Number(one.info.step) - Number(other.info.step) || one.k - other.k);
+  return el("div", { class: "tools steps" }, ...inOrder.map(({ info, k }) => {
+    const row = info.nonfinite ?? info.golden_nonfinite ?? null;
+    const [letter, colour, text] = row === null ? ["=", "good", VIEW_TEXTS.finite] : k === first?.k ? ["!", "bad", TEXTS.answers.bad] : ["→", "neutral", VIEW_TEXTS.notFinite];
+    const made = button("", () => void openComparison(k, row ?? undefined), { class: "small", "data-comparison": k, "aria-current": String(k === state.rows.k), title: `${placeOf(info)}: ${k === first?.k ? VIEW_TEXTS.firstNonfinite : text}` });
+    made.append(`${placeOf(info)} `, el("span", { class: `badge s-${colour}` }, letter));
+    return made;
+  }));
 }
 
 registerView({

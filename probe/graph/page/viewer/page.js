@@ -45,9 +45,12 @@ const badge = (status, text) => {
   return el("span", { class: `badge ${tone(status)}`, title: `${name}: ${hintOf(status)}` }, text ?? letter);
 };
 
+/** A name that fits into a line: of a very long one the beginning and the end. @param {string} name */
+const shortName = (name) => (name.length > 160 ? `${name.slice(0, 90)}…${name.slice(-60)}` : name);
+
 /** A relative difference as it is shown. @param {number} value */
 const shortNumber = (value) =>
-  Number.isNaN(value) ? "" : value === 0 ? "0" : !Number.isFinite(value) ? "inf" : value < 1e-2 || value >= 1e4 ? value.toExponential(1) : value.toPrecision(3);
+  Number.isNaN(value) ? "" : value === 0 ? "0" : value >= DIFFERS && Number.isFinite(value) ? TEXTS.differs : !Number.isFinite(value) ? "inf" : value < 1e-2 || value >= 1e4 ? value.toExponential(1) : value.toPrecision(3);
 
 /** Chooses a row: everything that shows rows follows. @param {number} row */
 function select(row) {
@@ -111,55 +114,6 @@ async function openComparison(k, row, asked) {
 
 // --- what stands above the rows -------------------------------------------------------------------------------------
 
-/** @param {Side} side */
-const kindOf = ({ framework, task, level }) => [framework, task, level].filter(Boolean).join(" · ");
-
-/** The end of a path from the run's folder on, and from where it is not the other side's. @param {string} path @param {string} [other] */
-function pathEnd(path, other) {
-  const parts = path.split(/(?<=[\\/])/);
-  let from = parts.length - 1;
-  while (from > 0 && (/^((step|rank|proc)\d*|graph|pynative)[\\/]?$|\.jsonl?$/.test(parts[from]) || (other !== path && other?.endsWith(parts.slice(from).join(""))))) from--;
-  return (from > 0 ? "…/" : "") + parts.slice(from).join("");
-}
-
-/** @param {Side} side @param {string} label @param {string} kind what is not the same on both sides @param {Side | null} other */
-const sideLine = ({ path, nodes }, label, kind, other) =>
-  el("p", { class: "side" }, el("b", {}, label), el("code", { title: path }, el("bdi", {}, pathEnd(path, other?.path))), el("small", {}, [kind, `${nodes} ${TEXTS.nodes}`].filter(Boolean).join(" · ")));
-
-/** A line of the verdict, in which the names of its rows are links. @param {string} line */
-function verdictLine(line) {
-  const { rows } = state;
-  const { chain, suspects } = rows.info;
-  const named = new Map([firstBad() ?? -1, ...chain, ...suspects].filter((row) => row >= 0).map((row) => [rows.name(row), row]));
-  return line.split(/([,\s]+)/).map((word) => {
-    const row = named.get(word);
-    return row === undefined ? word : el("button", { class: "inline", onclick: () => reveal(row) }, word);
-  });
-}
-
-function showHead() {
-  const { manifest, rows } = state;
-  const { target, golden, verdict, notes, counts, step, rank } = rows.info;
-  const { answer, follows } = rows.info;
-  const bad = !follows && (rows.info.first !== null || manifest.statuses[rows.info.worst]?.problem);
-  const both = golden && kindOf(golden) !== kindOf(target) ? "" : kindOf(target);
-  const said = [...notes, ...manifest.unpaired];
-  // A long list would leave no room for the rows.
-  const few = said.length > 4 ? 3 : said.length;
-  byId("head").replaceChildren(
-    el("div", { id: "verdict", class: golden ? (follows ? "follows" : bad ? "bad" : answer === "cannot_tell" ? "untold" : "fine") : "" },
-      el("h1", {}, manifest.comparisons.length > 1 && el("small", { class: "place" }, `${placeOf(rows.info)}: `), ...verdictLine(verdict[0] || manifest.title), rows.info.first !== null && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
-      ...verdict.slice(1).map((line) => el("p", {}, ...verdictLine(line)))),
-    el("div", { id: "sides" }, sideLine(target, TEXTS.target, both ? "" : kindOf(target), golden), golden && sideLine(golden, TEXTS.golden, both ? "" : kindOf(golden), target),
-      el("p", { id: "statuses" },
-        ...manifest.statuses.map((one, status) =>
-          golden && counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: status ? `${hintOf(status)} (${status})` : hintOf(status), "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
-        el("small", {}, [both, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`, rows.info.mode !== target.task && rows.info.mode, manifest.tool].filter(Boolean).join(" · ")))),
-    ...said.slice(0, few).map((text) => el("p", { class: "banner" }, text)),
-    few < said.length ? el("details", { class: "banner" }, el("summary", {}, fill(TEXTS.more, said.length - few)), ...said.slice(few).map((text) => el("p", {}, text))) : ""
-  );
-}
-
 /** @param {number} status */
 function toggleStatus(status) {
   if (!filter.hide.delete(status)) filter.hide.add(status);
@@ -174,6 +128,12 @@ function clearFilter() {
   showHead();
   showBar();
   applyFilter();
+}
+
+/** Clears the search, the filters and the range. */
+function clearAll() {
+  if (filter.query) clearSearch();
+  if (isFiltered() || filter.only) clearFilter();
 }
 
 /** The choices of each filter, as `[value, text]`. @returns {Record<string, [string, string][]>} */
@@ -212,7 +172,7 @@ function showBar() {
       },
       onkeydown: (/** @type {KeyboardEvent} */ event) => {
         if (event.key === "Enter") clearTimeout(waiting), nextHit(event.shiftKey ? -1 : 1);
-        if (event.key === "Escape") clearTimeout(waiting), clearSearch();
+        if (event.key === "Escape") clearTimeout(waiting);
       },
     }),
     el("button", { id: "unsearch", onclick: clearSearch, title: TEXTS.unsearch, "aria-label": TEXTS.unsearch }, "×"), el("output", { id: "hits" }),
@@ -225,7 +185,7 @@ function showBar() {
         el("label", {}, `${named[key]} `, el("select", { "data-filter": key, onchange: (/** @type {Event} */ event) => ((filter[key] = value(event)), applyFilter()) },
           el("option", { value: "" }, TEXTS.any), ...offered[key].map(([one, text]) => el("option", { value: one, selected: filter[key] === one }, text))))))),
     el("output", { id: "range" }), el("output", { id: "count" }),
-    el("button", { onclick: clearFilter }, TEXTS.clear), el("button", { onclick: downloadCsv }, TEXTS.csv),
+    el("button", { onclick: clearFilter }, TEXTS.clear), el("button", { onclick: downloadCsv }, TEXTS.csv), el("button", { onclick: copyPicture, title: TEXTS.picture }, TEXTS.pictureShort),
     el("span", { id: "tabs", class: "group" }),
     el("button", { onclick: changeTheme, title: TEXTS.theme, "aria-label": TEXTS.theme }, "◐"), el("button", { onclick: showHelp, title: TEXTS.help, "aria-label": TEXTS.help }, "?")
   );
@@ -302,14 +262,11 @@ for (const [key, run] of /** @type {[string, () => void][]} */ ([
 function pressed(event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (event.ctrlKey || event.metaKey || event.altKey || !state.rows) return;
-  if (event.key === "Escape" && filter.from >= 0) {
-    [filter.from, filter.to] = [-1, -1];
-    applyFilter();
-  }
+  if (event.key === "Escape" && !document.querySelector("dialog[open]")) return clearAll();
   if (/^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName) || document.querySelector("dialog[open]")) return;
   const action = actions.findLast((one) => one.key === event.key);
   if (action) action.run();
-  else if (/^[1-6]$/.test(event.key) && state.manifest.statuses[+event.key]) toggleStatus(+event.key);
+  else if (/^[1-9]$/.test(event.key) && state.manifest.statuses[+event.key]) toggleStatus(+event.key);
   else if (event.key === "Enter" && target === document.body) nextHit(event.shiftKey ? -1 : 1);
   // Behind a click on a button the arrows walk on.
   else if (/^(Arrow|Page|Home|End)/.test(event.key) && !event.defaultPrevented && state.view === "outline" && (target === document.body || target.tagName === "BUTTON")) {
@@ -390,7 +347,9 @@ async function readAddress(address) {
   filter.query = asked.get("q") ?? "";
   filter.only = asked.has("only");
   const isHere = c === null || !!comparisons[Number(c)];
-  if (!(await openComparison(isHere && c !== null ? Number(c) : first ?? 0, undefined, asked))) return;
+  // A page of one run alone begins where its first value is not finite; one that a command wrote, with what it found.
+  const opens = first ?? (state.manifest.said?.length ? 0 : firstNonfinite()?.k) ?? 0;
+  if (!(await openComparison(isHere && c !== null ? Number(c) : opens, undefined, asked))) return;
   if (!isHere) showError(fill(TEXTS.badLink, `c=${c}`));
   if (!name) return;
   const row = state.rows.find(name);
@@ -422,7 +381,7 @@ async function start() {
     if (!comparisons.length) throw new Error(TEXTS.noRows);
     // One run alone is not judged: nothing speaks of statuses then.
     if (!comparisons.some((one) => one.golden)) for (const one of statuses) one.letter = one.name = one.hint = "";
-    byId("main").append(makeOutline(), el("section", { id: "view", hidden: true }), el("aside", { id: "detail", tabindex: "0", "aria-label": TEXTS.items }, TEXTS.unchosen));
+    byId("main").append(makeOutline(), el("section", { id: "view", hidden: true }), makeSplit(), el("aside", { id: "detail", tabindex: "0", "aria-label": TEXTS.items }, TEXTS.unchosen));
     for (const listener of [intoSightOf, drawPlot, showDetail, sayHits]) onSelect(listener);
     startPlot();
     document.addEventListener("keydown", pressed);

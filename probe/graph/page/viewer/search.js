@@ -147,7 +147,7 @@ function applyFilter() {
         (micro === "" || !columns.micro || columns.micro[row] === +micro) &&
         (direction === "" || directionOf(rows.name(row)) === direction) &&
         (side === "" || (side === "target") === !rows.golden(row) && (side === "golden") === !rows.target(row)) &&
-        (!filter.only || !found || found[row] === 1);
+        (!filter.only || !found || found[row] === 1 || row === state.selected);
       passed[row + 1] = passed[row] + (passes ? 1 : 0);
     }
   }
