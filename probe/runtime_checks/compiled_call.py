@@ -1,9 +1,8 @@
 """One call of a module, kept while the program runs, and judged later: its compiled form against its eager one.
 
 Both are evaluated on copies with the inputs of the call, the gradients that its outputs got, and the same random draws.
-The exact result is that of float64. What roundings explain is what they do to the exact result when each operation of
-the module is moved by the unit roundoff of the dtype in which the eager form computes it; and what the eager form is off
-itself.
+The exact result is that of float64. What roundings explain is what they do to it when each operation of the module is
+moved by the unit roundoff of the dtype in which the eager form computes it, and what the eager form is off itself.
 """
 
 from __future__ import annotations
