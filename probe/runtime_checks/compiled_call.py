@@ -212,7 +212,9 @@ class _Exact:
 
     def _judge(self, index: int, result: Array, reference: Array, dtype: str, yardstick: Array | None) -> KernelVerdict:
         # What is moved is moved by the units of the module's operations, whatever unit the judge asks for.
-        spread = lambda unit, inside=True: self._spread(index, unit)  # noqa: E731
+        def spread(unit: float, inside: bool = True) -> Array | None:
+            return self._spread(index)
+
         return judge(
             Subject(
                 base=f"Module.{self._call.class_name}",
@@ -248,7 +250,7 @@ class _Exact:
             raise_unless_refusal(error)
             return []
 
-    def _spread(self, index: int, unit: float) -> Array | None:
+    def _spread(self, index: int) -> Array | None:
         """How far the part goes at most, element by element, in several draws."""
         if self._spreads is None:
             self._spreads = self._furthest()
