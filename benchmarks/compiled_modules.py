@@ -34,7 +34,8 @@ def main() -> None:
     lines = [
         "# Compiled modules", "",
         f"`python benchmarks/compiled_modules.py`, torch {torch.__version__}, {args.seeds} seeds: the first module "
-        "that `PrecisionChecker` names.", "",
+        "that `PrecisionChecker` names. One fault is",
+        "planted below what the dtype rounds itself: the cast inside of a norm whose block returns bfloat16.", "",
     ]  # fmt: skip
     for line in chain(_right(args.only, args.backends.split(","), args.seeds), _faults(args.only, args.seeds)):
         print(line, flush=True)

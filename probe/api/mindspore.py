@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from probe.api import compiled, debugger, online, randomness
+from probe.api import debugger, online, randomness
 from probe.api.monitoring import first
 from probe.backends import loader
 from probe.backends.shared.models import by_prefix
@@ -128,7 +128,7 @@ def PrecisionChecker(backend: str | Callable[..., Any] = "aot_eager", *_: Any, *
     Raises:
         MsprobeException: always.
     """
-    return compiled.precision_checker(BACKEND, backend, 0.0, False, "", None)
+    return online.precision_checker(BACKEND, backend, 0.0, False, "", None)
 
 
 _SINGLE_POINTS = ("save", "save_grad", "step")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from probe.api import compiled, debugger, online, randomness
+from probe.api import debugger, online, randomness
 from probe.api.monitoring import first
 from probe.backends import loader
 
@@ -96,5 +96,5 @@ def PrecisionChecker(
     capture_input: bool = True,
     single_pass: bool = True,
 ) -> Checker:
-    """Check modules under ``torch.compile`` against their eager form; see `probe.api.compiled.precision_checker`."""
-    return compiled.precision_checker(BACKEND, backend, threshold, dump_graphs, graph_dir, cast_dtype)
+    """Check modules under ``torch.compile`` against their eager form; see `probe.api.online.precision_checker`."""
+    return online.precision_checker(BACKEND, backend, threshold, dump_graphs, graph_dir, cast_dtype)

@@ -1,9 +1,8 @@
 """One call of a module, kept while the program runs, and judged later: its compiled form against its eager one.
 
 Both are evaluated on copies with the inputs of the call, the gradients that its outputs got, and the same random draws.
-The exact result is that of float64. What roundings explain is what they do to the exact result when each operation of
-the module is moved by the unit roundoff of the dtype in which the eager form computes it; and what the eager form is off
-itself.
+The exact result is that of float64. What roundings explain is what they do to it when each operation of the module is
+moved by the unit roundoff of the dtype in which the eager form computes it, and what the eager form is off itself.
 """
 
 from __future__ import annotations
@@ -213,7 +212,9 @@ class _Exact:
 
     def _judge(self, index: int, result: Array, reference: Array, dtype: str, yardstick: Array | None) -> KernelVerdict:
         # What is moved is moved by the units of the module's operations, whatever unit the judge asks for.
-        spread = lambda unit, inside=True: self._spread(index, unit)  # noqa: E731
+        def spread(unit: float, inside: bool = True) -> Array | None:
+            return self._spread(index)
+
         return judge(
             Subject(
                 base=f"Module.{self._call.class_name}",
@@ -249,7 +250,7 @@ class _Exact:
             raise_unless_refusal(error)
             return []
 
-    def _spread(self, index: int, unit: float) -> Array | None:
+    def _spread(self, index: int) -> Array | None:
         """How far the part goes at most, element by element, in several draws."""
         if self._spreads is None:
             self._spreads = self._furthest()

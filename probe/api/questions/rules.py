@@ -257,6 +257,8 @@ def configuration_sheets() -> Callable[[Pack, Pack], dict[str, list[list[Any]]]]
     from probe.msprobe_rules.configcheck.sheets import sheets
 
     return sheets
+
+
 # --- what a script saves, and its tables
 
 

@@ -42,9 +42,10 @@ def dumps_tensors(call: str, device: str) -> bool:
         MsprobeException: neither is known of the device.
     """
     if device not in _SAVING:
+        known = " and ".join(_SAVING)
         raise MsprobeException(
-            f"{call} was called in a graph that is being compiled for {device}; graphs for "
-            f"{' and '.join(_SAVING)} can save (MindSpore {ms.__version__}). Take it out of jit, or call {_PYNATIVE} first."
+            f"{call} was called in a graph that is being compiled for {device}; graphs for {known} can save (MindSpore "
+            f"{ms.__version__}). Take it out of jit, or call {_PYNATIVE} first."
         )
     return device == "Ascend"
 

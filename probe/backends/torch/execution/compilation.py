@@ -90,7 +90,7 @@ def check_backend(backend: Backend) -> None:
     """
     if callable(backend):
         return
-    known = torch.compiler.list_backends(exclude_tags=())  # type: ignore[no-untyped-call]
+    known = torch.compiler.list_backends(exclude_tags=())
     if backend not in known:
         near = did_you_mean(str(backend), known)
         raise MsprobeException(
@@ -122,7 +122,7 @@ class TorchModule:
 
     def __init__(self, module: torch.nn.Module, surroundings: _Surroundings) -> None:
         self._module, self._surroundings = module, surroundings
-        self.units: list[tuple[str, float]] | None = None
+        self.units: Sequence[tuple[str, float]] | None = None
 
     def eager(self, given: Given) -> list[Part]:
         recorded = Recorded()
@@ -158,8 +158,9 @@ class TorchModule:
             parts = self._run(module, given, None, form)
         if not graphs:
             raise NothingCompiled("torch.compile made no graph of it")
-        for text in graphs if dump is not None else ():
-            dump(text)
+        if dump is not None:
+            for text in graphs:
+                dump(text)
         return parts
 
     def cast_to(self, dtype: str) -> TorchModule:
@@ -205,9 +206,10 @@ def keep(module: torch.nn.Module) -> TorchModule:
     return TorchModule(copied, _Surroundings())
 
 
-def cast(kept: TorchModule, dtype: str) -> TorchModule:
+def cast(kept: Any, dtype: str) -> TorchModule:
     """The same with its parameters in another dtype."""
-    return kept.cast_to(dtype)
+    made: TorchModule = kept.cast_to(dtype)
+    return made
 
 
 class _Surroundings:
@@ -252,7 +254,8 @@ def _not_leaves(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 def _in_float64(module: torch.nn.Module) -> torch.nn.Module:
     # As Module.to, which takes one dtype of floating-point numbers and one of complex ones.
-    return module._apply(lambda tensor: tensor.to(raised(tensor.dtype)))
+    wide: torch.nn.Module = module._apply(lambda tensor: tensor.to(raised(tensor.dtype)))  # type: ignore[no-untyped-call]
+    return wide
 
 
 def _backend(backend: Backend) -> Callable[..., Any]:
@@ -269,7 +272,7 @@ def _freely_compiling(backend: Backend) -> Iterator[None]:
     """Compile every module anew, in this process, with the random numbers of the eager form."""
     import torch._dynamo.config as frames
 
-    limits = {
+    limits: dict[str, Any] = {
         name: _MOST_FORMS
         for name in (
             "recompile_limit",
