@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from probe.common.align.row import Row
 from probe.common.dump.reading.records import Item
-from probe.compare.divergence.peers.groups import FEWEST, Member, fits, without_numbers
+from probe.common.numerics.formats import unit_roundoff
+from probe.compare.divergence.peers.groups import FEWEST, Member, Peers, fits, without_numbers
 from probe.compare.divergence.peers.random_error import random_error
 from probe.compare.divergence.precision import Precision
 from probe.compare.divergence.propagated_error import PropagatedError
@@ -146,3 +147,9 @@ def item(array: NDArray[Any], dtype: str = FLOAT32) -> Item:
 def member(inputs: float, error: float) -> Member:
     """A peer of which only errors are asked."""
     return Member(None, None, error, inputs, 1e-4, 1.0)  # type: ignore[arg-type]
+
+
+def test_nothing_is_measured_where_both_runs_compute_in_float32() -> None:
+    peers = Peers([], Mode.STATISTICS, {}, unit_roundoff("float32"))
+    assert (peers.leaving, peers.nearly_leaving) == ({}, {})
+    assert "members" not in vars(peers)
