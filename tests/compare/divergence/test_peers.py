@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from probe.common.align.row import Row
 from probe.common.dump.reading.records import Item
-from probe.compare.divergence.peers.groups import FEWEST, Member, fits, without_numbers
+from probe.common.numerics.formats import unit_roundoff
+from probe.compare.divergence.peers.groups import FEWEST, Member, Peers, fits, without_numbers
 from probe.compare.divergence.peers.random_error import random_error
 from probe.compare.divergence.precision import Precision
 from probe.compare.divergence.propagated_error import PropagatedError
@@ -212,3 +213,9 @@ def test_a_module_that_leaves_its_like_is_named_at_the_call_inside_that_nearly_d
     assert alone.divergence is None and [each.record for each in alone.undecided] == ["Functional.linear.9.forward"]
     both = compared(tmp_path / "both", modules(True, 0.045, 0.4)[0], golden, tree)
     assert named(both) == "Functional.linear.9.forward"
+
+
+def test_nothing_is_measured_where_both_runs_compute_in_float32() -> None:
+    peers = Peers([], Mode.STATISTICS, {}, unit_roundoff("float32"))
+    assert (peers.leaving, peers.nearly_leaving) == ({}, {})
+    assert "members" not in vars(peers)
