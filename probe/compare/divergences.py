@@ -10,6 +10,7 @@ from probe.common.align.calls import Calls
 from probe.common.dump.reading.dump import Dump
 from probe.compare.answers.bare_names import are_of_two_programs, untold
 from probe.compare.answers.compared_values import with_compared_values
+from probe.compare.answers.reordered import with_known_order
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, aligned_calls, with_golden_only
 from probe.compare.divergence.judged_calls import JudgedCall
@@ -21,7 +22,7 @@ from probe.compare.divergence.truncation import truncations
 from probe.compare.divergence.two_programs.batching import batch_in_parts
 from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.pairing import pairing
-from probe.compare.result import ComparisonResult, Divergence
+from probe.compare.result import ComparisonResult, Divergence, Mode
 from probe.compare.rows.matching import Matched
 from probe.compare.two_dumps import Comparison
 
@@ -77,6 +78,12 @@ def add_divergence(
         _take_back_by_bare_names(result, runs)
     if result.coverage.is_of_two_models and not chosen:
         result.divergence = None
+    if result.divergence is not None and result.mode is Mode.TENSOR:
+        first, *suspects = (
+            with_known_order(each, result.rows, target, golden)
+            for each in (result.divergence.first, *result.divergence.suspects)
+        )
+        result.divergence = replace(result.divergence, first=first, suspects=suspects)
     if result.divergence is not None and not matched.same_names:
         result.divergence = _with_settings(result.divergence, target, golden)
     return SeenCalls(aligned, judged)

@@ -37,6 +37,10 @@ _TITLES = {
 }
 _MINOR_SWITCHES = frozenset(("threads", "runtime_num_threads", "max_call_depth"))
 _ABSENT = "not there"
+_NOT_SET = "not set"
+_DRAWN = 1 << 48
+"""The least seed that a framework drew itself, because the program set none: torch draws 64 bits, of which one in
+65,536 is less. Seeds that people set fit in 32 bits, as NumPy asks for."""
 
 
 @dataclass(frozen=True)
@@ -127,23 +131,35 @@ def _section(environment: Environment, name: str) -> Mapping[str, Any]:
 
 
 def _seeds(target: Environment, golden: Environment) -> Iterator[OutsideDifference]:
-    """One seed for all generators is one difference; a state that differs is named if the seed is the same."""
+    """One seed for all generators is one difference; a state that differs is named if the seed is the same.
+
+    A program that sets no seed has another one in each run. This is a cause only if it draws numbers.
+    """
     one, other = _section(target, "seeds"), _section(golden, "seeds")
     both = [name for name in one if name in other]
-    differing = {name: (one[name], other[name]) for name in both if one[name] != other[name]}
+    differing = {name: (_set_seed(one[name]), _set_seed(other[name])) for name in both if one[name] != other[name]}
     if len(set(differing.values())) == 1:
         (pair,) = set(differing.values())
         title = "seed" if len(differing) == len(both) else f"seed of {' and '.join(differing)}"
-        yield OutsideDifference(SEED, "seeds", title, *pair)
+        yield OutsideDifference(_kind_of_seed(*pair), "seeds", title, *pair)
     else:
         for name, pair in differing.items():
-            yield OutsideDifference(SEED, f"seeds.{name}", f"seed of {name}", *pair)
+            yield OutsideDifference(_kind_of_seed(*pair), f"seeds.{name}", f"seed of {name}", *pair)
     states, others = _section(target, "random_states"), _section(golden, "random_states")
     for name in states:
         seeded = name in one and one[name] == other.get(name)
         if seeded and name in others and states[name] != others[name]:
             title = f"random state of {name}, from the same seed,"
             yield OutsideDifference(RANDOM, f"random_states.{name}", title, states[name], others[name])
+
+
+def _set_seed(seed: Any) -> Any:
+    """A seed that a program set; the words for none if the framework drew it."""
+    return _NOT_SET if isinstance(seed, int) and seed >= _DRAWN else seed
+
+
+def _kind_of_seed(target: Any, golden: Any) -> str:
+    return RANDOM if _NOT_SET in (target, golden) else SEED
 
 
 def _optimizers(target: Environment, golden: Environment) -> Iterator[OutsideDifference]:

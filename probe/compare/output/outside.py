@@ -10,7 +10,7 @@ from probe.common.dump.layout import step_and_rank
 from probe.common.dump.naming import is_module
 from probe.common.dump.reading.items import INPUT, Item, shape_text
 from probe.common.environment import files as environment_files
-from probe.common.environment.differences import DATA, OPTIMIZER, OutsideDifference, differences
+from probe.common.environment.differences import DATA, OPTIMIZER, SEED, OutsideDifference, differences
 from probe.common.numerics.error_bounds import is_same
 from probe.compare.result import ComparisonResult
 
@@ -36,8 +36,8 @@ def outside_of(result: ComparisonResult) -> list[OutsideDifference]:
 
 def _inserted(found: list[OutsideDifference], data: list[OutsideDifference]) -> list[OutsideDifference]:
     """Data behind the seeds, which may decide its order."""
-    seeds = [each for each in found if each.name.startswith("seeds")]
-    return [*seeds, *data, *(each for each in found if not each.name.startswith("seeds"))]
+    seeds = [each for each in found if each.kind == SEED]
+    return [*seeds, *data, *(each for each in found if each.kind != SEED)]
 
 
 def _data(rows: Sequence[Row]) -> list[OutsideDifference]:
@@ -64,7 +64,7 @@ def _data(rows: Sequence[Row]) -> list[OutsideDifference]:
 def _how(target: Item, golden: Item) -> str:
     mine, theirs = ((item.max, item.min, item.mean, item.norm) for item in (target, golden))
     if mine == theirs and target.max is not None:
-        return "first batch differs: the same elements in another order"
+        return "first batch differs: its statistics agree, so it may have the same elements in another order"
     return "first batch differs: other data, or another order of the data"
 
 

@@ -56,6 +56,18 @@ def test_a_state_that_differs_is_named_where_the_seed_does_not() -> None:
     ]
 
 
+def test_a_seed_that_a_framework_drew_is_not_set_and_does_not_lead() -> None:
+    """torch.initial_seed() of two processes in which nothing was seeded."""
+    drawn, other = 9929030366830163614, 7935408815278348805
+    switches = {"matmul_tf32": False, "threads": 4}
+    assert texts(seeds={"torch": drawn}, switches=switches) == [
+        "TF32 in matrix products off (golden: on)",
+        "seed not set (golden: 2)",
+    ]
+    both = [{**ENVIRONMENT, "seeds": {"torch": seed}} for seed in (drawn, other)]
+    assert [each.text for each in differences(both[0], both[1])] == ["seed not set (golden: not set)"]
+
+
 def test_the_most_likely_cause_comes_first() -> None:
     found = texts(
         packages={"torch": "2.7.1", "numpy": "1.26.0"},

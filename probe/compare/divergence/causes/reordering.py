@@ -20,10 +20,18 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import GOLDEN, TARGET, Indexes, Key, key_of, returned_by
 
+MAY_BE_REORDERED = "may have its elements in another order (permuted, transposed)"
+"""Statistics that agree allow it and do not show it."""
+IS_REORDERED = "has the same elements in another order (permuted, transposed)"
+HAS_OTHER_ELEMENTS = "has other elements, with the same maximum, minimum, mean and norm"
+"""What saved values show of it."""
+
 _FARTHEST = 8
 """The number of calls that are looked at before the one that shows it."""
 _ROUNDED = 1e-5
-"""The relative difference of two norms of the same elements."""
+"""The relative difference of two norms of the same elements, and of their means by the root mean square.
+
+A guess: both are sums of float32 that are rounded in another order."""
 
 _REORDERED = 0.05
 """The relative difference from which on a sum may be one of other elements. A guess: of those that were seen the least
@@ -129,14 +137,18 @@ class Reorderings:
 def has_same_elements(one: Item, other: Item) -> bool:
     """True if two tensors may have the same elements in any order, as far as statistics tell.
 
-    A tensor of one repeated number has no order.
+    A tensor of one repeated number has no order. The mean tells elements of another sign, which the norm does not.
     """
     if not one.is_tensor or not other.is_tensor or one.max == one.min or one.dtype != other.dtype:
         return False
     if _extremes(one) != _extremes(other):
         return False
-    norms = one.norm, other.norm
-    return all(type(norm) is float for norm in norms) and math.isclose(*norms, rel_tol=_ROUNDED)
+    norm, other_norm, mean, other_mean = one.norm, other.norm, one.mean, other.mean
+    if not type(norm) is type(other_norm) is type(mean) is type(other_mean) is float:
+        return False
+    root_mean_square = norm / math.sqrt(extent(one.shape).elements)
+    means_agree = abs(mean - other_mean) <= _ROUNDED * root_mean_square
+    return means_agree and math.isclose(norm, other_norm, rel_tol=_ROUNDED)
 
 
 def _agrees(call: AlignedCall, found: float) -> bool:

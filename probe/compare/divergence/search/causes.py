@@ -12,7 +12,13 @@ from probe.common.numerics.error_bounds import extent
 from probe.compare.divergence.aligned_calls import AlignedCall, first_of_groups
 from probe.compare.divergence.causes.optimizer_settings import OptimizerSettings
 from probe.compare.divergence.causes.origins import Origins
-from probe.compare.divergence.causes.reordering import Reorderings, given_to, has_same_elements, is_taken_by
+from probe.compare.divergence.causes.reordering import (
+    MAY_BE_REORDERED,
+    Reorderings,
+    given_to,
+    has_same_elements,
+    is_taken_by,
+)
 from probe.compare.divergence.differences import Differences
 from probe.compare.divergence.effects import GOLDEN, TARGET
 from probe.compare.divergence.search.findings import made_on_one_side, on_the_way_to
@@ -108,21 +114,20 @@ class Causes:
             if target is None or golden is None or parameter is None or not has_same_elements(target, golden):
                 continue
             if (target.mean, target.norm) != (golden.mean, golden.norm):
-                order = "may have its elements in another order (permuted, transposed)"
                 why = "its mean and norm differ by rounding alone"
-                return replace(suspect, cause=f"parameter {parameter.full_name} {order}: {why}")
+                return replace(suspect, cause=f"parameter {parameter.full_name} {MAY_BE_REORDERED}: {why}")
         maker = self._reorderings.before(call)
         if maker is not None:
             if not self._runs.same_names or not is_taken_by(call, maker):
-                did = "returns what it takes in another order"
+                did = "may return what it takes in another order"
                 return replace(suspect, cause=on_the_way_to(maker, did))
             return made_on_one_side(self._runs, maker, suspect)
         operand = self._reorderings.operand(call, suspect.found or 0.0, self._runs.tree)
         if operand is not None:
             module = self._runs.module(operand)
             inside = f", in {module}," if module not in ("", operand.record) else ""
-            order = "may have its elements in another order (permuted, transposed)"
-            return replace(suspect, cause=f"what {operand.record}{inside} returns {order}: its statistics agree")
+            agree = "its statistics agree"
+            return replace(suspect, cause=f"what {operand.record}{inside} returns {MAY_BE_REORDERED}: {agree}")
         return suspect
 
     def _were_gradients_kept(self, call: AlignedCall) -> bool:

@@ -11,7 +11,7 @@ from probe.common.numerics.error_bounds import ALTOGETHER, extent, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
-from probe.compare.divergence.causes.reordering import has_same_elements
+from probe.compare.divergence.causes.reordering import MAY_BE_REORDERED, has_same_elements
 from probe.compare.divergence.parameters import Parameter
 from probe.compare.divergence.search.findings import unexplained_item
 from probe.compare.divergence.search.items import rounds
@@ -132,7 +132,7 @@ class UnrecordedInputs:
             elif between.explains(parameter):
                 return None
         if not cause and has_same_elements(parameter.target, parameter.golden):
-            cause = f"parameter {parameter.full_name} has the same elements in another order (permuted, transposed)"
+            cause = f"parameter {parameter.full_name} {MAY_BE_REORDERED}: its maximum, minimum, mean and norm agree"
         reason = differences.of_parameter(row, parameter.full_name, difference)
         return unexplained_item(self._runs, call, row, reason, difference, allowed, cause)
 
