@@ -12,7 +12,7 @@ from typing import Any
 
 from probe.common.align.calls import KeyedCall
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, is_module
+from probe.common.dump.naming import FORWARD, is_module, parse
 from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS
 from probe.common.dump.reading.sources import Tree
 
@@ -89,18 +89,31 @@ def coverage(
 
 
 def _without_counterpart(records: Sequence[str], matched: set[str], tree: Tree) -> int:
-    """How many records have no counterpart, and no module around them whose border is judged in their place.
+    """How many records have no counterpart, and nothing that is judged in their place.
 
     That is the innermost module with a counterpart, if it is right around the call of a function, or holds no more than
-    half of the run: the border of a whole program says too little of what is in it.
+    half of the run: the border of a whole program says too little of what is in it. In an optimizer it is a call of the
+    same function for another parameter: three projections of one run have three times the calls of the fused one.
     """
-    around = {record: _innermost(record, matched, tree) for record in records if record not in matched}
+    alike = {kind for record in matched if (kind := _kind_in_scope(record, tree)) is not None}
+    around = {
+        record: _innermost(record, matched, tree)
+        for record in records
+        if record not in matched and not (alike and _kind_in_scope(record, tree) in alike)
+    }
     held = Counter(filter(None, around.values()))
     number = 0
     for record, module in around.items():
         is_function_of = module is not None and not is_module(record) and tree.get(record) == module
         number += not (is_function_of or (module is not None and 2 * held[module] <= len(records)))
     return number
+
+
+def _kind_in_scope(record: str, tree: Tree) -> tuple[str, str] | None:
+    """The scope that is no module, such as an optimizer, and the function; ``None`` of calls that stand in no such."""
+    scope = tree.get(record)
+    parsed = None if not scope or is_module(scope) else parse(record)
+    return None if parsed is None or scope is None else (scope, parsed.base)
 
 
 def _innermost(record: str, matched: set[str], tree: Tree) -> str | None:

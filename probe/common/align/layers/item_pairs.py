@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from probe.common.align.calls import KeyedCall
 from probe.common.align.name_mapping import PARAMETER_NAMES
 from probe.common.align.operations import Operation
 from probe.common.dump.naming import BACKWARD
 from probe.common.dump.reading.items import Shape
-from probe.common.dump.reading.records import INPUT, OUTPUT, Item
+from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item
 from probe.common.numerics.error_bounds import extent, relative_difference
 from probe.common.numerics.formats import unit_roundoff
 
@@ -75,7 +76,42 @@ def by_value(target: KeyedCall, golden: KeyedCall) -> dict[str, str]:
         match = there.get(item.name[start:])
         if item.name not in found and match is not None and match.name not in taken and _may_be_same(item, match):
             found[item.name] = match.name
+            taken.add(match.name)
+    found.update(_under_other_names(target, golden, found))
     return found
+
+
+def _under_other_names(target: KeyedCall, golden: KeyedCall, found: Mapping[str, str]) -> dict[str, str]:
+    """The parameters of one layer, and their gradients, that two programs give other names.
+
+    Those that hold the same values are matched, and then those that are left if a size leaves no choice.
+    """
+    taken = set(found.values())
+    sides = [
+        [item for item in call.items if item.state in (PARAMETERS, PARAMETERS_GRAD) and item.is_tensor]
+        for call in (target, golden)
+    ]
+    mine = [item for item in sides[0] if item.name not in found]
+    theirs = [item for item in sides[1] if item.name not in taken]
+    more: dict[str, str] = {}
+    for is_match in (_is_same, _are_alone(mine, theirs)) if mine and theirs else ():
+        for item in mine:
+            free = (other for other in theirs if other.name not in more.values())
+            other = None if item.name in more else next((each for each in free if is_match(item, each)), None)
+            if other is not None:
+                more[item.name] = other.name
+    return more
+
+
+def _are_alone(mine: Sequence[Item], theirs: Sequence[Item]) -> Callable[[Item, Item], bool]:
+    """Tells if two tensors have a size that no other one of either side has."""
+    counts = [Counter(extent(item.shape).elements for item in side) for side in (mine, theirs)]
+
+    def are_alone(item: Item, other: Item) -> bool:
+        size = extent(item.shape).elements
+        return size == extent(other.shape).elements and all(count[size] == 1 for count in counts)
+
+    return are_alone
 
 
 _SAME = 2e-5

@@ -29,6 +29,7 @@ from probe.common.numerics.error_bounds import extent, rms
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input, row_difference
+from probe.compare.divergence.peers.one_rounding import is_one_rounding
 from probe.compare.divergence.peers.random_error import is_masked, random_error
 from probe.compare.result import Mode
 
@@ -233,7 +234,9 @@ class Peers:
                 known = found.get(id(member.row))
                 if known is None or known.error <= known.allowed:
                     found[id(member.row)] = leaving
-        return found
+        calls = {id(member.row): member.call for member, _, _ in members}
+        rows = {id(member.row): member.row for member, _, _ in members}
+        return {key: each for key, each in found.items() if not is_one_rounding(calls[key], rows[key])}
 
     def _largest(self, member: Member, deviations: float) -> float:
         """The ratio of the largest error that chance explains to the usual one."""

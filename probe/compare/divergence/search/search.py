@@ -16,18 +16,18 @@ from functools import cached_property, partial
 from operator import itemgetter
 from typing import NamedTuple, Optional
 
-from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, function_name, parse
+from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, function_name, is_module, parse
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING
 from probe.common.operations.lookup import has
 from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
-from probe.compare.divergence.differences import Differences, item_name
+from probe.compare.divergence.differences import Differences, item_name, of_nearly_leaving
 from probe.compare.divergence.effects import Agreement, Effects, Key, key_of
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
-from probe.compare.divergence.search.findings import Findings
+from probe.compare.divergence.search.findings import Findings, unexplained_item
 from probe.compare.divergence.search.items import in_direction, is_on_input, rounds
 from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
@@ -175,7 +175,9 @@ class _Search:
                     without_effect.append(Difference(*names, suspect.reason))
             return _Conclusion(None, [], without_effect)
         # Looked for while nothing counts but what differed before.
-        found = None if suspect is None else self._causes.added(call, suspect, differences)
+        found = None if suspect is None else self._inside(call, suspect)
+        if found is None and suspect is not None:
+            found = self._causes.added(call, suspect, differences)
         self.walk.add_outputs(call, observed.outputs)
         if found is None:
             return _Conclusion(None, [], [*without_effect, *differences])
@@ -275,6 +277,37 @@ class _Search:
         if outcome is Outcome.JOINED:
             self.joined.append((call, suspect))
         self._add_undecided(suspect)
+        return False
+
+    def _inside(self, call: AlignedCall, suspect: Unexplained) -> Unexplained | None:
+        """The finding on a module that leaves its like, at the first call inside of it that nearly does.
+
+        What chance may explain of that call alone, it does not explain of both.
+        """
+        leaving = self._runs.peers.leaving if self._runs.peers.are_asked and is_module(call.record or "") else {}
+        row = next((row for row in call.rows if item_name(row) == suspect.item), None)
+        if row is None or id(row) not in leaving:
+            return None
+        near = self._runs.peers.nearly_leaving
+        for each in self._runs.calls if near else ():
+            rows = [row for row in each.rows if id(row) in near] if self._is_inside(each, call) else []
+            if rows:
+                seen = near[id(rows[0])]
+                reason = of_nearly_leaving(rows[0], seen.error, seen.usual, seen.peers)
+                reason = f"{reason}; in {call.record} around it, {suspect.reason}"
+                found = unexplained_item(self._runs, each, rows[0], reason, seen.error, seen.allowed)
+                return self._causes.added(each, found, [])
+        return None
+
+    def _is_inside(self, call: AlignedCall, module: AlignedCall) -> bool:
+        if call.record is None or call.golden_record is None:
+            return False
+        around, seen = self._runs.tree.get(call.record), set[str]()
+        while around and around not in seen:
+            if around == module.record:
+                return True
+            seen.add(around)
+            around = self._runs.tree.get(around)
         return False
 
     def _at_its_makers(self, call: AlignedCall, found: Unexplained) -> Unexplained:
