@@ -92,7 +92,7 @@ class Difference:
     ``None`` if it can have none, and if no value was compared that would show it.
     """
     is_value: bool = False
-    """True if it is a value that differs by more than is usual of its like, and not what may change one."""
+    """True if it is a value that differs, and not what may change one. The reason says then what was looked for."""
 
 
 @dataclass(frozen=True)

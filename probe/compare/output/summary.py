@@ -60,12 +60,17 @@ def in_words(step: str, label: str) -> str:
 def undecided_in_words(difference: Difference) -> str:
     """A difference whose effect nobody can tell, with the least size of an effect that would have shown."""
     record = difference.record or difference.golden_record
-    if difference.shows_from is None:
-        seen = "no value was compared that would show its effect"
-    elif difference.is_value:
+    if difference.is_value:
+        # The reason says what was looked for.
         return f"in {record}, {difference.reason}"
-    else:
+    if difference.shows_from is not None:
         seen = f"its effect would have shown from {difference.shows_from:.1e} on"
+    elif difference.record and difference.golden_record:
+        seen = "its effect was looked for in the results of this call, of the module around it and of the calls "
+        seen += "that take them; none of these could be compared"
+    else:
+        seen = "its effect was looked for in the values of the other run and in what is computed from this call; "
+        seen += "none of these shows or excludes one"
     return f"in {record}, {difference.reason}; {seen}"
 
 

@@ -41,6 +41,14 @@ SUSPECTS = 5
 """The number of calls after the first that are looked for, where nobody asks for all: the rest of the run is not
 looked at."""
 
+_HIDDEN_BY_ROUNDING = "the values computed from it agree within rounding error, which may hide an effect"
+_SEEN_OF = {
+    Outcome.HIDDEN: "the values computed from it agree, and would agree in any case: its share of them is too small",
+    Outcome.UNKNOWN: "no recorded call takes it, or what is computed from it",
+    Outcome.JOINED: "it reaches the end of the pass only together with other differences",
+}
+"""The state of what was looked for between two programs, where nobody can tell."""
+
 _MOVED, _FAR = 0.01, 100.0
 """The relative difference, by itself and by what is explained, from which on two calls may do two things."""
 
@@ -169,7 +177,7 @@ class _Search:
             without_effect += differences
             if undecided == len(self.walk.undecided):
                 if self._may_be_hidden(call, suspect):
-                    self._add_undecided(suspect)
+                    self._add_undecided(suspect, _HIDDEN_BY_ROUNDING)
                 else:
                     names = suspect.record, suspect.golden_record, suspect.item
                     without_effect.append(Difference(*names, suspect.reason))
@@ -249,12 +257,13 @@ class _Search:
         is_only_reason = not (self.walk.error.largest or self._runs.precision.design or self._runs.across_frameworks)
         if reach(Agreement.SHOWN if is_only_reason else Agreement.NEARLY):
             return True
-        self._add_undecided(suspect)
+        self._add_undecided(suspect, _HIDDEN_BY_ROUNDING)
         return False
 
-    def _add_undecided(self, suspect: Unexplained) -> None:
+    def _add_undecided(self, suspect: Unexplained, seen: str) -> None:
+        """Add a finding whose effect nobody can tell; `seen` says what was looked for, and what was found."""
         names = suspect.record, suspect.golden_record, suspect.item
-        self.walk.undecided.append(Difference(*names, suspect.reason, is_value=True))
+        self.walk.undecided.append(Difference(*names, f"{suspect.reason}; {seen}", is_value=True))
 
     def _has_effect_in_programs(self, regions: Regions, call: AlignedCall, suspect: Unexplained) -> bool:
         """True if what is suspect in one of two programs reaches the end of the pass.
@@ -276,7 +285,7 @@ class _Search:
             return False
         if outcome is Outcome.JOINED:
             self.joined.append((call, suspect))
-        self._add_undecided(suspect)
+        self._add_undecided(suspect, _SEEN_OF.get(outcome, _HIDDEN_BY_ROUNDING))
         return False
 
     def _inside(self, call: AlignedCall, suspect: Unexplained) -> Unexplained | None:
