@@ -91,6 +91,21 @@ def test_layers_inside_a_layer_with_a_counterpart_are_judged_at_its_border_if_it
     assert found.coverage.compared_records == 2
 
 
+def test_calls_of_an_optimizer_for_more_parameters_are_compared_with_those_of_their_like(tmp_path: Path) -> None:
+    """A fused projection has one parameter where the other run has three; another optimizer calls other functions."""
+
+    def run(parameters: int, function: str) -> tuple[Run, Tree]:
+        calls = [f"Tensor.{name}.{n}.forward" for n in range(parameters) for name in ("mul_", function)]
+        data = {name: call([tensor(X * (1 + at))], tensor(X * (2 + at))) for at, name in enumerate(calls)}
+        return {**data, **chain()}, dict.fromkeys(calls, "optimizer")
+
+    (one, tree), (three, other) = run(1, "addcdiv_"), run(3, "addcdiv_")
+    found = summary(tmp_path / "like", one, three, (tree, other))
+    assert found.coverage == Coverage(32, 32, 0, 0)
+    (three, other) = run(3, "sign")
+    assert summary(tmp_path / "unlike", one, three, (tree, other)).coverage.compared_records == 28
+
+
 def test_what_is_computed_again_needs_no_counterpart(tmp_path: Path) -> None:
     """Checkpointing runs a forward once more, and another value there is another call."""
     again = call([tensor(X)], tensor(X @ W))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import made_dumps
+import numpy as np
 import pytest
-from made_dumps import plain
+from made_dumps import plain, tensor_of
 
 from probe.common.align.calls import KeyedCall
-from probe.common.align.layers.item_pairs import match_items
+from probe.common.align.layers.item_pairs import by_value, match_items
 from probe.common.align.operations import operation
 from probe.common.dump.reading.records import Record
 
@@ -93,3 +94,36 @@ def test_parameters_of_other_names_match() -> None:
     for one, other, expected in ((target, golden, names), (golden, target, {b: a for a, b in names.items()})):
         found = match_items(one, other, None)
         assert {a.rpartition(".")[2]: b.rpartition(".")[2] for a, b in found.items()} == expected
+
+
+# --- two programs
+
+
+def parameters(**given: Any) -> KeyedCall:
+    name = f"Module.norm.{'_'.join(given)}.forward.0"
+    return call(name, input_args=[tensor(2)], output=[tensor(2)], parameters=given)
+
+
+def names(target: KeyedCall, golden: KeyedCall) -> dict[str, str]:
+    found = by_value(target, golden)
+    pairs = {mine.rpartition(".")[2]: theirs.rpartition(".")[2] for mine, theirs in found.items()}
+    return {mine: theirs for mine, theirs in pairs.items() if not mine.isdigit()}
+
+
+ONES, SLOPE, OTHER = (tensor_of(np.float32(array)) for array in (np.ones(8), np.arange(8), np.arange(8) ** 2))
+
+
+def test_the_one_parameter_of_a_size_is_matched_under_another_name() -> None:
+    """Ones are no evidence of what they are; there is nothing else that they can be."""
+    assert names(parameters(weight=ONES), parameters(w=ONES)) == {"weight": "w"}
+    assert names(parameters(weight=SLOPE), parameters(w=OTHER)) == {"weight": "w"}
+
+
+def test_several_parameters_of_a_size_are_matched_by_what_they_hold() -> None:
+    target, golden = parameters(weight=SLOPE, bias=OTHER), parameters(b=OTHER, w=SLOPE)
+    assert names(target, golden) == {"weight": "w", "bias": "b"}
+    assert names(parameters(weight=SLOPE, bias=SLOPE), parameters(b=ONES, w=OTHER)) == {}
+
+
+def test_a_parameter_of_another_size_is_another_one() -> None:
+    assert names(parameters(weight=SLOPE), parameters(w=tensor_of(np.zeros(9, np.float32)))) == {}
