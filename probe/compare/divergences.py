@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from probe.common.align.calls import Calls
 from probe.common.dump.reading.dump import Dump
+from probe.common.environment import files as environment_files
+from probe.common.environment.products import product_roundoff
 from probe.compare.answers.bare_names import are_of_two_programs, untold
 from probe.compare.answers.compared_values import with_compared_values
 from probe.compare.answers.reordered import with_known_order
@@ -66,6 +68,7 @@ def add_divergence(
         everything=everything,
         keeps_judged=keeps_judged,
         regions=regions,
+        product_roundoff=product_roundoff(map(environment_files.of_record_file, (target.path, golden.path))),
         with_golden_only=None if matched.same_names else with_golden_only(aligned, shared.rows, shared.golden_order),
     )
     judged = set_divergence(result, runs)

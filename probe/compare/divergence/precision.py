@@ -43,10 +43,12 @@ class Precision:
 
     Args:
         calls: all calls of both runs.
+        product_roundoff: the unit roundoff of matrix products, if they are computed with less than their type.
     """
 
-    def __init__(self, calls: Sequence[AlignedCall]) -> None:
+    def __init__(self, calls: Sequence[AlignedCall], product_roundoff: float = 0.0) -> None:
         self._calls = calls
+        self._product_roundoff = product_roundoff
 
     @cached_property
     def design(self) -> frozenset[TypePair]:
@@ -61,7 +63,14 @@ class Precision:
 
     @cached_property
     def shortest(self) -> float:
-        """The unit roundoff of the shortest type that a tenth of the tensors has, on one side at least; 0 of none."""
+        """The unit roundoff of the shortest type that a tenth of the tensors has, on one side at least; 0 of none.
+
+        It is that of matrix products where these have fewer digits.
+        """
+        return max(self._shortest_type, self._product_roundoff)
+
+    @cached_property
+    def _shortest_type(self) -> float:
         # The types of some hundred calls show that as well.
         calls = self._calls[:: 1 + len(self._calls) // _SAMPLED]
         types = pairs_of_types(chain.from_iterable(call.rows for call in calls))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import PARAMETERS_GRAD
+from probe.common.dump.naming import PARAMETERS_GRAD, is_module
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import (
     ALTOGETHER,
@@ -20,6 +20,8 @@ from probe.common.numerics.error_bounds import (
     rounding,
     turned_by_division,
 )
+from probe.common.operations.function import DOT_PRODUCT, Trait
+from probe.common.operations.lookup import function, has
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
@@ -141,7 +143,10 @@ class Outputs:
     def _rounding(self, computed: Computation, target: Item, golden: Item) -> float:
         """What the call itself adds to the relative difference of its inputs."""
         terms = computed.terms
-        added = rounding(terms.summed(golden), max(terms.roundoff, self._error.roundoff(target, golden)))
+        roundoff = max(terms.roundoff, self._error.roundoff(target, golden))
+        if self._runs.product_roundoff and _may_be_product(computed):
+            roundoff = max(roundoff, self._runs.product_roundoff)
+        added = rounding(terms.summed(golden), roundoff)
         if not self._runs.across_frameworks:
             return added
         return max(added, approximation(last_word(computed.call.golden_record or "")))
@@ -170,6 +175,13 @@ class Outputs:
             return False
         differs = extent(target.shape).elements != extent(golden.shape).elements
         return differs and all(is_of_one_shape(each) for each in computed.call.rows if is_input(each))
+
+
+def _may_be_product(computed: Computation) -> bool:
+    """True if a call is a matrix product, or may have one inside: a module, the backward of a function."""
+    if computed.function == GRADIENT or is_module(computed.call.record or ""):
+        return True
+    return has(computed.function, Trait.MASKED) or function(computed.function).rounding == DOT_PRODUCT
 
 
 def _turned_by_division(computed: Computation, result: Item, error: float) -> float:

@@ -36,6 +36,7 @@ class Runs:
         everything: look for all divergences, and not for the first few.
         keeps_judged: keep what was found of each pair of calls that is looked at.
         regions: follows differences between two programs; ``None`` where both runs are of one program.
+        product_roundoff: the unit roundoff of matrix products of float32, if one side computes them with less, as TF32.
         with_golden_only: all calls, those of the golden side alone as well, where `calls` leaves these out.
     """
 
@@ -50,6 +51,7 @@ class Runs:
     keeps_judged: bool = False
     regions: Regions | None = None
     with_golden_only: Sequence[AlignedCall] | None = None
+    product_roundoff: float = 0.0
 
     @cached_property
     def tree(self) -> Tree:
@@ -89,7 +91,7 @@ class Runs:
     @cached_property
     def precision(self) -> Precision:
         """The types that differ by design."""
-        return Precision(self.calls)
+        return Precision(self.calls, self.product_roundoff)
 
     @cached_property
     def peers(self) -> Peers:
