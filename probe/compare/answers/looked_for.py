@@ -26,6 +26,7 @@ from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import function, has
 from probe.common.operations.signatures import OF_MEMORY, argument_name
 from probe.compare.answers.first_unequal import first_unequal
+from probe.compare.answers.other_numbers import OtherNumbers
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
@@ -101,6 +102,9 @@ class _Search:
             call = self._call(difference)
             row = None if call is None else _row(call, difference.item)
             yield difference, None if call is None or row is None else self._expected(call, row)
+        if self._runs.regions is not None:
+            for number in OtherNumbers(self._runs).found():
+                yield number, _LEAST_OF_ARGUMENT
         for call in self._on_one_side:
             side, name = (TARGET, call.record) if call.record else (GOLDEN, call.golden_record)
             what = "module with parameters" if is_module(name or "") else "call with parameters"

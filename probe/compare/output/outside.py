@@ -16,6 +16,7 @@ from probe.compare.result import ComparisonResult
 
 _LOOKED_AT = 1000
 """Rows at the beginning among which the batch is looked for."""
+BATCH_SHAPE = "data.first_batch.shape"
 MOST_SHOWN = 5
 """Differences that the text of an answer has."""
 
@@ -53,8 +54,9 @@ def _data(rows: Sequence[Row]) -> list[OutsideDifference]:
         if row.record != first.record or target is None or golden is None:
             continue
         if target.shape != golden.shape:
-            text = f"first batch has shape {shape_text(target.shape or ())} (golden: {shape_text(golden.shape or ())})"
-            found.append(_difference(text, target, golden))
+            shapes = shape_text(target.shape or ()), shape_text(golden.shape or ())
+            text = f"first batch has shape {shapes[0]} (golden: {shapes[1]})"
+            found.append(OutsideDifference(DATA, BATCH_SHAPE, text, *shapes))
         elif not is_same(target, golden):
             found.append(_difference(_how(target, golden), target, golden))
     # The arguments of one call are one batch.

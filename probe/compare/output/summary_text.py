@@ -9,6 +9,7 @@ from probe.common import log
 from probe.common.align.row import ERROR, PASS, WARNING, Row
 from probe.common.dump import levels
 from probe.compare.output import outside
+from probe.compare.output.outside import BATCH_SHAPE
 from probe.compare.output.summary import (
     EXAMPLES,
     SUSPECTS,
@@ -112,6 +113,9 @@ def uncompared(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     found = [(_cannot_be_told(untold, len(summaries) > 1), WARNING if untold.has_matches else ERROR)]
     if untold.left_out:
         found.append(("  next: use a pool of one process in both runs", ""))
+    elif untold.is_too_little_in_common and any(each.name == BATCH_SHAPE for each in untold.outside):
+        why = "one that is packed, padded, or computed in parts (prefill and decode) has other statistics"
+        found.append((f"  next: give both runs batches of one shape; {why}", ""))
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from divergence_runs import Run, W, X, call, chain, tensor, write
+from divergence_runs import Run, W, X, call, chain, tensor, whole, write
 
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
@@ -164,3 +164,17 @@ def test_two_models_that_share_a_loss_alone_have_no_first_divergence(tmp_path: P
     assert first_line(found) == "cannot be told: not enough in common to judge: 2 of 13 records have a counterpart"
     found = summary(tmp_path / "one", model("Linear", 6, 3, 1.0), model("Linear", 6, 3, 3.0))
     assert first_line(found).startswith("first divergence: ")
+
+
+def test_batches_of_other_shapes_are_the_advice_where_too_little_is_in_common(tmp_path: Path) -> None:
+    """Tokens of a padded batch in one run, and of a packed one in the other: the first thing to make alike."""
+    sides = []
+    for side, rows in (("target", 11), ("golden", 16)):
+        embed = {"Module.embed.Embedding.forward.0": call([whole(np.arange(4 * rows).reshape(rows, 4))], tensor(X))}
+        folder = tmp_path / side / "step0" / "rank0"
+        write(folder, {**embed, **(chain() if side == "golden" else named_otherwise(chain(), 11))})
+        (tmp_path / side / "environment_rank0.json").write_text(json.dumps({"format": 1}))
+        sides.append(read(folder))
+    lines = [text for text, _ in summary_text.headline([summarise(compare_dumps(*sides))])]
+    assert lines[0].startswith("cannot be told: not enough in common") and "[11, 4]" in lines[1]
+    assert lines[2].startswith("  next: give both runs batches of one shape")
