@@ -44,7 +44,8 @@ def result(folder: Path, target: Run, **switches: Any) -> ComparisonResult:
         write(folder / side / "step0" / "rank0", data)
         content = {"format": 1, "framework": "pytorch", "switches": {"matmul_tf32": False, **of_side}}
         (folder / side / "environment_rank0.json").write_text(json.dumps(content))
-    return compare_dumps(*(read(folder / side / "step0" / "rank0") for side in ("target", "golden")))
+    target, golden = (read(folder / side / "step0" / "rank0") for side in ("target", "golden"))
+    return compare_dumps(target, golden)
 
 
 def test_a_right_run_in_tf32_is_silent_and_without_the_switch_it_is_not(tmp_path: Path) -> None:
