@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from probe.backends import loader
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.session import Session
 from probe.collect.sinks.sink import Sink
 from probe.common import log
-from probe.common.config.config import Config
+from probe.common.config.config import GRAD_PROBE, Config
 from probe.common.config.fields import Location, numbers_text, parse_numbers
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import CallChecker
 from probe.common.show import show
+
+if TYPE_CHECKING:
+    from probe.api.monitoring.grad_probe import GradientProbe
 
 
 class PrecisionDebugger:
@@ -30,8 +33,8 @@ class PrecisionDebugger:
 
     Args:
         config_path: A configuration file, see docs/reference/configuration.md; ``None`` for the defaults.
-        task: ``statistics``, ``tensor``, ``structure``, ``overflow_check`` or ``free_benchmark``. This and the
-            following win over the file.
+        task: ``statistics``, ``tensor``, ``structure``, ``overflow_check``, ``free_benchmark`` or ``grad_probe``. This
+            and the following win over the file.
         dump_path: Folder for the results, created if missing.
         level: ``L0`` (modules), ``L1`` (APIs), ``mix`` (both) or ``debug`` (only `save`).
         step: Steps to collect: integers, or texts such as ``"4-6"``; empty for all.
@@ -60,6 +63,8 @@ class PrecisionDebugger:
     _session: Session
     _served_by: str
     _config_path: str | None
+    _probe: GradientProbe | None
+    """Of task ``grad_probe``."""
     _starts: int = 0
     """The number of times that collection was started when the ``with`` block was entered."""
 
@@ -89,6 +94,7 @@ class PrecisionDebugger:
         self._served_by = loader.detect(self.backend)
         self._session = Session(loader.load(self._served_by), config_path, arguments, _checker, sinks)
         self._config_path = config_path
+        self._probe = _probe(self._session.config, self._served_by)
         cls._instance = self
 
     def _log_ignored(self, config_path: Any, arguments: dict[str, Any], sinks: Any) -> None:
@@ -135,6 +141,8 @@ class PrecisionDebugger:
         """
         instance, cls._instance = cls._instance, None
         if instance is not None:
+            if instance._probe is not None:
+                instance._probe.stop()
             instance._session.close()
             log.reset()
 
@@ -163,12 +171,43 @@ class PrecisionDebugger:
             token_range: ``[first, last]``: only these forward passes of `model`, counted from 0, both included.
             rank_id: The rank to use in folder names; otherwise that of the default process group.
         """
-        cls.session().start(model, token_range, rank_id)
+        if cls._collects_calls():
+            cls.session().start(model, token_range, rank_id)
 
     @classmethod
     def stop(cls) -> None:
         """Collect no further calls and write the files. Gradients of collected calls are taken until `step`."""
         cls.session().stop()
+        if cls._instance is not None and cls._instance._probe is not None:
+            cls._instance._probe.stop()
+
+    @classmethod
+    def monitor(cls, module: Any) -> None:
+        """Write the gradients of `module` at each step of its optimizer; for task ``grad_probe``.
+
+        Args:
+            module: A model; with MindSpore its optimizer as well. With PyTorch the optimizer may be made later.
+
+        Raises:
+            MsprobeException: `module` is something else.
+        """
+        session = cls.session()
+        probe = cls._instance._probe if cls._instance is not None else None
+        if probe is None:
+            text = f'monitor() has no effect with task "{session.config.task}", only with "{GRAD_PROBE}".'
+            log.warning(text, once="debugger-monitor")
+            return
+        session.guard("monitor()", probe.monitor, module)
+
+    @classmethod
+    def _collects_calls(cls) -> bool:
+        """False with task ``grad_probe``, which takes a model by `monitor`."""
+        if cls._instance is None or cls._instance._probe is None:
+            return True
+        if not cls._instance._probe.is_given:
+            text = f'start() collects nothing with task "{GRAD_PROBE}"; call monitor(model) instead.'
+            log.warning(text, once="debugger-start-probe")
+        return False
 
     @classmethod
     def step(cls, loss: Any = None, grad_norm: Any = None) -> None:
@@ -212,6 +251,15 @@ class PrecisionDebugger:
     def restore_custom_api(cls, module: Any, api: str) -> None:
         """Undo `register_custom_api`: ``module.api`` is the original object again."""
         cls.session().restore_custom_api(module, api)
+
+
+def _probe(config: Config, backend: str) -> GradientProbe | None:
+    if config.task != GRAD_PROBE:
+        return None
+    # Whoever does not ask for it needs no numpy.
+    from probe.api.monitoring.grad_probe import GradientProbe
+
+    return GradientProbe(config, backend)
 
 
 def _checker(config: Config, adapter: FrameworkAdapter) -> CallChecker:

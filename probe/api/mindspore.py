@@ -55,7 +55,7 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
         Raises:
             MsprobeException: there is no model where one is needed; or MindSpore is in graph mode.
         """
-        if os.environ.get("MS_ROLE") != "MS_SCHED":
+        if os.environ.get("MS_ROLE") != "MS_SCHED" and cls._collects_calls():
             cls.session().guard("start()", cls._start, model, token_range, rank_id)
         # Otherwise msrun's scheduler, which runs the script as well, has no rank and trains nothing.
 

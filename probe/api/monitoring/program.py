@@ -5,20 +5,19 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from probe.api.import_watch import ImportWatch
 from probe.api.monitoring.first import TrainerMon
 from probe.api.monitoring.parts import as_models
+from probe.api.monitoring.watch import TrainingWatch
 from probe.backends import loader
 from probe.common import log
 from probe.common.config.json_file import read_object
 from probe.common.config.name_patterns import module_pattern
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.errors import MsprobeException, failure_text
-from probe.common.interfaces import Handle
 from probe.monitor.output.folders import VARIABLE, base
 from probe.monitor.setup.first import FirstSettings, load
 
@@ -53,7 +52,7 @@ class MonitoredProgram:
         self._module = module
         if output is not None or VARIABLE not in os.environ:
             os.environ[VARIABLE] = os.path.abspath(output if output is not None else base())
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, TrainingWatch] = {}
         self._failures: dict[str, str] = {}
         self._watch = ImportWatch(tuple(_BACKENDS), self._imported, self._not_imported)
         for name in _BACKENDS:
@@ -99,7 +98,7 @@ class MonitoredProgram:
         if backend in self._watched:
             return
         try:
-            self._watched[backend] = _Watched(backend, self._begin)
+            self._watched[backend] = TrainingWatch(backend, self._begin)
         except Exception as error:
             self._failures[name] = failure_text(error)
             log.error(f"msprobe run cannot watch {name}, and the program runs without: {failure_text(error)}")
@@ -142,79 +141,3 @@ def _record_base(path: str, module: Any) -> str:
 
 def _examples(modules: Any) -> str:
     return ", ".join([path for path, _ in modules if path][:3]) or "the class of the model"
-
-
-class _Watched:
-    """Implements `probe.backends.protocol.TrainingListener` until a model is trained.
-
-    Args:
-        backend: The framework.
-        begin: Makes a monitor of a model and its optimizer.
-    """
-
-    def __init__(self, backend: str, begin: Callable[[str, Any, Any], TrainerMon | None]) -> None:
-        self._backend, self._begin = backend, begin
-        self._training = loader.load(backend).training
-        self.monitor: TrainerMon | None = None
-        self.is_left = False
-        """True if the script has a monitor of its own."""
-        self._why = ""
-        self._forwards = 0
-        self._model: Any = None
-        self._handle: Handle | None = self._training.attach_training(self)
-
-    def remove(self) -> None:
-        """Watch no longer."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            handle.remove()
-
-    def why_nothing(self) -> str:
-        """The reason why no step was monitored."""
-        if self._why:
-            return self._why
-        if self.monitor is not None:
-            return "no step was wanted, or the optimizer made none."
-        if self._model is not None:
-            return f"no optimizer updates {type(self._model).__name__}; a step is one of an optimizer."
-        return f"{self._forwards} calls of models were seen, and none of them recorded gradients."
-
-    def enter_forward(self, module: Any, recording: bool) -> None:
-        """Begin with the first forward of a model that an optimizer updates."""
-        self._forwards += 1
-        if self._handle is None or not recording or not self._training.has_parameters(module):
-            return
-        try:
-            self._try(module)
-        except Exception as error:
-            self._why = str(error) if isinstance(error, MsprobeException) else failure_text(error)
-            log.error(f"msprobe run monitors nothing ({self._why}); the program goes on.")
-            self.remove()
-
-    def _try(self, module: Any) -> None:
-        # What `module` is the whole of, even if the program calls a part of it.
-        self._model = self._training.outermost(module)
-        trained = self._training.trainable(self._model)
-        optimizers = [each for each in self._training.optimizers() if trained & self._training.parameters(each)]
-        if not optimizers:
-            return
-        # The one with most of its parameters; each of its steps is one of the training.
-        optimizer = max(optimizers, key=lambda each: len(trained & self._training.parameters(each)))
-        if len(optimizers) > 1:
-            kind = type(optimizer).__name__
-            log.warning(f"{len(optimizers)} optimizers update the model; the steps of {kind} are counted.")
-        self.monitor = self._begin(self._backend, self._model, optimizer)
-        self.is_left = self.monitor is None
-        self.remove()
-
-    def leave_forward(self) -> None: ...
-
-    def enter_backward(self, mark: Callable[[Any], object]) -> None: ...
-
-    def leave_backward(self, mark: Callable[[Any], object] | None) -> None: ...
-
-    def return_gradients(self, *kept: object) -> None: ...
-
-    def new_optimizer(self) -> None: ...
-
-    def leave_optimizer(self, optimizer: Any) -> None: ...

@@ -6,22 +6,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 import numpy as np
-from mindspore import ParameterTuple, Tensor
+from mindspore import ParameterTuple, Tensor, nn
+from mindspore.experimental.optim import Optimizer
 
 from probe.backends.mindspore.autograd.graph import tensors_in
 from probe.backends.mindspore.guards import guarded, unobserved
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleKind
 from probe.backends.mindspore.internals import executor
 from probe.backends.mindspore.tensors.statistics import to_array
-from probe.backends.protocol import Measured, Measurer, SpectralNorm
+from probe.backends.protocol import Measured, Measurer, Signature, SpectralNorm
 from probe.backends.protocol.trends import CommunicationListener, Logs, Ready
 from probe.backends.shared.patching import Handles
-from probe.backends.shared.trends import arrays
+from probe.backends.shared.trends import arrays, signs
 from probe.common import log
 from probe.common.interfaces import Handle
 
 _NAMES = {"moment1": "exp_avg", "moment2": "exp_avg_sq", "moments": "momentum_buffer", "accum": "momentum_buffer"}
 """States by the names that PyTorch has for them."""
+_OPTIMIZERS = (nn.Optimizer, Optimizer)
 _NOT_STATES = frozenset(("parameters", "_parameters", "param_groups"))
 
 
@@ -50,6 +52,9 @@ class ArrayMeasurer:
     def signs(self, gradient: Any) -> Measured | None:
         array = _wide(gradient)
         return Measured([float(np.mean(array > 0))], self._shape(gradient), str(gradient.dtype), array.size)
+
+    def signature(self, gradient: Any, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature | None:
+        return signs.signature(unobserved(to_array, gradient), bounds, checksum, bits)
 
     def agreement(self, gradient: Any, moment: Any) -> Measured | None:
         product = np.sign(_wide(gradient)) * np.sign(_wide(moment))
@@ -94,7 +99,13 @@ class MindSporeTrends:
         return iter(self._kind.inside(model))
 
     def parameters(self, model: Any) -> Iterable[tuple[str, Any]]:
+        if isinstance(model, _OPTIMIZERS):
+            # Cells of their own, whose states are parameters as well.
+            return [(each.name, each) for each in model.parameters]
         return [(each.name, each) for each in model.trainable_params()]
+
+    def is_optimizer(self, value: Any) -> bool:
+        return isinstance(value, _OPTIMIZERS)
 
     def gradient(self, parameter: Any, main: bool) -> Any:
         return self._given.get(id(parameter))

@@ -22,6 +22,9 @@ class MSAdapterTrends(MindSporeTrends):
     def parameters(self, model: Any) -> Iterable[tuple[str, Any]]:
         return [(name, each) for name, each in model.named_parameters() if each.requires_grad]
 
+    def is_optimizer(self, value: Any) -> bool:
+        return False  # those of torch know no names
+
     def gradient(self, parameter: Any, main: bool) -> Any:
         found = getattr(parameter, "main_grad", None) if main else None
         return parameter.grad if found is None else found

@@ -16,7 +16,15 @@ from probe.backends.protocol.scripts import ScriptParts, ScriptWords
 from probe.backends.protocol.settings import Settings
 from probe.backends.protocol.tensors import Tensors
 from probe.backends.protocol.training import ScaledUpdate, Training, TrainingListener
-from probe.backends.protocol.trends import OPS, CommunicationListener, Measured, Measurer, SpectralNorm, Trends
+from probe.backends.protocol.trends import (
+    OPS,
+    CommunicationListener,
+    Measured,
+    Measurer,
+    Signature,
+    SpectralNorm,
+    Trends,
+)
 
 __all__ = [
     "OPS",
@@ -37,6 +45,7 @@ __all__ = [
     "ScriptParts",
     "ScriptWords",
     "Settings",
+    "Signature",
     "SpectralNorm",
     "StepKeeper",
     "Tensors",

@@ -23,6 +23,17 @@ class Measured(NamedTuple):
     """True of integers and booleans, whose statistics are no signs of health."""
 
 
+class Signature(NamedTuple):
+    """A gradient in few numbers."""
+
+    values: list[float]
+    """The share of elements in each interval, the share of zeros, largest, smallest, L2 norm."""
+    checksum: str
+    """MD5 of the bytes; empty if it is not wanted."""
+    bits: bytes
+    """A bit for each element, 1 above zero, eight in a byte with the first one highest; empty if not wanted."""
+
+
 class Measurer(Protocol):
     """Computes the same statistics of many tensors."""
 
@@ -34,6 +45,14 @@ class Measurer(Protocol):
 
     def signs(self, gradient: Any) -> Measured | None:
         """The share of elements above zero."""
+
+    def signature(self, gradient: Any, bounds: Sequence[float], checksum: bool, bits: bool) -> Signature | None:
+        """The signs and the distribution of a gradient, at once; ``None`` if it has no values of its own.
+
+        Args:
+            bounds: The ends of intervals, ascending; (-inf, first], ..., (last, inf). Without them there are no shares.
+            checksum, bits: True if they are wanted.
+        """
 
     def agreement(self, gradient: Any, moment: Any) -> Measured | None:
         """The mean of (1 + sign(gradient) * sign(moment)) / 2 as if it were a tensor of no dimension."""
@@ -83,6 +102,9 @@ class Trends(Protocol):
 
     def parameters(self, model: Any) -> Iterable[tuple[str, Any]]:
         """The parameters of `model` that are trained, each once, with their names."""
+
+    def is_optimizer(self, value: Any) -> bool:
+        """True of an optimizer that names its parameters, so that `parameters` takes it in the place of a model."""
 
     def gradient(self, parameter: Any, main: bool) -> Any:
         """The gradient of a parameter, or ``None``; with `main` the one that Megatron keeps as ``main_grad``."""

@@ -9,7 +9,7 @@ from probe.collect.sinks.checker import CheckerSink
 from probe.collect.sinks.journal.sink import JournalSink
 from probe.collect.sinks.ring.sink import RingSink
 from probe.collect.sinks.sink import Host, Sink
-from probe.common.config.config import Config
+from probe.common.config.config import GRAD_PROBE, Config
 from probe.common.interfaces import CallChecker
 
 _WATCHING, _CHECKING = "overflow_check", "free_benchmark"
@@ -25,6 +25,8 @@ def configured_sinks(config: Config, host: Host, make_checker: MakeChecker) -> l
         host: The session.
         make_checker: Makes what checks calls.
     """
+    if config.task == GRAD_PROBE:
+        return []  # it collects no calls
     if config.task == _CHECKING:
         return [CheckerSink(make_checker(config, host.adapter), config.dump_path)]
     if config.task == _WATCHING:
@@ -37,7 +39,7 @@ def why_it_stays(config: Config, new: Config) -> str:
 
     The ranks of a watched training answer each other at steps on which they agreed when they began.
     """
-    lasting = next((task for task in (config.task, new.task) if task in (_WATCHING, _CHECKING)), None)
+    lasting = next((task for task in (config.task, new.task) if task in (_WATCHING, _CHECKING, GRAD_PROBE)), None)
     if lasting is None:
         return ""
     return (

@@ -14,6 +14,7 @@ from probe.common import log
 from probe.common.config.fields import (
     Location,
     one_of,
+    parse_ascending,
     parse_count,
     parse_flag,
     parse_folder,
@@ -43,7 +44,10 @@ from probe.common.show import show
 
 RECORDING = ("statistics", "tensor", "structure", "overflow_check")
 """The tasks that write records."""
-TASKS = (*RECORDING, "free_benchmark")
+GRAD_PROBE = "grad_probe"
+"""The task that collects no calls: it writes what the gradients of parameters are at each step of an optimizer."""
+_OF_CALLS = (*RECORDING, "free_benchmark")
+TASKS = (*_OF_CALLS, GRAD_PROBE)
 _COMMAND = (
     "runs the calls of a dump again, after the training: msprobe acc_check -api_info DUMP.json -config CONFIG.json"
 )
@@ -54,7 +58,6 @@ UNAVAILABLE_TASKS = {
     "run_ut": _COMMAND,
     "acc_check": _COMMAND,
     "api_accuracy": ABSENT,
-    "grad_probe": ABSENT,
     "nan_analyze": ABSENT,
     "nan_check": ABSENT,
 }
@@ -92,6 +95,10 @@ def _with_checksums_only(config: Config) -> str:
     return "" if config.summary_mode != "xor" else 'where "summary_mode" is "xor", which computes no statistics'
 
 
+def _without_intervals(config: Config) -> str:
+    return "" if config.grad_level == "L2" else f'where "grad_level" is "{config.grad_level}"'
+
+
 def _without_apis(config: Config) -> str:
     # "ALL" leaves nothing out anywhere.
     if config.level not in ("L0", "debug") or config.risk_level == "ALL":
@@ -124,7 +131,7 @@ class Config:
     The defaults are those of a run without a file.
 
     Args:
-        task: ``statistics``, ``tensor``, ``structure``, ``overflow_check`` or ``free_benchmark``.
+        task: ``statistics``, ``tensor``, ``structure``, ``overflow_check``, ``free_benchmark`` or ``grad_probe``.
         dump_path: the folder that gets the ``step<S>`` folders.
         level: ``L0`` modules, ``L1`` APIs, ``mix`` both, ``debug`` only what is saved by hand. This is the effective
             level: task structure never has another than ``L0`` and ``mix``.
@@ -164,6 +171,10 @@ class Config:
         fuzz_stage: ``forward`` or ``backward``.
         fuzz_device: known from msProbe; a call is run again where it ran, and with ``to_cpu`` on the CPU.
         fuzz_level: ``L1``, the only one there is.
+        grad_level: what is written of each gradient: ``L0`` checksum and statistics, ``L1`` statistics and signs,
+            ``L2`` the shares of intervals as well.
+        param_list: the parameters that are wanted; empty means all.
+        bounds: the ends of these intervals, ascending.
         if_preheat, preheat_step, max_sample: known from msProbe, which learns its limits in the first steps.
     """
 
@@ -181,10 +192,10 @@ class Config:
     environment: bool = key(True, parse_flag)
     precision: str = key("low", one_of("low", "high"))
     risk_level: str | None = key(None, one_of("ALL", "FOCUS", "CORE"), unused=_without_apis)
-    scope: tuple[str, ...] = key((), parse_scope, TASKS, _at_debug)
-    names: tuple[str, ...] = key((), parse_names, TASKS, _at_debug, name="list")
-    module: str | None = key(None, parse_pattern, TASKS, _at_debug)
-    api: str | None = key(None, parse_pattern, TASKS, _at_debug)
+    scope: tuple[str, ...] = key((), parse_scope, _OF_CALLS, _at_debug)
+    names: tuple[str, ...] = key((), parse_names, _OF_CALLS, _at_debug, name="list")
+    module: str | None = key(None, parse_pattern, _OF_CALLS, _at_debug)
+    api: str | None = key(None, parse_pattern, _OF_CALLS, _at_debug)
     tensor_list: tuple[str, ...] = key((), parse_texts, ("statistics",), _at_debug)
     data_mode: frozenset[str] = key(
         frozenset(), some_of("forward", "backward", "input", "output", everything="all"), RECORDING, _at_debug
@@ -211,6 +222,9 @@ class Config:
     if_preheat: bool = key(False, parse_flag, ("free_benchmark",), _by_derived_limits)
     preheat_step: int = key(15, parse_count, ("free_benchmark",))
     max_sample: int = key(20, parse_count, ("free_benchmark",))
+    grad_level: str = key("L1", one_of("L0", "L1", "L2"), (GRAD_PROBE,))
+    param_list: tuple[str, ...] = key((), parse_texts, (GRAD_PROBE,))
+    bounds: tuple[float, ...] = key((-1, 0, 1), parse_ascending, (GRAD_PROBE,), _without_intervals)
 
     @property
     def is_filtered(self) -> bool:
@@ -328,6 +342,8 @@ def _checked(top: _Settings) -> Config:
 
 def _effective_level(task: str, level: str, location: Location) -> str:
     """Task structure describes which call is inside which module, which needs the modules."""
+    if task == GRAD_PROBE:
+        return "debug"  # no call is recorded
     if task == "overflow_check" and level == "debug":
         raise MsprobeException(
             f'{location.describe(level)}, but task "overflow_check" watches calls; use "L0", "L1" or "mix".'

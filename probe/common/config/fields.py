@@ -13,6 +13,8 @@ from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.show import show
 
 MAX_NUMBER = 1_000_000
+_LARGEST = 2.0**63
+"""The bounds of intervals are at most as large as 64-bit integers."""
 
 _RANGE = re.compile(r"\s*([0-9]{1,7})\s*(?:-\s*([0-9]{1,7})\s*)?")
 _NUMBERS_ALLOWED = f'whole numbers from 0 to {MAX_NUMBER}, also as text: "3", or "4-6" for 4, 5 and 6'
@@ -161,6 +163,21 @@ def parse_texts(value: object, location: Location) -> tuple[str, ...]:
         if not isinstance(text, str) or not text:
             raise location.item(index).wrong(text, "a text that is not empty")
     return tuple(value)
+
+
+def parse_ascending(value: object, location: Location) -> tuple[float, ...]:
+    """Check a list of finite numbers, each larger than the one before."""
+    allowed = "a list of finite numbers, each larger than the one before"
+    if not isinstance(value, list) or not value:
+        raise location.wrong(value, allowed)
+    numbers: list[float] = []
+    for index, each in enumerate(value):
+        is_number = isinstance(each, (int, float)) and not isinstance(each, bool)
+        # A whole number may be too large for a float.
+        if not is_number or abs(each) > _LARGEST or each != each or (numbers and each <= numbers[-1]):
+            raise location.item(index).wrong(each, allowed)
+        numbers.append(each)
+    return tuple(numbers)
 
 
 def parse_pattern(value: object, location: Location) -> str:

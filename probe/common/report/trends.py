@@ -12,6 +12,8 @@ BEFORE, AFTER = "param_origin", "param_updated"
 DIRECTION, UPDATE, SIGN = "other", "update", "grad_sign"
 LINEAR, ATTENTION = "linear_hook", "attention_hook"
 COMMUNICATION = "comm"
+CHECKSUM = "MD5"
+"""The column of checksums."""
 
 
 class TrendRow(NamedTuple):
@@ -47,6 +49,8 @@ class TrendTable:
     more: tuple[str, ...] = ()
     """The names of further columns."""
     rows: list[TrendRow] = field(default_factory=list)
+    bits: list[bytes] = field(default_factory=list)
+    """The packed signs of each row, see `probe.backends.protocol.Signature`; empty if they are not collected."""
 
 
 class TrendStep(NamedTuple):

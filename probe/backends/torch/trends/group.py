@@ -25,6 +25,7 @@ __all__ = [
     "copy",
     "gradient",
     "is_first",
+    "is_optimizer",
     "linear_weight",
     "measurer",
     "members",
@@ -58,6 +59,11 @@ def parameters(model: torch.nn.Module) -> Iterable[tuple[str, Any]]:
 
 def _plain(name: str) -> str:
     return name.replace(_COMPILED, "")
+
+
+def is_optimizer(value: Any) -> bool:
+    """False: optimizers of torch know no names."""
+    return False
 
 
 def gradient(parameter: Any, main: bool) -> Any:
@@ -126,6 +132,12 @@ class _Local(TorchMeasurer):
 
     def change(self, before: Any, parameter: Any) -> Any:
         return super().change(before, _local(parameter))
+
+    def signature(self, gradient: Any, bounds: Sequence[float], checksum: bool, bits: bool) -> Any:
+        return super().signature(_local(gradient), bounds, checksum, bits)
+
+    def signs(self, gradient: Any) -> Any:
+        return super().signs(_local(gradient))
 
     def agreement(self, gradient: Any, moment: Any) -> Any:
         return super().agreement(_local(gradient), _local(moment))

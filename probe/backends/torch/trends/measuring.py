@@ -9,13 +9,14 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
-from probe.backends.protocol import Measured
+from probe.backends.protocol import Measured, Signature
 from probe.backends.shared.trends.arrays import LIKE_ITSELF, of_number
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
 from probe.backends.torch.originals import functions, own
 from probe.backends.torch.tensors import plain_tensors
 from probe.backends.torch.tensors.describe import is_wrapped
+from probe.backends.torch.trends.signs import signature
 from probe.common.interfaces import StatisticsMode
 
 _NAN = math.nan
@@ -136,6 +137,11 @@ class TorchMeasurer:
         return results
 
     # --- several, and numbers
+
+    def signature(
+        self, gradient: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool
+    ) -> Signature | None:
+        return signature(gradient, bounds, checksum, bits)
 
     def agreement(self, gradient: torch.Tensor, moment: torch.Tensor) -> Measured | None:
         """The share of elements that have the same sign; products that are zero count one half."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable, Optional
 
 from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
-from probe.collect.sinks.trend.wanted import Chunk, Wanted
+from probe.collect.sinks.trend.wanted import Chunk, Wanted, WantedSignatures
 from probe.common import log
 from probe.common.interfaces import Handle
 from probe.common.report.trends import (
     AFTER,
     BEFORE,
+    CHECKSUM,
     DIRECTION,
     REDUCED,
     SIGN,
@@ -162,6 +164,8 @@ class ParameterTrends:
             self._add_direction()
         if wanted.signs:
             self._add_signs()
+        if wanted.signatures is not None:
+            self._add_signatures(wanted.signatures)
         if wanted.update:
             self._copies = [trends.copy(each.value) for each in self._parameters]
 
@@ -223,6 +227,23 @@ class ParameterTrends:
         table = TrendTable(SIGN, ("positive",))
         for each, gradient in self._gradients():
             self._append(table, each, self._measurers["gradient"].signs(gradient))
+        self._tables.append(table)
+
+    def _add_signatures(self, wanted: WantedSignatures) -> None:
+        table = TrendTable(SIGN, wanted.ops, more=(CHECKSUM,) if wanted.checksum else ())
+        measurer = self._measurers["gradient"]
+        for each, gradient in self._gradients():
+            found = measurer.signature(gradient, wanted.bounds, wanted.checksum, wanted.bits)
+            if found is None:
+                continue
+            more = (found.checksum,) if wanted.checksum else ()
+            shape, dtype = tuple(gradient.shape), str(gradient.dtype)
+            elements = math.prod(shape)
+            row = TrendRow(
+                each.name, each.chunk, 0, found.values, str(list(shape)), dtype, elements, False, next(self._order), more
+            )
+            table.rows.append(row)
+            table.bits.append(found.bits)
         self._tables.append(table)
 
     # --- rows

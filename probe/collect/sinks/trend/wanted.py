@@ -42,7 +42,8 @@ class Wanted:
         weights: Parameters before and after the step.
         direction: Agreement of gradient and first moment.
         update: Norms of the update and of the weight.
-        signs: The share of positive elements of gradients, with packed signs.
+        signs: The share of positive elements of gradients.
+        signatures: Of gradients, for the probe of gradients.
         linear, attention: The modules of the L2 metrics; ``None`` if there are none.
         order: Of the dimensions of attention.
         item_name: Names of rows of modules.
@@ -67,6 +68,7 @@ class Wanted:
     direction: bool = False
     update: bool = False
     signs: bool = False
+    signatures: Optional[WantedSignatures] = None  # noqa: UP045
     linear: Optional[Callable[[str], bool]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     attention: Optional[Callable[[str], bool]] = None  # noqa: UP045
     order: str = "s,b,h,d"
@@ -80,6 +82,16 @@ class Wanted:
     def modules(self) -> bool:
         """True if modules are hooked for their activations."""
         return self.activations or self.activation_gradients
+
+
+class WantedSignatures(NamedTuple):
+    """Selection of what describes a gradient."""
+
+    ops: tuple[str, ...]
+    """The names of the values: intervals and zeros if there are `bounds`, and ``max``, ``min``, ``norm``."""
+    bounds: tuple[float, ...] = ()
+    checksum: bool = False
+    bits: bool = False
 
 
 class WantedCommunication(NamedTuple):
