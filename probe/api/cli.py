@@ -66,6 +66,14 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Name what was probably meant where few values are allowed, as the names of commands are."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += did_you_mean(str(value), map(str, action.choices or ()))
+            raise
+
     def unknown(self, arguments: Sequence[str]) -> NoReturn:
         """Refuse arguments that nothing takes; the most similar flag is named."""
         flags = [text.partition("=")[0] for text in arguments if text.startswith("-")]

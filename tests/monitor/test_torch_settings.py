@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 
+import probe
 from probe.api.cli import main
 from probe.api.pytorch import PrecisionDebugger, TrainerMon
 from probe.monitor import schedule
@@ -284,3 +285,104 @@ def test_settings_without_effect_are_said(capfd: pytest.CaptureFixture[str]) -> 
         '"l2_targets.moe_router_weight_hook" has no effect; it is not available.',
     ):
         assert said.count(text) == 1, said
+
+
+def test_calls_before_set_monitor_do_nothing_or_wait(folder: Path) -> None:
+    Training.configure(wg_distribution=True)
+    monitor = TrainerMon("config.json", params_have_main_grad=False)
+    seen: list[int] = []
+    monitor.add_receiver(lambda step: seen.append(step.number))
+    assert monitor.folder == "" and monitor.generate_wgrad_metrics() == ({}, {}) and monitor.alerts is None
+    monitor.stop()
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    monitor.set_monitor(model, optimizer)
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    assert seen == [0] and Path(monitor.folder).is_dir()
+
+
+def test_a_failure_while_it_is_stopped_does_not_reach_the_training(capfd: pytest.CaptureFixture[str]) -> None:
+    training = Training(wg_distribution=True)
+    training.steps(1)
+
+    stream = next(iter(training.monitor._files._open.values()))
+    os.close(stream.fileno())
+    training.monitor.stop()
+    assert "monitor: stop: OSError: [Errno 9] Bad file descriptor" in capfd.readouterr().err
+    assert not training.optimizer._optimizer_step_pre_hooks
+
+
+class OwnOptimizer:
+    """An optimizer without hooks, as those of Megatron are."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self._inner, self.fails = inner, False
+
+    def step(self) -> None:
+        if self.fails:
+            raise RuntimeError("out of memory")
+        self._inner.step()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_step_that_raises_leaves_no_row(own: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    inner: Any = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = OwnOptimizer(inner) if own else inner
+    Training.configure(wg_distribution=True, param_distribution=True, ops=["norm"])
+    monitor = TrainerMon("config.json", params_have_main_grad=False)
+    monitor.set_monitor(model, optimizer)
+
+    def backward() -> None:
+        inner.zero_grad()
+        model(torch.randn(2, 4)).sum().backward()
+
+    def fail() -> None:
+        raise RuntimeError("out of memory")
+
+    backward()
+    if own:
+        optimizer.fails = True
+    with pytest.raises(RuntimeError, match="out of memory"):
+        optimizer.step() if own else inner.step(fail)
+    optimizer.fails = False
+    backward()
+    expected = float(model.weight.grad.norm())
+    optimizer.step()
+    monitor.stop()
+    for name in ("grad_reduced_0-0", "grad_unreduced_0-0"):
+        found = {row["name"]: float(row["norm"]) for row in rows(name)}
+        assert found["weight"] == pytest.approx(expected, rel=1e-6) and len(rows(name)) == 2
+    assert len(rows("param_origin_0-0")) == 2
+
+
+def test_a_layer_that_is_frozen_in_mid_training_is_reported() -> None:
+    training = Training(wg_distribution=True, param_distribution=True, alert={"rules": []})
+    training.steps(12)
+    for parameter in training.model[0].parameters():
+        parameter.requires_grad_(False)
+    training.steps(17)
+    training.monitor.stop()
+    (path,) = Path().glob("monitor_output/*/alerts.jsonl")
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {(each["name"], each["rule"], each["step"]) for each in found} == {
+        ("0.weight", "unchanged", 12), ("0.bias", "unchanged", 12),
+    }  # fmt: skip
+
+
+def test_names_that_a_spreadsheet_would_compute_are_texts_and_are_read_back() -> None:
+    model = nn.Module()
+    model.add_module("=cmd()", nn.Linear(4, 1))
+    model.forward = lambda x: model._modules["=cmd()"](x)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    Training.configure(wg_distribution=True, xy_distribution=True, stack_info=True)
+    monitor = TrainerMon("config.json", params_have_main_grad=False)
+    monitor.set_monitor(model, optimizer)
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    monitor.stop()
+    assert [row["name"] for row in rows("grad_reduced_0-0")] == ["'=cmd().weight", "'=cmd().bias"]
+    frame = probe.load_monitor("monitor_output")
+    assert {"=cmd().weight", "=cmd().input"} <= set(frame["name"])

@@ -164,11 +164,11 @@ class TrainerMon:
         """End monitoring: put everything back, and complete the files."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
-            recorder.close()
-            self._dump.close()
             TrainerMon.monitors -= 1
+            self._receivers.attempt("stop", recorder.close)
+            self._receivers.attempt("stop", self._dump.close)
         if self._files is not None:
-            self._files.close()
+            self._receivers.attempt("stop", self._files.close)
         if self._at_exit is not None:
             self._at_exit.cancel()
 
@@ -206,7 +206,7 @@ class TrainerMon:
             return
         self._above = base()
         self._folder = run_folder(self._above, self._rank, settings.append_output)
-        self._receivers = Receivers(self._folder)
+        self._receivers.set_folder(self._folder)
         check_targets(settings, models, adapter)
         if settings.ur_distribution and settings.as_msprobe:
             log.warning("ur_distribution: msProbe writes it to TensorBoard only; it has no effect.")

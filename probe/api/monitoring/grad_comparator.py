@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from probe.common import log
-from probe.monitor.gradients.comparing import RankSimilarity, compare_runs
+from probe.monitor.gradients.comparing import RankSimilarity, compare_runs, lines_of
 from probe.monitor.gradients.results import write_results
-
-_MOST_SHOWN = 5
 
 
 class GradComparator:
@@ -31,17 +29,3 @@ class GradComparator:
         for line in lines_of(found):
             log.info(line)
         return found
-
-
-def lines_of(found: list[RankSimilarity]) -> list[str]:
-    """What is said of a comparison: the suspicious steps, the earliest first, and notes."""
-    suspicions = sorted((each for rank in found for each in rank.suspicions()), key=lambda each: each.step)
-    steps = sum(len(rank.steps) for rank in found)
-    lines = [note for rank in found for note in rank.notes]
-    if not suspicions:
-        return [*lines, f"no suspicious gradient in {steps} steps of {len(found)} ranks."]
-    first = suspicions[0].text()
-    lines.append(f"first suspicious gradient: {first}")
-    lines += [each.text() for each in suspicions[1:_MOST_SHOWN]]
-    left = len(suspicions) - _MOST_SHOWN
-    return [*lines, f"{left} more are suspicious."] if left > 0 else lines

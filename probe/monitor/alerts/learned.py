@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from probe.monitor.alerts import health, spikes
 from probe.monitor.alerts.block import blocks_of
 from probe.monitor.alerts.families import execution_order, in_execution_order
+from probe.monitor.alerts.missing import MissingGradients
 from probe.monitor.alerts.rows import FamilyRows, Finding
 from probe.monitor.alerts.tracks import Track
 
@@ -26,6 +27,7 @@ class LearnedRules:
         self._rank, self._min_history = rank, min_history
         self._tracks: dict[str, Track] = {}
         self._depth = health.DepthRule()
+        self._missing = MissingGradients()
 
     def judge(self, step: int, rows: Sequence[FamilyRows]) -> list[Finding]:
         rank, history = self._rank, self._min_history
@@ -43,6 +45,7 @@ class LearnedRules:
             families[each.family] = each
         found += health.update_ratio(step, rank, families, self._track("update ratio"), history)
         found += health.unchanged(step, rank, families, self._track("unchanged"))
+        found += self._missing.look(step, rank, families, history)
         return sorted(found, key=execution_order)
 
     def _track(self, name: str) -> Track:

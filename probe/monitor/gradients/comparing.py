@@ -15,6 +15,7 @@ LEAST_AT_FIRST = 0.97
 """msProbe's rule of thumb, as documented: less in the first step is suspicious."""
 LARGEST_FALL = 0.03
 """Likewise: so is a fall by more than this from one step to the next."""
+_MOST_SHOWN = 5
 
 
 class Suspicion(NamedTuple):
@@ -135,3 +136,17 @@ def _of_rank(rank: int, one: ProbedRank, other: ProbedRank) -> RankSimilarity:
         text = f"{len(unlike)} parameters are in one of the runs only or have another shape, such as {first}"
         found.notes.append(f"rank {rank}: {text}; they are not compared.")
     return found
+
+
+def lines_of(found: Sequence[RankSimilarity]) -> list[str]:
+    """What is said of a comparison: the suspicious steps, the earliest first, and notes."""
+    suspicions = sorted((each for rank in found for each in rank.suspicions()), key=lambda each: each.step)
+    steps = sum(len(rank.steps) for rank in found)
+    lines = [note for rank in found for note in rank.notes]
+    if not suspicions:
+        return [*lines, f"no suspicious gradient in {steps} steps of {len(found)} ranks."]
+    first = suspicions[0].text()
+    lines.append(f"first suspicious gradient: {first}")
+    lines += [each.text() for each in suspicions[1:_MOST_SHOWN]]
+    left = len(suspicions) - _MOST_SHOWN
+    return [*lines, f"{left} more are suspicious."] if left > 0 else lines

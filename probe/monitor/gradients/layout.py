@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -54,3 +55,19 @@ def signs_folder(step: int) -> str:
 def signs_file(parameter: str) -> str:
     """The name of the file with the signs of a parameter's gradient."""
     return file_name(parameter, ".npy")
+
+
+def is_probed(path: str) -> bool:
+    """True if the gradient probe has written to the folder `path`."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return False
+    return any(RANK.fullmatch(name) and steps_in(os.path.join(path, name)) for name in names)
+
+
+def steps_in(folder: str) -> tuple[int, ...]:
+    """The steps whose tables are in the folder of a rank, ascending."""
+    if not os.path.isdir(folder):
+        return ()
+    return tuple(sorted(int(match[1]) for name in os.listdir(folder) if (match := SUMMARY.fullmatch(name))))

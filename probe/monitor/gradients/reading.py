@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from probe.common.errors import MsprobeException
 from probe.common.files import open_for_reading
 from probe.common.report.cells import unharmed
-from probe.monitor.gradients.layout import NAME, RANK, SHAPE, SUMMARY, signs_file, signs_folder, summary_file
+from probe.monitor.gradients.layout import NAME, RANK, SHAPE, signs_file, signs_folder, steps_in, summary_file
 
 Signs = NDArray[np.bool_]
 
@@ -84,15 +84,6 @@ def _shape(path: str, text: str | None) -> tuple[int, ...]:
     return tuple(found)
 
 
-def is_probed(path: str) -> bool:
-    """True if the gradient probe has written to the folder `path`."""
-    try:
-        names = os.listdir(path)
-    except OSError:
-        return False
-    return any(RANK.fullmatch(name) and _steps(os.path.join(path, name)) for name in names)
-
-
 def probed_ranks(path: str) -> Mapping[int, ProbedRank]:
     """The ranks of a run, by number.
 
@@ -108,15 +99,9 @@ def probed_ranks(path: str) -> Mapping[int, ProbedRank]:
     for name in os.listdir(path):
         match = RANK.fullmatch(name)
         folder = os.path.join(path, name)
-        if match is not None and (steps := _steps(folder)):
+        if match is not None and (steps := steps_in(folder)):
             found[int(match[1])] = ProbedRank(folder, steps)
     if not found:
         allowed = f"rank<R>/{summary_file(0)} and more, which task grad_probe writes"
         raise MsprobeException(f"{path} has no tables of gradients; allowed: a folder with {allowed}.")
     return dict(sorted(found.items()))
-
-
-def _steps(folder: str) -> tuple[int, ...]:
-    if not os.path.isdir(folder):
-        return ()
-    return tuple(sorted(int(match[1]) for name in os.listdir(folder) if (match := SUMMARY.fullmatch(name))))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from probe.common.files import make_folder, replacing
+from probe.common.report.cells import harmless
 
 
 def write_structure(above: str, rank: int, structure: Mapping[str, Any]) -> str:
@@ -36,6 +37,6 @@ def write_stacks(folder: str, stacks: Mapping[str, str]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("module_name", "stack_info"))
-    writer.writerows(stacks.items())
+    writer.writerows((harmless(name), harmless(stack)) for name, stack in stacks.items())
     with replacing(os.path.join(folder, "stack_info.csv")) as stream:
         stream.write(text.getvalue().encode())

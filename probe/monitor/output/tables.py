@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import BinaryIO, NamedTuple
@@ -10,6 +11,7 @@ from typing_extensions import Protocol
 
 from probe.common import log
 from probe.common.files import make_folder, open_for_reading, open_for_writing
+from probe.common.report.cells import harmless
 from probe.common.report.trends import (
     ACTIVATION,
     ACTIVATION_GRADIENT,
@@ -42,6 +44,7 @@ class Layout(Protocol):
 
 
 def _quoted(text: str) -> str:
+    text = harmless(text)
     if any(character in text for character in ',"\r\n'):
         return '"' + text.replace('"', '""') + '"'
     return text
@@ -235,8 +238,10 @@ class TableFiles:
 
     def _close(self) -> None:
         opened, self._open = self._open, {}
-        for stream in opened.values():
-            stream.close()
+        with contextlib.ExitStack() as each:
+            # The others are closed as well if one of them fails.
+            for stream in opened.values():
+                each.callback(stream.close)
 
     def close(self) -> None:
         """Close every file, and say what was lost."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common import files
+from probe.common.report.cells import unharmed
 from probe.monitor.reading.locating import FIRST, MonitorFile
 
 _TEXTS = ("shape", "dtype", "placement")
@@ -127,6 +128,7 @@ def _columns(file: MonitorFile, header: list[str], rows: list[list[str]], notes:
     stages, _ = _integers(columns.get("vpp_stage", ()))
     micros, _ = _integers(columns.get("micro_step", ()))
     families = _family_of_rows(file, columns, len(rows))
+    names = [unharmed(name) for name in columns[name_column]]
     statistics: dict[str, list[float]] = {}
     texts: dict[str, list[str]] = {}
     places = 0
@@ -142,7 +144,7 @@ def _columns(file: MonitorFile, header: list[str], rows: list[list[str]], notes:
         places = max(places, _decimals(cells))
     decimals = places if places <= _MOST_DECIMALS else None
     return ReadFile(
-        _split(families, columns[name_column], steps, micros, stages, statistics, texts, decimals), notes, whole
+        _split(families, names, steps, micros, stages, statistics, texts, decimals), notes, whole
     )
 
 

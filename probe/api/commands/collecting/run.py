@@ -10,6 +10,7 @@ from probe.api import script
 from probe.api.commands.invocation import FINE, TROUBLE, Invocation
 from probe.collect.training_loop import AUTO, OPTIMIZER, STEP_AFTER
 from probe.common import log
+from probe.common.config.config import GRAD_PROBE
 from probe.common.config.fields import Location, numbers_text, one_of, quoted
 from probe.common.errors import MsprobeException
 
@@ -82,6 +83,9 @@ class RunCommand:
         running = RunningProgram(args.config, _arguments(args), args.step_after, follow=args.follow_children)
         if args.quiet:
             log.quieten()
+        if running.config.task == GRAD_PROBE:
+            hint = 'PrecisionDebugger("config.json").monitor(model)'
+            raise MsprobeException(f'task "{GRAD_PROBE}" {_NEEDS_LINES}: {hint}; run the script with python.')
         if running.config.level == "debug":
             location = Location(args.config, "level")
             raise MsprobeException(f"{location.describe('debug')}, which {_NEEDS_LINES}; use {quoted(_LEVELS)}.")

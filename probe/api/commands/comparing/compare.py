@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
 from probe.api.commands.comparing.divergence import DIVERGENCE, NEVER, is_failed, report_untold
+from probe.api.commands.comparing.gradients import compared_gradients
 from probe.api.commands.comparing.merging import add_merging, splits_given
 from probe.api.commands.comparing.pair import add_pair, set_pair
 from probe.api.commands.invocation import Invocation
@@ -31,7 +32,7 @@ class Compare(Question):
     """Compare two dumps, row by row, and say where they part.
 
     The target is the run under test, the golden run is the baseline: dump.json, debug.json, the folder of one step, or
-    a folder of steps. Name them as two paths, with -tp and -gp, or take the two newest with --last. The table goes to
+    a folder of steps; or both are folders of task grad_probe. Name them as two paths, with -tp and -gp, or take the two newest with --last. The table goes to
     compare_result_<time>.csv in the output folder.
     """
 
@@ -78,8 +79,11 @@ class Compare(Question):
         from probe.api.questions.rules import row_rules
         from probe.common.parallel.tasks import Where
         from probe.compare.options import Options
+        from probe.monitor.gradients.layout import is_probed
 
         set_pair(args)
+        if is_probed(args.target_path) and is_probed(args.golden_path):
+            return compared_gradients(args)
         options = Options(
             rules=row_rules(args.rules),
             fuzzy=args.fuzzy_match,

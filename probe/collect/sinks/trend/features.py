@@ -66,6 +66,10 @@ class FeatureTrends:
             if weight is not None:
                 self._norms.rows.append(TrendRow(name, chunk, 0, norm.of(weight), "", "", order=next(self._order)))
 
+    def forget_before(self) -> None:
+        """Forget what `before` has read."""
+        self._norms.rows.clear()
+
     def tables(self) -> list[TrendTable]:
         """The rows of the step."""
         return [self._attention, self._norms]

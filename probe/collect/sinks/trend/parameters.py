@@ -169,6 +169,12 @@ class ParameterTrends:
         if wanted.update:
             self._copies = [trends.copy(each.value) for each in self._parameters]
 
+    def forget_before(self) -> None:
+        """Forget what `before` has read; gradients that were reported stay."""
+        self._tables, self._copies = [], []
+        if not self._wanted.each_micro_batch:
+            self.unreduced.rows.clear()
+
     def after(self) -> list[TrendTable]:
         """The optimizer has stepped; the rows of the step."""
         wanted = self._wanted

@@ -104,7 +104,11 @@ class TrendRecorder:
     def before_step(self) -> None:
         """The optimizer is about to step."""
         self.deliver()
-        if self._is_attached and not self._is_before:
+        if self._is_attached:
+            if self._is_before:
+                # The step before it raised, and the program goes on: its end was never seen.
+                self._features.forget_before()
+                self._parameters.forget_before()
             self._is_before = True
             self._check_micro_batches()
             self._features.before()
