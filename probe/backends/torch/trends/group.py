@@ -13,7 +13,7 @@ from probe.backends.torch.originals import own
 from probe.backends.torch.trends.communication import attach_communication
 from probe.backends.torch.trends.gradients import attach_gradients, reduces
 from probe.backends.torch.trends.matrices import TorchSpectralNorm, attention
-from probe.backends.torch.trends.measuring import TorchMeasurer
+from probe.backends.torch.trends.measuring import TorchMeasurer, local
 from probe.backends.torch.trends.optimizers import attach_optimizer, optimizer_state
 from probe.common.containers import found_in
 
@@ -71,14 +71,8 @@ def gradient(parameter: Any, main: bool) -> Any:
     if main:
         found = getattr(parameter, "main_grad", None)
         if found is not None:
-            return _local(found)
-    return _local(own.grad.__get__(parameter))
-
-
-def _local(tensor: Any) -> Any:
-    kind = type(tensor)
-    # To ask an ordinary tensor for an attribute that it lacks takes as long as to measure it.
-    return tensor if kind is torch.Tensor or kind is torch.nn.Parameter else getattr(tensor, "_local_tensor", tensor)
+            return local(found)
+    return local(own.grad.__get__(parameter))
 
 
 def placement(tensor: Any) -> str:
@@ -115,7 +109,7 @@ def members(group: Any) -> tuple[int, ...]:
 
 def copy(parameter: Any) -> torch.Tensor:
     """A copy of what the rank has of a parameter."""
-    copied: torch.Tensor = own.clone(own.detach(_local(parameter)))
+    copied: torch.Tensor = own.clone(own.detach(local(parameter)))
     return copied
 
 
@@ -124,28 +118,9 @@ def recomputing() -> bool:
     return internals.current_pass() not in (-1, None)
 
 
-class _Local(TorchMeasurer):
-    """Measures what the rank has of a sharded tensor."""
-
-    def measure(self, tensor: Any) -> Any:
-        return super().measure(_local(tensor))
-
-    def change(self, before: Any, parameter: Any) -> Any:
-        return super().change(before, _local(parameter))
-
-    def signature(self, gradient: Any, bounds: Sequence[float], checksum: bool, bits: bool) -> Any:
-        return super().signature(_local(gradient), bounds, checksum, bits)
-
-    def signs(self, gradient: Any) -> Any:
-        return super().signs(_local(gradient))
-
-    def agreement(self, gradient: Any, moment: Any) -> Any:
-        return super().agreement(_local(gradient), _local(moment))
-
-
 def measurer(ops: Sequence[str], eps: float, exact: bool = False) -> Measurer:
     """A measurer of tensors, and of the rank's part of sharded ones."""
-    return _Local(ops, eps, exact)
+    return TorchMeasurer(ops, eps, exact)
 
 
 def spectral_norm() -> SpectralNorm:
@@ -158,4 +133,4 @@ def linear_weight(module: Any) -> Any:
     weight = vars(module).get("_parameters", {}).get("weight")
     if weight is None or isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) or own.dim(weight) != 2:
         return None
-    return _local(weight)
+    return local(weight)

@@ -24,11 +24,20 @@ _KEYS = {"min": "Min", "max": "Max", "mean": "Mean", "norm": "Norm"}
 _NO_KINDS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 _DESCRIBE = plain_tensors.direct_describer(StatisticsMode(high_precision=True))
 _norm = internals.vector_norm
+_new: Any = tuple.__new__
+_prod = math.prod
 _SCALAR_DTYPE = "torch.float32"
 
 
+def local(tensor: Any) -> Any:
+    """The rank's part of a sharded tensor, or the tensor."""
+    kind = type(tensor)
+    # To ask an ordinary tensor for an attribute that it lacks takes as long as to measure it.
+    return tensor if kind is torch.Tensor or kind is torch.nn.Parameter else getattr(tensor, "_local_tensor", tensor)
+
+
 class TorchMeasurer:
-    """Implements `probe.backends.protocol.Measurer`."""
+    """Implements `probe.backends.protocol.Measurer`; of a sharded tensor the rank's part is measured."""
 
     def __init__(self, ops: Sequence[str], eps: float, exact: bool = False) -> None:
         self._describe = None if exact else _DESCRIBE
@@ -36,9 +45,9 @@ class TorchMeasurer:
         self._eps = eps
         self._waiting: list[tuple[list[float], list[Any]]] = []
         """Lists to be filled, with numbers that are on a device."""
-        plain = [_KEYS[op] for op in ops if op in _KEYS]
-        self._keys = plain if len(plain) == len(ops) else None
-        """The keys of an entry, where they are all that is wanted."""
+        self._keys = [_KEYS.get(op, "Min") for op in ops]
+        """The key of an entry for each op; one that has none is computed by itself."""
+        self._others = [(index, op) for index, op in enumerate(ops) if op not in _KEYS]
         self._texts: dict[tuple[int, ...], str] = {}
 
     # --- one tensor
@@ -49,7 +58,7 @@ class TorchMeasurer:
             entry = describe(tensor)
             if entry is not None and entry["shape"] and entry["Norm"] is not None:
                 return self._of_entry(entry, tensor)
-        return self._of_any(tensor)
+        return self._of_any(local(tensor))
 
     def _of_entry(self, entry: dict[str, Any], tensor: torch.Tensor) -> Measured:
         shape = entry["shape"]
@@ -57,17 +66,14 @@ class TorchMeasurer:
         text = self._texts.get(size)
         if text is None:
             text = self._texts[size] = str(shape)
-        keys = self._keys
-        if keys is not None:
-            values = [entry[key] for key in keys]
-        else:
-            values = [self._op_of_entry(op, entry, tensor) for op in self._ops]
-        return Measured(values, text, entry["dtype"], math.prod(shape), tensor.dtype not in _NO_KINDS)
+        values = [entry[key] for key in self._keys]
+        for index, op in self._others:
+            values[index] = self._op_of_entry(op, entry, tensor)
+        # The constructor of a named tuple is a function of Python, which takes longer than to measure a small tensor.
+        made: Measured = _new(Measured, (values, text, entry["dtype"], _prod(shape), tensor.dtype not in _NO_KINDS))
+        return made
 
     def _op_of_entry(self, op: str, entry: dict[str, Any], tensor: torch.Tensor) -> float:
-        key = _KEYS.get(op)
-        if key is not None:
-            return entry[key]  # type: ignore[no-any-return]
         smallest, largest, mean = entry["Min"], entry["Max"], entry["Mean"]
         if op == "nans":
             return 0 if mean == mean else int(own.item(own.sum(functions.isnan(tensor))))
@@ -141,10 +147,11 @@ class TorchMeasurer:
     def signature(
         self, gradient: torch.Tensor, bounds: Sequence[float], checksum: bool, bits: bool
     ) -> Signature | None:
-        return signature(gradient, bounds, checksum, bits)
+        return signature(local(gradient), bounds, checksum, bits)
 
     def agreement(self, gradient: torch.Tensor, moment: torch.Tensor) -> Measured | None:
         """The share of elements that have the same sign; products that are zero count one half."""
+        gradient, moment = local(gradient), local(moment)
         one, other = _array(gradient), _array(moment)
         if one is not None and other is not None:
             agree = np.multiply(np.sign(one), np.sign(other))
@@ -159,6 +166,7 @@ class TorchMeasurer:
         return Measured(values, "[]", _SCALAR_DTYPE, 1)
 
     def change(self, before: torch.Tensor, parameter: torch.Tensor) -> Measured | None:
+        parameter = local(parameter)
         with with_autograd_kernels():
             now = own.detach(parameter)
             wide = torch.float64 if now.dtype is torch.float64 or now.is_cpu else torch.float32
@@ -171,6 +179,7 @@ class TorchMeasurer:
         return Measured(values, str(list(now.shape)), str(now.dtype), own.numel(now))
 
     def signs(self, gradient: torch.Tensor) -> Measured | None:
+        gradient = local(gradient)
         share = functions.mean(own.to(functions.gt(gradient, 0), torch.float32))
         shape = str(list(gradient.shape))
         if share.is_cpu:
@@ -212,7 +221,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any] | None:
     if tensor.dtype is not torch.float32 or not tensor.is_cpu or tensor.layout is not torch.strided:
         return None
     try:
-        array: np.ndarray[Any, Any] = own.numpy(own.detach(tensor))
+        array: np.ndarray[Any, Any] = own.numpy(own.detach(tensor) if tensor.requires_grad else tensor)
     except (RuntimeError, TypeError):
         return None  # a wrapper, or memory that was given back
     return array

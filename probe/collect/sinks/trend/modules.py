@@ -14,6 +14,10 @@ from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, TrendRow
 
 _WORTH_KNOWING = 8192
 """Elements from which on to look whether a tensor is known takes less than to measure it; as for records."""
+_new: Any = tuple.__new__
+"""Makes a named tuple without the function of Python that is its constructor."""
+_NOTHING = (None, "", "", 1, False)
+"""The row of a gradient that does not exist."""
 _Item = tuple[str, Any]
 """The end of the name of a tensor among several (``_0``), and the tensor."""
 
@@ -202,7 +206,7 @@ class ModuleTrends:
         self._measure(call, 1, items, again)
         order, rows = self._order, self.forward.rows
         for row in call.rows:
-            rows.append(TrendRow._make((*row, next(order), ())))
+            rows.append(_new(TrendRow, (*row, next(order), ())))
         call.rows = []
         return self._wanted.activation_gradients
 
@@ -296,10 +300,8 @@ class ModuleTrends:
                     continue
                 measured = call.found.get((side, index))
                 name = self._name(call, _GRADIENT_ROLES[side], index, count)
-                if measured is None:
-                    row = TrendRow(name, module.chunk, call.micro, None, "", "", order=next(self._order))
-                else:
-                    row = TrendRow(name, module.chunk, call.micro, *measured, next(self._order))
+                values = _NOTHING if measured is None else measured
+                row = _new(TrendRow, (name, module.chunk, call.micro, *values, next(self._order), ()))
                 position = call.positions.get((side, index))
                 if position is not None and position < len(rows) and rows[position].name == row.name:
                     # A gradient that came late.

@@ -27,7 +27,8 @@ from probe.common.report.trends import (
 MOMENTS = ("exp_avg", "exp_avg_sq")
 _UPDATE_OPS = ("update_norm", "weight_norm", "ratio")
 _NO_NAME = re.compile(r"\W+")
-_Missing: tuple[None, str, str] = (None, "", "")
+_new: Any = tuple.__new__
+"""Makes a named tuple without the function of Python that is its constructor."""
 
 
 class Parameter:
@@ -269,11 +270,13 @@ class ParameterTrends:
         if parameter.placement and self._wanted.as_msprobe and not own_shape:
             measured = measured._replace(shape=parameter.whole)
         more = (parameter.placement,) if table.more else ()
-        table.rows.append(TrendRow(parameter.name, parameter.chunk, 0, *measured, next(self._order), more))
+        row = parameter.name, parameter.chunk, 0, *measured, next(self._order), more
+        table.rows.append(_new(TrendRow, row))
 
     def _row(self, parameter: Parameter, group: str, value: Any, micro: int) -> TrendRow | None:
         measured = self._measurers[group].measure(value)
         if measured is None:
             return None
         more = ("",) if self._more else ()
-        return TrendRow(parameter.name, parameter.chunk, micro, *measured, next(self._order), more)
+        row: TrendRow = _new(TrendRow, (parameter.name, parameter.chunk, micro, *measured, next(self._order), more))
+        return row
