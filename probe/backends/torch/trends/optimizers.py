@@ -26,7 +26,17 @@ def attach_optimizer(optimizer: Any, before: Callable[[], None], after: Callable
         guarded(logs, name, after)
 
     if isinstance(optimizer, torch.optim.Optimizer):
-        return Handles([optimizer.register_step_pre_hook(enter), optimizer.register_step_post_hook(leave)])
+
+        def enter_with(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            closure = args[0] if args else kwargs.get("closure")
+            if not callable(closure):
+                enter()
+                return None
+            # Gradients are final when it has run: Lightning makes all of a step in it.
+            after_it = _then(closure, enter)
+            return ((after_it, *args[1:]), kwargs) if args else (args, {**kwargs, "closure": after_it})
+
+        return Handles([optimizer.register_step_pre_hook(enter_with), optimizer.register_step_post_hook(leave)])
 
     def wrapped(step: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(step)
@@ -40,6 +50,22 @@ def attach_optimizer(optimizer: Any, before: Callable[[], None], after: Callable
 
     # Megatron's optimizers have no hooks.
     return wrap_attribute(optimizer, "step", wrapped)
+
+
+def _then(closure: Callable[[], Any], enter: Callable[[], None]) -> Callable[[], Any]:
+    """`closure`, with a call of `enter` after its first evaluation; LBFGS evaluates it several times a step."""
+    evaluated = False
+
+    @functools.wraps(closure)
+    def evaluate() -> Any:
+        nonlocal evaluated
+        result = closure()
+        if not evaluated:
+            evaluated = True
+            enter()
+        return result
+
+    return evaluate
 
 
 def innermost(optimizer: Any) -> Any:
