@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from probe._version import __version__
 
 if TYPE_CHECKING:
+    from probe.api.monitoring.grad_comparator import GradComparator as GradComparator
     from probe.api.precheck import acc_check as acc_check
     from probe.api.questions.checkpoints import ckpt_compare as ckpt_compare
     from probe.api.questions.comparing import graph_diff as graph_diff
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
     from probe.rollout.response_anomaly import response_anomaly as response_anomaly
 
 __all__ = [
-    "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "RolloutReport", "Run", "Sink",
-    "Verdict", "__version__", "acc_check", "ckpt_compare", "find_overflow", "graph_diff", "load_monitor",
+    "Dump", "GradComparator", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "RolloutReport", "Run",
+    "Sink", "Verdict", "__version__", "acc_check", "ckpt_compare", "find_overflow", "graph_diff", "load_monitor",
     "open_graph", "read", "replay", "response_anomaly", "rollout_check", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
 _FOUND_IN = {
+    "GradComparator": "probe.api.monitoring.grad_comparator",
     "acc_check": "probe.api.precheck",
     "ckpt_compare": "probe.api.questions.checkpoints",
     "Replay": "probe.api.replaying",

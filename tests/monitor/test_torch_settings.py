@@ -386,3 +386,32 @@ def test_names_that_a_spreadsheet_would_compute_are_texts_and_are_read_back() ->
     assert [row["name"] for row in rows("grad_reduced_0-0")] == ["'=cmd().weight", "'=cmd().bias"]
     frame = probe.load_monitor("monitor_output")
     assert {"=cmd().weight", "=cmd().input"} <= set(frame["name"])
+
+
+@pytest.mark.parametrize("by_closure", [False, True])
+def test_gradients_are_those_of_the_step_where_a_closure_makes_them(by_closure: bool) -> None:
+    Training.configure(wg_distribution=True, format="api")
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = TrainerMon("config.json", params_have_main_grad=False)
+    monitor.set_monitor(model, optimizer)
+    expected = []
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = model(torch.randn(2, 3)).square().sum()
+        loss.backward()
+        assert model.weight.grad is not None
+        expected.append(float(model.weight.grad.norm()))
+        return loss
+
+    for _ in range(3):
+        if by_closure:
+            optimizer.step(closure)
+        else:
+            closure()
+            optimizer.step()
+        reduced, _ = monitor.generate_wgrad_metrics()
+        assert reduced["0:weight/rank0/post_grad"]["norm"] == pytest.approx(expected[-1], rel=1e-6)
+    assert len(expected) == 3

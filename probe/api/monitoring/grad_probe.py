@@ -48,8 +48,8 @@ class GradientProbe:
         """
         is_optimizer = self._adapter.trends.is_optimizer(given)
         if not is_optimizer and not self._adapter.hooks.is_module(given):
-            allowed = "a module" if self._backend == "torch" else "a module, or an optimizer of MindSpore"
-            raise MsprobeException(f"PrecisionDebugger.monitor: module is a {type(given).__name__}; allowed: {allowed}.")
+            text = f"PrecisionDebugger.monitor: module is a {type(given).__name__}"
+            raise MsprobeException(f"{text}; allowed: a module, and with MindSpore its optimizer as well.")
         if self.is_given:
             log.warning("PrecisionDebugger.monitor was called before; the second call has no effect.")
             return

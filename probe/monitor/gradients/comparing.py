@@ -33,7 +33,8 @@ class Suspicion(NamedTuple):
         reason = f"at least {LEAST_AT_FIRST} is expected in the first step"
         if self.before is not None:
             reason = f"it was {self.before:.4f} in the step before, and a fall by {LARGEST_FALL} is allowed"
-        return f"rank {self.rank}, step {self.step}: {self.parameter} has a similarity of {self.similarity:.4f}; {reason}."
+        where = f"rank {self.rank}, step {self.step}: {self.parameter}"
+        return f"{where} has a similarity of {self.similarity:.4f}; {reason}."
 
 
 @dataclass

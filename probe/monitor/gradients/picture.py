@@ -12,7 +12,7 @@ import numpy as np
 _WIDTH, _HEIGHT = 640, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 624, 20, 316
 _GREY, _BLACK, _BLUE, _RED = (224, 224, 224), (48, 48, 48), (31, 119, 180), (200, 40, 40)
-_DIGITS = "75557 26227 71747 71717 55711 74717 74757 71111 75757 75717".split()
+_DIGITS = ["75557", "26227", "71747", "71717", "55711", "74717", "74757", "71111", "75757", "75717"]
 """Rows of three pixels each, as octal digits."""
 _GLYPHS = {**{str(at): rows for at, rows in enumerate(_DIGITS)}, ".": "00002"}
 _SCALE = 3

@@ -1,4 +1,4 @@
-"""Task ``grad_probe``: the tables and signs are what numpy makes of the gradients, and the training gives the same bits."""
+"""Task ``grad_probe``: tables and signs are what numpy makes of the gradients; the training gives the same bits."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ def test_tables_and_signs_are_what_numpy_makes_of_the_gradients(probed: Probed) 
         for name, gradient in expected.items():
             row, total = rows[name], gradient.size
             ends = np.array([-np.inf, *BOUNDS, np.inf])
-            shares = [np.count_nonzero((gradient > low) & (gradient <= high)) / total for low, high in zip(ends, ends[1:])]
+            inside = [(gradient > low) & (gradient <= high) for low, high in zip(ends, ends[1:])]
+            shares = [np.count_nonzero(each) / total for each in inside]
             assert [float(row[key]) for key in list(row)[1:5]] == pytest.approx(shares)
             assert float(row["=0"]) == 0
             assert float(row["max"]) == pytest.approx(gradient.max(), rel=1e-4)

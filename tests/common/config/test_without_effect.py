@@ -36,13 +36,13 @@ def test_says_that_a_task_of_msprobe_is_not_available(task):
         (
             {"task": "exception_dump"},
             '"task" is "exception_dump", which needs an Ascend device and is not available in this version; '
-            'use "statistics", "tensor", "structure", "overflow_check", "free_benchmark".',
+            'use "statistics", "tensor", "structure", "overflow_check", "free_benchmark", "grad_probe".',
         ),
         (
             {"task": "acc_check"},
             '"task" is "acc_check", which runs the calls of a dump again, after the training: msprobe acc_check '
             "-api_info DUMP.json -config CONFIG.json; "
-            'use "statistics", "tensor", "structure", "overflow_check", "free_benchmark".',
+            'use "statistics", "tensor", "structure", "overflow_check", "free_benchmark", "grad_probe".',
         ),
     ],
 )

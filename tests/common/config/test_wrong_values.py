@@ -17,7 +17,7 @@ from probe.common.errors import MsprobeException, ScopeException
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
-ALL_TASKS = '"statistics", "tensor", "structure", "overflow_check", "free_benchmark"'
+ALL_TASKS = '"statistics", "tensor", "structure", "overflow_check", "free_benchmark", "grad_probe"'
 WRONG = {
     "task_unknown": ({"task": "statistic"}, f'"task" is "statistic"; allowed: {ALL_TASKS}.'),
     "task_case": ({"task": "Tensor"}, f'"task" is "Tensor"; allowed: {ALL_TASKS}.'),
@@ -254,6 +254,17 @@ for _value, _shown in ((0, "0"), (-2, "-2"), (1.0, "1.0"), (True, "true"), ("1",
         {"task": "tensor", "tensor": {"diff_nums": _value}},
         f'"tensor.diff_nums" is {_shown}; allowed: whole numbers from 1, or -1 for no limit.',
     )
+_ASCENDING = "a list of finite numbers, each larger than the one before"
+for _key, _value, _where, _allowed in (
+    ("grad_level", "L3", '"grad_probe.grad_level" is "L3"', '"L0", "L1", "L2"'),
+    ("param_list", "weight", '"grad_probe.param_list" is "weight"', "a list of texts"),
+    ("bounds", [], '"grad_probe.bounds" is a list of 0', _ASCENDING),
+    ("bounds", [1, 0], '"grad_probe.bounds[1]" is 0', _ASCENDING),
+    ("bounds", [0, True], '"grad_probe.bounds[1]" is true', _ASCENDING),
+    ("bounds", 3, '"grad_probe.bounds" is 3', _ASCENDING),
+):
+    _wrong = {"task": "grad_probe", "grad_probe": {_key: _value}}
+    WRONG[f"{_key}_{_value}"] = (_wrong, f"{_where}; allowed: {_allowed}.")
 # Every key with values of other kinds: what is allowed, and for each value how the message shows it.
 FLAGS = "true, false"
 WORDS = '"forward", "backward", "input", "output", "all"'
@@ -261,7 +272,7 @@ TEXTS = "a list of texts"
 SUMMARIES = '"statistics", "md5", "xor"'
 OTHER_KINDS = {
     "task": (
-        '"statistics", "tensor", "structure", "overflow_check", "free_benchmark"',
+        ALL_TASKS,
         {"null in a list": ([None], "a list of 1"), "flag": (True, "true")},
     ),
     "level": (

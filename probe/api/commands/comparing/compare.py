@@ -32,8 +32,8 @@ class Compare(Question):
     """Compare two dumps, row by row, and say where they part.
 
     The target is the run under test, the golden run is the baseline: dump.json, debug.json, the folder of one step, or
-    a folder of steps; or both are folders of task grad_probe. Name them as two paths, with -tp and -gp, or take the two newest with --last. The table goes to
-    compare_result_<time>.csv in the output folder.
+    a folder of steps; or the folders of two runs of task grad_probe. Name them as two paths, with -tp and -gp, or take
+    the two newest with --last. The table goes to compare_result_<time>.csv in the output folder.
     """
 
     name = "compare"

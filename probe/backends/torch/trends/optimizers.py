@@ -28,13 +28,16 @@ def attach_optimizer(optimizer: Any, before: Callable[[], None], after: Callable
     if isinstance(optimizer, torch.optim.Optimizer):
 
         def enter_with(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            closure = args[0] if args else kwargs.get("closure")
+            # The optimizer itself is the first of `args`.
+            closure = args[1] if len(args) > 1 else kwargs.get("closure")
             if not callable(closure):
                 enter()
                 return None
             # Gradients are final when it has run: Lightning makes all of a step in it.
             after_it = _then(closure, enter)
-            return ((after_it, *args[1:]), kwargs) if args else (args, {**kwargs, "closure": after_it})
+            if len(args) > 1:
+                return (args[0], after_it, *args[2:]), kwargs
+            return args, {**kwargs, "closure": after_it}
 
         return Handles([optimizer.register_step_pre_hook(enter_with), optimizer.register_step_post_hook(leave)])
 

@@ -246,10 +246,8 @@ class ParameterTrends:
             more = (found.checksum,) if wanted.checksum else ()
             shape, dtype = tuple(gradient.shape), str(gradient.dtype)
             elements = math.prod(shape)
-            row = TrendRow(
-                each.name, each.chunk, 0, found.values, str(list(shape)), dtype, elements, False, next(self._order), more
-            )
-            table.rows.append(row)
+            measured = Measured(found.values, str(list(shape)), dtype, elements)
+            table.rows.append(TrendRow(each.name, each.chunk, 0, *measured, next(self._order), more))
             table.bits.append(found.bits)
         self._tables.append(table)
 
