@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from probe.rollout.response_anomaly import response_anomaly as response_anomaly
 
 __all__ = [
-    "Dump", "GradComparator", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "RolloutReport", "Run",
-    "Sink", "Verdict", "__version__", "acc_check", "ckpt_compare", "find_overflow", "graph_diff", "load_monitor",
+    "Dump", "GradComparator", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "RolloutReport",
+    "Run", "Sink", "Verdict", "__version__", "acc_check", "ckpt_compare", "find_overflow", "graph_diff", "load_monitor",
     "open_graph", "read", "replay", "response_anomaly", "rollout_check", "verdict",
 ]  # fmt: skip
 

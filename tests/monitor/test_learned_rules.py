@@ -181,7 +181,7 @@ def test_a_rank_whose_sizes_leave_those_of_the_others() -> None:
     ]
 
 
-def _without(name: str, rows: list[FamilyRows]) -> None:
+def _without_gradient(name: str, rows: list[FamilyRows]) -> None:
     """Take the row of a gradient away, as where a parameter is frozen."""
     at = next(at for at, each in enumerate(rows) if each.family == "grad_reduced")
     each = rows[at]
@@ -193,11 +193,11 @@ def _without(name: str, rows: list[FamilyRows]) -> None:
 
 
 def test_a_parameter_that_is_frozen_in_the_middle_is_named_with_the_step() -> None:
-    found = judged(lambda step, rows: _without("blocks.5.weight", rows))
+    found = judged(lambda step, rows: _without_gradient("blocks.5.weight", rows))
     assert [(each.rule, each.family, each.name, each.step) for each in found] == [
         ("unchanged", "grad_reduced", "blocks.5.weight", FROM)
     ]
 
 
 def test_a_gradient_that_is_missing_now_and_then_is_none() -> None:
-    assert judged(lambda step, rows: _without("blocks.5.weight", rows) if step % 12 else None) == []
+    assert judged(lambda step, rows: _without_gradient("blocks.5.weight", rows) if step % 12 else None) == []

@@ -28,7 +28,7 @@ def line_picture(points: Sequence[tuple[int, float]], limit: float) -> bytes:
     """
     canvas = np.full((_HEIGHT, _WIDTH, 3), 255, np.uint8)
     low = min([limit, *(value for _, value in points)])
-    low = max(np.floor((low - 0.02) * 20) / 20, 0.0)
+    low = max(float(np.floor((low - 0.02) * 20) / 20), 0.0)
     first, last = (points[0][0], points[-1][0]) if points else (0, 0)
 
     def x_of(step: float) -> float:

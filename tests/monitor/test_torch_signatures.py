@@ -1,0 +1,22 @@
+"""The signature of a gradient, as it is computed on a device, is that of numpy; the functions run on the CPU here."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from probe.backends.torch.trends import signs
+
+
+@pytest.mark.parametrize("shape", [(1,), (5, 7), (8, 3), (101, 13)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_functions_of_torch_give_what_numpy_gives(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    tensor = torch.randn(shape).to(dtype)
+    if tensor.numel() > 8:
+        tensor.view(-1)[5] = 0
+    wanted = ((-1.0, 0.0, 0.5), True, True)
+    expected = signs.signature(tensor, *wanted)
+    found = signs._on_a_device(tensor.to(torch.float32), *wanted)
+    assert expected is not None and (found.bits, found.checksum) == (expected.bits, expected.checksum)
+    assert found.values == pytest.approx(expected.values, rel=1e-6)
