@@ -113,6 +113,9 @@ def test_equal_layers_are_one_line_until_one_of_them_is_asked_for(made: Path, op
 def test_panes_are_resized_the_strip_tells_and_the_screen_is_a_picture(made: Path, open_page: Any) -> None:
     page = open_page(made, f"#node={LONG}")
 
+    # Parts that are written from the right keep their places in a name.
+    parts = page.evaluate("nameText('Functional.\u05d0\u05d1.5.forward').map((one) => one.tagName ?? one)")
+    assert parts == ["BDI", ".", "BDI", ".", "BDI", ".", "BDI"]
     # A name of 1,500 letters leaves room for everything else.
     page.wait_for_selector("#detail table")
     assert page.locator("#detail h2").bounding_box()["height"] < 90

@@ -192,19 +192,18 @@ def test_a_page_opens_with_a_link_to_what_is_not_there(ranks: Path, open_page: A
     assert page.evaluate("[state.rows.k, state.selected === state.rows.info.first, hits.length > 0]") == [0, True, True]
 
 
-@pytest.mark.parametrize("query", ["/[/", "foo:bar", "err>much", "shape:"])
-def test_a_search_that_cannot_be_made_says_what_is_allowed(query: str, ranks: Path, open_page: Any) -> None:
+def test_a_search_that_cannot_be_made_says_what_is_allowed(ranks: Path, open_page: Any) -> None:
     page = open_page(ranks)
 
-    page.keyboard.press("/")
-    page.keyboard.type("linear")
-    until(page, "hits.length > 0")
-    page.fill("#search", query)
-    page.keyboard.press("Enter")
-    until(page, "document.getElementById('hits').textContent.startsWith('Not understood')")
-    assert "/regex/, shape:, dtype:, stack:" in page.inner_text("#hits")
-    assert page.evaluate("hits.length === 0 && found === null")
-    until(page, f"new URLSearchParams(location.hash.slice(1)).get('q') === {query!r}")
+    for query in ("/[/", "foo:bar", "err>much", "shape:"):
+        page.fill("#search", "linear")
+        until(page, "hits.length > 0")
+        page.fill("#search", query)
+        page.keyboard.press("Enter")
+        until(page, "document.getElementById('hits').textContent.startsWith('Not understood')")
+        assert "/regex/, shape:, dtype:, stack:" in page.inner_text("#hits")
+        assert page.evaluate("hits.length === 0 && found === null")
+        until(page, f"new URLSearchParams(location.hash.slice(1)).get('q') === {query!r}")
     again = open_page(ranks, "#" + page.url.split("#")[1])
     assert "Not understood" in again.inner_text("#hits")
     assert again.evaluate("lineCount") > 0

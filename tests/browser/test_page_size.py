@@ -45,13 +45,14 @@ def test_a_large_page_is_quick(large: Path, open_page: Any) -> None:
     assert page.evaluate("document.querySelectorAll('*').length") < 2000
 
 
-@pytest.mark.parametrize("query", ["stack:linear.py:134", "dtype:f32", "dtype:bf16", "shape:[2,16]", "/layers.*mul/"])
-def test_every_search_is_quick_the_first_time(large: Path, open_page: Any, query: str) -> None:
+def test_every_search_is_quick_the_first_time(large: Path, open_page: Any) -> None:
     page = open_page(large)
 
-    time = milliseconds(page, f"filter.query = {query!r}; await search()")
-    assert page.evaluate("searched") == query
-    assert time < 100 * PATIENCE
+    # What one of them reads the others do not: stacks, types, names.
+    for query in ("stack:linear.py:134", "dtype:f32", "shape:[2,16]", "/layers.*mul/"):
+        time = milliseconds(page, f"filter.query = {query!r}; await search()")
+        assert page.evaluate("searched") == query
+        assert time < 100 * PATIENCE, query
 
 
 def test_scrolling_stays_smooth(large: Path, open_page: Any) -> None:

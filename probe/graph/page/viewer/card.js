@@ -27,7 +27,7 @@ function verdictLine(line) {
 }
 
 /** @param {number} row @param {string} text */
-const rowButton = (row, text) => el("button", { class: "inline", onclick: () => reveal(row), title: state.rows.name(row) }, shortName(text));
+const rowButton = (row, text) => el("button", { class: "inline", onclick: () => reveal(row), title: state.rows.name(row) }, ...nameText(shortName(text, 70)));
 
 /** The module around a row as its attributes and its class; empty without one. @param {number} row */
 function moduleWords(row) {

@@ -76,7 +76,7 @@ function onlyIn(mine, other) {
 
 /** A link to another row. @param {number} row @param {string} [before] */
 const rowLink = (row, before) =>
-  el("button", { class: "link", onclick: () => reveal(row), title: state.rows.name(row) }, badge(state.rows.status[row]), before ? ` ${before}: ` : " ", el("bdi", {}, shortName(state.rows.name(row))));
+  el("button", { class: "link", onclick: () => reveal(row), title: state.rows.name(row) }, badge(state.rows.status[row]), before ? ` ${before}: ` : " ", ...nameText(shortName(state.rows.name(row))));
 
 /** A link into another comparison. @param {number} k @param {number} row @param {string} text */
 const farLink = (k, row, text) => el("button", { class: "link", onclick: () => (k === state.rows.k ? reveal(row) : openComparison(k, row)) }, text);
@@ -103,7 +103,7 @@ async function showDetail(row) {
   const { merged, parts, partners } = detail;
   const panel = el(
     "div", {},
-    el("h2", { title: rows.name(row) }, badge(rows.status[row]), " ", el("bdi", {}, rows.name(row))),
+    el("h2", { title: rows.name(row) }, badge(rows.status[row]), " ", ...nameText(rows.name(row))),
     el("p", { class: "tools" }, el("button", { onclick: copyName }, TEXTS.copyName), el("button", { onclick: copyMarkdown }, TEXTS.copyMarkdown)),
     two && golden !== target && el("p", {}, `${TEXTS.golden}: ${golden || TEXTS.missing}`),
     two && el("p", {}, el("strong", { class: tone(rows.status[row]) }, one.name), ` ${detail.why || hintOf(rows.status[row])} `, reasons[columns.reason[row]] && el("small", {}, fill(TEXTS.pairedBy, reasons[columns.reason[row]]))),

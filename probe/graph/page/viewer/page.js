@@ -45,8 +45,11 @@ const badge = (status, text) => {
   return el("span", { class: `badge ${tone(status)}`, title: `${name}: ${hintOf(status)}` }, text ?? letter);
 };
 
-/** A name that fits into a line: of a very long one the beginning and the end. @param {string} name */
-const shortName = (name) => (name.length > 160 ? `${name.slice(0, 90)}…${name.slice(-60)}` : name);
+/** A name that fits into a line: of a very long one the beginning and the end. @param {string} name @param {number} [most] */
+const shortName = (name, most = 160) => (name.length > most ? `${name.slice(0, most * 0.6)}…${name.slice(-most * 0.35)}` : name);
+
+/** A name as it is shown: parts that are written from the right keep their places. @param {string} name @returns {(Node | string)[]} */
+const nameText = (name) => (/[\u0590-\u08ff\ufb1d-\ufefc]/.test(name) ? name.split(/(\.)/).map((part) => (part === "." ? part : el("bdi", {}, part))) : [name]);
 
 /** A relative difference as it is shown. @param {number} value */
 const shortNumber = (value) =>
