@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
@@ -148,8 +149,9 @@ class _PreHook:
         self._cell, self._handle = cell, handle
 
     def remove(self) -> None:
-        hooks = getattr(self._cell, "_forward_pre_hook", {})
-        if next(reversed(hooks), None) == getattr(self._handle, "hook_id", None):
+        hooks = getattr(self._cell, "_forward_pre_hook", None)
+        # A plain dictionary raises when it changes while it is walked, wherever that is.
+        if isinstance(hooks, OrderedDict) and next(reversed(hooks), None) == getattr(self._handle, "handle_id", None):
             self._handle.remove()
 
 
