@@ -1,4 +1,4 @@
-"""The result of a comparison, in a few lines: where two runs diverge, counts, the first findings, what has no match."""
+"""Summary of a comparison: the first divergence, counts, the first findings, unmatched records."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from probe.common.environment.differences import OutsideDifference
 from probe.common.numerics.error_bounds import is_same
 from probe.compare.coverage import Coverage
 from probe.compare.output.outside import outside_of
+from probe.compare.output.wording import spoken
 from probe.compare.pairing import Pairing
 from probe.compare.result import (
     CANNOT_TELL,
@@ -58,15 +59,15 @@ def in_words(step: str, label: str) -> str:
 
 
 def undecided_in_words(difference: Difference) -> str:
-    """A difference whose effect nobody can tell, with the least size of an effect that would have shown."""
+    """A difference whose effect is not known, with the smallest effect that would be visible."""
     record = difference.record or difference.golden_record
     if difference.shows_from is None:
-        seen = "no value was compared that would show its effect"
+        seen = "no compared value would show its effect"
     elif difference.is_value:
-        return f"in {record}, {difference.reason}"
+        return f"{record}: {spoken(difference.reason)}"
     else:
-        seen = f"its effect would have shown from {difference.shows_from:.1e} on"
-    return f"in {record}, {difference.reason}; {seen}"
+        seen = f"only an effect of {difference.shows_from:.1e} or more would be visible"
+    return f"{record}: {spoken(difference.reason)}; {seen}"
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class Summary:
     @property
     def explanation(self) -> str:
         """The differences of a run that does not diverge, in words."""
-        return "what differs is explained by inputs and rounding" if self.differs else "nothing differs"
+        return "all differences are within rounding error" if self.differs else "nothing differs"
 
     @property
     def untold(self) -> str:
@@ -208,19 +209,17 @@ class Summary:
             where = in_words(self.step, self.label) or "it"
             return f"{where} follows {in_words(self.follows.step, self.follows.label)}"
         if not self.has_matches:
-            return "nothing of the two dumps has a match"
+            return "no record of one dump matches a record of the other"
         if self.is_too_little_in_common:
-            records = f"{self.coverage.compared_records} of {self.coverage.records} records have a counterpart"
-            return f"{TOO_LITTLE} to judge: {records}"
+            compared, records = self.coverage.compared_records, self.coverage.records
+            return f"{TOO_LITTLE}: only {compared} of {records} records match ({100 * compared // records} %)"
         if self.left_out:
-            return (
-                f"{TOO_LITTLE} to judge: from {self.left_out} on, the processes of a pool took other tasks in each run"
-            )
+            return f"{TOO_LITTLE}: the processes of a pool took other tasks in each run, starting at {self.left_out}"
         if self.unjudged.items:
             number = self.unjudged.items
             return f"the values of {number} tensor{'' if number == 1 else 's'} could not be judged"
         if self.saved_values and self.differs:
-            return "saved values differ, and which of them comes from which is not known: see the table"
+            return "saved values differ, and a dump does not record which value is computed from which; see the table"
         return undecided_in_words(self.undecided[0]) if self.undecided else ""
 
     @property

@@ -64,7 +64,7 @@ def test_the_first_lines_say_where_the_first_value_is_that_has_a_consequence(
     # The infinity of the mask before it has none.
     assert lines[:3] == [
         f"first NaN: {LOG}.output.0; all that went in is finite",
-        "  called at: File train.py, line 7, in step, log(x)",
+        "  line: train.py:7 in step: log(x)",
         f"{folder}/dump.json: pytorch, mix, statistics, 5 records",
     ]
 

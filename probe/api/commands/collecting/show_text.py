@@ -15,8 +15,8 @@ from probe.common.dump.reading.items import INPUT, Item, shape_text
 from probe.common.dump.reading.records import PARAMETERS, Record
 from probe.common.dump.reading.run import Run
 from probe.common.dump.reading.selection import number_text, statistics
+from probe.common.dump.stack_text import short_frame, users_line
 from probe.common.errors import MsprobeException
-from probe.compare.output.summary_text import users_line
 from probe.overflow.run import first_in_dump
 
 _BAD, _HEAD, _DIM = "bold red", "bold", "dim"
@@ -145,7 +145,7 @@ def _head_lines(dump: Dump, with_stacks: bool) -> Iterator[ShownLine]:
     found = first_nonfinite(dump)
     yield ShownLine(found.text, _BAD if found.record else "")
     if stack := _stack(dump, found.record):
-        yield ShownLine(f"  called at: {' '.join(users_line(stack).split())}")
+        yield ShownLine(f"  line: {short_frame(users_line(stack))}")
     yield ShownLine(f"{dump.path}: {_head(dump)}", _HEAD)
     if with_stacks and dump.stacks is None:
         yield ShownLine("there are no call stacks: stack.json is missing")
