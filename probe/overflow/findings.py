@@ -16,13 +16,13 @@ PROPAGATED = "propagated"
 INSIDE = "inside of "
 """What the source of a finding begins with where a call that is not recorded, inside of a module, has made a value."""
 KINDS = {
-    ORIGIN: "all of its inputs are finite, and an output is not",
-    OUTSIDE: "an input is not finite, and no record before it made that",
+    ORIGIN: "finite inputs, and an output that is not finite",
+    OUTSIDE: "an input is not finite, and no earlier record made it",
     PARAMETER: "a parameter is not finite",
-    COMMUNICATION: "what all members give is finite, and the result is not",
+    COMMUNICATION: "finite values from all ranks, and a result that is not finite",
     UNINITIALISED: "memory that was never written",
-    INTENDED: "not finite, and left out by the calls that take it",
-    PROPAGATED: "what came from a record before it",
+    INTENDED: "not finite, and ignored by the calls that use it",
+    PROPAGATED: "not finite because of an earlier record",
 }
 """The kinds of findings, and what each means."""
 

@@ -409,7 +409,7 @@ def test_a_graph_from_python(tmp_path: Path) -> None:
 def test_two_graphs_from_python(tmp_path: Path) -> None:
     view = probe.graph_diff(WEIGHT, LLAMA)
     assert view.first == (FIRST, FIRST) and view.divergence is not None and view.divergence.record == FIRST
-    assert repr(view) == f"<GraphView: 303 nodes, first divergence: {FIRST}>"
+    assert repr(view) == f"<GraphView: 303 nodes, first divergence: {FIRST_NAMED}>"
     assert view.to_html(tmp_path / "a.html") == str(tmp_path / "a.html")
     with pytest.raises(MsprobeException, match=r"ends in \.html"):
         view.to_html(tmp_path / "a.txt")

@@ -179,11 +179,11 @@ def _ranks(merged: MergedRanks) -> str:
     """On which ranks a call is that several may make together."""
     ranks = numbers(merged.ranks)
     if len(merged.ranks) == 1:
-        return f"on rank {ranks}"
+        return f"rank {ranks}"
     if not merged.differing or merged.differing == merged.ranks:
-        return f"on ranks {ranks}, which make this call together"
+        return f"ranks {ranks}, which make this call together"
     which = f"rank{'' if len(merged.differing) == 1 else 's'} {numbers(merged.differing)}"
-    return f"on {which}, whose part differs; ranks {ranks} make this call together"
+    return f"{which}, whose part differs; ranks {ranks} make this call together"
 
 
 def _remarks(summaries: Sequence[Summary]) -> str:

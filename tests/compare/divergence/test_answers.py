@@ -226,7 +226,9 @@ def test_a_step_follows_the_one_that_diverged_through_its_parameters(tmp_path: P
     assert next_one.why == "step 1, rank 0 follows step 0, rank 0"
     assert next_one.as_json()["divergence"]["follows"] == {"step": "step0", "label": "rank0"}
     lines = [text for text, _ in headline([bad, next_one])]
-    assert lines[0].startswith("first divergence: step 0, rank 0: ") and "  step 1, rank 0 follows step 0, rank 0" in lines
+    assert (
+        lines[0].startswith("first divergence: step 0, rank 0: ") and "  step 1, rank 0 follows step 0, rank 0" in lines
+    )
 
 
 def test_another_rank_follows_where_its_parameters_part(tmp_path: Path) -> None:

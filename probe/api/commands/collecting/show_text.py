@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -90,7 +91,7 @@ def _pointer(what: str, dump: Dump, record: Record, item: Item) -> FirstNonfinit
         # Such as the infinity that a mask is filled with.
         text += f"; {plain[0].name[len(record.name) + 1 :]} is {plain[0].value}"
     elif tensors and not any(one.has_nan or one.has_inf for one in tensors):
-        text += "; all that went in is finite"
+        text += "; all its inputs are finite"
     return FirstNonfinite(text, record.name)
 
 
@@ -292,7 +293,8 @@ def run_lines(run: Run) -> Iterator[ShownLine]:
         yield ShownLine(f"{where}: {first.text}", _BAD)
     elif not unreadable:
         yield ShownLine("no NaN and no infinity where statistics were recorded")
-    yield ShownLine(f"{run.path}: {len(run)} dumps; give the folder of one to see its records", _HEAD)
+    shown = os.path.join(run.path, firsts[0][1] if firsts else os.path.relpath(run.folders[0], run.path))
+    yield ShownLine(f"{run.path}: {len(run)} dumps; next: msprobe show {shlex.quote(shown)}", _HEAD)
     yield from lines
     if unreadable:
         raise MsprobeException(f"{unreadable} of {len(run)} dumps of {run.path} could not be read.")
