@@ -173,7 +173,7 @@ class _Analysis:
         return self._given_by_link[key]
 
     def _gives(self, place: tuple[int, int], exchange: Exchange) -> bool:
-        """Whether what a call gives in an exchange, of which it may have several, is not finite."""
+        """True if what a call gives in an exchange, of which it may have several, is not finite."""
         own = (each for each in self._exchanges[place] if each.members is exchange.members)
         gives = [name for each in own for name in each.flow.gives]
         return any(is_among(name, gives) for name in self._calls[place].inputs)

@@ -227,7 +227,7 @@ _BACKWARD: dict[str, Explain] = {
 
 
 def _beyond_type(values: CallValues) -> str | None:
-    """Whether what the values are multiplied or added to may be beyond the range of the type."""
+    """True if what the values are multiplied or added to may be beyond the range of the type."""
     limit = _limit(values)
     largest = [_largest(item) for item in (*values.inputs, *values.parameters)]
     if limit is None or not largest:

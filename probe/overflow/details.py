@@ -54,7 +54,7 @@ def _add_details(finding: Finding, dump: Dump, earlier: Sequence[tuple[int, Dump
 
 
 def _can_be_run_again(finding: Finding, dump: Dump) -> bool:
-    """Whether it is a call of a function that made the value, of which the dump has the inputs."""
+    """True if it is a call of a function that made the value, of which the dump has the inputs."""
     parsed = naming.parse(finding.record)
     if finding.kind != ORIGIN or dump.task != "tensor" or parsed is None or parsed.is_module:
         return False

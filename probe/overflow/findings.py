@@ -37,7 +37,7 @@ class Finding:
     item: str = ""
     """The tensor of the record that is not finite."""
     is_first: bool = False
-    """Whether nothing that is not finite can have come to its rank before."""
+    """True if nothing that is not finite can have come to its rank before."""
     members: list[tuple[int, str]] = field(default_factory=list)
     """The calls of all ranks that are one communication, its own one too."""
     source: str = ""
@@ -119,7 +119,7 @@ class StepFindings:
         return [finding for finding in self.findings if finding.is_first]
 
     def names(self, record: str) -> bool:
-        """Whether a record of this name was not finite on a rank, meant or not."""
+        """True if a record of this name was not finite on a rank, meant or not."""
         listed = (*self.intended, *self.uninitialised)
         return any(each.record == record for each in self.explained) or any(name == record for _, name in listed)
 

@@ -1,4 +1,4 @@
-"""What ``msprobe show`` prints of dumps: the first NaN or infinity, and a line for each record or item."""
+"""Text of ``msprobe show``: the first NaN or infinity of a dump, and a line for each record or item."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ShownLine(NamedTuple):
 
 
 class FirstNonfinite(NamedTuple):
-    """Where the first NaN or infinity is, or that there is none."""
+    """Position of the first NaN or infinity, or the statement that there is none."""
 
     text: str
     record: str = ""
@@ -96,7 +96,7 @@ def _pointer(what: str, dump: Dump, record: Record, item: Item) -> FirstNonfinit
 
 
 def _extent(item: Item) -> str:
-    """How much of a tensor is not finite, where the dump says so."""
+    """Share of a tensor that is not finite, if the dump has it."""
     if item.nonfinite is None or item.shape is None:
         return ""
     text = f"{item.nonfinite} of {math.prod(item.shape)} elements"
