@@ -88,7 +88,7 @@ def _read(folder: str, expected: Mapping[str, float]) -> int:
         raise MsprobeException(f"not recorded: {_listed(missing)}; {len(largest)} other items were")
     wrong = [f"{name} is {largest[name]}, not {value}" for name, value in expected.items() if largest[name] != value]
     if wrong:
-        raise MsprobeException(f"recorded wrong: {_listed(wrong)}")
+        raise MsprobeException(f"records with wrong values: {_listed(wrong)}")
     return len(dump)
 
 

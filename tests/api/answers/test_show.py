@@ -193,7 +193,7 @@ def test_a_timeline_has_a_line_for_each_module_and_step(tmp_path: Path, capsys: 
     ("options", "hint"),
     [
         (["--tree"], "--tree does not go together with --timeline"),
-        (["--api", "relu"], "no call that is asked for has statistics"),
+        (["--api", "relu"], "no selected call has statistics"),
     ],
 )
 def test_a_timeline_that_cannot_be_is_refused(
