@@ -80,9 +80,9 @@ def _title(finding: Finding, step: StepFindings) -> str:
 def _of_finding(finding: Finding) -> Iterator[str]:
     """The labelled lines of a finding."""
     grown = ", ".join(f"step {each['step']}: {_short(each['largest'])}" for each in finding.growth)
-    labelled = [
+    labelled: list[tuple[str, Sequence[str]]] = [
         ("cause:", [finding.sentence]),
-        ("module:", [finding.module if finding.module != finding.record else ""]),
+        ("module:", [finding.module or ""] if finding.module != finding.record else []),
         ("line:", [short_frame(users_line(finding.stack))] if finding.stack else []),
         ("values:", list(map(_value, finding.values))),
         ("forward:", list(map(_value, finding.forward))),

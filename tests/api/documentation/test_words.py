@@ -63,8 +63,9 @@ def docstrings(path: Path, among: set[str] | None = None) -> Iterator[str]:
         if among and getattr(node, "name", "") not in among:
             continue
         for each in ast.walk(node):
-            documented = isinstance(each, (ast.Module, ast.ClassDef, ast.FunctionDef))
-            if documented and (text := ast.get_docstring(each)):
+            if not isinstance(each, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                continue
+            if text := ast.get_docstring(each):
                 yield text
 
 
