@@ -34,8 +34,8 @@ def short_frame(line: str) -> str:
     """A frame in one line, with its position as editors and terminals open it.
 
     Example:
-        >>> short_frame("File /work/train.py, line 15, in forward, \\n hidden = self.norm(x)")
-        '/work/train.py:15 in forward: hidden = self.norm(x)'
+        >>> short_frame("File src/train.py, line 15, in forward, \\n hidden = self.norm(x)")
+        'src/train.py:15 in forward: hidden = self.norm(x)'
     """
     text = " ".join(line.split())
     found = _FRAME.fullmatch(text)
