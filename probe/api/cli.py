@@ -39,24 +39,24 @@ COMMANDS: list[Command] = [
     MergeResult(), CodeMapping(), Parse(), Recover(), Doctor(), Completion(),
 ]  # fmt: skip
 
-_EPILOG = """examples:
-  msprobe run train.py --lr 0.1                    collect from a training as it is, two steps of it
-  msprobe show ./msprobe_output                    what was collected, and the first NaN or infinity in it
-  msprobe show ./msprobe_output --where "Max > 1e4"  the inputs, outputs and gradients that are so large
-  msprobe compare ./run_a ./run_b                  where two runs diverge, and why
-  msprobe compare --last                           the same of the two newest runs below this folder
-  msprobe graph_visualize -tp ./run_a -gp ./run_b  the same as a page: both runs, call by call
-  msprobe overflow_check -i ./dump_path            which record of which rank made the first NaN or infinity
-  msprobe acc_check -api_info ./dump.json          run each recorded call again alone: is it the kernel?
-  msprobe replay ./dump.json Functional.silu.0     run one of them, and write it as a script that stands alone
-  msprobe config_check -d train.sh                 collect the configuration of a run, to compare it with -c
-  msprobe rollout_check old.npy new.npy            why rollout and training have other log-probabilities
-  msprobe monitor report ./monitor_output          which row of which module began, in a training that was monitored
-  msprobe trend ./monitor_output                   its statistics as a page: step, rank, module
-  msprobe code_mapping --ir graph.ir --dump_data DIR  lines of Python of a kernel dump of MindSpore's graph
-  msprobe parse -d ./atb_dump -t npy               tensors that ATB wrote, as files of numpy or torch
-  msprobe recover ./dump_path                      make the files of a run that was killed
-  msprobe doctor                                   which frameworks and parts are there, and what is missing
+_EPILOG = """which command:
+  collect from a training, without a change     msprobe run train.py --lr 0.1
+  see what was collected                        msprobe show ./msprobe_output
+  loss differs between two runs                 msprobe compare ./run_a ./run_b
+  the same for the two newest runs              msprobe compare --last
+  the same as a page to send                    msprobe graph_visualize -tp ./run_a -gp ./run_b
+  loss is NaN or infinite                       msprobe overflow_check -i ./run_a
+  loss drifts slowly                            msprobe run --task monitor train.py
+                                                msprobe monitor report ./monitor_output
+  one operator is suspected                     msprobe acc_check -api_info ./run_a
+  one call is suspected                         msprobe replay ./dump.json Functional.silu.0
+  environments or settings differ               msprobe config_check -d train.sh, and -c PACK_A PACK_B
+  weights differ                                msprobe ckpt_compare ./a.safetensors ./b.safetensors
+  rollout and training differ                   msprobe rollout_check old.npy new.npy
+  the run was killed                            msprobe recover ./run_a
+  kernel dumps of a MindSpore graph             msprobe code_mapping --ir graph.ir --dump_data DIR
+  tensors that ATB wrote                        msprobe parse -d ./atb_dump -t npy
+  something does not work                       msprobe doctor
 
 msprobe COMMAND --help explains a command. Without a command this text is printed.
 """
@@ -142,7 +142,7 @@ def _unknown_command(text: str) -> str:
 
 
 def _of_older_releases(given: Sequence[str]) -> str:
-    """What to write for ``msprobe -f pytorch COMMAND ...``."""
+    """The command to type instead of ``msprobe -f pytorch COMMAND ...``."""
     if "graph" not in given[2:3]:
         return f"{given[0]} is the form of older releases; leave it out: the dumps say of which framework they are."
     inputs = [value for flag, value in zip(given, given[1:]) if flag in ("-i", "--input_path")]

@@ -118,7 +118,7 @@ def online_check(
     most_elements: int = 1 << 22,
     share: float | None = None,
 ) -> OnlineCheck:
-    """As that of ``msprobe.pytorch``; MindSpore has no operators that could be seen, which entering the block says."""
+    """Counterpart of ``msprobe.pytorch.online_check``; entering the block raises, since no operator is seen."""
     return online.online_check(BACKEND, dump_path, api_list, every, most_elements, share)
 
 

@@ -30,7 +30,7 @@ class Replay:
     """A recorded call that was run again; ``print`` of it is the text of ``msprobe replay``."""
 
     replayed: Rerun
-    """What was compared: each of its ``results`` has the ``difference`` from the recorded one, and the verdicts."""
+    """The comparisons: each of its ``results`` has the ``difference`` from the recorded one, and the verdicts."""
     smaller: Optional[Minimised] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The same with smaller inputs, where that was asked for."""
     files: Sequence[str] = ()

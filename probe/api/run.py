@@ -95,7 +95,7 @@ class RunningProgram:
         self._config_path = config_path and os.path.abspath(config_path)
         dump_path = os.path.abspath(self.config.dump_path)
         self._arguments = {**arguments, "dump_path": dump_path}
-        """As they are given, which is what other processes of the program get."""
+        """The unchanged values, for other processes of the program."""
         self._used = {**used, "dump_path": dump_path}
         self._step_after = step_after
         self._loops: dict[str, TrainingLoop] = {}
@@ -136,7 +136,7 @@ class RunningProgram:
                 loop.forked()
 
     def _with_run(self, preparation: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-        """What a process is given that is spawned, and not forked: it has to begin such a run itself.
+        """Argument of a process that is spawned and not forked, so that it begins such a run itself.
 
         It is unpickled before the program's main module is imported there, and nothing reads it.
         """
@@ -354,7 +354,7 @@ def debugger_class(backend: str) -> type[PrecisionDebugger]:
 
 
 class _Spawned:
-    """What a spawned process is given, which has it begin such a run when it is unpickled."""
+    """Argument of a spawned process: unpickling it begins such a run."""
 
     def __init__(self, given: tuple[Any, ...]) -> None:
         self._given = given

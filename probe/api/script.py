@@ -134,7 +134,7 @@ def _show(error: BaseException) -> None:
 
 
 def _status(error: SystemExit) -> int:
-    """What Python makes of it: a text is printed, and is a failure."""
+    """Exit status as Python computes it: a text is printed and is a failure."""
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
     print(error.code, file=sys.stderr)
@@ -155,11 +155,11 @@ def _end_pools() -> None:
 
 
 _POOLS = {"concurrent.futures.thread": "_threads_queues", "concurrent.futures.process": "_threads_wakeups"}
-"""Where Python keeps the threads that wait for work until the process ends."""
+"""Registry of Python for threads that wait for work until the process ends."""
 
 
 def _wait_for_threads(before: Collection[threading.Thread]) -> None:
-    """As Python does at its end, where what they trained could not be told of any more.
+    """Wait for the threads of the program as Python does at its end; what they train can still be reported here.
 
     Args:
         before: Threads that are not the program's.

@@ -74,7 +74,7 @@ def check(backend: str, folder: str, tell: Callable[[str, Any], None]) -> None:
 
 
 def _read(folder: str, expected: Mapping[str, float]) -> int:
-    """How many records the one dump below `folder` has, in which the items of `expected` are as they should be."""
+    """Number of records in the one dump below `folder`, in which the items of `expected` are correct."""
     # The readers need packages that collecting does not.
     from probe.common.dump.reading.run import Run
 
@@ -88,7 +88,7 @@ def _read(folder: str, expected: Mapping[str, float]) -> int:
         raise MsprobeException(f"not recorded: {_listed(missing)}; {len(largest)} other items were")
     wrong = [f"{name} is {largest[name]}, not {value}" for name, value in expected.items() if largest[name] != value]
     if wrong:
-        raise MsprobeException(f"recorded wrong: {_listed(wrong)}")
+        raise MsprobeException(f"records with wrong values: {_listed(wrong)}")
     return len(dump)
 
 

@@ -32,11 +32,11 @@ class Leaf:
     dtype: str
     """Its plain name: ``bfloat16``."""
     is_differentiated: bool
-    """Whether the call has a gradient for it."""
+    """True if the call has a gradient for it."""
 
     @property
     def is_float(self) -> bool:
-        """Whether it can be rounded, moved and differentiated."""
+        """True if it can be rounded, moved and differentiated."""
         return is_float(self.dtype)
 
 

@@ -58,7 +58,7 @@ class Results:
     returned: Any = None
     """The outputs nested as the function returned them: lists and dictionaries of `Output`."""
     are_gradients_recorded: bool = True
-    """Whether a record has the same gradients."""
+    """True if a record has the same gradients."""
 
     def nested(self, of: Callable[[Output], Any]) -> Any:
         """What the function returned, with `of` each output in its place."""

@@ -270,7 +270,7 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
 
 
 def _returned_its_input(prepared: Prepared) -> bool:
-    """Whether the call was a cast to the dtype that its input had.
+    """True if the call was a cast to the dtype that its input had.
 
     It returned the input itself, which no node of the graph made, though in float64 it is a cast. The gradients of the
     record are those of all that took the input.

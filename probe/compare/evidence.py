@@ -18,6 +18,7 @@ from probe.common.align.calls import Calls
 from probe.common.align.dump_pairs import locate
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.stack_text import users_line
 from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
 from probe.compare.answers.followers import Followers, followed
@@ -30,7 +31,7 @@ from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of, summarise
-from probe.compare.output.summary_text import headline, hints, print_metrics, users_line
+from probe.compare.output.summary_text import headline, hints, print_metrics
 from probe.compare.output.tables import VALUES
 from probe.compare.pair import PairTask, compare_and_write
 from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Divergence, Mode, Unexplained

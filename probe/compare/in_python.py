@@ -25,7 +25,7 @@ class Verdict:
 
     @property
     def divergence(self) -> Divergence | None:
-        """Where the runs diverge first: record, reason, cause, stacks; ``None`` where nothing diverges."""
+        """First divergence: record, reason, cause, stacks; ``None`` if nothing diverges."""
         first = first_of(self.summaries)
         return None if first is None else first.divergence
 
@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def answer(self) -> list[str]:
-        """The first lines of the text: where the runs diverge and why, that they do not, or why nobody can tell."""
+        """First lines of the text: the divergence and its cause, that there is none, or why it cannot be told."""
         return [text for text, _ in headline(self.summaries)]
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ def verdict(
 
     Args:
         target: the run under test: dump.json, debug.json, the folder of a process or a step, or a folder of steps.
-        golden: the run it is held against, in the same form.
+        golden: the baseline, in the same form.
         output: a folder for the tables; by default none is written.
         options: how to match and judge.
         splits: how target and golden run are split over ranks, which are merged then.

@@ -69,13 +69,13 @@ class GraphView:
 
     @property
     def divergence(self) -> Divergence | None:
-        """Where the runs diverge first: record, reason, cause, stacks; ``None`` where nothing diverges."""
+        """First divergence: record, reason, cause, stacks; ``None`` if nothing diverges."""
         first = first_of(self._summaries)
         return None if first is None else first.divergence
 
     @property
     def answer(self) -> list[str]:
-        """Where the runs diverge and why, or that they do not, as ``msprobe compare`` says it."""
+        """First lines of ``msprobe compare``: the divergence and its cause, or that there is none."""
         return self._page[1].verdict
 
     @property

@@ -173,7 +173,7 @@ class _Analysis:
         return self._given_by_link[key]
 
     def _gives(self, place: tuple[int, int], exchange: Exchange) -> bool:
-        """Whether what a call gives in an exchange, of which it may have several, is not finite."""
+        """True if what a call gives in an exchange, of which it may have several, is not finite."""
         own = (each for each in self._exchanges[place] if each.members is exchange.members)
         gives = [name for each in own for name in each.flow.gives]
         return any(is_among(name, gives) for name in self._calls[place].inputs)
@@ -255,27 +255,29 @@ class _Analysis:
         if self._unmatched:
             yield (
                 f"The communication of the ranks contradicts itself at {self._unmatched[0]}: "
-                "what is before and what is behind it is not certain."
+                "the order of other records before and after it is uncertain."
             )
         if self._unseen:
             several = "s" if len(self._unseen) > 1 else ""
             yield (
-                f"To rank{several} {', '.join(map(str, self._unseen[:8]))} it came with the gradients, which the ranks "
-                "have added up in a way that is not recorded, as DistributedDataParallel does."
+                f"Rank{several} {', '.join(map(str, self._unseen[:8]))} received it with the gradients: the ranks add "
+                "up gradients in a way that is not recorded, as DistributedDataParallel does."
             )
         elif len(scans) > 1 and not any(scan.communication for scan in scans):
-            yield "No communication is recorded: whether a value came from another rank is not known."
+            yield (
+                "No communication is recorded, so values from other ranks are not followed; collect at level L1 or mix."
+            )
         if further > _MOST_FURTHER:
-            yield f"{further - _MOST_FURTHER} further findings are left out."
+            yield f"{further - _MOST_FURTHER} more findings are not listed."
         for scan in scans:
             if scan.is_skipped:
-                yield f"{scan.name}: a gradient scaler skipped this step, for its gradients are not finite."
+                yield f"{scan.name}: a gradient scaler skipped this step, because its gradients are not finite."
             if scan.ending:
-                yield f"{scan.name}: its dump {scan.ending}; what it holds was read."
+                yield f"{scan.name}: its dump {scan.ending}; the records before that were read."
         for name, item in [(scan.name, item) for scan in scans for item in scan.norms][:5]:
-            yield f"{name}: {item} is finite, and its norm is beyond its type."
+            yield f"{name}: {item} is finite, but its norm exceeds the range of its dtype."
         nearly = [(scan.name, *each) for scan in scans for each in scan.nearly_full]
         for name, item, part in nearly[:5]:
-            yield f"{name}: {item} reaches {part:.0%} of the largest number of its type."
+            yield f"{name}: {item} reaches {part:.0%} of the largest number of its dtype."
         if len(nearly) > 5:
-            yield f"{len(nearly) - 5} more tensors come that near to the largest number of their type."
+            yield f"{len(nearly) - 5} more tensors are close to the largest number of their dtype."

@@ -56,7 +56,7 @@ def _last(values: CallValues) -> Item | None:
 def _below(limit: float, text: str) -> Explain:
     def explain(values: CallValues) -> str | None:
         item = _first(values)
-        return None if item is None or item.min >= limit else f"the smallest input is {number(item.min)}: {text}"
+        return None if item is None or item.min >= limit else f"the smallest input is {number(item.min)}; {text}"
 
     return explain
 
@@ -64,7 +64,7 @@ def _below(limit: float, text: str) -> Explain:
 def _not_above(limit: float, text: str) -> Explain:
     def explain(values: CallValues) -> str | None:
         item = _first(values)
-        return None if item is None or item.min > limit else f"the smallest input is {number(item.min)}: {text}"
+        return None if item is None or item.min > limit else f"the smallest input is {number(item.min)}; {text}"
 
     return explain
 
@@ -74,7 +74,7 @@ def _outside(low: float, high: float, text: str) -> Explain:
         item = _first(values)
         if item is None or (item.min >= low and item.max <= high):
             return None
-        return f"the inputs reach from {number(item.min)} to {number(item.max)}: {text}"
+        return f"the inputs reach from {number(item.min)} to {number(item.max)}; {text}"
 
     return explain
 
@@ -97,10 +97,10 @@ def _division(values: CallValues) -> str | None:
     if divisor.min == divisor.max == 0:
         dividend = _first(values)
         if dividend is not None and dividend.min <= 0 <= dividend.max:
-            return "all divisors are 0: where the dividend is 0 too that is a NaN, elsewhere an infinity"
+            return "all divisors are 0: 0 / 0 is NaN, any other number / 0 is infinity"
         return "all divisors are 0"
     if divisor.min <= 0 <= divisor.max:
-        return f"the divisors reach from {number(divisor.min)} to {number(divisor.max)}: one of them may be 0"
+        return f"the divisors reach from {number(divisor.min)} to {number(divisor.max)}; one of them may be 0"
     return None
 
 
@@ -108,7 +108,7 @@ def _reciprocal(values: CallValues) -> str | None:
     item = _first(values)
     if item is None or not item.min <= 0 <= item.max:
         return None
-    return f"the inputs reach from {number(item.min)} to {number(item.max)}: one of them may be 0"
+    return f"the inputs reach from {number(item.min)} to {number(item.max)}; one of them may be 0"
 
 
 def _rows(values: CallValues) -> str | None:
@@ -116,33 +116,33 @@ def _rows(values: CallValues) -> str | None:
     if masked is None:
         return None
     if masked.max == -math.inf:
-        return "all of its input is minus infinity: nothing is left where all is masked"
-    return "its input holds minus infinity: a row of which all is masked gives a NaN"
+        return "all inputs are minus infinity: everything is masked"
+    return "an input contains minus infinity: a fully masked row gives a NaN"
 
 
 def _mean_of_nothing(values: CallValues) -> str | None:
     if any(0 in (item.shape or ()) for item in values.inputs):
-        return "its input is empty, and the mean of nothing is a NaN"
+        return "the input is empty, and the mean of no elements is NaN"
     return None
 
 
 def _one_sample(values: CallValues) -> str | None:
     found = _mean_of_nothing(values)
     if found is None and any(1 in (item.shape or ()) for item in values.inputs):
-        return "its input has one value along a dimension: the variance of one sample is 0 divided by 0"
+        return "the input has one value along a dimension, and the variance of one sample is 0 / 0"
     return found
 
 
 def _nothing_to_average(values: CallValues) -> str | None:
     ignored = [item for item in values.inputs if item.min == item.max == -100]
-    return "all targets are ignored (-100): the mean of no loss is a NaN" if ignored else _mean_of_nothing(values)
+    return "all targets are ignored (-100), and the mean of no losses is NaN" if ignored else _mean_of_nothing(values)
 
 
 def _zero_norm(values: CallValues) -> str | None:
     item = _first(values)
     if item is None or not is_number(item.norm) or item.norm != 0:
         return None
-    return "the norm of its input is 0, and its gradient there divides by the norm"
+    return "the norm of the input is 0, and the gradient divides by the norm"
 
 
 def _zero_in(text: str) -> Explain:
@@ -153,7 +153,7 @@ def _zero_in(text: str) -> Explain:
         where = "the forward input is 0" if item.min == item.max else "the smallest forward input is 0"
         if item.min < 0:
             where = f"the forward inputs reach from {number(item.min)} to {number(item.max)}, and may be 0"
-        return f"{where}: {text}"
+        return f"{where}; {text}"
 
     return explain
 
@@ -166,7 +166,7 @@ def _power(values: CallValues) -> str | None:
     if exponent is not None and exponent < 0 and item.min <= 0 <= item.max:
         return f"an input may be 0, and the power is {number(exponent)}"
     if item.min < 0 and (exponent is None or not float(exponent).is_integer()):
-        return f"the smallest input is {number(item.min)}: a power that is no whole number has no real value there"
+        return f"the smallest input is {number(item.min)}; a fractional power of a negative number is not real"
     return None
 
 
@@ -182,10 +182,10 @@ def _square(values: CallValues) -> str | None:
 
 def _negative_variance(values: CallValues) -> str | None:
     found = [item for item in values.inputs[2:3] if is_number(item.min) and item.min < 0]
-    return f"the smallest running variance is {number(found[0].min)}: it has no real square root" if found else None
+    return f"the smallest running variance is {number(found[0].min)}; it has no real square root" if found else None
 
 
-_LOGARITHM = _not_above(0, "the logarithm of 0 is minus infinity, of less a NaN")
+_LOGARITHM = _not_above(0, "the logarithm of 0 is minus infinity, and that of a negative number is NaN")
 _ROOT = _below(0, "a negative number has no real square root")
 _INVERSE_ROOT = _not_above(0, "1 / sqrt(0) is infinity, and a negative number has no real root")
 
@@ -227,7 +227,7 @@ _BACKWARD: dict[str, Explain] = {
 
 
 def _beyond_type(values: CallValues) -> str | None:
-    """Whether what the values are multiplied or added to may be beyond the range of the type."""
+    """True if what the values are multiplied or added to may be beyond the range of the type."""
     limit = _limit(values)
     largest = [_largest(item) for item in (*values.inputs, *values.parameters)]
     if limit is None or not largest:
@@ -241,7 +241,7 @@ def _beyond_type(values: CallValues) -> str | None:
     # Sums of products are what grows fastest; a bound, for where the large values lie is not known.
     if biggest * max(1.0, *others[-1:], math.sqrt(min(longest, 1 << 1000))) > limit:
         return (
-            f"the largest input is {number(biggest)}: what is computed of {longest} values can exceed the largest "
+            f"the largest input is {number(biggest)}; a result computed from {longest} values can exceed the largest "
             f"number of {_type(values)}, {number(limit)}"
         )
     return None

@@ -54,7 +54,7 @@ def _add_details(finding: Finding, dump: Dump, earlier: Sequence[tuple[int, Dump
 
 
 def _can_be_run_again(finding: Finding, dump: Dump) -> bool:
-    """Whether it is a call of a function that made the value, of which the dump has the inputs."""
+    """True if it is a call of a function that made the value, of which the dump has the inputs."""
     parsed = naming.parse(finding.record)
     if finding.kind != ORIGIN or dump.task != "tensor" or parsed is None or parsed.is_module:
         return False
@@ -69,8 +69,8 @@ def _sentence(finding: Finding, dump: Dump, values: CallValues, forward: CallVal
     if finding.kind == COMMUNICATION:
         ranks = ", ".join(str(rank) for rank, _ in finding.members)
         reason = why(naming.function_name(finding.record), values)
-        more = f": {reason}" if reason else ", so that it arose on the way, as where a sum is beyond its type"
-        return f"What ranks {ranks} give is finite, and what they get is not{more}."
+        more = f": {reason}" if reason else ", for example because a sum exceeds the range of its dtype"
+        return f"Ranks {ranks} send finite values and receive values that are not finite{more}."
     if finding.kind == OUTSIDE:
         return _of_outside(finding, dump, forward is not None or values.is_gradients)
     return ""
@@ -80,24 +80,24 @@ def _of_origin(finding: Finding, values: CallValues, forward: CallValues | None)
     function = naming.function_name(finding.record)
     if forward is not None:
         reason = why_backward(function, forward, values)
-        made = "Its gradients arrive finite, and those that it gives are not"
+        made = "The gradients of the outputs are finite, and those of the inputs are not"
     elif values.is_gradients:
-        reason, made = None, "This gradient is the first value that is not finite; no backward of its module made it"
+        reason, made = None, "This gradient is the first value that is not finite; no recorded backward made it"
     elif finding.source:
-        reason = f"minus infinity was asked for by {finding.source}, and it makes a NaN of it"
+        reason = f"{finding.source} set values to minus infinity on purpose, and this call makes a NaN from them"
         more = why(function, values)
-        return f"All else is finite: {reason}{f' ({more})' if more else ''}."
+        return f"All other inputs are finite: {reason}{f' ({more})' if more else ''}."
     else:
         reason = why(function, values)
-        made = "Its inputs are finite, and what it returns is not"
+        made = "The inputs are finite, and an output is not"
     return f"{made}{f': {reason}' if reason else ''}."
 
 
 def _of_parameter(finding: Finding, dump: Dump) -> str:
     name = finding.item.rpartition(f".{PARAMETERS}.")[2] or finding.item
     writer = (
-        "it was so when the step began: the optimizer's last step has written it" if dump.step
-        else "it was so from the beginning: its initialisation or the checkpoint"
+        "the optimizer wrote it in an earlier step" if dump.step
+        else "it comes from the initialisation or the checkpoint"
     )  # fmt: skip
     return f"The parameter {name} is not finite; {writer}."
 
@@ -105,28 +105,26 @@ def _of_parameter(finding: Finding, dump: Dump) -> str:
 def _of_outside(finding: Finding, dump: Dump, is_backward: bool) -> str:
     argument = finding.item.rpartition(f"{finding.record}.")[2]
     if finding.source.startswith("rank "):
-        return f"{argument} came from {finding.source}."
+        return f"{argument} comes from {finding.source}."
     part = _PARTS.get((naming.function_name(finding.record), argument))
     if part is not None:
-        return f"{argument} is its {part}, which is not finite, and no record before it made that."
+        return f"{argument}, the {part}, is not finite, and no earlier record made it."
     if finding.source.startswith(INSIDE):
         module = finding.source[len(INSIDE) :]
         return (
-            f"{argument} is not finite, and all that went into {module} is: something inside of it that is not "
-            "recorded has made it, such as a cast to a smaller type."
+            f"{argument} is not finite, and all that went into {module} is finite: a call inside that is not recorded "
+            "made it, for example a cast to a smaller dtype."
         )
     if finding.source:
-        return f"{argument} has the type and shape of what {finding.source} returned: memory that nobody wrote is read."
+        return f"{argument} has the dtype and shape of the result of {finding.source}: memory that was never written."
     if is_backward or naming.BACKWARD in finding.record:
         where = "the loss, its scale, or a backward that is not recorded"
     elif dump.level == "L0":
-        where = "the data, or a function between the modules, which level L0 does not record (mix does)"
+        where = "the data, or a function between the modules; collect with --level mix to record these functions"
     else:
-        made = (
-            f"{argument} is not finite, and no record before it made that: it came from outside, as the data does, or"
-        )
+        made = f"{argument} is not finite, and no earlier record made it: it comes from outside, such as the data, or"
         return f"{made} from a function that is not recorded{_unrecorded(finding, dump)}"
-    return f"{argument} is not finite, and no record before it made that: it comes from {where}."
+    return f"{argument} is not finite, and no earlier record made it: it comes from {where}."
 
 
 def _unrecorded(finding: Finding, dump: Dump) -> str:
@@ -135,7 +133,7 @@ def _unrecorded(finding: Finding, dump: Dump) -> str:
     before = _before(finding, dump)
     if before is not None:
         name, given, got = before
-        change = "" if given == got else f"; in {got} it arrives here"
+        change = "" if given == got else f"; it arrives here in {got}"
         text = f". The last recorded call with a finite result of this shape is {name}, in {given}{change}"
     backend = BACKEND_OF.get(dump.framework, "")
     left_out = FRAMEWORKS[backend].left_out if backend else ""

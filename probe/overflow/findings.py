@@ -16,13 +16,13 @@ PROPAGATED = "propagated"
 INSIDE = "inside of "
 """What the source of a finding begins with where a call that is not recorded, inside of a module, has made a value."""
 KINDS = {
-    ORIGIN: "all of its inputs are finite, and an output is not",
-    OUTSIDE: "an input is not finite, and no record before it made that",
+    ORIGIN: "finite inputs, and an output that is not finite",
+    OUTSIDE: "an input is not finite, and no earlier record made it",
     PARAMETER: "a parameter is not finite",
-    COMMUNICATION: "what all members give is finite, and the result is not",
+    COMMUNICATION: "finite values from all ranks, and a result that is not finite",
     UNINITIALISED: "memory that was never written",
-    INTENDED: "not finite, and left out by the calls that take it",
-    PROPAGATED: "what came from a record before it",
+    INTENDED: "not finite, and ignored by the calls that use it",
+    PROPAGATED: "not finite because of an earlier record",
 }
 """The kinds of findings, and what each means."""
 
@@ -37,7 +37,7 @@ class Finding:
     item: str = ""
     """The tensor of the record that is not finite."""
     is_first: bool = False
-    """Whether nothing that is not finite can have come to its rank before."""
+    """True if nothing that is not finite can have come to its rank before."""
     members: list[tuple[int, str]] = field(default_factory=list)
     """The calls of all ranks that are one communication, its own one too."""
     source: str = ""
@@ -119,7 +119,7 @@ class StepFindings:
         return [finding for finding in self.findings if finding.is_first]
 
     def names(self, record: str) -> bool:
-        """Whether a record of this name was not finite on a rank, meant or not."""
+        """True if a record of this name was not finite on a rank, meant or not."""
         listed = (*self.intended, *self.uninitialised)
         return any(each.record == record for each in self.explained) or any(name == record for _, name in listed)
 

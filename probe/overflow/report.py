@@ -7,10 +7,10 @@ from dataclasses import asdict
 from shlex import quote
 from typing import Any
 
+from probe.common.dump.stack_text import short_frame, users_line
 from probe.overflow.findings import KINDS, Explanation, Finding, Report, StepFindings
 
 _MOST_SHOWN = 8
-_MOST_FRAMES = 3
 
 
 def lines(report: Report) -> Iterator[str]:
@@ -27,11 +27,11 @@ def lines(report: Report) -> Iterator[str]:
             yield _title(finding, found)
         yield from (f"  {text}" for text in _of_finding(finding))
     if len(found.first) > _MOST_SHOWN:
-        yield f"{len(found.first) - _MOST_SHOWN} more first findings are in the report."
-    yield f"Not finite: {_affected(found)}."
+        yield f"{len(found.first) - _MOST_SHOWN} more first findings are in overflow_report.json."
+    yield f"Records that are not finite: {_affected(found)}."
     further = [finding for finding in found.findings if not finding.is_first]
     for finding in further[:_MOST_SHOWN]:
-        yield f"Further, on a rank that was reached before: {_title(finding, found)}"
+        yield f"Later finding, on a rank that already had such values: {_title(finding, found)}"
     later = [step.name.replace("step ", "") for step in report.steps if step.findings and step is not found]
     if later:
         yield f"Later steps with findings: {', '.join(later[:20])}{' ...' if len(later) > 20 else ''}."
@@ -49,12 +49,12 @@ def explanation(report: Report, record: str) -> Iterator[str]:
         meant = [rank for rank, name in step.intended if name == record]
         for name in map(step.name_of, meant):
             anywhere = True
-            yield f"{where}{name}: {record} makes a value that is not finite, and the calls that take it leave it out."
+            yield f"{where}{name}: {record} makes a value that is not finite, and the calls that use it ignore it."
         for rank in [rank for rank, name in step.uninitialised if name == record]:
             anywhere = True
-            yield f"{where}{step.name_of(rank)}: {record} gives memory that was never written, which may hold anything."
+            yield f"{where}{step.name_of(rank)}: {record} returns memory that was never written."
     if not anywhere:
-        yield f"In {report.path}, {record} is finite, or the calls that take what is not finite there leave it out."
+        yield f"{report.path}: {record} is finite, or the calls that use its other values ignore them."
 
 
 def _explained(each: Explanation, step: StepFindings) -> str:
@@ -65,9 +65,9 @@ def _explained(each: Explanation, step: StepFindings) -> str:
         return f"{_title(own, step)} {own.sentence}"
     name = step.name_of(each.rank)
     if not each.causes:
-        return f"{name}: {each.item} is not finite; a record that stands behind it in the file made that."
+        return f"{name}: {each.item} is not finite; a later record of the file made it."
     causes = ", ".join(f"{record} of {step.name_of(rank)}" for rank, record in each.causes[:3])
-    return f"{name}: {each.item} is not finite, and came from {causes}."
+    return f"{name}: {each.item} is not finite; it comes from {causes}."
 
 
 def _title(finding: Finding, step: StepFindings) -> str:
@@ -78,24 +78,21 @@ def _title(finding: Finding, step: StepFindings) -> str:
 
 
 def _of_finding(finding: Finding) -> Iterator[str]:
-    if finding.sentence:
-        yield finding.sentence
-    if finding.module and finding.module != finding.record:
-        yield f"in {finding.module}"
-    for frame in finding.stack[:_MOST_FRAMES]:
-        yield " ".join(frame.split())
-    for value in finding.values:
-        yield _value(value)
-    if finding.forward:
-        yield "of the forward call:"
-        yield from (_value(value) for value in finding.forward)
-    if finding.growth:
-        grown = ", ".join(f"step {each['step']}: {_short(each['largest'])}" for each in finding.growth)
-        yield f"largest input in the steps before: {grown}"
-    if finding.replay:
-        yield f"next: msprobe replay {quote(finding.replay)} {quote(finding.record)}"
-    if finding.path:
-        yield f"spread to {', '.join(_steps_of(finding))}"
+    """The labelled lines of a finding."""
+    grown = ", ".join(f"step {each['step']}: {_short(each['largest'])}" for each in finding.growth)
+    labelled: list[tuple[str, Sequence[str]]] = [
+        ("cause:", [finding.sentence]),
+        ("module:", [finding.module or ""] if finding.module != finding.record else []),
+        ("line:", [short_frame(users_line(finding.stack))] if finding.stack else []),
+        ("values:", list(map(_value, finding.values))),
+        ("forward:", list(map(_value, finding.forward))),
+        ("before:", [f"largest absolute input in earlier steps: {grown}"] if grown else []),
+        ("spread:", [", ".join(_steps_of(finding))]),
+        ("next:", [f"msprobe replay {quote(finding.replay)} {quote(finding.record)}"] if finding.replay else []),
+    ]
+    for label, texts in labelled:
+        for number, text in enumerate(filter(None, texts)):
+            yield f"{'' if number else label:8} {text}"
 
 
 def _steps_of(finding: Finding) -> list[str]:
@@ -105,7 +102,7 @@ def _steps_of(finding: Finding) -> list[str]:
 
 def _value(value: dict[str, Any]) -> str:
     shape = "x".join(map(str, value["shape"])) or "scalar"
-    return f"{value['name']}: {value['dtype']} {shape}, {_short(value['min'])} to {_short(value['max'])}"
+    return f"{value['name']}: {value['dtype']} {shape}, min {_short(value['min'])}, max {_short(value['max'])}"
 
 
 def _short(value: Any) -> str:
@@ -151,7 +148,7 @@ def _notes(step: StepFindings) -> Iterator[str]:
         rank, record = step.intended[0]
         more = "" if len(step.intended) == 1 else f", and {len(step.intended) - 1} more"
         of_rank = step.name_of(rank)
-        yield f"Not finite, and left out by the calls that take it: {record} of {of_rank}{more}."
+        yield f"Not finite, and ignored by the calls that use it: {record} of {of_rank}{more}."
     yield from step.notes
 
 

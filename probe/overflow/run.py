@@ -25,7 +25,7 @@ MOST_DETAILED = 16
 def find_overflow(
     path: str, wanted: str | None = None, where: Where | None = None, watch: ProgressCallback | None = None
 ) -> Report:
-    """Which records made the first values that are not finite.
+    """Records that made the first values that are not finite.
 
     Args:
         path: a dump.json or a journal, the folder of a rank or of a step, or a folder of steps.

@@ -100,7 +100,7 @@ class RankScan:
     norms: list[str] = field(default_factory=list)
     """Outputs that are finite, and whose norm is not."""
     is_skipped: bool = False
-    """Whether a gradient scaler has skipped the step for gradients that are not finite, which is no finding."""
+    """True if a gradient scaler has skipped the step for gradients that are not finite, which is no finding."""
     ending: str = ""
     """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
     first_backward: int = sys.maxsize

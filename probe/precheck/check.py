@@ -57,7 +57,7 @@ class Judged:
 
     @property
     def fails(self) -> bool:
-        """Whether a result is wrong or suspect."""
+        """True if a result is wrong or suspect."""
         return _fails(self.rows)
 
 

@@ -105,14 +105,14 @@ def _cannot_be_run(device: str, error: Exception) -> NotRun:
 
 
 def _is_no_fault(error: BaseException) -> bool:
-    """Whether there is no kernel for the dtype or the device, or no memory for the call."""
+    """True if there is no kernel for the dtype or the device, or no memory for the call."""
     text = str(error).lower()
     has_no_kernel = isinstance(error, NotImplementedError) or any(words in text for words in _NO_KERNEL)
     return has_no_kernel or is_out_of_memory(error)
 
 
 def _is_of_short_floats(prepared: Prepared) -> bool:
-    """Whether a tensor has less than 16 bits a number: few devices compute with those, and each says so differently."""
+    """True if a tensor has less than 16 bits a number: few devices compute with those, and each says so differently."""
     dtypes = (*(leaf.dtype for leaf in prepared.arguments.leaves), *(item.dtype or "" for item in prepared.outputs))
     formats = [rounding_format(dtype) for dtype in dtypes]
     return any(each is not None and each.bits < 16 for each in formats)

@@ -24,11 +24,11 @@ def lines(rerun: Rerun) -> Iterator[str]:
 def answer(rerun: Rerun) -> str:
     """What the comparisons mean, in a sentence."""
     if rerun.is_random:
-        return "it draws random numbers, of which high precision does not say which ones are right."
+        return "not judged: the call draws random numbers, and no random number is the right one."
     now, before = rerun.now in FAILURES, rerun.recorded in FAILURES
     overflow = next((each.overflow for each in rerun.results if each.overflow), "")
     if rerun.is_suspect and not overflow:
-        return f"suspect: it has an error above what the operation should reach{_repeats(rerun)}."
+        return f"suspect: the error is larger than the operation should have{_repeats(rerun)}."
     if not now and not before:
         exact = "as exact as the operation can be" if rerun.recorded else "now as exact as the operation can be"
         return f"{overflow or exact}{_repeats(rerun)}."
@@ -72,8 +72,8 @@ def of_difference(found: ElementDifference) -> str:
         return found.form
     if found.is_same:
         return "the same, bit for bit"
-    far = f", at most {found.max_ulp:.4g} ULP" if found.max_ulp is not None else ""
-    at = f"at {_index_text(found.index)} recorded {found.recorded}, now {found.now}"
+    far = f" by at most {found.max_ulp:.4g} ULP" if found.max_ulp is not None else ""
+    at = f"element {_index_text(found.index)}: recorded {found.recorded}, now {found.now}"
     return f"{found.count} of {found.size} elements differ{far}; {at}"
 
 
@@ -82,10 +82,10 @@ def of_verdict(verdict: KernelVerdict, who: str) -> str:
     parts = [f"{verdict.status}: {verdict.interpretation}"]
     if verdict.worst_index is not None:
         parts.append(
-            f"at {_index_text(verdict.worst_index)} {who} {verdict.worst_result}, exact {verdict.worst_reference}"
+            f"element {_index_text(verdict.worst_index)}: {who} {verdict.worst_result}, exact {verdict.worst_reference}"
         )
     if verdict.max_ulp is not None and verdict.status != EXACT:
-        parts.append(f"at most {verdict.max_ulp:.4g} ULP")
+        parts.append(f"largest error {verdict.max_ulp:.4g} ULP")
     if verdict.fits:
         parts.append(f"fits {verdict.fits}")
     if verdict.tolerance is not None and verdict.status != EXACT:

@@ -198,7 +198,7 @@ def _recorded(dump: Dump, prepared: Prepared, like: Results, notes: list[str]) -
         notes.append(f"nothing recorded to compare with: {str(error).rstrip('.')}")
         return None
     if any(now.value is not None and then.value is None for now, then in zip(like.gradients, found.gradients)):
-        notes.append("recorded are gradients of steps inside of the function, which are not compared")
+        notes.append("the recorded gradients belong to steps inside the function and are not compared")
     return found
 
 

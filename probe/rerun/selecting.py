@@ -27,7 +27,7 @@ def select(dump: Dump, record: str) -> SelectedCall:
     """
     check_dump(dump)
     if is_module(record):
-        raise MsprobeException(f"{record} is a module; calls of functions are run again, such as {_example(dump)}.")
+        raise MsprobeException(f"{record} is a module; only functions can be run again, such as {_example(dump)}.")
     given = parse(record)
     named = given or parse(f"{record}.{FORWARD}")
     forward = "" if named is None else api_name(named.base, named.number, FORWARD)

@@ -47,7 +47,7 @@ def calls_of(dump: Dump, rank: int) -> Calls:
     """
     if dump.task not in (None, "statistics"):
         raise MsprobeException(
-            f'{dump.path}: "task" is "{dump.task}"; allowed where the dumps of ranks are merged: "statistics".'
+            f'{dump.path}: "task" is "{dump.task}"; allowed for merged ranks: "statistics".'
         )
     records = {record.name: record.fields for record in dump}
     tree = dict(dump.tree or {})

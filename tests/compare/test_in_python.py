@@ -29,7 +29,7 @@ def test_it_prints_what_the_command_prints(
 ) -> None:
     found = probe.verdict(*runs)
     assert found.divergence is not None and found.divergence.record == RECORD
-    assert found.answer[0] == f"first divergence: step1 rank0: {RECORD}" and len(found.summaries) == 2
+    assert found.answer[0] == f"first divergence: step 1, rank 0: {RECORD}" and len(found.summaries) == 2
     capsys.readouterr()
     assert cli.main(["compare", "-tp", str(runs[0]), "-gp", str(runs[1]), "-o", str(tmp_path / "out")]) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if not line.lstrip().startswith(("table:", "time:"))]

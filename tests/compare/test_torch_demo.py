@@ -28,8 +28,8 @@ def test_the_demo_names_the_changed_call(tmp_path: Path) -> None:
     said = done.stdout[done.stdout.index("first divergence") :].splitlines()
     # Runs of one program may have other numbers of threads, seeds and versions.
     said = [line for line in said if not line.startswith("  outside of the model: ")]
-    assert said[0] == "first divergence: Functional.gelu.1.forward"
-    assert said[1] == "  approximate is tanh in the target only"
-    assert said[2].startswith("  output.0 differs by")
-    assert "demo_compare.py" in said[4] and 'F.gelu(self.expand(x), approximate="tanh")' in said[4]
-    assert "demo.py" in said[5] and "F.gelu(self.expand(x))" in said[5]
+    assert said[0] == "first divergence: blocks.1 (ChangedBlock), Functional.gelu.1.forward"
+    assert said[1] == "  cause:  argument approximate = tanh in the target only"
+    assert said[2].startswith("  effect: output 0 has a relative error of ")
+    assert "demo_compare.py:" in said[3] and 'F.gelu(self.expand(x), approximate="tanh")' in said[3]
+    assert "demo.py:" in said[4] and "F.gelu(self.expand(x))" in said[4]

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
-from graph_commands import DUMPS, FIRST, LLAMA, WEIGHT, of_one_run, run_of, shown
+from graph_commands import DUMPS, FIRST, FIRST_NAMED, LLAMA, WEIGHT, of_one_run, run_of, shown
 from graph_dumps import call, tensor
 from made_dumps import written
 from written_pages import WrittenPage, page_in
@@ -29,8 +29,8 @@ def test_two_dumps_become_a_page_and_the_last_line_says_where_they_diverge(
 ) -> None:
     lines = shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path / "out")
     page = page_in(tmp_path / "out")
-    assert lines[0] == f"first divergence: {FIRST}"
-    assert lines[-1] == f"{page.path}: 303 nodes, first divergence: {FIRST}"
+    assert lines[0] == f"first divergence: {FIRST_NAMED}"
+    assert lines[-1] == f"{page.path}: 303 nodes, first divergence: {FIRST_NAMED}"
     comparison = page.manifest["comparisons"][0]
     assert page.rows()[comparison["first"]] == (FIRST, FIRST)
     assert comparison["verdict"] == lines[: len(comparison["verdict"])]
@@ -121,8 +121,9 @@ def test_the_page_opens_in_the_comparison_that_the_terminal_names(
         return
     named = manifest["comparisons"][manifest["first"]]
     assert f"step{named['step']}/rank{named['rank']}" == shifted
-    assert named["verdict"][0] == f"first divergence: {FIRST}"
-    assert lines[-1].endswith(f"first divergence: {shifted.replace('/', ' ')}: {FIRST}")
+    assert named["verdict"][0] == f"first divergence: {FIRST_NAMED}"
+    where = re.sub(r"(step|rank)(\d)/?", r"\1 \2, ", shifted).rstrip(", ")
+    assert lines[-1].endswith(f"first divergence: {where}: {FIRST_NAMED}")
 
 
 def test_of_several_targets_the_page_opens_in_the_one_that_the_terminal_names(
@@ -200,7 +201,7 @@ def test_json_says_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixtur
     said = json.loads("\n".join(shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--json")))
     assert said["nodes"] == 303 and said["first_divergence"] == FIRST and said["unpaired"] == []
     assert said["files"] == [str(page_in(tmp_path).path)]
-    assert said["verdict"][0] == f"first divergence: {FIRST}"
+    assert said["verdict"][0] == f"first divergence: {FIRST_NAMED}"
 
 
 def test_every_format_is_written_and_html_is_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -408,7 +409,7 @@ def test_a_graph_from_python(tmp_path: Path) -> None:
 def test_two_graphs_from_python(tmp_path: Path) -> None:
     view = probe.graph_diff(WEIGHT, LLAMA)
     assert view.first == (FIRST, FIRST) and view.divergence is not None and view.divergence.record == FIRST
-    assert repr(view) == f"<GraphView: 303 nodes, first divergence: {FIRST}>"
+    assert repr(view) == f"<GraphView: 303 nodes, first divergence: {FIRST_NAMED}>"
     assert view.to_html(tmp_path / "a.html") == str(tmp_path / "a.html")
     with pytest.raises(MsprobeException, match=r"ends in \.html"):
         view.to_html(tmp_path / "a.txt")

@@ -164,4 +164,4 @@ def test_of_several_steps_and_ranks_the_earliest_is_told_first(
     given.target, given.golden = tmp_path / "steps_a", tmp_path / "steps_b"
     run = _Run(given, capsys)
     assert run.status == 0
-    assert run.out.startswith(f"first divergence: step0 rank1: {RELU}\n"), run.out
+    assert run.out.startswith(f"first divergence: step 0, rank 1: net (Net), {RELU}\n"), run.out

@@ -81,7 +81,7 @@ def _shown(tmp_path: Path, *prefixes: str) -> tuple[str, Path]:
 
 def test_without_the_option_paths_are_shown(tmp_path: Path) -> None:
     text, secret = _shown(tmp_path)
-    assert f"target: File {secret}/train/model.py, line 3" in text
+    assert f"{secret}/train/model.py:3 in " in text
 
 
 @pytest.mark.parametrize("kind", ["auto", "all", "prefix"])
@@ -92,7 +92,7 @@ def test_nothing_that_is_written_holds_the_path(tmp_path: Path, kind: str) -> No
     assert secret.name not in text
     # The source lines are those of stacks.
     assert ("hidden = linear" in text) == (kind != "all")
-    assert ("target: File train/model.py, line 3" in text) == (kind != "all")
+    assert (" train/model.py:3 in " in text) == (kind != "all")
     # What is shown still tells the runs from each other.
     assert "target/step0/rank0" in text and "golden/step0/rank0" in text
 

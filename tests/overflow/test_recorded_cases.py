@@ -141,4 +141,4 @@ def test_a_norm_beyond_its_type_is_noted_and_is_no_finding(tmp_path: Path) -> No
     (tmp_path / "dump.json").write_text(json.dumps(dump), encoding="utf-8")
     (step,) = search(tmp_path).steps
     assert step.findings == []
-    assert any("norm is beyond its type" in note for note in step.notes)
+    assert any("norm exceeds the range of its dtype" in note for note in step.notes)

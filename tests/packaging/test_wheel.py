@@ -101,7 +101,7 @@ def test_the_wheel_works_alone(kind: str, installed: Installed) -> None:
     for run, epsilon in (("golden", "1e-5"), ("changed", "1e-2")):
         said = call(installed.bin / "msprobe", "run", "-o", f"{kind}_{run}", "train.py", epsilon, cwd=folder)
         assert "step 1: loss" in said
-    assert "first divergence: step0" in divergence(installed, f"{kind}_changed", f"{kind}_golden")
+    assert "first divergence: step 0" in divergence(installed, f"{kind}_changed", f"{kind}_golden")
 
 
 def test_both_wheels_record_the_same(installed: Installed) -> None:

@@ -46,7 +46,7 @@ def test_a_call_is_found_with_and_without_its_direction(tmp_path: Path, record: 
         ("Functional.silu.7.backward", "nearest names: Functional.silu.0.backward"),
         ("", "it has Functional.silu.0.forward"),
         ("zzz", "it has Functional.silu.0.forward"),
-        ("Module.fc.Linear.forward.0", "is a module; calls of functions are run again, such as Functional.silu"),
+        ("Module.fc.Linear.forward.0", "is a module; only functions can be run again, such as Functional.silu"),
         ("Functional.linear.3.backward", "has no backward of Functional.linear.3; give Functional.linear.3.forward"),
     ],
 )

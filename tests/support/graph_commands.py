@@ -15,6 +15,8 @@ from probe.common.dump.layout import PROCESS_FILE
 DUMPS = CASES / "dumps"
 WEIGHT, LLAMA = str(DUMPS / "llama_weight"), str(DUMPS / "llama")
 FIRST = "Functional.linear.12.forward"
+FIRST_NAMED = f"model.layers.1.mlp.up_proj (Linear), {FIRST}"
+"""The same with the module around it, as the answer names it."""
 """The first divergence of WEIGHT beside LLAMA."""
 
 

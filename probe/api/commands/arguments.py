@@ -1,4 +1,4 @@
-"""What a text of the command line stands for; a wrong one is an error of usage that names its option."""
+"""Values of texts of the command line; a wrong text is an error of usage that names its option."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from probe.api.questions.rules import DOCUMENTED, MSPROBE, NAMES, VARIABLE
 
 OUTPUT = "./output"
-"""Where files go that are written without ``-o``, or with it alone."""
+"""Default folder of output files, without ``-o`` or with ``-o`` alone."""
 
 
 def path(text: str) -> str:

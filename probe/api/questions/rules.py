@@ -1,4 +1,4 @@
-"""Whose rules judge: ``--rules``, its default in the environment, and the one place that loads those of msProbe.
+"""Choice of rules: ``--rules``, its default in the environment, and the one place that loads those of msProbe.
 
 The folder ``probe/msprobe_rules`` may be missing. Everything runs then by our own rules, and asking for those of
 msProbe is an error.
@@ -133,7 +133,7 @@ def graph_rules(rules: str | None) -> tuple[GraphRules, RowRules]:
 
 
 def graph_writers(formats: Sequence[str]) -> Mapping[str, MakeWriter]:
-    """What makes the writers of those of the formats that are msProbe's.
+    """Factory of the writers for the formats of msProbe.
 
     Raises:
         MsprobeException: there is such a format, and msProbe's rules are not a part of this installation.
@@ -150,7 +150,7 @@ def graph_writers(formats: Sequence[str]) -> Mapping[str, MakeWriter]:
 
 
 def anomaly_file(rules: str | None) -> WriteAnomalies | None:
-    """What writes msProbe's file of anomalies; ``None`` by our rules.
+    """Writer of msProbe's file of anomalies; ``None`` by our rules.
 
     Args:
         rules: Their name, as for `chosen`; by default those of msProbe.

@@ -46,9 +46,9 @@ class Bound:
     terms: int = 0
     """How many roundings one element takes: of a sum, how many numbers are added."""
     unbiased: bool = False
-    """Whether nothing inside, such as a constant that is rounded, changes all elements by one factor."""
+    """True if nothing inside, such as a constant that is rounded, changes all elements by one factor."""
     by_norm: bool = False
-    """Whether only the norm of the error is bounded, which small elements may have as well as large ones."""
+    """True if only the norm of the error is bounded, which small elements may have as well as large ones."""
     sums_in: str = ""
     """`FLOAT32` if a correct kernel of half precision sums in float32 and rounds the sum; `HALF` if correct kernels are
     known that round parts of it; empty if neither is known."""
@@ -104,7 +104,7 @@ def _roundings_of_a_factor(subject: Subject) -> int:
 
 
 def _is_reduced(subject: Subject, kind: str) -> bool:
-    """Whether this gradient is a sum over what was broadcast, as that of a weight that all rows are multiplied with."""
+    """True if this gradient is a sum over what was broadcast, as that of a weight that all rows are multiplied with."""
     if not subject.inputs:
         return kind != CONDITIONING
     size, of_output = subject.result.size, subject.inputs[-1].size
@@ -113,13 +113,13 @@ def _is_reduced(subject: Subject, kind: str) -> bool:
 
 
 def _is_given_rounded(subject: Subject) -> bool:
-    """Whether no input is rounded before it is computed with, as inputs of float32 are under autocast."""
+    """True if no input is rounded before it is computed with, as inputs of float32 are under autocast."""
     computes_in = max(unit_roundoff(subject.dtype), unit_roundoff(subject.precision))
     return all(unit_roundoff(dtype) in (0.0, computes_in) for dtype in subject.input_dtypes)
 
 
 def _is_one_rounding(subject: Subject) -> bool:
-    """Whether nothing is rounded before the result: all operands are real tensors of its dtype."""
+    """True if nothing is rounded before the result: all operands are real tensors of its dtype."""
     if is_complex(subject.dtype):
         # Each part of a product is a sum of two rounded ones.
         return False
@@ -129,12 +129,12 @@ def _is_one_rounding(subject: Subject) -> bool:
 
 
 def _are_held(subject: Subject) -> bool:
-    """Whether the dtype has all numbers among the plain arguments."""
+    """True if the dtype has all numbers among the plain arguments."""
     return all(_is_held(value, subject.dtype) for value in subject.settings.values())
 
 
 def _is_held(value: Any, dtype: str) -> bool:
-    """Whether a plain argument is a number that the dtype has; another one is rounded before the result is."""
+    """True if a plain argument is a number that the dtype has; another one is rounded before the result is."""
     of = rounding_format(dtype)
     if of is None:
         return False
@@ -166,7 +166,7 @@ def _terms(subject: Subject, known: Known) -> int:
 
 
 def _is_of_convolution_weight(subject: Subject, known: Known) -> bool:
-    """Whether this is the gradient of a convolution's weight: a sum over all places of all images."""
+    """True if this is the gradient of a convolution's weight: a sum over all places of all images."""
     if subject.direction != "backward" or not known.name.startswith("conv") or len(subject.inputs) < 3:
         return False
     return subject.inputs[1].ndim > 2 and subject.result.shape == subject.inputs[1].shape
@@ -226,13 +226,13 @@ _NOT_JUDGED = {
 
 @cache
 def has_free_signs(base: str) -> bool:
-    """Whether the vectors that an operation returns have no sign of their own."""
+    """True if the vectors that an operation returns have no sign of their own."""
     return _has(base, Trait.FREE_SIGNS)
 
 
 @cache
 def is_by_squares(base: str) -> bool:
-    """Whether an operation gives distances that may be computed from squares."""
+    """True if an operation gives distances that may be computed from squares."""
     return _has(base, Trait.BY_SQUARES)
 
 

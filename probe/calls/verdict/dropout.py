@@ -55,7 +55,7 @@ def judge(subject: Subject) -> KernelVerdict | None:
 
 
 def _is_mask(subject: Subject, source: Array, result: Array) -> bool:
-    """Whether this is the second output of a primitive of MindSpore, which has no value of its own."""
+    """True if this is the second output of a primitive of MindSpore, which has no value of its own."""
     is_primitive = subject.base.startswith("Primitive.") and subject.direction == "forward"
     return is_primitive and bool(np.isin(result, (0, 1)).all()) and not np.isin(source, (0, 1)).all()
 

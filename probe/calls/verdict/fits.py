@@ -66,7 +66,7 @@ def _lower_than(unit: float) -> list[Format]:
 
 
 def _is_stored_in(result: Array, reference: Array, allowed: Array, form: Format) -> bool:
-    """Whether the format has every value of the result, and lacks some of the right ones."""
+    """True if the format has every value of the result, and lacks some of the right ones."""
     if not np.array_equal(rounded_to(result, form), result):
         return False
     lost = np.abs(rounded_to(reference, form) - reference)
@@ -74,7 +74,7 @@ def _is_stored_in(result: Array, reference: Array, allowed: Array, form: Format)
 
 
 def _are_roundings(distance: Array, exact: Array, allowed: Array, form: Format) -> bool:
-    """Whether these distances are no more than roundings to the format make."""
+    """True if these distances are no more than roundings to the format make."""
     return bool((distance <= allowed + 2 * form.unit * np.maximum(np.abs(exact), form.smallest_normal)).all())
 
 

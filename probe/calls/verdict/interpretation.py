@@ -74,7 +74,7 @@ class _Failure:
     of: Format
 
     def is_like(self, other: Array) -> bool:
-        """Whether the result is `other`, within the tolerance nearly everywhere, and much closer to it than to what it
+        """True if the result is `other`, within the tolerance nearly everywhere, and much closer to it than to what it
         should be."""
         distance = np.abs(self.result - other)
         scale = np.maximum(np.abs(other), self.of.smallest_normal)

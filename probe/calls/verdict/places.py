@@ -9,7 +9,7 @@ from probe.calls.verdict.subject import Array, Subject
 
 
 def are_ties(subject: Subject) -> bool:
-    """Whether the result and the reference are places of the same values of the first input."""
+    """True if the result and the reference are places of the same values of the first input."""
     rule = bounds.place_rule(subject.base)
     if rule is None or not subject.inputs or subject.result.dtype.kind not in "iu":
         return False
@@ -43,5 +43,5 @@ def _are_within(places: Array, size: int) -> bool:
 
 
 def _repeats(places: Array, dim: int) -> bool:
-    """Whether a place occurs twice along the dimension."""
+    """True if a place occurs twice along the dimension."""
     return bool((np.diff(np.sort(places, dim), axis=dim) == 0).any())

@@ -57,7 +57,7 @@ def working_unit(subject: Subject, of: Format) -> float:
 
 
 def is_summed_in_float32(bound: Bound, unit: float) -> bool:
-    """Whether a correct kernel sums with more digits than it returns, and rounds the sum once."""
+    """True if a correct kernel sums with more digits than it returns, and rounds the sum once."""
     return bound.sums_in == FLOAT32 and unit > _ACCUMULATION
 
 

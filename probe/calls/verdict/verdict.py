@@ -288,7 +288,7 @@ def _number(value: Any) -> Value:
 
 
 def _may_be_biased(product: float, square: float, size: int, bound: Bound, unit: float) -> bool:
-    """Whether the factor that fits the errors best is worth a closer look.
+    """True if the factor that fits the errors best is worth a closer look.
 
     Args:
         product: the sum over all elements of error times reference, both in units of the tolerance.
@@ -303,7 +303,7 @@ def _may_be_biased(product: float, square: float, size: int, bound: Bound, unit:
 
 
 def _has_a_mean(bound: Bound, unit: float, size: int) -> bool:
-    """Whether the mean error of a correct kernel is known, and worth to be asked for."""
+    """True if the mean error of a correct kernel is known, and worth to be asked for."""
     is_known = bound.kind not in (EXACT_ROUNDING, ROUNDED_ONCE) and bound.sums_in != bounds.HALF
     return is_known and unit >= LEAST_UNIT and size >= LEAST_BIASED
 

@@ -23,7 +23,7 @@ from probe.common.interfaces import Handle, ModuleName
 
 @dataclass(frozen=True)
 class Needs:
-    """What a sink needs of a step.
+    """Needs of a sink for one step.
 
     Args:
         calls: Each wanted call as it runs, with the values themselves: `Sink.enter`, `Sink.leave`, `Sink.withdraw`.
@@ -103,7 +103,7 @@ class Sink:
     """True if only some of the collected steps are written, those that have something to report."""
 
     def needs(self) -> Needs:
-        """What the sink needs of the next step; asked when a step begins."""
+        """Needs of the sink for the next step; called when a step begins."""
         return Needs()
 
     # --- the life of a step
@@ -205,7 +205,7 @@ class Sink:
     # --- tensors
 
     def saver_of(self, call: ActiveCall | None) -> SaveTensor | None:
-        """What saves the tensors of `call`, or of a value that belongs to none; ``None`` if they are not wanted."""
+        """Function that saves the tensors of `call`, or of a value without a call; ``None`` if they are not wanted."""
         return None
 
     def returned(self, call: ActiveCall) -> None:

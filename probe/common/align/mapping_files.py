@@ -90,7 +90,7 @@ def load_api_entries(path: str) -> list[ApiEntry]:
     if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
-        raise MsprobeException(f"{path}: expected one entry with ms_api and pt_api, or a list of such.")
+        raise MsprobeException(f"{path}: expected one entry with ms_api and pt_api, or a list of such entries.")
     entries = (_api_entry(path, number, entry) for number, entry in enumerate(content))
     return [entry for entry in entries if entry is not None]
 

@@ -34,7 +34,7 @@ class MatchOptions:
 
     def __post_init__(self) -> None:
         if self.fuzzy and self.maps_items:
-            raise MsprobeException("fuzzy matching and a mapping of items exclude each other: -fm and -dm or -lm.")
+            raise MsprobeException("-fm cannot be combined with -dm or -lm; leave one of them out.")
         if self.data_mapping is not None and self.layer_mapping is not None:
             raise MsprobeException("a layer mapping becomes a data mapping; give one of -dm and -lm.")
 

@@ -51,7 +51,7 @@ class CallValues:
 
     @property
     def is_gradients(self) -> bool:
-        """Whether these are gradients that were added up, of which nobody says where they came from."""
+        """True if these are gradients that were added up, of which nobody says where they came from."""
         return any(item.state == PARAMETERS_GRAD for item in self.outputs)
 
 
@@ -67,7 +67,7 @@ def _number(value: Any) -> Any:
 
 
 def is_nonfinite(item: Item) -> bool:
-    """Whether a NaN or an infinity is in a tensor; a norm alone is infinite because its type ends before it."""
+    """True if a NaN or an infinity is in a tensor; a norm alone is infinite because its type ends before it."""
     return item.has_nan or item.has_inf
 
 
@@ -84,7 +84,7 @@ def infinite_sign(item: Item) -> int:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a statistic is a finite number."""
+    """True if a statistic is a finite number."""
     # A whole number may have more digits than any float.
     return (type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) < 1 << 1023)
 
@@ -110,7 +110,7 @@ def part_of_limit(item: Item) -> float:
 
 
 def is_masked_by_lowest(item: Item) -> bool:
-    """Whether the smallest number of its type stands in a tensor, and none near the largest: masks are made of it."""
+    """True if the smallest number of its type stands in a tensor, and none near the largest: masks are made of it."""
     limit = limit_of(item)
     if limit is None or not is_number(item.max) or not is_number(item.min):
         return False

@@ -35,9 +35,9 @@ class Candidate:
     records: list[BadRecord]
     """What is reported, the first one first."""
     is_computed: bool
-    """Whether anything was computed of it, rather than handed on, asked for or left out."""
+    """True if anything was computed of it, rather than handed on, asked for or left out."""
     is_beyond_type: bool
-    """Whether these are infinities that are too large numbers for their type."""
+    """True if these are infinities that are too large numbers for their type."""
     passed: list[BadRecord] = field(default_factory=list)
     """The records that it came to."""
     open: set[Any] = field(default_factory=set)
@@ -122,7 +122,7 @@ class Candidates:
 
     @property
     def are_there(self) -> bool:
-        """Whether there was one so far."""
+        """True if there was one so far."""
         return bool(self._all)
 
     def leave_out(self, place: int) -> None:
@@ -139,7 +139,7 @@ class Candidates:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something may still come of a candidate."""
+        """True if something may still come of a candidate."""
         return self.first_open() is not None
 
     def first_open(self) -> Candidate | None:
@@ -167,7 +167,7 @@ class Candidates:
 
 
 def leaves_it_at_that(name: str, is_returned: bool) -> bool:
-    """Whether a call computes nothing of what is not finite in its inputs."""
+    """True if a call computes nothing of what is not finite in its inputs."""
     function = function_name(name)
     return has(function, Trait.HANDS_ON) or (not is_returned and has(function, Trait.LEAVES_OUT, Trait.ASKS))
 

@@ -38,17 +38,17 @@ class FollowedCalls:
         self.uninitialised: list[str] = []
         """Records of memory that was never written and is not finite."""
         self.is_reached = False
-        """Whether a record before has made something that is not finite, so that anything may come of it."""
+        """True if a record before has made something that is not finite, so that anything may come of it."""
         self.ignores_gradients = False
-        """Whether gradients, and what is computed of them, may be infinite."""
+        """True if gradients, and what is computed of them, may be infinite."""
         self._infinities = Infinities()
         self._candidates = Candidates()
         self._places: dict[str, int] = {}
         """The numbers of forward calls by their records, from the first candidate on."""
         self._in_backward = False
-        """Whether the last call was one of the backward."""
+        """True if the last call was one of the backward."""
         self._has_gradients = False
-        """Whether a call of the backward was among those before."""
+        """True if a call of the backward was among those before."""
         self._unwritten: dict[tuple[object, object], str] = {}
         """Memory that was never written and is not finite: its record, by type and shape."""
         self._written: dict[tuple[object, int], BadRecord] = {}
@@ -180,11 +180,11 @@ class FollowedCalls:
             self._report(candidate)
 
     def _matters_at_once(self, record: BadRecord) -> bool:
-        """Whether a record is a finding whatever comes of it."""
+        """True if a record is a finding whatever comes of it."""
         return bool(record.flags & PARAMETER) or is_of_backward(record.name) or self._is_kept(record.name)
 
     def _is_kept(self, name: str) -> bool:
-        """Whether a call writes where the next step may read: once there are gradients, it is an optimizer's."""
+        """True if a call writes where the next step may read: once there are gradients, it is an optimizer's."""
         function = function_name(name)
         return self._has_gradients and (writes_in_place(function) or function.startswith(("_foreach_", "_fused_")))
 
@@ -308,7 +308,7 @@ class FollowedCalls:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that is not finite was used by calls that made finite values of it, and no more is waited for."""
+        """True if all that is not finite was used by calls that made finite values of it, and no more is waited for."""
         return not self._infinities.unsettled and not self._candidates.is_waiting
 
     @property
@@ -318,7 +318,7 @@ class FollowedCalls:
 
 
 def is_of_backward(name: str) -> bool:
-    """Whether a record holds gradients."""
+    """True if a record holds gradients."""
     if is_gradients(name):
         return True
     if BACKWARD not in name:

@@ -42,7 +42,7 @@ class Source:
     user: tuple[int, str] | None = None
     """Of what came in with a call, number and name of this call."""
     is_broken: bool = False
-    """Whether something else than these infinities came of it."""
+    """True if something else than these infinities came of it."""
 
 
 class Infinities:
@@ -80,7 +80,7 @@ class Infinities:
         return found
 
     def begin(self, index: int, name: str, values: CallValues) -> bool:
-        """Whether a call that makes infinities of finite values may have been meant to; follows them if so."""
+        """True if a call that makes infinities of finite values may have been meant to; follows them if so."""
         bad = [item for item in values.outputs if is_nonfinite(item)]
         signs = {infinite_sign(item) for item in bad}
         if len(signs) != 1 or 0 in signs:
@@ -175,7 +175,7 @@ class Infinities:
 
 
 def _is_exact(name: str, sign: int, values: CallValues) -> bool:
-    """Whether the exact result of a call is infinite, and no number that is too large for its type."""
+    """True if the exact result of a call is infinite, and no number that is too large for its type."""
     function = function_name(name)
     if sign < 0 and has(function, Trait.INFINITE):
         return True
@@ -185,7 +185,7 @@ def _is_exact(name: str, sign: int, values: CallValues) -> bool:
 
 
 def is_masked(name: str) -> bool:
-    """Whether minus infinity masks the inputs of a call."""
+    """True if minus infinity masks the inputs of a call."""
     return has(function_name(name), Trait.MASKED)
 
 

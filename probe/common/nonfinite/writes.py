@@ -29,5 +29,5 @@ def reads(name: str, inputs: Sequence[Item]) -> list[Item]:
 
 
 def fills(name: str) -> bool:
-    """Whether a call writes into a tensor of which its record does not say what it holds then."""
+    """True if a call writes into a tensor of which its record does not say what it holds then."""
     return function_name(name) == _ITEM

@@ -158,7 +158,7 @@ class Function(NamedTuple):
     """The settings with which a primitive of MindSpore is made, without saying so."""
 
     def has(self, *traits: Trait) -> bool:
-        """Whether the function has one of `traits`."""
+        """True if the function has one of `traits`."""
         return not self.traits.isdisjoint(traits)
 
 

@@ -39,7 +39,7 @@ def primitive(kind: str) -> Function | None:
 
 @cache
 def has(name: str, *traits: Trait) -> bool:
-    """Whether a function has one of `traits`."""
+    """True if a function has one of `traits`."""
     return function(name).has(*traits)
 
 
@@ -51,7 +51,7 @@ def names_with(*traits: Trait) -> tuple[str, ...]:
 
 @cache
 def writes_in_place(name: str) -> bool:
-    """Whether a function writes what it computes into its first argument, as ``add_`` and ``__iadd__`` do."""
+    """True if a function writes what it computes into its first argument, as ``add_`` and ``__iadd__`` do."""
     bare = _without_prefix(name)
     if _is_operator(bare):
         plain = _without_underscores(bare)

@@ -1,4 +1,4 @@
-"""The result of a comparison, in a few lines: where two runs diverge, counts, the first findings, what has no match."""
+"""Summary of a comparison: the first divergence, counts, the first findings, unmatched records."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from probe.common.environment.differences import OutsideDifference
 from probe.common.numerics.error_bounds import is_same
 from probe.compare.coverage import Coverage
 from probe.compare.output.outside import outside_of
+from probe.compare.output.wording import spoken
 from probe.compare.pairing import Pairing
 from probe.compare.result import (
     CANNOT_TELL,
@@ -58,20 +59,20 @@ def in_words(step: str, label: str) -> str:
 
 
 def undecided_in_words(difference: Difference) -> str:
-    """A difference whose effect nobody can tell, with the least size of an effect that would have shown."""
+    """A difference whose effect is not known, with the smallest effect that would be visible."""
     record = difference.record or difference.golden_record
     if difference.is_value:
         # The reason says what was looked for.
-        return f"in {record}, {difference.reason}"
+        return f"{record}: {spoken(difference.reason)}"
     if difference.shows_from is not None:
-        seen = f"its effect would have shown from {difference.shows_from:.1e} on"
+        seen = f"only an effect of {difference.shows_from:.1e} or more would be visible"
     elif difference.record and difference.golden_record:
         seen = "its effect was looked for in the results of this call, of the module around it and of the calls "
-        seen += "that take them; none of these could be compared"
+        seen += "that use them; none of these could be compared"
     else:
         seen = "its effect was looked for in the values of the other run and in what is computed from this call; "
         seen += "none of these shows or excludes one"
-    return f"in {record}, {difference.reason}; {seen}"
+    return f"{record}: {spoken(difference.reason)}; {seen}"
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ class Summary:
     @property
     def explanation(self) -> str:
         """The differences of a run that does not diverge, in words."""
-        return "what differs is explained by inputs and rounding" if self.differs else "nothing differs"
+        return "all differences are within rounding error" if self.differs else "nothing differs"
 
     @property
     def untold(self) -> str:
@@ -213,19 +214,17 @@ class Summary:
             where = in_words(self.step, self.label) or "it"
             return f"{where} follows {in_words(self.follows.step, self.follows.label)}"
         if not self.has_matches:
-            return "nothing of the two dumps has a match"
+            return "no record of one dump matches a record of the other"
         if self.is_too_little_in_common:
-            records = f"{self.coverage.compared_records} of {self.coverage.records} records have a counterpart"
-            return f"{TOO_LITTLE} to judge: {records}"
+            compared, records = self.coverage.compared_records, self.coverage.records
+            return f"{TOO_LITTLE}: only {compared} of {records} records match ({100 * compared // records} %)"
         if self.left_out:
-            return (
-                f"{TOO_LITTLE} to judge: from {self.left_out} on, the processes of a pool took other tasks in each run"
-            )
+            return f"{TOO_LITTLE}: the processes of a pool took other tasks in each run, starting at {self.left_out}"
         if self.unjudged.items:
             number = self.unjudged.items
             return f"the values of {number} tensor{'' if number == 1 else 's'} could not be judged"
         if self.saved_values and self.differs:
-            return "saved values differ, and which of them comes from which is not known: see the table"
+            return "saved values differ, and a dump does not record which value is computed from which; see the table"
         return undecided_in_words(self.undecided[0]) if self.undecided else ""
 
     @property

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from probe.common import log
 from probe.common.align.row import ERROR, PASS, WARNING, Row
-from probe.common.dump import levels
+from probe.common.dump import levels, naming
+from probe.common.dump.stack_text import is_same_line, short_frame, users_line
 from probe.compare.output import outside
 from probe.compare.output.outside import BATCH_SHAPE
 from probe.compare.output.summary import (
@@ -20,17 +20,18 @@ from probe.compare.output.summary import (
     undecided_in_words,
 )
 from probe.compare.output.tables import VALUES
-from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Mode, Origin
+from probe.compare.output.wording import spoken
+from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Mode, Origin, Unexplained
 from probe.compare.rules import DIVERGED, SAME, SUSPECT
 from probe.shards.split import numbers
 
 UNTOLD = "cannot be told"
 """The beginning of the answer where nobody can tell that nothing diverges."""
+FIRST_DIVERGENCE = "The first divergence is here"
+"""The beginning of the message of its row."""
 PREVIOUS = "follows"
 """The style of what a divergence has reached."""
 
-# Files of the frameworks themselves; an environment may lie in a folder of that name.
-_FRAMEWORK = re.compile(r"[/\\\\](torch|mindspore|mindnlp|mindtorch)[/\\\\](?!.*[/\\\\](site|dist)-packages[/\\\\])")
 _COLOURS = {PASS: "green", WARNING: "yellow", ERROR: "bold red"}
 # Our own results of rows.
 _COLOURS[PREVIOUS] = "dim"
@@ -63,26 +64,52 @@ def _answer(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
 
 def _diverged(first: Summary, divergence: Divergence, is_one_of_several: bool) -> list[tuple[str, str]]:
     call = divergence.first
-    where = f"{_rank_and_step(first)}: " if is_one_of_several else ""
-    names = _record_names(call.record, call.golden_record)
-    found = [(f"first divergence: {where}{names}", ERROR)]
-    found += [(f"  {text}", "") for text in (call.cause, call.reason) if text]
+    where = f"{in_words(first.step, first.label)}: " if is_one_of_several else ""
+    found = [(f"first divergence: {where}{_module_words(call)}{_record_names(call.record, call.golden_record)}", ERROR)]
+    labelled = [("cause:", spoken(call.cause)), ("effect:", spoken(call.reason))]
     if call.rerun is not None:
-        found.append((f"  {call.rerun.text}", ""))
-    if call.module and call.module != call.record:
-        found.append((f"  in {call.module}", ""))
+        labelled.append(("rerun:", call.rerun.text))
     if divergence.merged is not None:
-        found.append((f"  {_ranks(divergence.merged)}", ""))
-    for side, stack in (("target", divergence.stack), ("golden", divergence.golden_stack)):
-        if stack:
-            found.append((f"  {side}: {' '.join(users_line(stack).split())}", ""))
+        labelled.append(("ranks:", _ranks(divergence.merged)))
+    labelled += _lines_of_code(divergence)
     if divergence.suspects:
         names = ", ".join(suspect.record or suspect.golden_record for suspect in divergence.suspects[:SUSPECTS])
-        found.append((f"  next: {names}", ""))
+        labelled.append(("later:", names))
+    labelled.append(("next:", _next_step(first, call)))
+    found += [(f"  {label:7} {text}", "") for label, text in labelled if text]
     for suspect in divergence.suspects:
         if suspect.rerun is not None:
             found.append((f"    {suspect.record or suspect.golden_record}: {suspect.rerun.text}", ""))
     return found
+
+
+def _next_step(first: Summary, call: Unexplained) -> str:
+    """What to do if the dumps show no cause of an output that differs; empty if they show one."""
+    if call.cause or call.rerun is not None or call.found is None or ".output." not in call.item:
+        return ""
+    if naming.is_module(call.record or call.golden_record):
+        return (
+            "" if first.levels != ("L0", "L0") else "collect both runs with --level mix to see the calls in this module"
+        )
+    tells = "msprobe compare --rerun tells whether the call or its inputs are the cause"
+    return tells if first.mode == Mode.TENSOR.value else f"collect both runs with --task tensor; {tells}"
+
+
+def _module_words(call: Unexplained) -> str:
+    """``layers.1.norm (LayerNorm), `` before the call of a function inside of it."""
+    parsed = naming.parse(call.module) if call.module and call.module not in (call.record, call.golden_record) else None
+    if parsed is None:
+        return ""
+    path, _, kind = parsed.base.partition(".")[2].rpartition(".")
+    return f"{path} ({kind}), " if path else f"{kind}, "
+
+
+def _lines_of_code(divergence: Divergence) -> list[tuple[str, str]]:
+    """The user's line that made the call: once if it is the same in both runs."""
+    target, golden = (users_line(stack) if stack else "" for stack in (divergence.stack, divergence.golden_stack))
+    if target and golden and is_same_line(target, golden):
+        return [("line:", short_frame(target))]
+    return [("target:", short_frame(target)), ("golden:", short_frame(golden))]
 
 
 def _followers(summaries: Sequence[Summary], style: str) -> list[tuple[str, str]]:
@@ -100,7 +127,8 @@ def _followers(summaries: Sequence[Summary], style: str) -> list[tuple[str, str]
             if each.with_effect:
                 own = each.with_effect[0]
                 where = in_words(each.step, each.label)
-                found.append((f"    differs as well: {where}, {own.record or own.golden_record}, {own.reason}", style))
+                text = f"    another difference: {where}, {own.record or own.golden_record}: {spoken(own.reason)}"
+                found.append((text, style))
                 break
     return found
 
@@ -112,10 +140,13 @@ def uncompared(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         return []
     found = [(_cannot_be_told(untold, len(summaries) > 1), WARNING if untold.has_matches else ERROR)]
     if untold.left_out:
-        found.append(("  next: use a pool of one process in both runs", ""))
+        found.append(("  next:   use a pool of one process in both runs", ""))
     elif untold.is_too_little_in_common and any(each.name == BATCH_SHAPE for each in untold.outside):
         why = "one that is packed, padded, or computed in parts (prefill and decode) has other statistics"
-        found.append((f"  next: give both runs batches of one shape; {why}", ""))
+        found.append((f"  next:   give both runs batches of one shape; {why}", ""))
+    elif untold.is_too_little_in_common:
+        text = "check that both runs have the same model and weights; a mapping file (-lm, -cm) pairs other names"
+        found.append((f"  next:   {text}", ""))
     return found
 
 
@@ -128,10 +159,10 @@ def _undecided(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     if not untold.undecided or untold.follows:
         return found
     others = [each for summary in summaries for each in summary.undecided if each is not untold.undecided[0]]
-    found += [(f"  as well: {undecided_in_words(each)}", "") for each in others[:EXAMPLES]]
+    found += [(f"  also:   {undecided_in_words(each)}", "") for each in others[:EXAMPLES]]
     if len(others) > EXAMPLES:
         found.append((f"  and {len(others) - EXAMPLES} more (--json lists them)", ""))
-    found.append((f"  next: {_what_would_decide(untold)}", ""))
+    found.append((f"  next:   {_what_would_decide(untold)}", ""))
     return found
 
 
@@ -144,7 +175,7 @@ def _what_would_decide(summary: Summary) -> str:
 
 def _cannot_be_told(summary: Summary, is_one_of_several: bool) -> str:
     # Of what follows, the text itself says which step and rank it is.
-    where = f"{_rank_and_step(summary)}: " if is_one_of_several and summary.follows is None else ""
+    where = f"{in_words(summary.step, summary.label)}: " if is_one_of_several and summary.follows is None else ""
     return f"{UNTOLD}: {where}{summary.untold}"
 
 
@@ -152,20 +183,16 @@ def _ranks(merged: MergedRanks) -> str:
     """On which ranks a call is that several may make together."""
     ranks = numbers(merged.ranks)
     if len(merged.ranks) == 1:
-        return f"on rank {ranks}"
+        return f"rank {ranks}"
     if not merged.differing or merged.differing == merged.ranks:
-        return f"on ranks {ranks}, which make this call together"
+        return f"ranks {ranks}, which make this call together"
     which = f"rank{'' if len(merged.differing) == 1 else 's'} {numbers(merged.differing)}"
-    return f"on {which}, whose part differs; ranks {ranks} make this call together"
+    return f"{which}, whose part differs; ranks {ranks} make this call together"
 
 
 def _remarks(summaries: Sequence[Summary]) -> str:
-    """What is to be known of a comparison without a divergence: differences without effect, and what was left out."""
+    """The end of the answer without a divergence: how much was compared, if that is not everything."""
     text = ""
-    if without_effect := sum(len(summary.without_effect) for summary in summaries):
-        text += f"; {without_effect} difference{'' if without_effect == 1 else 's'} without effect"
-        shown = [each.shows_from for summary in summaries for each in summary.without_effect if each.shows_from]
-        text += f", which would have shown from {max(shown):.1e} on" if shown else ""
     if not all(summary.coverage.is_whole for summary in summaries):
         compared = sum(summary.coverage.compared_records for summary in summaries)
         text += f"; {compared} of {sum(summary.coverage.records for summary in summaries)} records compared"
@@ -173,25 +200,28 @@ def _remarks(summaries: Sequence[Summary]) -> str:
 
 
 def _without_effect(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
-    """The first differences that change no value, those of one kind in one line."""
+    """The differences that change no value: how many, and the first ones, those of one kind in one line."""
     records: dict[str, dict[str, None]] = {}
+    number, shown = 0, 0.0
     for summary in summaries:
         for each in summary.without_effect:
+            number += 1
+            shown = max(shown, each.shows_from or 0.0)
             records.setdefault(each.reason, {})[each.record or each.golden_record] = None
-    return [
-        (f"  without effect: in {_first(list(of_reason)[:1], len(of_reason))}, {reason}", "")
+    if not number:
+        return []
+    visible = f"; an effect of {shown:.1e} or more would be visible" if shown else ""
+    more = " (--json lists them)" if len(records) > SUSPECTS else ""
+    found = [(f"  {number} difference{'' if number == 1 else 's'} without effect on any value{visible}{more}", "")]
+    return found + [
+        (f"  without effect: {_first(list(of_reason)[:1], len(of_reason))}: {spoken(reason)}", "")
         for reason, of_reason in list(records.items())[:SUSPECTS]
     ]
 
 
-def users_line(stack: Sequence[str]) -> str:
-    """The innermost line of a call stack that is not a framework's own."""
-    return next((line for line in stack if not _FRAMEWORK.search(line)), stack[0])
-
-
 def lines(summary: Summary) -> list[tuple[str, str]]:
     """Counts and findings line by line, each with the verdict it is about or an empty text."""
-    where = _rank_and_step(summary)
+    where = in_words(summary.step, summary.label)
     counts = ", ".join(f"{number} {result}" for result, number in summary.counts.items())
     found = [(f"{where + ': ' if where else ''}{summary.rows} rows by {summary.mode}: {counts}", summary.worst)]
     if summary.follows is not None:
@@ -200,7 +230,9 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     if summary.suspects:
         first, *others = summary.suspects
         name, message = _record_names(first.record, first.golden_record), first.message.partition(": ")[2]
-        found.append((f"  first {first.verdict}: {name}: {message}", first.verdict))
+        # The answer has it already.
+        text = "" if message.startswith(FIRST_DIVERGENCE) else f": {message}"
+        found.append((f"  first {first.verdict}: {name}{text}", first.verdict))
         if others:
             names = ", ".join(suspect.record for suspect in others)
             more = summary.suspect_records - len(summary.suspects)
@@ -210,18 +242,18 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
         names = _first(unjudged.first, unjudged.items)
         found.append((f"  not judged: the values of {_tensors(unjudged.items)}: {names}", WARNING))
     if summary.target_only or summary.golden_only:
-        text = f"  without match: {summary.target_only} items of the target, {summary.golden_only} of the golden dump"
+        text = f"  unmatched: {summary.target_only} items of the target, {summary.golden_only} items of the golden run"
         found.append((text, WARNING))
         for side, alone in (("target", summary.target_unmatched), ("golden", summary.golden_unmatched)):
             if alone.records:
                 found.append((f"    only {side}: {_first(alone.first, alone.records)}", ""))
     if summary.layers is not None:
         layers = summary.layers
-        found.append((f"  layers: {layers.matched} matched, {layers.renamed} under other names, as proposed", ""))
+        found.append((f"  layers: {layers.matched} matched, {layers.renamed} of them with different names", ""))
         if layers.names:
             found.append((f"    {_first(layers.names, layers.rules)}", ""))
         if layers.file:
-            found.append((f"    edit {layers.file} and give it with -lm to have it otherwise", ""))
+            found.append((f"    to change the pairs, edit {layers.file} and pass it with -lm", ""))
     found += [(f"  table: {table}", "") for table in summary.tables]
     return found
 
@@ -238,10 +270,6 @@ def _first(names: Sequence[str], number: int) -> str:
 
 def _tensors(number: int) -> str:
     return f"{number} tensor{'' if number == 1 else 's'}"
-
-
-def _rank_and_step(summary: Summary) -> str:
-    return " ".join(part for part in (summary.step, summary.label) if part)
 
 
 def _record_names(record: str, golden: str) -> str:

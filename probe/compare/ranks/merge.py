@@ -121,7 +121,7 @@ def _find(folder: str) -> dict[int, list[str]]:
         elif name.endswith(".xlsx"):
             raise MsprobeException(f"{os.path.join(folder, name)}: not a table of one rank; move it elsewhere.")
     if len(found) < 2:
-        raise MsprobeException(f"{folder} holds tables of {len(found)} ranks; two at least are needed.")
+        raise MsprobeException(f"{folder} holds tables of {len(found)} ranks; at least two are needed.")
     return {rank: _whole(of_rank[max(of_rank)]) for rank, of_rank in sorted(found.items())}
 
 

@@ -78,7 +78,7 @@ def lines(report: Report) -> Iterator[str]:
     if report.against is not None:
         against = report.against
         rest = len(against.rows) - against.compared
-        lacking = f"; {rest} cannot be compared" if rest else ""
+        lacking = f"; {rest} more cannot be compared" if rest else ""
         yield f"against the other device: {len(against.worse)} of {against.compared} cases are worse{lacking}"
         yield from (f"  {name}" for name in against.worse[:_MOST_SHOWN])
     for path in report.files:
@@ -96,7 +96,7 @@ def _summary(report: Report) -> str:
     run = report.run
     failed = sum(count[status] for status in FAILURES)
     is_good = run and not (failed or count[SUSPECT])
-    good = ": every one as exact as its operation can be" if is_good else ""
+    good = ": each result is as exact as its operation can be" if is_good else ""
     parts = [
         f"{failed} wrong" if failed else "",
         f"{count[SUSPECT]} suspect" if count[SUSPECT] else "",
@@ -104,33 +104,37 @@ def _summary(report: Report) -> str:
     ]
     texts = ", ".join(part for part in parts if part)
     generated = any(result.inputs == "generated" for result in report.results if not result.not_run)
-    inputs = "; inputs were generated from statistics" if generated else ""
-    rate = f", {report.checked / report.seconds:.0f} a second" if report.seconds > 0 and run and report.checked else ""
+    inputs = "; inputs were generated from the recorded statistics" if generated else ""
+    rate = (
+        f", {report.checked / report.seconds:.0f} calls per second"
+        if report.seconds > 0 and run and report.checked
+        else ""
+    )
     return f"{run} calls run on {report.device}{rate}{good}{f'; {texts}' if texts else ''}{inputs}."
 
 
 def _case(result: CaseResult) -> Iterator[str]:
     row = worst_row(result)
-    also = f" (stands for {result.stands_for} calls)" if result.stands_for > 1 else ""
+    also = f" (represents {result.stands_for} calls)" if result.stands_for > 1 else ""
     cast = f", under autocast to {result.autocast}" if result.autocast else ""
     of = f", the gradient of {row.of.partition('.forward.')[2]}" if row.of else ""
     yield f"{row.verdict.status}: {row.name}{of}: {row.dtype} {list(row.shape)}{cast}{also}"
     fits = f"; fits {row.verdict.fits}" if row.verdict.fits else ""
-    yield f"  {row.verdict.interpretation}{fits}"
+    yield f"  result:  {row.verdict.interpretation}{fits}"
     worst = worst_element(row.verdict)
     if worst:
-        yield f"  {worst}"
+        yield f"  worst:   {worst}"
 
 
 def worst_element(verdict: KernelVerdict) -> str:
     """The worst element with both values and its error in units of the tolerance; empty where there is none."""
     if verdict.worst_index is None:
         return ""
-    place = f"worst at {list(verdict.worst_index)}: " if verdict.worst_index else ""
-    text = f"{place}{_digits(verdict.worst_result)} where {_digits(verdict.worst_reference)} is exact"
+    index = f"element {list(verdict.worst_index)} is " if verdict.worst_index else ""
+    text = f"{index}{_digits(verdict.worst_result)}, exact {_digits(verdict.worst_reference)}"
     if verdict.ratio is None or verdict.tolerance is None or not math.isfinite(verdict.ratio):
         return text
-    return f"{text}: {verdict.ratio:.3g} times the tolerance of {verdict.tolerance:.2g}"
+    return f"{text}; error {verdict.ratio:.3g} times the tolerance of {verdict.tolerance:.2g}"
 
 
 def _digits(value: complex | None) -> str:
@@ -142,9 +146,9 @@ def _left_out(report: Report) -> Iterator[str]:
     reasons = Counter(result.not_run for result in report.results if result.not_run)
     reasons.update(f"backward: {each.backward_not_run}" for each in report.results if each.backward_not_run)
     for reason, count in reasons.most_common(_MOST_REASONS):
-        yield f"not run, {count}: {reason}"
+        yield f"not run: {count} call{'' if count == 1 else 's'}: {reason}"
     if len(reasons) > _MOST_REASONS:
-        yield f"not run for {len(reasons) - _MOST_REASONS} other reasons, which the tables have."
+        yield f"not run: {len(reasons) - _MOST_REASONS} more reasons are in the tables"
 
 
 def as_json(report: Report) -> dict[str, Any]:

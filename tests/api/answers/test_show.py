@@ -63,8 +63,8 @@ def test_the_first_lines_say_where_the_first_value_is_that_has_a_consequence(
     lines = shown(capsys, folder)
     # The infinity of the mask before it has none.
     assert lines[:3] == [
-        f"first NaN: {LOG}.output.0; all that went in is finite",
-        "  called at: File train.py, line 7, in step, log(x)",
+        f"first NaN: {LOG}.output.0; all its inputs are finite",
+        "  line: train.py:7 in step: log(x)",
         f"{folder}/dump.json: pytorch, mix, statistics, 5 records",
     ]
 
@@ -193,7 +193,7 @@ def test_a_timeline_has_a_line_for_each_module_and_step(tmp_path: Path, capsys: 
     ("options", "hint"),
     [
         (["--tree"], "--tree does not go together with --timeline"),
-        (["--api", "relu"], "no call that is asked for has statistics"),
+        (["--api", "relu"], "no selected call has statistics"),
     ],
 )
 def test_a_timeline_that_cannot_be_is_refused(
@@ -266,8 +266,8 @@ def test_a_run_is_a_line_for_each_dump_and_first_of_all_the_first_nan(
     dump(tmp_path / "run" / "step0" / "rank1", {LINEAR: DATA[LINEAR]})
     dump(tmp_path / "run" / "step1" / "rank0", {SOFTMAX: DATA[SOFTMAX]})
     lines = shown(capsys, tmp_path / "run")
-    assert lines[0] == f"step0/rank0: first NaN: {LOG}.output.0; all that went in is finite"
-    assert lines[1] == f"{tmp_path / 'run'}: 3 dumps; give the folder of one to see its records"
+    assert lines[0] == f"step0/rank0: first NaN: {LOG}.output.0; all its inputs are finite"
+    assert lines[1] == f"{tmp_path / 'run'}: 3 dumps; next: msprobe show {tmp_path / 'run' / 'step0' / 'rank0'}"
     assert lines[3] == "step0/rank1: pytorch, mix, statistics, 1 records; no NaN and no infinity"
     assert [line.split(":")[0] for line in lines[2:]] == ["step0/rank0", "step0/rank1", "step1/rank0"]
     lines = shown(capsys, tmp_path / "run", "--where", "inf")

@@ -81,7 +81,7 @@ ADAPTER = """
         ),
         (
             "known = loader.room(name, 'self_check').EXPECTED; known.update(dict.fromkeys(list(known)[:1], 7.0))",
-            f"{READING}: recorded wrong: ",
+            f"{READING}: records with wrong values: ",
         ),
     ],
     ids=["not made", "no hooks", "calls not seen", "another number"],

@@ -61,7 +61,7 @@ def test_fuzzy_matching_reads_names_by_their_grammar(tmp_path: Path) -> None:  #
 
 
 def test_fuzzy_matching_excludes_a_data_mapping() -> None:
-    with pytest.raises(MsprobeException, match="exclude each other"):
+    with pytest.raises(MsprobeException, match="-fm cannot be combined with -dm or -lm"):
         Options(fuzzy=True, data_mapping="a.yaml")
 
 

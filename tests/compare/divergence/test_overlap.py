@@ -163,7 +163,9 @@ def test_two_levels_are_reported_and_what_one_does_not_record_is_no_divergence(
     text = said(found)
     assert text[2] == f'the target has level "{target}" and the golden run "{golden}": {both} in both'
     assert found.divergence is None and found.as_json()["levels"] == (target, golden)
-    assert text[0] == (NONE if found.has_matches else "cannot be told: nothing of the two dumps has a match")
+    assert text[0] == (
+        NONE if found.has_matches else "cannot be told: no record of one dump matches a record of the other"
+    )
 
 
 @pytest.mark.parametrize("level", ["L0", "L1"])

@@ -25,6 +25,7 @@ from divergence_runs import (
 from made_dumps import plain
 
 from probe.common.dump.reading.dump import read
+from probe.common.dump.stack_text import users_line
 from probe.common.numerics.error_bounds import CONFIDENCE
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text
@@ -435,17 +436,17 @@ def test_runs_that_have_nothing_in_common_are_not_the_same(tmp_path: Path) -> No
         write(folder / "golden", golden)
         summary = summarise(compare_dumps(read(folder / "target"), read(folder / "golden")))
         (line, _), *_ = summary_text.headline([summary])
-        assert line == "cannot be told: nothing of the two dumps has a match"
+        assert line == "cannot be told: no record of one dump matches a record of the other"
         assert is_unjudged([summary]) and not fails([summary], "divergence")
 
 
 def test_the_users_line_is_shown_and_not_the_frameworks(tmp_path: Path) -> None:
     stack = ["File /x/site-packages/torch/nn/modules/linear.py, line 1, in forward", "File /x/model.py, line 7, in g"]
-    assert summary_text.users_line(stack) == stack[1]
-    assert summary_text.users_line(stack[:1]) == stack[0]
+    assert users_line(stack) == stack[1]
+    assert users_line(stack[:1]) == stack[0]
     # A model library beside the framework, in an environment that is called like it.
     library = ["File /envs/torch/lib/python3.11/site-packages/transformers/models/llama.py, line 65, in forward, x"]
-    assert summary_text.users_line([*stack[:1], *library, *stack[1:]]) == library[0]
+    assert users_line([*stack[:1], *library, *stack[1:]]) == library[0]
 
 
 def test_of_several_ranks_the_one_that_did_not_get_it_from_another_is_named(tmp_path: Path) -> None:
@@ -470,7 +471,7 @@ def test_of_several_ranks_the_one_that_did_not_get_it_from_another_is_named(tmp_
     ]
     first = first_of(summaries)
     assert first is not None and first.label == "rank1"
-    assert summary_text.headline(summaries)[0][0] == "first divergence: rank1: Functional.linear.0.forward"
+    assert summary_text.headline(summaries)[0][0] == "first divergence: rank 1: Functional.linear.0.forward"
 
 
 def test_rounding_is_expected_to_grow_with_the_root_of_the_length() -> None:

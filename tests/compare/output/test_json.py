@@ -50,7 +50,7 @@ def test_every_call_that_diverges_is_there_and_the_text_names_some(tmp_path: Pat
     records = [call["record"] for call in (found["first"], *found["suspects"])]
     assert records == [f"Torch.mul.{number}.forward" for number in range(CALLS)]
     assert found["is_complete"]
-    (line,) = (text for text, _ in summary_text.headline([summary]) if text.startswith("  next: "))
+    (line,) = (text for text, _ in summary_text.headline([summary]) if text.startswith("  later: "))
     assert line.count("Torch.mul") == SUSPECTS < CALLS
 
 

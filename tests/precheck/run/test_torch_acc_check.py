@@ -238,7 +238,7 @@ def test_the_status_is_0_where_all_passes_and_2_for_a_wrong_command(
     recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["acc_check", "-api_info", str(REPLAY), "-o", str(tmp_path)]) == 0
-    assert "every one as exact as its operation can be" in capsys.readouterr().out
+    assert "each result is as exact as its operation can be" in capsys.readouterr().out
     assert main(["acc_check", "-o", str(tmp_path)]) == 2
 
 

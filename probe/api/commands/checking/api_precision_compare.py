@@ -44,7 +44,8 @@ class ApiPrecisionCompare(Question):
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> DeviceAnswer:
         for path in (args.npu_csv_path, args.gpu_csv_path):
             if not os.path.isfile(path):
-                raise FileCheckException(f"{path}: there is no such file; give a table of details.")
+                needed = "give a table accuracy_checking_details_<time>.csv"
+                raise FileCheckException(f"{path}: there is no such file; {needed}.")
         found = compare_devices(args.npu_csv_path, args.gpu_csv_path, args.out_path, args.rules, args.headers)
         if not found.is_any_judged:
             invocation.problem(f"not a case of {args.npu_csv_path} and {args.gpu_csv_path} can be judged.")

@@ -1,4 +1,4 @@
-"""What is installed: Python, frameworks, compiled parts, optional packages; and how to get what is missing."""
+"""The installation: Python, frameworks, compiled parts, optional packages, and commands for missing parts."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Installation:
 
 
 def _advice(missing: str, found: dict[str, str]) -> str:
-    """What to say of a framework that is missing beside those in `found`: no command that breaks these."""
+    """Advice for a framework that is missing: no command that would break the frameworks in `found`."""
     advice = _ADVICE.get(missing)
     return "" if advice is None else advice(found)
 

@@ -1,9 +1,10 @@
-"""What ``msprobe show`` prints of dumps: the first NaN or infinity, and a line for each record or item."""
+"""Text of ``msprobe show``: the first NaN or infinity of a dump, and a line for each record or item."""
 
 from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -15,8 +16,8 @@ from probe.common.dump.reading.items import INPUT, Item, shape_text
 from probe.common.dump.reading.records import PARAMETERS, Record
 from probe.common.dump.reading.run import Run
 from probe.common.dump.reading.selection import number_text, statistics
+from probe.common.dump.stack_text import short_frame, users_line
 from probe.common.errors import MsprobeException
-from probe.compare.output.summary_text import users_line
 from probe.overflow.run import first_in_dump
 
 _BAD, _HEAD, _DIM = "bold red", "bold", "dim"
@@ -40,7 +41,7 @@ class ShownLine(NamedTuple):
 
 
 class FirstNonfinite(NamedTuple):
-    """Where the first NaN or infinity is, or that there is none."""
+    """Position of the first NaN or infinity, or the statement that there is none."""
 
     text: str
     record: str = ""
@@ -90,12 +91,12 @@ def _pointer(what: str, dump: Dump, record: Record, item: Item) -> FirstNonfinit
         # Such as the infinity that a mask is filled with.
         text += f"; {plain[0].name[len(record.name) + 1 :]} is {plain[0].value}"
     elif tensors and not any(one.has_nan or one.has_inf for one in tensors):
-        text += "; all that went in is finite"
+        text += "; all its inputs are finite"
     return FirstNonfinite(text, record.name)
 
 
 def _extent(item: Item) -> str:
-    """How much of a tensor is not finite, where the dump says so."""
+    """Share of a tensor that is not finite, if the dump has it."""
     if item.nonfinite is None or item.shape is None:
         return ""
     text = f"{item.nonfinite} of {math.prod(item.shape)} elements"
@@ -145,7 +146,7 @@ def _head_lines(dump: Dump, with_stacks: bool) -> Iterator[ShownLine]:
     found = first_nonfinite(dump)
     yield ShownLine(found.text, _BAD if found.record else "")
     if stack := _stack(dump, found.record):
-        yield ShownLine(f"  called at: {' '.join(users_line(stack).split())}")
+        yield ShownLine(f"  line: {short_frame(users_line(stack))}")
     yield ShownLine(f"{dump.path}: {_head(dump)}", _HEAD)
     if with_stacks and dump.stacks is None:
         yield ShownLine("there are no call stacks: stack.json is missing")
@@ -292,7 +293,8 @@ def run_lines(run: Run) -> Iterator[ShownLine]:
         yield ShownLine(f"{where}: {first.text}", _BAD)
     elif not unreadable:
         yield ShownLine("no NaN and no infinity where statistics were recorded")
-    yield ShownLine(f"{run.path}: {len(run)} dumps; give the folder of one to see its records", _HEAD)
+    shown = os.path.join(run.path, firsts[0][1] if firsts else os.path.relpath(run.folders[0], run.path))
+    yield ShownLine(f"{run.path}: {len(run)} dumps; next: msprobe show {shlex.quote(shown)}", _HEAD)
     yield from lines
     if unreadable:
         raise MsprobeException(f"{unreadable} of {len(run)} dumps of {run.path} could not be read.")

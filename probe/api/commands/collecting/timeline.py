@@ -62,7 +62,7 @@ def timeline(dumps: Iterable[Dump], wanted: Wanted) -> list[TimelineRow]:
                 rows.append(_row(record.name, dump, item, rows[-1] if rows else None))
     found = modules or functions
     if not found:
-        raise MsprobeException("no call that is asked for has statistics; a timeline needs task statistics or tensor.")
+        raise MsprobeException("no selected call has statistics; --timeline needs a dump of task statistics or tensor.")
     return [row for rows in found.values() for row in rows]
 
 

@@ -35,7 +35,7 @@ def report_untold(summaries: Sequence[Summary], level: str, invocation: Invocati
 
 
 def _why_untold(summaries: Sequence[Summary], level: str) -> str:
-    """Why nothing that was compared excludes a difference of this level; empty if it does."""
+    """Reason why a difference of this level is not excluded; empty if it is."""
     from probe.compare.output.summary import is_unjudged
     from probe.compare.output.summary_text import UNTOLD, headline, uncompared
 

@@ -277,7 +277,7 @@ _LARGEST_CONFIGURATION = 100_000
 
 
 def older_form(path: str) -> str:
-    """What to write for ``msprobe -f pytorch graph -i PATH``."""
+    """The command to type instead of ``msprobe -f pytorch graph -i PATH``."""
     target, golden = "TARGET", "GOLDEN"
     # Anything may be given; a damaged one only makes the hint less precise.
     with contextlib.suppress(OSError, ValueError, RecursionError):

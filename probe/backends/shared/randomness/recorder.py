@@ -96,7 +96,7 @@ class RandomRecorder:
         except FileCheckException as problem:
             raise FileCheckException(f'output_path is "{folder}": {problem}') from None
         self.path = self._open(rank())
-        log.info(f"random_save writes the places that draw random numbers to {self.path}.")
+        log.info(f"random_save writes each random call, with its line of code, to {self.path}.")
 
     def watch(self, calls: Iterable[RandomCall]) -> None:
         """Replace each of `calls` by a function that records and then does the same."""
@@ -243,10 +243,10 @@ def start_recording(output_path: str, calls: Iterable[RandomCall], rank: Callabl
         _recorder = RandomRecorder(output_path, rank)
         _recorder.watch([*calls, *numpy_calls(), *python_calls()])
     elif os.path.abspath(output_path) == _recorder.folder:
-        log.info(f"random_save is on already and goes on with {_recorder.path}.")
+        log.info(f"random_save is already active and writes to {_recorder.path}.")
     else:
         log.warning(
-            f'random_save is on already and goes on with {_recorder.path}; output_path "{output_path}" is not used. '
+            f'random_save is already active and writes to {_recorder.path}; output_path "{output_path}" is not used. '
             "Call it once per process."
         )
     return _recorder

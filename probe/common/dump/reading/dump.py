@@ -178,13 +178,13 @@ class Dump:
 
     @property
     def missing(self) -> list[str]:
-        """What the files beside the records lack, as they are cut short, a sentence each."""
+        """Missing parts of the other files, which are cut short, a sentence each."""
         # It is known when they were read.
         _ = self.tree, self.stacks
         return self._source.missing
 
     def tensor_path(self, item: Item) -> str | None:
-        """Where the values of `item` should lie; ``None`` when it has no file."""
+        """Path of the values of `item`; ``None`` if it has no file."""
         if item.data_name is None or item.data_name == "-1":
             return None
         # A name from a file that anyone may have written does not lead out of the folder.

@@ -1,0 +1,159 @@
+"""What a test can hold of the words: terms, docstrings of the public API, messages, headings, pages of the site."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from probe import _FOUND_IN
+from probe.compare.output.wording import item_words, spoken
+from probe.compare.rules import PROBE_ROWS
+from probe.overflow.findings import KINDS
+
+ROOT = Path(__file__).parents[3]
+DOCS = sorted(ROOT.glob("docs/**/*.md"))
+API = sorted([*ROOT.glob("probe/api/**/*.py"), *ROOT.glob("msprobe/**/*.py")])
+QUESTIONS = {"What", "Whether", "Which", "Where", "How", "When", "Who", "Whose", "Why", "That", "Of", "As", "If"}
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def terms() -> list[str]:
+    rows = re.findall(r"^\| ([^|]+) \|", text_of("docs/glossary.md"), re.MULTILINE)
+    return [term for row in rows if row not in ("word", "---") for term in row.split(", ")]
+
+
+def test_every_term_is_defined_once() -> None:
+    assert [term for term, number in Counter(terms()).items() if number > 1] == []
+    assert set(terms()) >= {
+        "record", "item", "call", "module", "step", "rank", "target", "golden", "divergence", "difference", "effect",
+        "case", "journal", "relative error", "tolerance", "unmatched", "rounding error", "checkpoint",
+    }  # fmt: skip
+
+
+def test_the_words_that_commands_print_are_explained() -> None:
+    # Read, and not imported: numpy takes seconds.
+    statuses = set(re.findall(r'^[A-Z_]+ = "([a-z ]+)"', text_of("probe/calls/verdict/subject.py"), re.MULTILINE))
+    verdicts = re.findall(
+        r"^\| `([a-z ]+)` \|", text_of("docs/precheck.md").partition("## How a call")[0], re.MULTILINE
+    )
+    assert set(verdicts) <= statuses and len(verdicts) == 7
+    verdict = next(line for line in text_of("docs/glossary.md").splitlines() if line.startswith("| verdict |"))
+    assert set(re.findall(r"`([a-z ]+)`", verdict)) == set(verdicts)
+    graph = text_of("docs/graph.md").partition("## Keys")[0]
+    assert [status for status in PROBE_ROWS.results if f"| {status} |" not in graph] == []
+    overflow = text_of("docs/reference/overflow-check.md")
+    assert [kind for kind, meaning in KINDS.items() if f"| `{kind}` | {meaning}" not in overflow] == []
+
+
+def docstrings(path: Path, among: set[str] | None = None) -> Iterator[str]:
+    """The docstrings of a file; those of `among` alone, with their public methods, where names are given."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body if among else [ast.parse(path.read_text("utf-8"))]:
+        if among and getattr(node, "name", "") not in among:
+            continue
+        for each in ast.walk(node):
+            if not isinstance(each, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                continue
+            if text := ast.get_docstring(each):
+                yield text
+
+
+def test_a_docstring_begins_with_a_noun_phrase_or_an_imperative() -> None:
+    found = [(name(path), text.split("\n")[0]) for path in API for text in docstrings(path)]
+    assert [(path, text) for path, text in found if text.split()[0] in QUESTIONS] == []
+
+
+def test_so_do_the_docstrings_of_public_names_elsewhere() -> None:
+    found = []
+    for exported, module in _FOUND_IN.items():
+        path = ROOT / f"{module.replace('.', '/')}.py"
+        found += [f"{exported}: {text}" for text in docstrings(path, {exported}) if text.split()[0] in QUESTIONS]
+    assert found == []
+
+
+def messages(path: Path) -> Iterator[tuple[int, str, bool]]:
+    """The texts of errors that are raised for the user: line, text without its values, and whether it has a value."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call) or not node.exc.args:
+            continue
+        if getattr(node.exc.func, "id", "") not in ("MsprobeException", "UsageError", "MissingDependency"):
+            continue
+        parts = [each for each in ast.walk(node.exc.args[0]) if isinstance(each, (ast.Constant, ast.FormattedValue))]
+        texts = [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        if texts:
+            yield node.lineno, " ".join(texts), any(isinstance(each, ast.FormattedValue) for each in parts)
+
+
+ALLOWED_OR_NEXT = re.compile(
+    r"\b(give|use|run|leave|allowed|need|needs|must|pip|name|take|collect|set|pass|choose|open|only|instead|--?\w+)\b|;|:"
+)
+
+
+def test_an_error_of_a_command_has_a_value_or_says_what_to_do() -> None:
+    found = [
+        (f"{name(path)}:{line}", text) for path in API for line, text, has_value in messages(path) if not has_value
+    ]
+    assert len(found) > 10
+    assert [each for each in found if not ALLOWED_OR_NEXT.search(each[1])] == []
+
+
+@pytest.mark.parametrize("page", DOCS, ids=name)
+def test_headings_are_a_tree_and_their_links_are_unique(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^(#+) (.+)$", text, re.MULTILINE)
+    levels = [len(marks) for marks, _ in headings]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in zip(levels, levels[1:]))
+    assert [heading for heading, number in Counter(heading for _, heading in headings).items() if number > 1] == []
+
+
+def test_the_site_lists_every_page() -> None:
+    listed = re.findall(r"[\w/.-]+\.md$", text_of("mkdocs.yml"), re.MULTILINE)
+    assert sorted(listed) == sorted(page.relative_to(ROOT / "docs").as_posix() for page in DOCS)
+    index = text_of("docs/index.md")
+    assert [page for page in listed if page != "index.md" and f"({page})" not in index] == []
+
+
+SENTENCES = {
+    "eps is 0.01 and in the golden run 1e-05": "argument eps = 0.01 (golden: 1e-05)",
+    "input.1 is 1.9 and in the golden run 1.0": "argument 1 = 1.9 (golden: 1.0)",
+    "input.0 is bfloat16 and in the golden run float32": "input 0 has dtype bfloat16 (golden: float32)",
+    "output.0 has shape [4] and in the golden run [3]": "output 0 has shape [4] (golden: [3])",
+    "approximate is tanh in the target only": "argument approximate = tanh in the target only",
+    "beta1 is 0.8 and in the golden run 0.9, for parameter w": "beta1 = 0.8 (golden: 0.9), for parameter w",
+    "in Functional.dropout.3.forward, p is 0.2 and in the golden run 0.1":
+        "Functional.dropout.3.forward: argument p = 0.2 (golden: 0.1)",
+    "output.0 differs by 1.4e-02 of its size; its inputs, which differ by 0, and rounding explain 1.6e-06":
+        "output 0 has a relative error of 1.4e-02; expected at most 1.6e-06 (identical inputs)",
+    "output.0 differs by 3.6e-05 of its size; its inputs, which differ by 4.0e-09, and rounding explain 1.6e-06":
+        "output 0 has a relative error of 3.6e-05; expected at most 1.6e-06 (inputs have a relative error of 4.0e-09)",
+    "output.0 has a relative error of 3e-02; 12 calls like it, and its inputs, explain 9e-03":
+        "output 0 has a relative error of 3e-02; expected at most 9e-03 (from 12 similar calls and the inputs)",
+    "input.0 differs by 1.3e+00 of its size already; what was recorded before explains 7.2e-07":
+        "input 0 already has a relative error of 1.3e+00; the calls before it explain at most 7.2e-07",
+    "parameter w differs by all of its size already": "parameter w already has a relative error of 1.0",
+    "output.0 has a NaN in the target only; that does not come from its inputs":
+        "output 0 has a NaN in the target only; the inputs have none",
+    "only the target makes this call": "only the target makes this call",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_sentence_of_the_search_is_shown_with_labels(sentence: str) -> None:
+    assert spoken(sentence).startswith(SENTENCES[sentence])
+    assert spoken(spoken(sentence)) == spoken(sentence)
+
+
+def test_an_item_has_no_dots_before_its_index() -> None:
+    assert item_words("output.0.1") == "output 0.1" and item_words("layers.1.weight") == "layers.1.weight"
