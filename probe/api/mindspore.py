@@ -123,7 +123,7 @@ def online_check(
 
 
 def PrecisionChecker(backend: str | Callable[..., Any] = "aot_eager", *_: Any, **__: Any) -> Checker:
-    """As that of ``msprobe.pytorch``; MindSpore has no ``torch.compile``, which the call says.
+    """Refuse the call: MindSpore has no ``torch.compile``.
 
     Raises:
         MsprobeException: always.

@@ -197,7 +197,7 @@ def test_the_proposal_is_written_and_reported(tmp_path: Path, capsys: pytest.Cap
     }
     assert "#   network.encoder.blocks.0.ffn.activation (GELU)\n" in file.read_text()
     said = capsys.readouterr().out
-    assert "layers: 25 matched, 25 under other names, as proposed" in said
+    assert "layers: 25 matched, 25 of them with different names" in said
     assert "network.embedding -> embed_tokens in TopLayer" in said and str(file) in said
 
 

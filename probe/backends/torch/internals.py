@@ -137,6 +137,16 @@ tracing_state: Callable[[], Any] = _find("_C._get_tracing_state", _nothing, _TRA
 set_tracing_state: Callable[[Any], None] = _find("_C._set_tracing_state", _nothing)
 compiler_frames: Any = _find("_C._dynamo.eval_frame", None)
 """Keeps the compiler away from single functions from 2.6 on; before, the compiler reads the tool's functions too."""
+
+
+def compiler_backend(name: str) -> Callable[..., Any]:
+    """The function of a backend of `torch.compile`; only here, because the compiler takes a second to import."""
+    from torch._dynamo import lookup_backend
+
+    found: Callable[..., Any] = lookup_backend(name)
+    return found
+
+
 transforms: Callable[[], Any] = _find("_C._functorch.peek_interpreter_stack", _nothing)
 """The innermost function transform that is under way."""
 saved_tensor_hooks: Callable[[bool], Any] = _find("_C._autograd._top_saved_tensors_default_hooks", None) or (

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.tensor_reading import read_tensor
@@ -31,6 +29,8 @@ def with_known_order(found: Unexplained, rows: Sequence[Row], target: Dump, gold
     paths = target.tensor_path(row.target), golden.tensor_path(row.golden)
     if paths[0] is None or paths[1] is None:
         return found
+    import numpy as np  # Statistics are compared without it.
+
     try:
         values = [np.sort(np.ravel(read_tensor(path or "", mapped=True))) for path in paths]
     except FileCheckException:

@@ -39,7 +39,7 @@ def names(folder: Path) -> list[str]:
 def test_help_names_the_commands_and_an_example() -> None:
     done = command("--help")
     assert done.returncode == 0 and done.stderr == ""
-    for part in ("usage: msprobe", "recover", "Make dump.json", "msprobe recover ./dump_path"):
+    for part in ("usage: msprobe", "recover", "Make dump.json", "msprobe recover ./run_a"):
         assert part in done.stdout
     assert command().stdout == done.stdout, "that is what one gets who does not know what to give"
     assert command().returncode == 0
@@ -55,7 +55,7 @@ def test_help_names_the_commands_and_an_example() -> None:
         (["zzz"], '"zzz" is not a command. The commands are run, show,'),
         (["show", "x", "--moduel=y"], 'unrecognized arguments: --moduel=y; did you mean "--module"? See msprobe show'),
         (["show", "x", "y"], "unrecognized arguments: y. See msprobe show --help."),
-        (["compare", "a"], "1 paths were given; give two"),
+        (["compare", "a"], "1 path was given; give two"),
         (["compare"], "two runs are missing; give two paths, or -tp and -gp, or --last"),
         (["compare", "-tp", "a"], "-gp/--golden_path is missing"),
         (["compare", "a", "b", "-gp", "c"], "paths and -gp were given; name the two runs in one way"),

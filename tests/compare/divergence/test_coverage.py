@@ -177,4 +177,4 @@ def test_batches_of_other_shapes_are_the_advice_where_too_little_is_in_common(tm
         sides.append(read(folder))
     lines = [text for text, _ in summary_text.headline([summarise(compare_dumps(*sides))])]
     assert lines[0].startswith("cannot be told: not enough in common") and "[11, 4]" in lines[1]
-    assert lines[2].startswith("  next: give both runs batches of one shape")
+    assert lines[2].startswith("  next:   give both runs batches of one shape")

@@ -41,7 +41,7 @@ class CodeMapping(Question):
 
 @dataclass(frozen=True)
 class Links:
-    """What was linked to the source."""
+    """The data that was linked to the source."""
 
     mapped: Mapped
     found: bool = False

@@ -62,7 +62,7 @@ class Conversion:
 
 
 def _torch_writer() -> Writer:
-    """What writes ``.pt`` files.
+    """The writer of ``.pt`` files.
 
     Raises:
         MissingDependency: torch is not installed.

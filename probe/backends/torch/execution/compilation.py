@@ -19,6 +19,7 @@ from probe.backends.protocol.compiling import (
     NothingCompiled,
     Part,
 )
+from probe.backends.torch import internals
 from probe.backends.torch.execution.raised import SUMMED_IN, Raised, Recorded, raised
 from probe.backends.torch.execution.rounding import move
 from probe.backends.torch.guards import alone, guarded, skipped, with_mode
@@ -261,10 +262,7 @@ def _in_float64(module: torch.nn.Module) -> torch.nn.Module:
 def _backend(backend: Backend) -> Callable[..., Any]:
     if callable(backend):
         return backend
-    from torch._dynamo import lookup_backend
-
-    found: Callable[..., Any] = lookup_backend(backend)
-    return found
+    return internals.compiler_backend(backend)
 
 
 @contextlib.contextmanager
