@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump
-from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import FileCheckException
 from probe.compare.divergence.causes.reordering import HAS_OTHER_ELEMENTS, IS_REORDERED, MAY_BE_REORDERED
 from probe.compare.result import Unexplained
@@ -29,7 +28,10 @@ def with_known_order(found: Unexplained, rows: Sequence[Row], target: Dump, gold
     paths = target.tensor_path(row.target), golden.tensor_path(row.golden)
     if paths[0] is None or paths[1] is None:
         return found
-    import numpy as np  # Statistics are compared without it.
+    # Statistics are compared without numpy.
+    import numpy as np
+
+    from probe.common.dump.reading.tensor_reading import read_tensor
 
     try:
         values = [np.sort(np.ravel(read_tensor(path or "", mapped=True))) for path in paths]
