@@ -21,6 +21,7 @@ class SavedValues:
 
     def __init__(self, adapter: FrameworkAdapter, collector: Collector) -> None:
         self._is_tensor, self._attach_gradient = adapter.tensors.is_tensor, adapter.hooks.attach_gradient
+        self._unobserved = adapter.hooks.unobserved
         self._collector = collector
         self._counts: dict[str, int] = {}
 
@@ -65,7 +66,7 @@ class SavedValues:
         number = self._counts.get(name, 0)
         self._counts[name] = number + 1
         full = naming.debug_name(name, number)
-        self._attempt(full, self._write, variable, full)
+        self._attempt(full, self._unobserved, self._write, variable, full)
         handles: list[Handle] = []
         if save_backward:
             full = naming.debug_name(f"{name}_grad", number)

@@ -89,6 +89,9 @@ class Hooks(Protocol):
     def attach_gradient(self, tensor: Any, callback: Callable[[Any], None]) -> Handle | None:
         """Call `callback` with every gradient of `tensor`; ``None`` when it takes none."""
 
+    def unobserved(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call `function(*args)`, and let neither the tool nor anything of the user's see its operations."""
+
     def finish_backward(self) -> None:
         """Report every module backward that is still open; called before a flush."""
 

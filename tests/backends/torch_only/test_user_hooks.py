@@ -12,6 +12,9 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch_parts import Cube, gradients, net, same
 
+from probe.backends.shared import reduction
+from probe.backends.torch.tensors import plain_tensors
+
 LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 
 
@@ -172,3 +175,22 @@ def test_what_torch_calls_for_full_backward_hooks_is_no_record(runs: Any, level:
     dump, of_the_user = runs.read(), ["Tensor.view_as.0.forward", "Tensor.view_as.0.backward"]
     assert [name for name in dump.names if "view_as" in name] == of_the_user
     assert [name for name in dump.tree if "view_as" in name] == (of_the_user if level == "mix" else [])
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_value_that_is_saved_is_packed_by_no_hook_of_the_users(
+    runs: Any, monkeypatch: pytest.MonkeyPatch, task: str, compiled: bool
+) -> None:
+    """A checkpoint ends its recomputation at the last tensor that is packed, which must not be one of the tool's."""
+    if not compiled:
+        monkeypatch.setattr(plain_tensors, "describers", None)
+        monkeypatch.setattr(reduction, "reduce", None)
+    debugger = runs.new(level="debug", task=task)
+    value = torch.nn.Linear(3, 2)(torch.ones(4, 3))
+    packed: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: packed.append(tensor) or tensor, lambda same: same):
+        debugger.save(value, "value")
+        assert packed == []
+        value.square()
+        assert packed, "the hooks are there"

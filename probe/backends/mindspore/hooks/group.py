@@ -61,6 +61,7 @@ class MindSporeHooks:
         self.module_root = seen.modules.root
         self.risk_class = seen.risk_class
         self.attach_gradient = module_hooks.attach_gradient
+        self.unobserved = unobserved
         self.check_mode = check_pynative
 
     def _for(self, listener: Listener) -> _Parts:

@@ -43,6 +43,7 @@ class TorchHooks:
         self.risk_class = api_list.risk_class
         self.attach_passes = module_hooks.attach_passes
         self.attach_gradient = module_hooks.attach_gradient
+        self.unobserved = unobserved
 
     def _for(self, listener: Listener) -> _Parts:
         if self._parts is None or self._parts.listener is not listener:
