@@ -31,7 +31,7 @@ def report(name: str, backend: Any, seed: int = 0) -> CompiledReport:
     return checker.compare(step, model)
 
 
-@pytest.mark.sampled(2, each=False)
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize("name", OF_TORCH)
 def test_a_right_compiler_accuses_no_module(name: str) -> None:
     found = report(name, "aot_eager")
@@ -40,7 +40,7 @@ def test_a_right_compiler_accuses_no_module(name: str) -> None:
     assert next(iter(found.lines())).startswith(f"no difference: the compiled form of {found.modules} modules")
 
 
-@pytest.mark.sampled(3, each=False)
+@pytest.mark.sampled(least=3, each=False)
 @pytest.mark.parametrize("name", OF_TORCH_ALONE)
 def test_the_module_with_a_planted_fault_is_named(name: str) -> None:
     fault = FAULTS[name]

@@ -25,13 +25,17 @@ REMOVED = "torch._linalg_utils"
 """The module of functions which torch has only left a message of."""
 
 
+def is_removed(listed: Any) -> bool:
+    return getattr(getattr(listed.owner, listed.attribute), "__module__", None) == REMOVED
+
+
 def test_each_function_of_the_lists_is_found_by_what_its_records_say(backend: Any) -> None:
     execution = backend.adapter.execution
     others = {}
     for family, functions in importlib.import_module(LISTS[backend.name]).watched().items():
         for each in functions if family not in ELSEWHERE else ():
             function = getattr(each.owner, each.attribute)
-            if getattr(function, "__module__", None) == REMOVED:
+            if is_removed(each):
                 continue
             found = execution.function(each.name.base, called=each.name.function)
             if found is not function and getattr(found, "__wrapped__", None) is not function:
@@ -43,11 +47,13 @@ def test_each_function_of_the_lists_is_found_by_what_its_records_say(backend: An
 def test_names_that_are_those_of_two_functions(backend: Any) -> None:
     functions = [each for found in importlib.import_module(LISTS[backend.name]).watched().values() for each in found]
     names = {each.name.base: each.name.function for each in functions if each.name.function}
-    of_torch = "cross det diagonal matmul matrix_exp matrix_power norm qr slogdet svd vander"
+    two = "cross det diagonal matmul matrix_exp matrix_power norm qr slogdet svd vander"
+    # torch.qr has only left a message from 2.14 on.
+    gone = {each.name.base for each in functions if is_removed(each)}
     assert (
         names
         == {
-            "torch": {f"Torch.{name}": f"torch.linalg.{name}" for name in of_torch.split()},
+            "torch": {f"Torch.{name}": f"torch.linalg.{name}" for name in two.split() if f"Torch.{name}" not in gone},
             "mindspore": {},
             "msadapter": {"Torch.norm": "mindtorch.linalg.norm"},
         }[backend.name]

@@ -327,8 +327,8 @@ def untold(failing: Failing, path: Path, step: int, out: str, whole: Whole, name
     # Where a value has no statistics its entry says why.
     if '"not_supported": "ours"' in json.dumps(written["data"]):
         return
-    if failing.folder is None:
-        # Before there is a folder, and after, the line is all there can be.
+    if failing.folder is None or failing.code is log.ErrorLog.__init__.__code__:
+        # Before there is a folder or its log, and after, the line is all there can be.
         if not (lines and "ours" in lines[0]):
             yield f"neither told nor complete: {lines}"
         return
