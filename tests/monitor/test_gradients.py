@@ -137,5 +137,30 @@ def test_what_cannot_be_compared_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(MsprobeException, match=r"has 2 values of uint8, and the table has the shape \[5, 7\]"):
         compare_runs(str(a), str(write(tmp_path / "d", drawn(1))))
     damaged.write_bytes(b"\x93NUMPY\x01\x00")
-    with pytest.raises(MsprobeException, match="cannot be read"):
+    with pytest.raises(MsprobeException, match=r"a\.weight\.npy: not a tensor"):
         compare_runs(str(a), str(tmp_path / "d"))
+
+
+def test_signs_whose_header_tells_of_more_than_the_file_has_are_refused(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a", drawn(1)), write(tmp_path / "b", drawn(1))
+    with (a / "rank0" / "step1" / "a.weight.npy").open("wb") as stream:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (10**15,)}
+        np.lib.format.write_array_header_1_0(stream, header)
+    with pytest.raises(MsprobeException, match="1000000000000000 elements of uint8, and 0 bytes follow it"):
+        compare_runs(str(a), str(b))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("a.weight,1,1,1," + "[" * 100_000, "allowed: a list of whole numbers"),
+        ("a.weight,1,1,1," + "1" * 200_000, "line 2 is no line of a table: field larger than field limit"),
+        ("a.weight", "has the shape None; allowed: a list of whole numbers"),
+    ],
+    ids=["nested", "long", "short"],
+)
+def test_a_table_that_is_none_is_one_error(row: str, message: str, tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a", drawn(1)), write(tmp_path / "b", drawn(1))
+    (a / "rank0" / "grad_summary_0.csv").write_text(f"param_name,max,min,norm,shape\n{row}\n")
+    with pytest.raises(MsprobeException, match=message):
+        compare_runs(str(a), str(b))

@@ -64,7 +64,7 @@ class RankSimilarity:
         return [(step, found[step, parameter]) for step in self.steps if (step, parameter) in found]
 
     def suspicions(self) -> list[Suspicion]:
-        """What is suspicious, by step."""
+        """Suspicious steps of parameters, by step."""
         found = []
         for parameter in self.parameters:
             before: float | None = None
@@ -140,7 +140,7 @@ def _of_rank(rank: int, one: ProbedRank, other: ProbedRank) -> RankSimilarity:
 
 
 def lines_of(found: Sequence[RankSimilarity]) -> list[str]:
-    """What is said of a comparison: the suspicious steps, the earliest first, and notes."""
+    """Text of a comparison: notes, and the suspicious steps, the earliest first."""
     suspicions = sorted((each for rank in found for each in rank.suspicions()), key=lambda each: each.step)
     steps = sum(len(rank.steps) for rank in found)
     lines = [note for rank in found for note in rank.notes]

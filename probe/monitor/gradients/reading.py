@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import MsprobeException
 from probe.common.files import open_for_reading
 from probe.common.report.cells import unharmed
@@ -46,10 +47,14 @@ class ProbedRank:
         except OSError as error:
             raise MsprobeException(f"{path} cannot be read: {error.strerror}.") from error
         rows = csv.DictReader(io.StringIO(text, newline=""))
-        missing = {NAME, SHAPE}.difference(rows.fieldnames or ())
-        if missing:
-            raise MsprobeException(f"{path} has no column {' and no column '.join(sorted(missing))}.")
-        return {unharmed(row[NAME]): _shape(path, row[SHAPE]) for row in rows}
+        try:
+            missing = {NAME, SHAPE}.difference(rows.fieldnames or ())
+            if missing:
+                raise MsprobeException(f"{path} has no column {' and no column '.join(sorted(missing))}.")
+            # A row that is cut short has no cell there.
+            return {unharmed(row[NAME] or ""): _shape(path, row[SHAPE]) for row in rows}
+        except csv.Error as error:
+            raise MsprobeException(f"{path}: line {rows.reader.line_num} is no line of a table: {error}.") from None
 
     def signs(self, step: int, parameter: str, shape: tuple[int, ...]) -> Signs | None:
         """True for each element of a gradient that is above zero; ``None`` if there is no such file.
@@ -60,11 +65,7 @@ class ProbedRank:
         path = os.path.join(self.folder, signs_folder(step), signs_file(parameter))
         if not os.path.exists(path):
             return None
-        try:
-            with open_for_reading(path) as stream:
-                stored = np.load(io.BytesIO(stream.read()), allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise MsprobeException(f"{path} cannot be read: {error}.") from error
+        stored = read_tensor(path)
         elements = math.prod(shape)
         if stored.dtype == np.bool_ and stored.size == elements:
             return stored.reshape(-1)  # type: ignore[no-any-return]
@@ -77,7 +78,7 @@ class ProbedRank:
 def _shape(path: str, text: str | None) -> tuple[int, ...]:
     try:
         found = json.loads((text or "").replace("(", "[").replace(",)", "]").replace(")", "]"))
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, list) or not all(isinstance(each, int) and each >= 0 for each in found):
         raise MsprobeException(f"{path} has the shape {text!r}; allowed: a list of whole numbers such as [2, 8].")

@@ -14,7 +14,7 @@ from probe.monitor.gradients.picture import line_picture
 TABLE, PICTURES, TOTAL = "similarities.csv", "similarities_picture", "summary"
 
 
-def write_results(folder: str, ranks: Sequence[RankSimilarity], pictures: bool = True) -> None:
+def write_results(folder: str, ranks: Sequence[RankSimilarity]) -> None:
     """Write ``similarities.csv`` and the pictures; in folders ``rank<R>`` if there are several ranks.
 
     Raises:
@@ -25,8 +25,7 @@ def write_results(folder: str, ranks: Sequence[RankSimilarity], pictures: bool =
         of_rank = os.path.join(folder, f"rank{each.rank}") if len(ranks) > 1 else folder
         make_folder(of_rank)
         _write_table(os.path.join(of_rank, TABLE), each)
-        if pictures:
-            _write_pictures(os.path.join(of_rank, PICTURES), each)
+        _write_pictures(os.path.join(of_rank, PICTURES), each)
 
 
 def _write_table(path: str, found: RankSimilarity) -> None:
