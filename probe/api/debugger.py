@@ -64,7 +64,7 @@ class PrecisionDebugger:
     _served_by: str
     _config_path: str | None
     _probe: GradientProbe | None
-    """Of task ``grad_probe``."""
+    """The probe of task ``grad_probe``; ``None`` with any other task."""
     _starts: int = 0
     """The number of times that collection was started when the ``with`` block was entered."""
 

@@ -96,5 +96,9 @@ def PrecisionChecker(
     capture_input: bool = True,
     single_pass: bool = True,
 ) -> Checker:
-    """Check modules under ``torch.compile`` against their eager form; see `probe.api.online.precision_checker`."""
+    """Check modules under ``torch.compile`` against their eager form; see `probe.api.online.precision_checker`.
+
+    Args:
+        capture_input, single_pass: Accepted and without effect: both forms always get the inputs of one call.
+    """
     return online.precision_checker(BACKEND, backend, threshold, dump_graphs, graph_dir, cast_dtype)

@@ -72,6 +72,13 @@ def open_for_reading(path: str, buffering: int = -1) -> BinaryIO:
         raise
 
 
+def below(folder: str, suffix: str = "") -> Iterator[str]:
+    """The files of a folder and of all folders inside whose names end with `suffix`, in the order of their names."""
+    for at, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (os.path.join(at, name) for name in sorted(names) if name.endswith(suffix))
+
+
 def open_for_writing(path: str, append: bool = False) -> BinaryIO:
     """Open a regular file for writing; an existing one is emptied unless `append`.
 

@@ -89,7 +89,7 @@ def coverage(
 
 
 def _without_counterpart(records: Sequence[str], matched: set[str], tree: Tree) -> int:
-    """How many records have no counterpart, and nothing that is judged in their place.
+    """Number of records that have no counterpart, and nothing that is judged instead.
 
     That is the innermost module with a counterpart, if it is right around the call of a function, or holds no more than
     half of the run: the border of a whole program says too little of what is in it. In an optimizer it is a call of the

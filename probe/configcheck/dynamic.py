@@ -135,6 +135,7 @@ _OF_NO_MATTER = frozenset((
 ))  # fmt: skip
 """Values of accelerate that are of one process or one moment, or about files."""
 _MOST_NESTED = 3
+"""A guess: plugins have settings, and few of these have settings of their own."""
 
 
 def _of_accelerate(above: str, values: Mapping[str, Any], nested: int = 0) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class Pack:
     environment: Optional[dict[str, Any]] = None  # noqa: UP045
     manifest: Optional[dict[str, Any]] = None  # noqa: UP045
     further: dict[str, Pack] = field(default_factory=dict)
-    """Of a dump, the environments of the processes after the first one, by their names."""
+    """The environments of a dump's processes after the first one, by their names."""
     left_out: int = 0
     """Settings that may be secrets, and were left out while the pack was read."""
 

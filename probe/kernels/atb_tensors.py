@@ -34,7 +34,7 @@ _DTYPES = {
 """Ascend's documented numbers of data types (``aclDataType``)."""
 _END = b"$End=1"
 _LONGEST_HEADER = 1 << 14
-"""Bytes. A header has some ten lines."""
+"""Bytes. A guess: a header has some ten lines, which are less than a tenth of it."""
 _DATA_KEYS = ("$Object.data", "data")
 
 
@@ -124,7 +124,7 @@ def _shape(path: str, keys: dict[str, str]) -> tuple[int, ...]:
 
 
 def _extent(path: str, keys: dict[str, str], wanted: int) -> tuple[int, int]:
-    """Where the data begins behind the header, and how many bytes it has."""
+    """Offset of the data behind the header, and its length, both in bytes."""
     for key in _DATA_KEYS:
         if key in keys:
             numbers = _numbers(path, key, keys[key])

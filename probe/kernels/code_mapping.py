@@ -1,7 +1,7 @@
 """``msprobe code_mapping``: kernel dumps of MindSpore's graphs linked to the lines of Python that they come from.
 
-A tensor file is named ``{op_type}.{op_name}.{task}.{stream}.{time}.…``, where the name of the node stands in the place
-of `op_name`, whole or its last part, with ``_`` for each slash. A ``statistic.csv`` has it in the column ``Op Name``.
+A tensor file is named ``{op_type}.{op_name}.{task}.{stream}.{time}.…``, where the name of the node is `op_name`,
+whole or its last part, with ``_`` for each slash. A ``statistic.csv`` has it in the column ``Op Name``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LARGEST_TABLE = 1 << 30
 
 @dataclass
 class Mapped:
-    """What was linked, and the files that were written."""
+    """The number of tensors that were linked, and the files that were written."""
 
     files: list[str] = field(default_factory=list)
     linked: int = 0
@@ -83,7 +83,7 @@ def map_code(ir: str, dump: str, output: str) -> Mapped:
     index = _Index(read(ir))
     if not os.path.lexists(dump):
         raise FileCheckException(f"{dump} does not exist; give a tensor file, a {STATISTICS}, or a folder of these.")
-    paths = list(_below(dump)) if os.path.isdir(dump) else [dump]
+    paths = list(files.below(dump)) if os.path.isdir(dump) else [dump]
     tables = [path for path in paths if path.endswith(".csv")] if os.path.isfile(dump) else []
     tables = tables or [path for path in paths if os.path.basename(path) == STATISTICS]
     tensors = [path for path in paths if _KERNEL_FILE.match(os.path.basename(path))]
@@ -105,8 +105,8 @@ def map_code(ir: str, dump: str, output: str) -> Mapped:
         mapped.files.append(path)
     for number, table in enumerate(tables):
         # A folder of several steps has a table for each.
-        place = f"_{number}" if len(tables) > 1 else ""
-        path = os.path.join(output, f"statistic_code_mapping_{stamp}{place}.csv")
+        end = f"_{number}" if len(tables) > 1 else ""
+        path = os.path.join(output, f"statistic_code_mapping_{stamp}{end}.csv")
         with files.replacing(path) as stream:
             stream.writelines(csv_line(row) for row in _with_stacks(table, index, mapped))
         mapped.files.append(path)
@@ -120,12 +120,6 @@ def _counted(mapped: Mapped, found: tuple[str, str]) -> str:
     else:
         mapped.linked += 1
     return stack
-
-
-def _below(folder: str) -> Iterator[str]:
-    for at, folders, names in os.walk(folder):
-        folders.sort()
-        yield from (os.path.join(at, name) for name in sorted(names))
 
 
 def _with_stacks(path: str, index: _Index, mapped: Mapped) -> Iterator[Sequence[str]]:

@@ -15,7 +15,7 @@ from probe.kernels.atb_tensors import AtbTensor, is_atb, read, read_head
 
 SUFFIX = ".bin"
 _MOST_LOOKED_AT = 100
-"""Files of a folder without tensors of ATB whose kind is looked up."""
+"""Files of a folder without tensors of ATB whose kind is looked up. A guess: a dump of kernels has nothing else."""
 _ASCEND_DUMP = (
     "it is a kernel dump in Ascend's protobuf format, which is not supported; convert it with msaccucmp.py of the CANN "
     "toolkit (msaccucmp.py convert -d FILE -out DIR -t npy)."
@@ -60,7 +60,7 @@ def parse(path: str, output: str, suffix: str, write: Writer) -> Iterator[Parsed
     if not os.path.lexists(path):
         raise FileCheckException(f"{path} does not exist; give a file of ATB, or a folder of such files.")
     is_folder = os.path.isdir(path)
-    sources = list(_below(path)) if is_folder else [path]
+    sources = list(files.below(path, SUFFIX)) if is_folder else [path]
     if not sources:
         raise MsprobeException(_nothing_in(path))
     for source in sources:
@@ -81,16 +81,10 @@ def parse(path: str, output: str, suffix: str, write: Writer) -> Iterator[Parsed
             yield Parsed(source, target, tensor.dtype, tuple(tensor.values.shape))
 
 
-def _below(folder: str, suffix: str = SUFFIX) -> Iterator[str]:
-    for at, folders, names in os.walk(folder):
-        folders.sort()
-        yield from (os.path.join(at, name) for name in sorted(names) if name.endswith(suffix))
-
-
 def _nothing_in(folder: str) -> str:
     """Why nothing of a folder is converted."""
     # Dumps of kernels have no suffix.
-    for path in islice(_below(folder, ""), _MOST_LOOKED_AT):
+    for path in islice(files.below(folder), _MOST_LOOKED_AT):
         if os.path.isfile(path) and _is_ascend_dump(read_head(path)):
             return f"{path}: {_ASCEND_DUMP}"
     return f"{folder} has no file *{SUFFIX}; give a folder with tensors of ATB."

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from probe.backends.protocol import FrameworkAdapter
 from probe.backends.protocol.compiling import Backend, Compilation, Given, KeptModule, NothingCompiled, Part
 from probe.calls.arguments import Unreadable
+from probe.calls.evaluation import DRAWS
 from probe.calls.memory_errors import raise_unless_refusal
 from probe.calls.prepared import reason
 from probe.calls.verdict.subject import FAILURES, SUSPECT, KernelVerdict, Subject
@@ -35,8 +36,6 @@ ROUNDING = "rounding"
 """Other bits, and no more than roundings make."""
 DIFFERENT = "different"
 NOT_CHECKED = "not checked"
-_DRAWS = 8
-"""Draws of moves, as many as `probe.calls.evaluation` makes."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class CompiledPart:
     mean_abs_diff: Optional[float] = None  # noqa: UP045
     max_rel_diff: Optional[float] = None  # noqa: UP045
     tolerance: Optional[float] = None  # noqa: UP045
-    """What roundings explain of the worst element, where its exact value is known."""
+    """The difference of the worst element that roundings explain, if its exact value is known."""
 
 
 class KeptCall:
@@ -95,16 +94,16 @@ class KeptCall:
     def leave(self, outputs: Sequence[Any]) -> None:
         """It returned these tensors."""
         self._gradients = [None] * len(outputs)
-        for place, tensor in enumerate(outputs):
-            handle = self._adapter.hooks.attach_gradient(tensor, self._taking(place))
+        for index, tensor in enumerate(outputs):
+            handle = self._adapter.hooks.attach_gradient(tensor, self._taking(index))
             if handle is not None:
                 self._handles.append(handle)
 
-    def _taking(self, place: int) -> Callable[[Any], None]:
+    def _taking(self, index: int) -> Callable[[Any], None]:
         def take(gradient: Any) -> None:
             self.has_backward = True
             # Of a tensor that is used twice the whole gradient comes at once.
-            self._gradients[place] = self._adapter.execution.copied(gradient)
+            self._gradients[index] = self._adapter.execution.copied(gradient)
 
         return take
 
@@ -156,7 +155,7 @@ class KeptCall:
         return run()
 
     def _given(self, dtype: str | None = None) -> Given:
-        """What the call was given, in copies; of another dtype if one is given."""
+        """Copies of the arguments of the call; of another dtype if one is given."""
         execution, leaves = self._adapter.execution, self._arguments.leaves
         tensors = []
         for leaf, tensor in zip(leaves, self._inputs):
@@ -251,7 +250,7 @@ class _Exact:
             return []
 
     def _spread(self, index: int) -> Array | None:
-        """How far the part goes at most, element by element, in several draws."""
+        """Largest distance from the exact part in several draws, element by element."""
         if self._spreads is None:
             self._spreads = self._furthest()
         return self._spreads[index] if index < len(self._spreads) else None
@@ -262,14 +261,14 @@ class _Exact:
             self._parts = self._evaluated(None)
         first = [None if each.tensor is None else execution.values(each.tensor) for each in self._parts]
         found: list[Any] = [None if each is None else np.zeros(each.shape) for each in first]
-        for draw in range(_DRAWS):
+        for draw in range(DRAWS):
             parts = self._evaluated(draw)
             if len(parts) != len(first):
                 return []
-            for place, (value, part) in enumerate(zip(first, parts)):
+            for index, (value, part) in enumerate(zip(first, parts)):
                 if value is not None and part.tensor is not None and value.dtype.kind == "f":
                     distance = np.abs(execution.values(part.tensor) - value)
-                    found[place] = np.fmax(found[place], distance)
+                    found[index] = np.fmax(found[index], distance)
         return found
 
 

@@ -84,16 +84,16 @@ class KeptModule(Protocol):
 
 @dataclass(frozen=True)
 class Given:
-    """What a module is called with."""
+    """The arguments of one call of a module."""
 
     bind: Callable[[Sequence[Any]], tuple[Sequence[Any], Mapping[str, Any]]]
     """Makes the arguments of `tensors`."""
     tensors: Sequence[Any]
     """The tensors among the arguments, which the call may write to."""
     differentiated: Sequence[int]
-    """Which of these take a gradient."""
+    """The indexes of those that take a gradient."""
     gradients: Sequence[Any]
-    """Of each tensor that it returns, ``None`` for one without; empty leaves the backward out."""
+    """The gradient of each tensor that it returns, ``None`` for one without; empty leaves the backward out."""
 
 
 class NothingCompiled(Exception):
@@ -101,7 +101,7 @@ class NothingCompiled(Exception):
 
 
 class Compilation(Protocol):
-    """What a framework with a compiler of modules offers."""
+    """Operations of a framework with a compiler of modules."""
 
     def check_backend(self, backend: Backend) -> None:
         """Refuse what is no backend of the compiler.

@@ -1,4 +1,4 @@
-"""What two vectors of float32 differ by, in one pass over both, by a compiled function that need not be there.
+"""Differences of two vectors of float32 in one pass over both, by a compiled function that need not be there.
 
 It is built where a C compiler is at hand when the package is installed. Without it the sums of `values.Totals` and the
 spacing of `rounding` give the same up to the rounding of sums, in a pass for each number.

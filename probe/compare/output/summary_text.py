@@ -84,7 +84,7 @@ def _diverged(first: Summary, divergence: Divergence, is_one_of_several: bool) -
 
 
 def _next_step(first: Summary, call: Unexplained) -> str:
-    """What to do if the dumps show no cause of an output that differs; empty if they show one."""
+    """Next step if the dumps show no cause of an output that differs; empty if they show one."""
     if call.cause or call.rerun is not None or call.found is None or ".output." not in call.item:
         return ""
     if naming.is_module(call.record or call.golden_record):

@@ -11,11 +11,11 @@ from probe.compare.evidence import Summary, Unexplained, hints, users_line
 from probe.graph.page.columns import Columns
 
 _NEAR = 8
-"""Calls behind one of one side alone among which one from the same line is looked for: a line makes few calls."""
+"""Calls behind one of one side alone among which one from the same line is looked for. A guess: a line makes few."""
 
 
 def card(columns: Columns) -> dict[str, Any] | None:
-    """What the card says; ``None`` without a verdict of ``compare``, whose lines stand there then.
+    """Content of the card; ``None`` without a verdict of ``compare``, whose lines are shown then.
 
     Rows and names are those of the comparison; what differs between the runs comes last.
     """

@@ -104,7 +104,7 @@ _TIPS_OF = {
     "md5": ("md5",),
 }
 _PRECISION = {
-    # no data, same, explained, structure, one side only, suspect, diverged
+    # no data, same, explained, follows, structure, one side only, suspect, diverged
     "probe": (None, 0, 0, 0, 0.5, None, 0.5, 1),
     # no status, pass, unmatched, warning, error
     "msprobe": (None, 0, None, 0.5, 1),

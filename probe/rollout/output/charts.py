@@ -16,7 +16,7 @@ Array = NDArray[Any]
 _ROWS, _COLUMNS = 48, 96
 _CELL = 11
 _WIDTH = 880
-"""Of a heat map, in pixels; a cell is never narrower than high."""
+"""Width of a heat map, in pixels; a cell is never narrower than high."""
 _NAMES, _LONGEST_NAME = 64, 10
 """Pixels for names on the left, and the characters that fit there."""
 _STEP_NAMES = 16

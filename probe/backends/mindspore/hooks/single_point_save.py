@@ -54,7 +54,8 @@ def save(save_dir: str, name: str, data: Any) -> None:
         data: A tensor, or a list, tuple or dict of them, also nested, whose place is added to the name: ``name.key.0``.
 
     Raises:
-        MsprobeException: an argument has the wrong type; or the call is compiled for a device that is no Ascend.
+        MsprobeException: an argument has the wrong type; or the call is compiled for a device that is no Ascend and no
+            CPU.
     """
     if compiling():
         _save_in_graph(save_dir, name, data)

@@ -20,7 +20,7 @@ from probe.backends.protocol.compiling import (
     Part,
 )
 from probe.backends.torch import internals
-from probe.backends.torch.execution.raised import SUMMED_IN, Raised, Recorded, raised
+from probe.backends.torch.execution.raised import SUMMED_IN, Raised, Recorded, plain_name, raised
 from probe.backends.torch.execution.rounding import move
 from probe.backends.torch.guards import alone, guarded, skipped, with_mode
 from probe.common.containers import found_in
@@ -107,7 +107,7 @@ def dtype_name(dtype: Any) -> str:
     """
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise MsprobeException(f"PrecisionChecker: cast_dtype is {dtype!r}; allowed: a dtype such as torch.bfloat16.")
-    return str(dtype).partition(".")[2]
+    return plain_name(dtype)
 
 
 # --- one module
@@ -139,11 +139,8 @@ class TorchModule:
         with alone():
             for (_, own), parameter in zip(self._module.named_parameters(), module.parameters()):
                 # Rounded for the call already, but for what sums of its products lose.
-                move(
-                    parameter.data,
-                    max(least, min(unit_roundoff(str(own.dtype).partition(".")[2]), SUMMED_IN)),
-                    generator,
-                )
+                unit = max(least, min(unit_roundoff(plain_name(own.dtype)), SUMMED_IN))
+                move(parameter.data, unit, generator)
         return self._run(module, given, Raised(self.units, moved, least))
 
     def compiled(self, given: Given, backend: Backend, dump: Callable[[str], None] | None) -> list[Part]:
@@ -169,7 +166,7 @@ class TorchModule:
         return TorchModule(copy.deepcopy(self._module).to(getattr(torch, dtype)), self._surroundings)
 
     def _run(self, module: torch.nn.Module, given: Given, mode: Any, form: Any = None) -> list[Part]:
-        wanted = [(f"input {place}", given.tensors[place].requires_grad_()) for place in given.differentiated]
+        wanted = [(f"input {index}", given.tensors[index].requires_grad_()) for index in given.differentiated]
         wanted += [(name, each) for name, each in module.named_parameters() if each.requires_grad]
         args, kwargs = given.bind(_not_leaves(given.tensors))
         call = module if form is None else form
@@ -185,7 +182,7 @@ class TorchModule:
                 results, of_results = zip(*taken)
                 leaves = [each for _, each in wanted]
                 gradients = torch.autograd.grad(results, leaves, of_results, allow_unused=True)
-        parts = [Part("forward", f"output.{place}", each) for place, each in enumerate(tensors)]
+        parts = [Part("forward", f"output.{index}", each) for index, each in enumerate(tensors)]
         parts += [Part("forward", f"buffer {name}", each) for name, each in module.named_buffers()]
         if given.gradients:
             parts += [Part("backward", f"gradient of {name}", each) for (name, _), each in zip(wanted, gradients)]

@@ -107,12 +107,12 @@ class Raised(_Mode):  # type: ignore[no-untyped-call]
     def _unit(self, function: Any, name: str, wanted: Any) -> float:
         if name in _CASTS:
             # The one operation that says itself what it rounds to.
-            return unit_roundoff(_name(wanted)) if isinstance(wanted, torch.dtype) else 0.0
+            return unit_roundoff(plain_name(wanted)) if isinstance(wanted, torch.dtype) else 0.0
         if not computes(function):
             return 0.0
         assert self._units is not None
-        place, self._next = self._next, self._next + 1
-        known = self._units[place] if place < len(self._units) else None
+        index, self._next = self._next, self._next + 1
+        known = self._units[index] if index < len(self._units) else None
         # Where float64 takes another way than the call did, nothing is known of the dtype.
         return max(self._least, known[1] if known is not None and known[0] == name else self._coarsest)
 
@@ -126,11 +126,13 @@ def _terms(name: str, args: Any, output: Any) -> float:
     if not given or not made:
         return 1.0
     if name in _PRODUCTS and len(given) > 1:
+        # Of m x k by k x n elements to m x n of them: the root of mk * kn / mn is k.
         return max(math.sqrt(given[0] * given[1] / made), 1.0)
     return max(given[0] / made, 1.0)
 
 
-def _name(dtype: torch.dtype) -> str:
+def plain_name(dtype: torch.dtype) -> str:
+    """``bfloat16`` for ``torch.bfloat16``."""
     return str(dtype).partition(".")[2]
 
 

@@ -24,7 +24,7 @@ MAY_BE_REORDERED = "may have its elements in another order (permuted, transposed
 """Statistics that agree allow it and do not show it."""
 IS_REORDERED = "has the same elements in another order (permuted, transposed)"
 HAS_OTHER_ELEMENTS = "has other elements, with the same maximum, minimum, mean and norm"
-"""What saved values show of it."""
+"""The answers of saved values."""
 
 _FARTHEST = 8
 """The number of calls that are looked at before the one that shows it."""

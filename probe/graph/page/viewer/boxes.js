@@ -80,7 +80,7 @@ async function inferred(box) {
   return found;
 }
 
-/** Whether equal values mean anything: they do not of plain values, of zeros and where there are none. @param {Tensor | null} tensor */
+/** True if equal values mean anything: they do not of plain values, of zeros and where there are none. @param {Tensor | null} tensor */
 const isTelling = (tensor) => !!tensor && tensor.value === null && !!(tensor.sum || tensor.norm);
 
 /** @param {Box} from @param {Box} to */

@@ -44,7 +44,7 @@ function answerOf(info) {
   return info.answer === "cannot_tell" || info.partial ? "untold" : "fine";
 }
 
-/** Whether another rank of the same step names the same call first. @param {Comparison} info @param {number} k */
+/** True if another rank of the same step names the same call first. @param {Comparison} info @param {number} k */
 function isRepeated(info, k) {
   const { first, comparisons } = state.manifest;
   const one = comparisons[first ?? -1];
@@ -88,7 +88,7 @@ function cardLines() {
   return made;
 }
 
-/** Whether the card has what a command has answered that made the page besides. */
+/** True if the card has what a command has answered that made the page besides. */
 const isSaid = () => !state.rows.info.golden && state.rows.k === 0 && !!state.manifest.said?.length;
 
 /** The title of the card. @returns {(Node | string)[]} */

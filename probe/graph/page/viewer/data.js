@@ -82,7 +82,7 @@ function block(id) {
   return found;
 }
 
-/** Whether the page has a block. @param {string} id */
+/** True if the page has a block. @param {string} id */
 const hasBlock = (id) => !!document.getElementById(id) || state.manifest.blocks?.[id] !== undefined;
 
 /** A number for comparing: NaN where there is none. @param {Cell | undefined} cell */
@@ -163,7 +163,7 @@ class Rows {
     return state.manifest.statuses.reduce((sum, one, status) => sum + (one.problem ? this.count(row, status) : 0), 0);
   }
 
-  /** Whether a row has others inside. @param {number} row */
+  /** True if a row has others inside. @param {number} row */
   hasInside(row) {
     return this.first[row] < row;
   }

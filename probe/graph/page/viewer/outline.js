@@ -168,7 +168,7 @@ function nameCell(row, name, around, lead) {
   return cell;
 }
 
-/** Whether an input or a parameter is what shows the divergence of a row. @param {number} row */
+/** True if an input or a parameter is what shows the divergence of a row. @param {number} row */
 function isJudgedByInput(row) {
   const { first, suspects, judged } = state.rows.info;
   const at = row === first ? 0 : suspects.indexOf(row) + 1;

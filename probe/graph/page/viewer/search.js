@@ -69,7 +69,7 @@ const lowered = [];
 /** @param {number} index */
 const lower = (index) => (index < 0 ? "" : (lowered[index] ??= state.rows.names[index].toLowerCase()));
 
-/** Whether a line of a stack is of a file and line: `model.py:31`. @param {string} line @param {string} wanted */
+/** True if a line of a stack is of a file and line: `model.py:31`. @param {string} line @param {string} wanted */
 function frameHas(line, wanted) {
   const text = line.toLowerCase();
   const [, file, number] = /^(.*):(\d+)$/.exec(wanted) || [];
@@ -125,7 +125,7 @@ async function nextHit(by) {
   sayHits();
 }
 
-/** Whether anything is hidden. */
+/** True if anything is hidden. */
 const isFiltered = () =>
   filter.hide.size > 0 || filter.from >= 0 || (filter.only && found !== null) || CHOICES.some((key) => filter[key] !== "");
 
