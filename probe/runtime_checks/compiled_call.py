@@ -23,6 +23,7 @@ from probe.calls.memory_errors import raise_unless_refusal
 from probe.calls.prepared import reason
 from probe.calls.verdict.subject import FAILURES, SUSPECT, KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge
+from probe.common import log
 from probe.common.interfaces import Handle
 from probe.common.numerics.formats import is_float, unit_roundoff
 from probe.common.numerics.values import compare_values
@@ -101,9 +102,15 @@ class KeptCall:
 
     def _taking(self, index: int) -> Callable[[Any], None]:
         def take(gradient: Any) -> None:
-            self.has_backward = True
             # Of a tensor that is used twice the whole gradient comes at once.
-            self._gradients[index] = self._adapter.execution.copied(gradient)
+            try:
+                self._gradients[index] = self._adapter.execution.copied(gradient)
+            except Exception as error:
+                # This is a hook of the user's backward.
+                where = f"a gradient of {self.name or 'the model'} cannot be kept ({reason(error)})"
+                log.warning(f"PrecisionChecker: {where}; the backward is checked without it.", once=where)
+            else:
+                self.has_backward = True
 
         return take
 
@@ -122,9 +129,10 @@ class KeptCall:
         states = self._adapter.execution.random_states()
         try:
             return list(self._judged(self._module, backend, cast, dump))
+        except (MemoryError, RecursionError) as error:
+            # A check takes several times what the call took; the training goes on without it.
+            return [self._not_checked(f"there is not enough memory or stack to check it: {reason(error)}")]
         except Exception as error:
-            if isinstance(error, (MemoryError, RecursionError)):
-                raise
             why = str(error) if isinstance(error, NothingCompiled) else f"the compiled form fails: {reason(error)}"
             return [self._not_checked(why)]
         finally:

@@ -159,6 +159,34 @@ def test_a_backend_that_fails_costs_the_check_and_not_the_training() -> None:
     assert part.status == NOT_CHECKED and "a backend with a defect" in part.why
 
 
+def test_a_check_without_memory_costs_the_check_and_not_the_training() -> None:
+    class Large(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.dtype == torch.float64:
+                raise MemoryError("no memory for twice the bytes")
+            return x.sin()
+
+    checker, model = PrecisionChecker(scaled(1.5)), nn.Sequential(Large(), nn.Tanh())
+    checker.wrap_all_children(model)
+    checker.install(model)
+    model(torch.ones(1, 2))
+    first, *others = checker.collect().parts
+    assert first.status == NOT_CHECKED and first.why.endswith("no memory for twice the bytes")
+    assert [part.status for part in others] == [DIFFERENT]
+
+
+def test_a_gradient_that_cannot_be_kept_costs_the_backward_of_the_check_alone() -> None:
+    checker, model = PrecisionChecker("eager"), nn.Sequential(nn.Linear(2, 2))
+    checker.wrap_all_children(model)
+    checker.install(model)
+    x = torch.ones(2, requires_grad=True)
+    # Both rows are computed at once, in a vmap, where a tensor has no values of its own.
+    (rows,) = torch.autograd.grad(model(x), x, torch.eye(2), is_grads_batched=True)
+    assert torch.equal(rows, model[0].weight)
+    found = checker.collect().parts
+    assert {(part.stage, part.status) for part in found} == {("forward", IDENTICAL)}
+
+
 def test_choosing_modules() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.ReLU())
     x = torch.ones(1, 2)

@@ -68,7 +68,7 @@ class ProbedRank:
         stored = read_tensor(path)
         elements = math.prod(shape)
         if stored.dtype == np.bool_ and stored.size == elements:
-            return stored.reshape(-1)  # type: ignore[no-any-return]
+            return stored.reshape(-1)
         if stored.dtype != np.uint8 or stored.size != (elements + 7) // 8:
             text = f"{stored.size} values of {stored.dtype}, and the table has the shape {list(shape)}"
             raise MsprobeException(f"{path} has {text}; allowed: a bit for each element.")
