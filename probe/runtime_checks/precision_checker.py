@@ -11,6 +11,7 @@ from probe.backends.protocol import FrameworkAdapter
 from probe.backends.protocol.compiling import Backend, Compilation, ModuleAt
 from probe.common import files, log
 from probe.common.containers import found_in
+from probe.common.dump.naming import file_name
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
 from probe.common.report.csv_lines import csv_line
@@ -190,8 +191,7 @@ class PrecisionChecker:
             MsprobeException: no module is wrapped.
         """
         self._module("install", model)
-        self._remove()
-        self.returned.clear()
+        self._abandon()
         chosen = [at for at in self._compilation.modules(model) if self._is_chosen(at)]
         if not chosen:
             raise MsprobeException(
@@ -234,7 +234,7 @@ class PrecisionChecker:
         try:
             loss = run_step(model)
         except BaseException:
-            self._remove()
+            self._abandon()
             raise
         return self.collect(loss)
 
@@ -269,6 +269,13 @@ class PrecisionChecker:
                 watched.handle.remove()
         self._watched = []
 
+    def _abandon(self) -> None:
+        """Leave the model and what it returned as they were, without a judgement."""
+        self._remove()
+        for call in self.returned:
+            call.release()
+        self.returned.clear()
+
     def _module(self, call: str, module: Any) -> Any:
         if not self._compilation.is_module(module):
             raise MsprobeException(
@@ -298,7 +305,8 @@ class PrecisionChecker:
         written: list[str] = []
 
         def write(text: str) -> None:
-            path = os.path.join(self.graph_dir, f"{call.name or 'model'}.graph{len(written)}.txt")
+            name = file_name(f"{call.name or 'model'}.graph{len(written)}", ".txt")
+            path = os.path.join(self.graph_dir, name)
             written.append(path)
             try:
                 files.make_folder(self.graph_dir)

@@ -187,6 +187,21 @@ def test_a_gradient_that_cannot_be_kept_costs_the_backward_of_the_check_alone() 
     assert {(part.stage, part.status) for part in found} == {("forward", IDENTICAL)}
 
 
+def test_a_step_that_is_given_up_leaves_no_hook_on_what_it_returned() -> None:
+    checker, model = PrecisionChecker("eager"), nn.Linear(2, 2)
+    checker.wrap(model)
+    returned = []
+
+    def step(model: nn.Module) -> None:
+        returned.append(model(torch.ones(1, 2)))
+        assert returned[0]._backward_hooks
+        raise KeyError("a batch that is not there")
+
+    with pytest.raises(KeyError, match="a batch"):
+        checker.compare(step, model)
+    assert not returned[0]._backward_hooks and not model._forward_hooks and not checker.returned
+
+
 def test_choosing_modules() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.ReLU())
     x = torch.ones(1, 2)
@@ -220,6 +235,14 @@ def test_the_table_and_the_graphs(tmp_path: Path, capsys: Any) -> None:
     assert (first["module"], first["class"], first["shape"], first["allclose"]) == ("1", "Feed", "[16, 32]", "False")
     assert sorted(path.name for path in (tmp_path / "graphs").iterdir()) == [f"{n}.graph0.txt" for n in range(3)]
     assert "layer_norm" in (tmp_path / "graphs" / "0.graph0.txt").read_text()
+
+
+def test_graphs_stay_in_their_folder_whatever_a_module_is_called(tmp_path: Path) -> None:
+    checker, model = PrecisionChecker("eager", dump_graphs=True, graph_dir=str(tmp_path / "graphs")), nn.Sequential()
+    model.add_module("a/b", nn.Tanh())
+    checker.wrap_all_children(model)
+    checker.compare(lambda model: model(torch.ones(2)), model)
+    assert [path.name for path in tmp_path.rglob("*.txt")] == ["a%2Fb.graph0.txt"]
 
 
 def test_a_cast_of_the_compiled_form_is_rounding_of_that_dtype() -> None:
