@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from probe.backends.mindspore import settings as of_mindspore
 from probe.backends.mindspore.guards import unobserved
-from probe.backends.mindspore.settings import attach_inputs, devices, layout, switches, versions
+from probe.backends.mindspore.settings import devices, layout, switches, versions
 from probe.backends.mindspore.tensors.dtypes import plain_name
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.shared.randomness.recorder import existing_calls
@@ -28,6 +28,16 @@ __all__ = [
     "versions",
     "weights",
 ]
+
+
+def attach_inputs(model: Any, note: Callable[[Sequence[Any], Mapping[str, Any]], None]) -> Handle:
+    """Tell `note` of the arguments of each call of `model`, whose hooks may be removed while they run."""
+
+    def before(module: Any, args: Any, kwargs: Any) -> None:
+        unobserved(note, args, kwargs)
+
+    handle: Handle = model.register_forward_pre_hook(before, with_kwargs=True)
+    return handle
 
 
 def seeds() -> dict[str, int]:
