@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import random
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any, ClassVar
@@ -64,6 +66,8 @@ class ConfigChecker:
     """
 
     _patches: ClassVar[_Patches | None] = None
+    _made: ClassVar[dict[str, list[weakref.ref[Any]]]] = {}
+    """The models of the last checker of each pack in this process."""
 
     def __init__(
         self,
@@ -86,6 +90,13 @@ class ConfigChecker:
                     f"ConfigChecker: model is a {type(each).__name__}; allowed: a module or a list of them."
                 )
         self._path = os.path.abspath(output_zip_path)
+        if self._is_made_again():
+            log.warning(
+                f"ConfigChecker was made for {output_zip_path} and this model before; the first one collects the pack. "
+                "Make it once, before the training loop.",
+                once=f"config-checker {self._path}",
+            )
+            return
         self._records = TensorRecords(self._adapter)
         self._steps = steps
         self._step = 0
@@ -97,6 +108,12 @@ class ConfigChecker:
             self._adapter.settings.attach_inputs(each, functools.partial(self._before_forward, number))
             for number, each in enumerate(self._models)
         ]
+
+    def _is_made_again(self) -> bool:
+        """True in a loop, where a new pack would hold a later step as step 0."""
+        before = [each() for each in self._made.get(self._path, ())]
+        self._made[self._path] = [weakref.ref(each) for each in self._models]
+        return bool(before) and len(before) == len(self._models) and all(map(operator.is_, before, self._models))
 
     @classmethod
     def apply_patches(cls, fmk: str = "pytorch") -> None:

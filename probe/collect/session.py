@@ -404,6 +404,9 @@ class Session:
         if self._emptiness_checked or config.level == "debug":
             return
         self._emptiness_checked = True
+        # `_log_unmatched` has the reason, unless no call was seen.
+        if (config.module or config.api) and self._filters_checked:
+            return
         if config.names or config.scope or config.data_mode or self.collector.sinks.has_records():
             return
         what = "no module inside the model was called between start and stop, and the model itself has no record"

@@ -80,6 +80,8 @@ def map_code(ir: str, dump: str, output: str) -> Mapped:
         OSError: a file cannot be read or written.
         MsprobeException: the IR file has no nodes, or nothing is dumped.
     """
+    if not os.path.lexists(ir):
+        raise FileCheckException(f"{ir} does not exist; give an IR file that MindSpore writes with save_graphs.")
     index = _Index(read(ir))
     if not os.path.lexists(dump):
         raise FileCheckException(f"{dump} does not exist; give a tensor file, a {STATISTICS}, or a folder of these.")

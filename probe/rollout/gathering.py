@@ -79,11 +79,21 @@ def gather(given: Given) -> Tokens:
 def _masked(tokens: Tokens, mask: Rows | None, rollout: Rows) -> Tokens:
     if mask is None:
         return _without_empty(tokens)
-    kept = _fit(mask, rollout).values.astype(np.bool_)
+    kept = _zeros_and_ones(_fit(mask, rollout))
     if not kept.any():
         raise MsprobeException(f"{mask.name} leaves no token; allowed: 1 for the tokens of responses, 0 for others.")
     found = _without_empty(tokens).only(kept)
     return found if len(found) == len(tokens) else _with(found, masked_out=len(tokens) - len(found))
+
+
+def _zeros_and_ones(mask: Rows) -> Array:
+    """The mask as booleans. Any other number is refused: a source with probabilities or ids would keep every token."""
+    values = mask.values
+    kept = values.astype(np.bool_)
+    if values.dtype.kind == "b" or (values.dtype.kind in "fiu" and bool((values == kept).all())):
+        return kept
+    first = values[int(np.flatnonzero(values != kept)[0])] if values.dtype.kind in "fiu" else values.dtype
+    raise MsprobeException(f"{mask.name} holds {first}; allowed: 1 for the tokens of responses, 0 for others.")
 
 
 def _with(tokens: Tokens, **changes: Any) -> Tokens:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.rollout import numbers
-from probe.rollout.kinds.finding import FINE, Finding
+from probe.rollout.kinds.finding import FINE, NONFINITE, Finding
 from probe.rollout.kinds.judge import Judgement
 from probe.rollout.response_anomaly import ResponseAnomaly, anomaly_column, flat_response_anomaly
 from probe.rollout.tokens import Tokens
@@ -120,9 +120,13 @@ class RolloutReport:
 
     @cached_property
     def sequence(self) -> int:
-        """The number of the sequence to look at: that with the largest mean difference among those concerned."""
+        """The number of the sequence to look at: that with the largest mean difference among those concerned.
+
+        With values that are not finite it is the first sequence that has one, unless none of its tokens is finite.
+        """
         means = self.by_sequence["sampling_logp_difference/mean"]
-        picked = self.findings[0].numbers.get("worst")
+        first = self.findings[0]
+        picked = first.numbers.get("sequence" if first.kind == NONFINITE else "worst")
         names = list(self.tokens.names)
         return names.index(picked) if picked in names else int(np.argmax(means))
 

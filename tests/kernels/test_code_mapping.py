@@ -113,6 +113,8 @@ def test_bad_input(graph: Path, tmp_path: Path) -> None:
     other.write_text("%1(x) = Add(%para1_x)\n  # In file a.py:3, 4~9/  x + 1/\n")
     with pytest.raises(MsprobeException, match=r"no node with a full name is in it. Give an IR file"):
         map_code(str(other), str(tmp_path), str(tmp_path / "out"))
+    with pytest.raises(MsprobeException, match=r"gone.ir does not exist; give an IR file"):
+        map_code(str(tmp_path / "gone.ir"), str(tmp_path), str(tmp_path / "out"))
     with pytest.raises(MsprobeException, match="nowhere does not exist"):
         map_code(str(graph), str(tmp_path / "nowhere"), str(tmp_path / "out"))
     with pytest.raises(

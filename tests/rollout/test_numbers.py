@@ -92,6 +92,16 @@ def test_what_is_not_finite_is_counted_and_the_first_one_named() -> None:
     assert "token 5 of sequence 2" in report.line
 
 
+def test_the_sequence_to_look_at_is_that_with_the_nan() -> None:
+    rollout = np.full((4, 6), -1.0)
+    training = rollout.copy()
+    training[0] -= 1e-6
+    training[2, 5] = np.nan
+    assert probe.rollout_check(rollout, training).sequence == 2
+    training[2] = np.nan
+    assert probe.rollout_check(rollout, training).sequence == 0, "none of the tokens of sequence 2 has a difference"
+
+
 def test_nothing_but_nan_is_answered() -> None:
     report = probe.rollout_check(np.full(5, np.nan), np.full(5, -1.0))
     assert (report.kind, report.numbers) == ("nonfinite", {})

@@ -38,7 +38,7 @@ from probe.common.config.records import (
     parse_scope,
     parse_summary_mode,
 )
-from probe.common.dump.nearest_names import did_you_mean
+from probe.common.dump.nearest_names import did_you_mean, nearest
 from probe.common.errors import MsprobeException
 from probe.common.show import show
 
@@ -280,9 +280,11 @@ def load_config(
     content = {"dump_path": Config.dump_path} if path is None else read_object(path)
     top = _Settings(path or "default configuration", content, given)
     if top.value("dump_path") is None:
-        raise MsprobeException(
-            f'{path}: "dump_path" is missing; name the folder for the dump there or in PrecisionDebugger(dump_path=).'
-        )
+        meant = nearest("dump_path", [key for key in content if key not in KEYS])
+        why = f', and {show(meant[0])} is not a known key; did you mean "dump_path"?' if meant else (
+            "; name the folder for the dump there or in PrecisionDebugger(dump_path=)."
+        )  # fmt: skip
+        raise MsprobeException(f'{path}: "dump_path" is missing{why}')
     return _checked(top)
 
 
@@ -388,7 +390,7 @@ def _warn_of_unknown(settings: _Settings, known: Collection[str], silent: Collec
     unknown = [name for name in settings.content if name not in known and name not in silent]
     for name in unknown[:_MOST_KEYS_LOGGED]:
         shown = show(f"{settings.section}.{name}" if settings.section else name)
-        reason = _why_ignored(name, settings.section, known)
+        reason = _why_ignored(name, settings.section, (*known, *silent))
         log.warning(f"{settings.origin}: {shown} {reason}", once=f"config-key-{shown}")
     if len(unknown) > _MOST_KEYS_LOGGED:
         rest = len(unknown) - _MOST_KEYS_LOGGED

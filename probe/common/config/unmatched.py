@@ -48,7 +48,9 @@ def unmatched(config: Config, met: Met) -> list[str]:
         *_of_pattern(config.module, "module", met.calls),
         *_of_pattern(config.api, "api", met.calls),
     ]
-    if (config.names or config.scope) and not met.records and not lines:
+    if (config.module or config.api) and not met.records and not lines:
+        lines.append(_of_all_filters(config))
+    elif (config.names or config.scope) and not met.records and not lines:
         lines.append(
             f'nothing was recorded: no call that "{section}.list" and "{section}.scope" want had a part that '
             f'"{section}.data_mode" wants.'
@@ -90,6 +92,16 @@ def _of_pattern(pattern: str | None, key: str, calls: Mapping[str, int]) -> list
     if any(fits(base) for base in calls if naming.is_module(base) is (key == "module")):
         return []
     return [f"nothing matches {show(pattern)} of \"{key}\"{_nearest([pattern], calls)}."]
+
+
+def _of_all_filters(config: Config) -> str:
+    """The sentence about a step without records in which each filter fits something."""
+    if config.module and config.api:
+        return (
+            f'nothing was recorded: no call of a function that fits {show(config.api)} of "api" ran inside a module '
+            f'that fits {show(config.module)} of "module"; a call has to fit both.'
+        )
+    return 'nothing was recorded: "module" or "api" fits calls that were made, and other settings leave them out.'
 
 
 def _fits_a_call(fits: Callable[[str], bool], calls: Mapping[str, int]) -> Callable[[str], bool]:

@@ -12,6 +12,10 @@ from typing import Callable
 from probe.common.numerics.formats import FORMATS
 
 _IN_CALL = re.compile(r"in (?P<record>[\w.~]+), (?P<rest>.+)", re.DOTALL)
+_SETTING = re.compile(
+    r"(?P<name>\w[\w ]*) is (?P<value>\S+) and in the golden run (?P<golden>[^\s,;]+)(?P<more>, for parameter \S+)?"
+)
+"""A setting of an optimizer; several are one sentence, of which the first has the parameter."""
 _ITEM = re.compile(r"(input|output)\.(\w+)(.*)")
 _NAME, _SIZE = r"(?P<name>(?:parameter )?[^\s;,]+)", r"(?P<error>[\d.e+-]+|all)"
 
@@ -32,6 +36,10 @@ def spoken(sentence: str) -> str:
         >>> spoken("output.0 differs by 1.4e-02 of its size; its inputs, which differ by 0, and rounding explain 2e-06")
         'output 0 has a relative error of 1.4e-02; expected at most 2e-06 (identical inputs)'
     """
+    parts = sentence.split("; ")
+    settings = [each for each in map(_SETTING.fullmatch, parts) if each is not None]
+    if len(settings) == len(parts) and (len(settings) > 1 or settings[0]["more"]):
+        return "; ".join(map(_of_setting, settings))
     within = _IN_CALL.fullmatch(sentence)
     if within is not None:
         return f"{within['record']}: {spoken(within['rest'])}"
@@ -65,6 +73,10 @@ def _of_two_values(found: re.Match[str]) -> str:
         return f"{item_words(name)} has dtype {value} (golden: {golden}){more}"
     # A setting of an optimizer says for which parameter it is.
     return f"{name if more else _argument(name)} = {value} (golden: {golden}){more}"
+
+
+def _of_setting(found: re.Match[str]) -> str:
+    return f"{found['name']} = {found['value']} (golden: {found['golden']}){found['more'] or ''}"
 
 
 def _of_output(found: re.Match[str]) -> str:

@@ -68,7 +68,8 @@ def _numbers(report: RolloutReport) -> Iterator[str]:
     of_tokens, of_sequences = int(found["tokens"]), int(found["sequences"])
     left = f" ({report.tokens.masked_out} masked out)" if report.tokens.masked_out else ""
     yield (
-        f"{of_tokens} tokens{left} in {of_sequences} sequences: absolute difference of log-probabilities in nats: mean "
+        f"{of_tokens} token{'s' * (of_tokens != 1)}{left} in {of_sequences} sequence{'s' * (of_sequences != 1)}: "
+        "absolute difference of log-probabilities in nats: mean "
         f"{found['sampling_logp_difference/mean']:.3g}, median {found['logp_difference/p50']:.3g}, p99 "
         f"{found['logp_difference/p99']:.3g}, largest {found['sampling_logp_difference/max']:.3g}"
     )

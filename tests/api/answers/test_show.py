@@ -193,7 +193,8 @@ def test_a_timeline_has_a_line_for_each_module_and_step(tmp_path: Path, capsys: 
     ("options", "hint"),
     [
         (["--tree"], "--tree does not go together with --timeline"),
-        (["--api", "relu"], "no selected call has statistics"),
+        (["--module", "nrom"], "nothing fits; nearest modules: "),
+        (["--module", "norm", "--api", "log"], "nothing fits; each option by itself may fit something"),
     ],
 )
 def test_a_timeline_that_cannot_be_is_refused(

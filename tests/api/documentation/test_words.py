@@ -132,6 +132,8 @@ SENTENCES = {
     "output.0 has shape [4] and in the golden run [3]": "output 0 has shape [4] (golden: [3])",
     "approximate is tanh in the target only": "argument approximate = tanh in the target only",
     "beta1 is 0.8 and in the golden run 0.9, for parameter w": "beta1 = 0.8 (golden: 0.9), for parameter w",
+    "weight decay times lr is 2e-3 and in the golden run 1e-3, for parameter w; lr is 0.02 and in the golden run 0.01":
+        "weight decay times lr = 2e-3 (golden: 1e-3), for parameter w; lr = 0.02 (golden: 0.01)",
     "in Functional.dropout.3.forward, p is 0.2 and in the golden run 0.1":
         "Functional.dropout.3.forward: argument p = 0.2 (golden: 0.1)",
     "output.0 differs by 1.4e-02 of its size; its inputs, which differ by 0, and rounding explain 1.6e-06":

@@ -115,6 +115,23 @@ def test_equal_programs_have_equal_packs(backend: Any, tmp_path: Path) -> None:
     assert [row for check in comparison.checks for row in check.rows if check.name in ("dataset", "weights")] == []
 
 
+def test_a_checker_that_is_made_in_the_loop_keeps_the_first_steps(
+    backend: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "a.zip")
+    model = block_network(backend)
+    for _ in range(4):
+        ConfigChecker(model, output_zip_path=path, fmk=FMK[backend.name])
+        model(batch(backend))
+    assert {step for step, _ in read_side(path).random_states} == {0, 1}
+    err = capsys.readouterr().err
+    assert err.count("was made for") == 1 and "Make it once, before the training loop." in err
+    other = block_network(backend)
+    ConfigChecker(other, output_zip_path=path, fmk=FMK[backend.name])
+    other(batch(backend))
+    assert {step for step, _ in read_side(path).random_states} == {0}, "another model begins another pack"
+
+
 def test_a_failure_of_ours_ends_the_collection_and_not_the_program(
     backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,6 +132,22 @@ def test_a_step_in_which_nothing_was_called_is_said_once(
     assert warnings(capsys) == [text]
 
 
+@pytest.mark.parametrize(
+    ("api", "begin"),
+    [
+        ("*relu*", 'step 0: nothing was recorded: no call of a function that fits "*relu*" of "api" ran inside a module'),
+        ("rellu", 'step 0: nothing matches "rellu" of "api"; '),
+    ],
+)
+def test_filters_that_leave_nothing_are_one_line(
+    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str], api: str, begin: str
+) -> None:
+    debugger = runs.new(level="mix", module="body.fc", api=api)
+    train(debugger, backend, steps=2)
+    (line,) = warnings(capsys)
+    assert line.startswith(begin)
+
+
 def test_a_block_in_which_nothing_was_started_is_said(
     runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -114,3 +114,17 @@ def test_a_step_of_very_many_calls_takes_no_time_that_is_noticed() -> None:
     assert said(calls, names=("layers.3.blok",))[0].count("nearest names seen") == 1
     # 0.2 s on one core.
     assert time.process_time() - begun < 5
+
+
+def test_filters_that_fit_no_call_in_common_are_both_named() -> None:
+    given = {"module": "head", "api": "relu"}
+    assert said(**given) == []
+    assert said(records=False, **given) == [
+        'nothing was recorded: no call of a function that fits "relu" of "api" ran inside a module that fits "head" of '
+        '"module"; a call has to fit both.'
+    ]
+    (line,) = said(records=False, module="head", api="rellu")
+    assert line.startswith('nothing matches "rellu" of "api"')
+    assert said(records=False, module="head") == [
+        'nothing was recorded: "module" or "api" fits calls that were made, and other settings leave them out.'
+    ]

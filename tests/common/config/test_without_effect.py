@@ -75,6 +75,7 @@ def test_says_that_what_selects_kernels_of_a_compiled_graph_is_not_available():
     [
         ({"colour": "red"}, '"colour" is not a known key and is ignored.'),
         ({"levle": "L0"}, '"levle" is not a known key and is ignored; did you mean "level"?'),
+        ({"statistcs": {}}, '"statistcs" is not a known key and is ignored; did you mean "statistics"?'),
         ({"statistics": {"taste": 1}}, '"statistics.taste" is not a known key and is ignored.'),
         (
             {"statistics": {"data_modes": 1}},

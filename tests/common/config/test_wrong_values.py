@@ -50,6 +50,10 @@ WRONG = {
         {"dump_path": ...},
         '"dump_path" is missing; name the folder for the dump there or in PrecisionDebugger(dump_path=).',
     ),
+    "dump_path_misspelled": (
+        {"dump_path": ..., "dump_pth": "x"},
+        '"dump_path" is missing, and "dump_pth" is not a known key; did you mean "dump_path"?',
+    ),
     "rank_not_list": ({"rank": 0}, f'"rank" is 0; allowed: a list of {NUMBERS}.'),
     "rank_text": ({"rank": "0-3"}, f'"rank" is "0-3"; allowed: a list of {NUMBERS}.'),
     "rank_reversed": ({"rank": ["6-4"]}, '"rank[0]" is "6-4", which runs backwards; write "4-6".'),

@@ -219,6 +219,22 @@ def test_a_setting_of_an_optimizer_has_its_name(tmp_path: Path, setting: str, va
     assert first(result_of(tmp_path, target, golden, tree, golden_tree)).cause == tells
 
 
+def test_a_new_norm_shows_no_dampening(tmp_path: Path) -> None:
+    def stepped(lr: float) -> tuple[Run, dict[str, str | None]]:
+        ones, gradient, layer = np.ones_like(WEIGHTS[0]), GRADIENTS[0], name(0)
+        data: Run = {f"{layer}.forward.0": call([tensor(X)], tensor(X), weight=tensor(WEIGHTS[0]), bias=tensor(ones))}
+        data[f"{layer}.parameters_grad.0"] = {"weight": [tensor(gradient)]}
+        modules = list(data)
+        for number, each in enumerate((WEIGHTS[0], ones)):
+            record = call([tensor(each), tensor(gradient)], tensor(each - np.float32(lr) * gradient))
+            data[f"Tensor.add_.{number}.forward"] = {**record, "input_kwargs": {"alpha": plain(-lr)}}
+        return data, {record: "optimizer" for record in data if record not in modules}
+
+    (target, tree), (golden, golden_tree) = stepped(0.2), stepped(0.1)
+    cause = first(result_of(tmp_path, target, golden, tree, golden_tree)).cause
+    assert cause == "lr is 0.2 and in the golden run 0.1, for parameter layers.0.weight"
+
+
 # --- arguments
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Optional
 
 from probe.api.commands.collecting.show_text import ShownLine, json_safe
-from probe.api.commands.collecting.wanted import Wanted
+from probe.api.commands.collecting.wanted import Wanted, names_there_are
 from probe.common.dump import naming
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import INPUT, Item
@@ -51,8 +51,12 @@ def timeline(dumps: Iterable[Dump], wanted: Wanted) -> list[TimelineRow]:
     """
     modules: dict[tuple[str, str], list[TimelineRow]] = {}
     functions: dict[tuple[str, str], list[TimelineRow]] = {}
+    first: Dump | None = None
+    fits = False
     for dump in dumps:
+        first = dump if first is None else first
         for record in wanted.records(dump):
+            fits = True
             parsed = naming.parse(record.name)
             if parsed is None or naming.is_gradients(record.name):
                 continue
@@ -61,6 +65,8 @@ def timeline(dumps: Iterable[Dump], wanted: Wanted) -> list[TimelineRow]:
                 rows = (modules if parsed.is_module else functions).setdefault((record.name, _process(dump)), [])
                 rows.append(_row(record.name, dump, item, rows[-1] if rows else None))
     found = modules or functions
+    if first is not None and not fits and not wanted.everything:
+        raise MsprobeException(f"nothing fits{names_there_are(first, wanted)}")
     if not found:
         raise MsprobeException("no selected call has statistics; --timeline needs a dump of task statistics or tensor.")
     return [row for rows in found.values() for row in rows]

@@ -193,4 +193,7 @@ def _setting(
         "addcmul_": ("beta2", 1.0 - number),
         "mul_": ("beta2" if after == "addcmul_" else "beta1" if takes_signs else "momentum", number),
     }
-    return of_state.get(name)
+    found = of_state.get(name)
+    # A tensor of equal elements, such as the weight of a new norm, has no role. ``add_(grad, alpha=-lr)`` would make of
+    # it a dampening of 1 + lr.
+    return found if found is not None and 0.0 <= found[1] <= 1.0 else None
