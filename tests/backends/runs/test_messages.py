@@ -135,7 +135,7 @@ def test_a_step_in_which_nothing_was_called_is_said_once(
 @pytest.mark.parametrize(
     ("api", "begin"),
     [
-        ("*relu*", 'step 0: nothing was recorded: no call of a function that fits "*relu*" of "api" ran inside a module'),
+        ("*relu*", 'step 0: nothing was recorded: no call of a function that fits "*relu*" of "api" ran inside a mod'),
         ("rellu", 'step 0: nothing matches "rellu" of "api"; '),
     ],
 )
