@@ -44,7 +44,7 @@ def rerun_of(dumps: Path, target: str, golden: str, **options: Any) -> Rerun:
     found = probe.verdict(dumps / target, dumps / golden, rerun=True, **options)
     assert found.divergence is not None
     assert found.divergence.first.rerun is not None
-    assert f"  {found.divergence.first.rerun.text}" in found.answer
+    assert f"  rerun:  {found.divergence.first.rerun.text}" in found.answer
     return found.divergence.first.rerun
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from probe.api.monitoring.second import TrainerMonitorV2
 from probe.api.pytorch import TrainerMon
+from probe.common import log
 from probe.common.errors import MsprobeException
 
 
@@ -21,6 +22,8 @@ from probe.common.errors import MsprobeException
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MSPROBE_RULES", raising=False)
+    # A test stands for a process, which says each warning once.
+    monkeypatch.setattr(log, "_given", set())
     return tmp_path
 
 
