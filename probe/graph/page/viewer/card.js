@@ -99,7 +99,8 @@ function cardTitle() {
   const title = follows ? verdict[0].replace(/^cannot be told: /, "") : verdict[0] || manifest.title;
   if (first === null) return verdictLine(title);
   const [path, kind] = chain.length ? moduleWords(chain[0]) : [];
-  return [...verdictLine(title), ...(path ? [el("span", { class: "place" }, ` ${TEXTS.inside1} `, rowButton(chain[0], path), ` (${kind})`)] : [])];
+  // The module stands once, behind the call, as a button.
+  return [...verdictLine(title.replace(`${path} (${kind}), `, "")), ...(path ? [el("span", { class: "place" }, ` ${TEXTS.inside1} `, rowButton(chain[0], path), ` (${kind})`)] : [])];
 }
 
 function showHead() {
