@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from divergence_runs import Run, W, X, call, chain, tensor, whole, write
 
 from probe.common.dump.reading.dump import read
@@ -178,3 +179,18 @@ def test_batches_of_other_shapes_are_the_advice_where_too_little_is_in_common(tm
     lines = [text for text, _ in summary_text.headline([summarise(compare_dumps(*sides))])]
     assert lines[0].startswith("cannot be told: not enough in common") and "[11, 4]" in lines[1]
     assert lines[2].startswith("  next:   give both runs batches of one shape")
+
+
+@pytest.mark.parametrize(("factor", "is_said"), [(1.0, False), (1 + 1e-6, False), (1 + 1e-3, True)])
+def test_a_batch_whose_statistics_were_summed_in_another_order_is_no_other_data(
+    tmp_path: Path, factor: float, is_said: bool
+) -> None:
+    sides = []
+    for side, size in (("target", factor), ("golden", 1.0)):
+        batch = {**tensor(X), "requires_grad": False}
+        batch["Norm"] *= size
+        write(tmp_path / side / "step0" / "rank0", {"Module.first.Linear.forward.0": call([batch], tensor(X))})
+        (tmp_path / side / "environment_rank0.json").write_text(json.dumps({"format": 1}))
+        sides.append(read(tmp_path / side / "step0" / "rank0"))
+    found = [each.name for each in summarise(compare_dumps(*sides)).outside]
+    assert ("data.first_batch" in found) == is_said
