@@ -63,4 +63,4 @@ def test_it_runs_and_shows_what_it_says(tmp_path: Path) -> None:
     assert "items</p><table" in where and "parameters_grad" not in where
     assert "0.weight" in frame or "weight" in frame
     assert "first divergence: step 0, process " in verdict and "Functional.layer_norm.0.forward" in verdict
-    assert "argument eps = 0.01 (golden: 1e-05)" in cause
+    assert "eps is 0.01 and in the golden run 1e-05" in cause
