@@ -2,8 +2,8 @@
 
     %1(x) = PrimFunc_MatMul(%para5_x, %0, Bool(0), Bool(1)) {instance name: matmul} ...
         # Fullname with scope: (Default/block1-Block/dense-Dense/MatMul-op0)
-        # In file /home/user/net.py:24, 12~23/        y = self.block1(x)/
-        # In file /home/user/net.py:17, 24~34/        return ops.relu(self.dense(x)) + x/
+        # In file /src/net.py:24, 12~23/        y = self.block1(x)/
+        # In file /src/net.py:17, 24~34/        return ops.relu(self.dense(x)) + x/
 
 Each node has the full name, and below it the calls that lead to the line, the outermost first. A line ends with the
 code between slashes.

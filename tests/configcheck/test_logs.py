@@ -14,7 +14,7 @@ from probe.configcheck.logs import SLIME, VERL, read_log
 
 DICTIONARY = """(TaskRunner pid=123) {'actor_rollout_ref': {'actor': {'optim': {'lr': 1e-06}, 'shuffle': False},
 (TaskRunner pid=123)                        'rollout': {'n': 8, 'name': "vl{lm"}},
-(TaskRunner pid=123)  'data': {'seed': None, 'api_key': 'planted', 'train_files': '/home/x/gsm8k.parquet'}}
+(TaskRunner pid=123)  'data': {'seed': None, 'api_key': 'planted', 'train_files': '/data/gsm8k.parquet'}}
 (TaskRunner pid=123) begins
 """
 

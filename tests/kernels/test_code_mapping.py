@@ -21,20 +21,20 @@ subgraph @kernel_graph0() {
   %1(x) = PrimFunc_MatMul(%para3_x, %0, Bool(0), Bool(1)) {instance name: matmul}
       : (<Tensor[Float32], (2, 4)>, <Tensor[Float32], (4, 4)>) -> (<Tensor[Float32], (2, 4)>)
       # Fullname with scope: (Default/block1-Block/dense-Dense/MatMul-op0)
-      # In file /home/user/net.py:23~27, 4~35/    def construct(self, x):/
-      # In file /home/user/net.py:24, 12~23/        y = self.block1(x)/
-      # In file /home/user/net.py:17, 24~34/        return ops.relu(self.dense(x)) / 2 + x/
+      # In file /src/net.py:23~27, 4~35/    def construct(self, x):/
+      # In file /src/net.py:24, 12~23/        y = self.block1(x)/
+      # In file /src/net.py:17, 24~34/        return ops.relu(self.dense(x)) / 2 + x/
   %2(y) = PrimFunc_ReLU(%1)
       # Fullname with scope: (Default/block1-Block/ReLU-op0)
-      # In file /home/user/net.py:17, 15~23/        return ops.relu(self.dense(x)) / 2 + x/
+      # In file /src/net.py:17, 15~23/        return ops.relu(self.dense(x)) / 2 + x/
   %3(z) = PrimFunc_ReLU(%2)
       # Fullname with scope: (Default/block2-Block/ReLU-op0)
-      # In file /home/user/net.py:30, 15~23/        return ops.relu(x)/
+      # In file /src/net.py:30, 15~23/        return ops.relu(x)/
 }
 """
 MATMUL = (
-    "File /home/user/net.py, line 17, return ops.relu(self.dense(x)) / 2 + x; "
-    "File /home/user/net.py, line 24, y = self.block1(x)"
+    "File /src/net.py, line 17, return ops.relu(self.dense(x)) / 2 + x; "
+    "File /src/net.py, line 24, y = self.block1(x)"
 )
 TAIL = ".12.3.1700000000123456.output.0.DefaultFormat.npy"
 
@@ -93,9 +93,9 @@ def test_a_table_of_statistics_gets_one_more_column(graph: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     "line",
     [
-        "# In file /home/user/net.py(17)/        return x / 2/",
-        "# In file /home/user/net.py:17/        return x / 2/",
-        "#   In file /home/user/net.py:17, 8~20/   return x / 2/",
+        "# In file /src/net.py(17)/        return x / 2/",
+        "# In file /src/net.py:17/        return x / 2/",
+        "#   In file /src/net.py:17, 8~20/   return x / 2/",
     ],
 )
 def test_lines_of_other_releases(line: str, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_lines_of_other_releases(line: str, tmp_path: Path) -> None:
     (node,) = read(str(path))
     assert (node.name, [str(each) for each in node.stack]) == (
         "Default/Div-op1",
-        ["File /home/user/net.py, line 17, return x / 2"],
+        ["File /src/net.py, line 17, return x / 2"],
     )
 
 

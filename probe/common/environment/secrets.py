@@ -128,7 +128,7 @@ def _is_plain(value: str) -> bool:
 def clean_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Hyper-parameters without those that may be secrets, and the number of these.
 
-    Of a path only the last part is kept: ``/home/someone/data/corpus`` becomes ``.../corpus``.
+    Of a path only the last part is kept: ``/data/news/corpus`` becomes ``.../corpus``.
 
     Args:
         settings: Flat names with plain values.

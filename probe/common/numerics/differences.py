@@ -30,7 +30,7 @@ class Sums(NamedTuple):
     squares_other: float
     products: float
     squares: float
-    """Of the differences."""
+    """Sum of the squares of the differences."""
     largest: float
     largest_relative: float
     """Relative to the second vector, in float32."""
