@@ -116,6 +116,6 @@ def _guarded(backend: _Backend, action: Callable[[], _Result]) -> _Result:
 
 
 def unusable(framework: Framework, error: BaseException) -> str:
-    """Why the tool cannot work with `framework`: its version, the error, and the versions that were tested."""
+    """The reason why the tool cannot work with `framework`: its version, the error, and the tested versions."""
     text = f"the tool cannot work with {framework.installed_text()}: {failure_text(error)}"
     return f"{text}. Tested: {framework.tested_text}. See: msprobe doctor."

@@ -21,7 +21,7 @@ _PLAIN = {"int": int, "float": float, "bool": bool, "str": str, "complex": compl
 
 
 class Unreadable(Exception):
-    """Why a call cannot be made from its record, in words for the user."""
+    """The reason why a call cannot be made from its record, in words for the user."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class OwnValue:
     """A value of the framework's own, such as a dtype."""
 
     entry: Mapping[str, Any]
-    """As a dump has it."""
+    """The entry as a dump has it."""
     value: Any = None
     """The value itself, where the call is being made."""
 
 
 class Arguments:
-    """What a function is called with, its tensors apart from everything else.
+    """The arguments of a function, its tensors apart from everything else.
 
     Args:
         leaves: The tensors, in the order in which `bound` takes them.
@@ -127,7 +127,7 @@ class RecordedLeaf(Leaf):
 
 
 class RecordedArguments(Arguments):
-    """What a forward record says the function was called with.
+    """The arguments of a function, as a forward record has them.
 
     Raises:
         Unreadable: an argument has no form from which it could be made again.

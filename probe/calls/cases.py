@@ -32,12 +32,12 @@ class Case:
     forward: Record
     backward: Optional[Record] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     stands_for: int = 1
-    """How many records of the dump differ from this one in their values only, itself included."""
+    """The number of records of the dump that differ from this one in their values only, itself included."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which calls are checked.
+    """The choice of the calls to check.
 
     Args:
         white_list: Bare names of functions, such as ``linear``; empty for all of them.
@@ -50,7 +50,7 @@ class Selection:
     distinct: bool = False
 
     def leaves_out(self, base: str) -> str | None:
-        """Why functions of this name are left out; ``None`` where they are not."""
+        """The reason why functions of this name are left out; ``None`` if they are not."""
         name = base.rpartition(".")[2]
         if name in self.black_list:
             return f"{name} is in black_list"
@@ -117,7 +117,7 @@ def _without_values(value: Any) -> Any:
 
 
 def not_run(base: str) -> str | None:
-    """Why no function of this name is run, whatever the framework; ``None`` where that is not so."""
+    """The reason why no function of this name is run, on any framework; ``None`` if it is run."""
     family, _, name = base.partition(".")
     if family.endswith("Distributed") or family == "Distributed":
         return "communication needs the other ranks"

@@ -50,7 +50,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Results:
-    """What one evaluation gave."""
+    """The results of one evaluation."""
 
     outputs: list[Output]
     gradients: list[Output]
@@ -61,7 +61,7 @@ class Results:
     """True if a record has the same gradients."""
 
     def nested(self, of: Callable[[Output], Any]) -> Any:
-        """What the function returned, with `of` each output in its place."""
+        """The returned value, with `of` each output instead of the output."""
         return _replaced(self.returned, of)
 
 
@@ -152,7 +152,7 @@ class Call:
         return self._reference
 
     def moved(self, unit: float, inside: bool = False, inputs: bool = True) -> Results | None:
-        """How far the results move at most when each input is moved by `unit` of itself, up or down at random.
+        """The largest movement of the results when each input is moved by `unit`, relative to itself, at random.
 
         ``None`` where the moved inputs are none that the function takes.
 
@@ -318,7 +318,7 @@ def outputs_of(execution: Execution, returned: Any) -> list[Output]:
 
 
 def output_places(value: Any, is_tensor: Callable[[Any], bool], path: str = "") -> list[tuple[str, Any]]:
-    """What a call returned: each tensor and plain value with its place in the words of records."""
+    """The tensors and plain values that a call returned, each with its place in the words of records."""
     inside = None if is_tensor(value) else parts_of(value)
     if inside is None:
         return [(path or "0", value)]

@@ -29,7 +29,7 @@ _MASKED = -1e4
 
 @dataclass(frozen=True)
 class Values:
-    """What one tensor is made of."""
+    """The contents of one tensor."""
 
     array: Array
     """In a dtype that holds its values exactly: float32 of a ``bfloat16``."""

@@ -28,7 +28,7 @@ class JudgedResult:
     name: str
     """``Functional.silu.0.forward.output.0``, ``Functional.silu.0.backward.output.0``."""
     of: str
-    """Of a gradient the input: ``Functional.silu.0.forward.input.0``; empty of an output."""
+    """For a gradient the input: ``Functional.silu.0.forward.input.0``; empty for an output."""
     dtype: str
     """The plain name of its dtype; the class of a plain value."""
     reference_dtype: str
@@ -149,7 +149,7 @@ class _JudgedCall:
         return plain_name(recorded[tensors.index(place)].dtype or "") if fits else ""
 
     def _on_cpu(self) -> Results | None:
-        """What the CPU's own kernel of the device's dtype makes of the case."""
+        """The results of the CPU's own kernel for the case, in the device's dtype."""
         if self._has_yardstick:
             self._has_yardstick = False
             try:

@@ -1,4 +1,4 @@
-"""How much memory it takes to run a call again and to judge it, told by the shapes alone.
+"""The memory that it takes to run a call again and to judge it, computed from the shapes alone.
 
 What is counted are the arrays and tensors that exist at the same time. What a framework takes inside of a function is
 not known, as for the matrix that a convolution is unfolded to.
@@ -72,7 +72,7 @@ def needed_in_parts(prepared: Prepared, with_rules: bool) -> int:
 
 
 def why_too_much(need: float, limit: float) -> str:
-    """Why a call is not run."""
+    """The reason why a call is not run."""
     return f"needs about {need / GB:.1f} GB of memory, and --max-memory is {limit / GB:.1f} GB"
 
 

@@ -24,7 +24,7 @@ from probe.common.operations.lookup import has
 
 Array = NDArray[Any]
 Load = Callable[[Dump, Item, str, "tuple[int, ...]", int], Values]
-"""What `values_of` does."""
+"""The signature of `values_of`."""
 _LONGEST_REASON = 300
 RECORDED = "recorded"
 """The name of the device whose results are those of the dump."""
@@ -125,7 +125,7 @@ def _random_state(dump: Dump, case: Case) -> Array | None:
 
 
 def made_with(case: Case) -> Mapping[str, Any] | None:
-    """What a primitive was made with; ``None`` where the record does not say all of it.
+    """The arguments that a primitive was made with; ``None`` if the record does not have all of them.
 
     It does where it has files of tensors, by the contract of a dump.
     """

@@ -48,7 +48,7 @@ class ActiveCall:
         self.opened: list[ActiveCall] | None = None
         """The active calls of the thread on which a backward began."""
         self.held: list[Any] | None = None
-        """What a sink keeps until it is known whether the tensors of the call are wanted."""
+        """The tensors that a sink keeps until it is known if those of the call are wanted."""
 
 
 class ActiveCalls(threading.local):

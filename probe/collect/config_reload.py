@@ -11,7 +11,7 @@ from probe.common.errors import MsprobeException
 
 _SECONDS_ENABLED = 0.5
 _SECONDS_DISABLED = 3.0
-"""How long a configuration is used before its file is read again."""
+"""The seconds for which a configuration is used before its file is read again."""
 
 
 class ConfigReload:

@@ -12,7 +12,7 @@ from typing_extensions import Protocol
 
 
 class OfProcess(Protocol):
-    """What has to know of the end of its process and of forks."""
+    """An object that has to know of the end of its process and of forks."""
 
     def forked(self) -> None:
         """This is a child of the process that it was made in."""

@@ -31,7 +31,7 @@ _LAST_LINE = "All wanted data has been collected; this debugger collects nothing
 
 
 def _guarded(method: _Method) -> _Method:
-    """What a training calls: its own mistakes reach it, a failure of the tool does not."""
+    """A method for the training's use: the user's mistakes reach the training, a failure of the tool does not."""
 
     @functools.wraps(method)
     def guarded(self: Session, *args: Any) -> Any:
@@ -76,7 +76,7 @@ class Session:
         self._active = False
         self._ended = False
         self.steps_are_named = True
-        """Whether the user named the steps that are wanted; if not, one that never begins is not missed."""
+        """True if the user named the wanted steps; if not, one that never begins is not missed."""
         self.starts = 0
         """The number of times that `start` or `save` was called."""
         self._filters_checked = False
@@ -191,7 +191,7 @@ class Session:
 
     @_guarded
     def end(self) -> None:
-        """What leaving a ``with`` block means: a step that has begun is over."""
+        """End a step that has begun, at the end of a ``with`` block."""
         if self._steps.begun is not None:
             self.step()
 

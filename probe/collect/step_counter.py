@@ -1,4 +1,4 @@
-"""Which step of the program it is, and which of the wanted ones have begun."""
+"""The number of the program's step, and the wanted steps that have begun."""
 
 from __future__ import annotations
 

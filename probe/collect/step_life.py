@@ -99,7 +99,7 @@ class StepLife:
         self._state.number_from(numbers)
 
     def unmatched(self) -> list[str] | None:
-        """What the configuration names and this step did not have, of which all calls are over and the files are made.
+        """The names in the configuration that this step did not have; the step is over and its files are written.
 
         Returns:
             A sentence for each; ``None`` if no call was seen, of which nothing can be said.

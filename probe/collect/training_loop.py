@@ -1,4 +1,4 @@
-"""Where the steps of a program begin and end that has no line of ours in its script.
+"""Begin and end of the steps of a program whose script has no line of ours.
 
 A step begins with the first forward that records gradients, and all that follows belongs to it until every optimizer
 has updated its parameters. What runs between that and the next such forward, such as an evaluation, is not collected.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 AUTO, FORWARD, BACKWARD, OPTIMIZER = "auto", "forward", "backward", "optimizer"
 STEP_AFTER = (BACKWARD, OPTIMIZER, FORWARD)
-"""What a user can have every step end with; without that it is `AUTO`."""
+"""The calls after which a user can have every step end; without one it is `AUTO`."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -93,7 +93,7 @@ class TrainingLoop:
         self._backwards = 0
         """The number of times that gradients were computed."""
         self._backwards_before = 0
-        """How often before this step."""
+        """The number of backwards before this step."""
         self._handle: Handle | None = None
         self._gradients: Handle | None = None
         """Reports gradients that are returned to the program, unless it has an optimizer."""
@@ -341,7 +341,7 @@ class TrainingLoop:
     # --- optimizers
 
     def unended_text(self) -> str:
-        """Why the step that is open may hold what are several steps for the program; empty if nothing points to it."""
+        """The reason why the open step may hold several steps of the program; empty if there is no sign of it."""
         if not self.step_open:
             return ""
         if not self.steps:
@@ -354,7 +354,7 @@ class TrainingLoop:
         return text + "can also end its steps itself: make a PrecisionDebugger in it and call its step()."
 
     def uneven_text(self) -> str:
-        """Why the steps that have ended may not be the iterations of the program; empty if nothing points to it."""
+        """The reason why the ended steps may not be the iterations of the program; empty if there is no sign of it."""
         return self._turns.uneven_text(self.steps) if self._step_after == AUTO else ""
 
     def waiting_text(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 MAX_DEPTH = 400
-"""What is nested deeper is not looked at."""
+"""The deepest level that is looked at."""
 MAX_CONTAINERS = 10_000
 """So many containers of one value are followed, and further ones are not."""
 
@@ -50,7 +50,7 @@ def _parts(value: Any, in_fields: bool) -> Iterable[Any] | None:
 
 
 def parts_of(value: Any) -> Sequence[tuple[Any, Any]] | None:
-    """What one container holds, with names of fields, indices or keys; ``None`` for what is no container."""
+    """The members of one container, with names of fields, indices or keys; ``None`` for other values."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return list(zip(value._fields, value))
     if isinstance(value, (list, tuple)):

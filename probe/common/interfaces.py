@@ -30,7 +30,8 @@ class ApiName:
     returns_arguments: bool = False
     """The output of the record is the arguments after the call (collective communication)."""
     attributes: Optional[Entry] = field(default=None, compare=False)  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """What the function was made with rather than is called with, such as the epsilon of a primitive of MindSpore."""
+    """The arguments that the function was made with rather than called with, such as the epsilon of a primitive of
+    MindSpore."""
     deciding: Optional[Entry] = field(default=None, compare=False)  # noqa: UP045
     """Those of `attributes` that decide values where neither inputs nor outputs show it."""
     function: str = field(default="", compare=False)
@@ -46,7 +47,7 @@ class ModuleName:
 
 @dataclass(frozen=True)
 class StatisticsMode:
-    """What is computed of every tensor. `mode` is ``statistics``, ``md5`` or ``xor``."""
+    """The statistics to compute of every tensor. `mode` is ``statistics``, ``md5`` or ``xor``."""
 
     mode: str = "statistics"
     high_precision: bool = False
@@ -61,7 +62,7 @@ class TensorFile:
     suffix: str
     """The framework's own, such as ``.pt``."""
     head: bytes
-    """What comes before the elements. Files of equal heads and data have equal tails."""
+    """The bytes before the elements. Files of equal heads and data have equal tails."""
     data: memoryview
     """The elements in row-major order, as bytes."""
     tail: bytes

@@ -1,4 +1,4 @@
-"""How far a piece of work is, reported to a callback a few times a second."""
+"""The progress of a piece of work, reported to a callback a few times a second."""
 
 from __future__ import annotations
 

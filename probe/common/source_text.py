@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from probe.common.errors import MsprobeException
 
 WIDTH = 112
-"""Of a line, before it is indented."""
+"""The width of a line, before it is indented."""
 _BLANK = "\0"
 
 

@@ -17,7 +17,7 @@ from probe.common.errors import FileCheckException, MsprobeException
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 100
 MAX_VALUES = 1_000_000
-"""How many values and keys there may be together."""
+"""The largest number of values and keys together."""
 _LONGEST_NUMBER = 100
 """Characters: longer ones take quadratic time, or cannot be shown."""
 

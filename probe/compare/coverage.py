@@ -1,4 +1,4 @@
-"""How much of two runs was compared: what of both sides has a counterpart, and how much there is.
+"""The compared part of two runs: the records of both sides that have a counterpart, and the number of all.
 
 "No divergence" is said of that share alone.
 """
@@ -21,7 +21,7 @@ ENOUGH = 0.8
 _ANYTHING = 0.1
 """The share of parameters below which two runs are of two models, and what happens to correspond says nothing."""
 _SEVERAL = 10
-"""How many parameters there have to be for that."""
+"""The least number of parameters for that judgement."""
 
 _FIRST_CALL = ".forward.0"
 
@@ -64,7 +64,7 @@ def coverage(
     parameters: tuple[int, int],
     calls: tuple[Iterable[KeyedCall], Iterable[KeyedCall]] = ((), ()),
 ) -> Coverage:
-    """What was compared of two runs.
+    """The compared part of two runs.
 
     Args:
         pairs: the records of the target with their counterparts, as far as they have any; ``None`` where not.

@@ -1,4 +1,4 @@
-"""Where two compared runs end, and where they diverge: the last part of a comparison."""
+"""The end of two compared runs, and their divergence: the last part of a comparison."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from probe.compare.two_dumps import Comparison
 
 
 class SeenCalls(NamedTuple):
-    """What was seen on the way to a divergence, or to the end without one."""
+    """The calls on the way to a divergence, or to the end without one, as they were seen."""
 
     aligned: Sequence[AlignedCall] = ()
     """The calls side by side, as far as both sides can have made them; none of saved values."""
     judged: Sequence[JudgedCall] = ()
-    """What was found of each pair, in the order in which they were judged, where that was asked for."""
+    """The findings on each pair, in the order in which they were judged, if they were asked for."""
 
 
 def add_divergence(

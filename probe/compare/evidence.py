@@ -96,11 +96,11 @@ class Evidence:
     aligned: Sequence[AlignedCall]
     """The calls side by side, as far as both sides can have made them; none of saved values."""
     judged: Sequence[JudgedCall]
-    """What was found of each pair, in the order in which they were judged."""
+    """The findings on each pair, in the order in which they were judged."""
 
     @cached_property
     def summary(self) -> Summary:
-        """What ``msprobe compare`` says of the two."""
+        """The summary of ``msprobe compare`` for the two."""
         return summarise(self.result, self.options.rules)
 
     @property

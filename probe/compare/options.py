@@ -11,7 +11,7 @@ from probe.compare.rules import PROBE_ROWS, RowRules
 
 @dataclass(frozen=True)
 class Options(MatchOptions):
-    """What the user chose: how to match, as `MatchOptions` says, and how to measure.
+    """The user's choices: for matching as in `MatchOptions`, and for measuring.
 
     Args:
         post_processing: a file that says what is done to tensors before they are compared.

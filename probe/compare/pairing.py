@@ -13,7 +13,7 @@ NAMES, KINDS, MAPPING, LAYERS = "names", "kinds", "mapping", "layers"
 
 @dataclass(frozen=True)
 class Pairing:
-    """What was paired with what."""
+    """The pairs of names."""
 
     by: str = NAMES
     """``names``; ``kinds`` with ``-fm``; ``mapping`` where one was given; ``layers`` where one was worked out."""

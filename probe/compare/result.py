@@ -1,4 +1,4 @@
-"""What a comparison says, as plain data: everything that is printed, written or judged further is made from it."""
+"""The result of a comparison, as plain data: everything printed, written or judged further is made from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CANNOT_TELL: Answer = "cannot_tell"
 
 
 class Mode(enum.Enum):
-    """What two dumps are compared by."""
+    """The quantities by which two dumps are compared."""
 
     STATISTICS = "statistics"
     TENSOR = "tensor"
@@ -79,13 +79,13 @@ class Unexplained:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs in a call and is no value: an argument, a type, a shape, an item on one side only."""
+    """A difference in a call that is not one of values: an argument, a type, a shape, an item on one side only."""
 
     record: str
     golden_record: str
     item: str
     reason: str
-    """What differs, in words."""
+    """The difference, in words."""
     shows_from: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The relative size from which on an effect on values would have shown, of what may have one.
 
@@ -125,11 +125,11 @@ class MergedRanks:
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where two runs diverge."""
+    """The divergence of two runs."""
 
     first: Unexplained
     stack: list[str]
-    """Where the target made the call, innermost line first."""
+    """The place of the call in the target's code, innermost line first."""
     golden_stack: list[str]
     suspects: list[Unexplained]
     """The next calls of which the same holds, in order of execution."""
@@ -191,19 +191,19 @@ class ComparisonResult:
     label: str = ""
     """``rank0`` or ``proc123`` where there is more than one pair."""
     left_out: str = ""
-    """As in `probe.common.align.dump_pairs.DumpPair`."""
+    """The processes left out, like that of `probe.common.align.dump_pairs.DumpPair`."""
     step: str = ""
     """``step0`` where there are several."""
     with_effect: list[Difference] = field(default_factory=list)
-    """What differs in calls that diverge, each of which can be the cause."""
+    """The differences in calls that diverge, each of which can be the cause."""
     without_effect: list[Difference] = field(default_factory=list)
-    """What differs and changes no value."""
+    """The differences that change no value."""
     undecided: list[Difference] = field(default_factory=list)
     """Differences that may have an effect that nothing would show; empty where the runs diverge."""
     carried: Carried | None = None
     """The parameters at the beginning of the step; ``None`` where none are recorded."""
     coverage: Coverage = field(default_factory=Coverage)
-    """How much was compared; of saved values nothing is said."""
+    """The part that was compared; it does not cover saved values."""
     pairing: Pairing = field(default_factory=Pairing)
     """The way in which the calls of both sides were paired; of saved values nothing is said."""
     divergence: Divergence | None = None

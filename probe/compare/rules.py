@@ -1,4 +1,4 @@
-"""Whose rules give the rows of the table their results: what a comparison asks of them, and our own.
+"""The rules that give the rows of the table their results: the questions of a comparison to them, and our own.
 
 An object of such rules is sent to other processes by the name of its class, which they import.
 """
@@ -55,7 +55,7 @@ class RowRules(Protocol):
 
     @property
     def results(self) -> Sequence[str]:
-        """What they say of a row, from the best to the worst."""
+        """The results that a row can have, from the best to the worst."""
 
     @property
     def levels(self) -> Mapping[str, Sequence[str]]:
@@ -142,7 +142,7 @@ def marked_items(divergence: Divergence | None) -> dict[str, str]:
 
 
 def _reasons(result: ComparisonResult) -> dict[str, str]:
-    """What is said of items, by their names."""
+    """The reasons for items, by their names."""
     found = {each.item: each.reason for each in (*result.without_effect, *result.with_effect)}
     divergence = result.divergence
     calls = () if divergence is None else (*divergence.suspects, divergence.first)

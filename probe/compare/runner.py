@@ -91,7 +91,7 @@ def summaries(
 
 
 def _pairs(target: str, golden: str, splits: Sequence[Split]) -> list[DumpPair]:
-    """What is compared with what: the steps of two runs whose ranks are merged, and otherwise their processes."""
+    """The pairs to compare: the steps of two runs whose ranks are merged, and otherwise their processes."""
     if not splits:
         return locate(target, golden)
     # Few runs are split, and the others need not wait for it.
@@ -108,7 +108,7 @@ def pair_tasks(
     tensor_log: bool = False,
     values: bool = True,
 ) -> list[PairTask]:
-    """What is to be done with each of `pairs`.
+    """The tasks for `pairs`.
 
     Raises:
         MsprobeException: the options do not fit, which is known before any work.

@@ -73,29 +73,29 @@ class GraphDiff:
     why: dict[int, str]
     """The rule behind the status of a node of the target, with its numbers."""
     cause: dict[int, str]
-    """What made a node of the target diverge."""
+    """The cause of the divergence at a node of the target."""
     golden_why: dict[int, str]
     """The reason why a node of the golden run has no partner, or what makes its absence a divergence."""
     golden_cause: dict[int, str]
-    """What made the runs diverge at a node of the golden run that has no partner."""
+    """The cause of the divergence at a node of the golden run that has no partner."""
     first: Optional[tuple[int, int]]  # noqa: UP045
     """The first divergence: nodes of target and golden run, -1 of a side that did not make the call."""
     suspects: list[tuple[int, int]]
     """The next calls that nothing explains, in order."""
     origin: Optional[Origin]  # noqa: UP045
-    """Where the first divergence comes from."""
+    """The origin of the first divergence."""
     items: dict[int, list[Row]]
     """The matched items of each node of the target that has values."""
     golden_items: dict[int, list[Row]]
     """The items of each node that the golden run alone has."""
     summary: Optional[Summary]  # noqa: UP045
-    """What ``msprobe compare`` says of the two; ``None`` of one dump, and of dumps without values."""
+    """The summary of ``msprobe compare`` for the two; ``None`` for one dump, and for dumps without values."""
     mode: str
     """``statistics``, ``tensor``, ``checksum`` or ``structure``."""
     stacks: Optional[Stacks]  # noqa: UP045
     golden_stacks: Optional[Stacks]  # noqa: UP045
     notes: list[str] = field(default_factory=list)
-    """What is to be known of both together, a sentence each."""
+    """The remarks on both together, a sentence each."""
     is_without_paths: bool = False
     """True if paths were cut, so that none leads to a file."""
     code: Optional[Code] = None  # noqa: UP045
@@ -219,7 +219,7 @@ def _reason(options: Options) -> int:
 
 @dataclass
 class _NodeTexts:
-    """What is said of the nodes of one side."""
+    """The texts on the nodes of one side."""
 
     name: str
     """`TARGET` or `GOLDEN`."""

@@ -28,7 +28,8 @@ from probe.common.errors import DumpFormatError
 from probe.graph.restored_tree import restored_tree
 
 MODULE, API, GROUP = 0, 1, 9
-"""What a node is; the numbers are those of the drop-in database. Gradients of parameters and the root are modules."""
+"""The kinds of nodes; the numbers are those of the drop-in database. Gradients of parameters and the root are modules.
+"""
 
 ROOT = "DefaultModel"
 _GROUP = "Apis_Between_Modules"
@@ -66,7 +67,7 @@ class Graph:
     ending: str = ""
     """The reason why what ran last is missing, as the end of a sentence; empty where nothing is."""
     notes: list[str] = field(default_factory=list)
-    """What is missing or could not be placed, a sentence each."""
+    """The parts that are missing or could not be placed, a sentence each."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -234,7 +235,7 @@ def _ordered(
 
 
 def _circle(parents: Mapping[str, str | None], reached: Container[str]) -> str:
-    """What is wrong with calls that are not below the top, in words."""
+    """A description of calls that are not below the top, in words."""
     name = next(name for name in parents if name not in reached)
     seen: dict[str, None] = {}
     while name not in seen:
@@ -250,7 +251,7 @@ def _circle(parents: Mapping[str, str | None], reached: Container[str]) -> str:
 def _grouped(
     top: list[str], children: dict[str | None, list[str]], groups: set[str], used: Collection[str]
 ) -> list[str]:
-    """What is at the top, with each run of two or more calls of APIs as one group."""
+    """The nodes at the top, with each run of two or more calls of APIs as one group."""
     found: list[str] = []
     run: list[str] = []
     for name in [*top, None]:

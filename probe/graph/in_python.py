@@ -33,7 +33,7 @@ from probe.graph.tasks.task import GraphTask, diff_of_task, rows_of
 Path = Union[str, "os.PathLike[str]"]
 
 _SHOWN_MEGABYTES = 8.0
-"""How large a page may be that a notebook keeps in its cell."""
+"""The largest page that a notebook keeps in its cell."""
 
 
 def open_graph(path: Path, micro_step: str | int = AUTO) -> Graph:

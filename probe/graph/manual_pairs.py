@@ -33,7 +33,7 @@ class ManualPair:
     """The rank it is for; ``None`` is all."""
     step: Optional[int] = None  # noqa: UP045
     run: Optional[str] = None  # noqa: UP045
-    """Where there are several runs the one it is for, as the page names it; ``None`` is all."""
+    """The run that it is for, as the page names it, if there are several; ``None`` for all."""
     location: str = "--pairs"
     """The location, for messages."""
 
@@ -141,7 +141,7 @@ def in_order(target: Graph, nodes: Sequence[int], golden: Graph, others: Sequenc
 
 
 def _kind(graph: Graph, node: int) -> tuple[str, ...]:
-    """What two nodes share that may be a pair: the function, or the place in the module around; and the direction."""
+    """The common property of two nodes that may be a pair: function, or place in the module around; and direction."""
     if graph.kinds[node] == GROUP:
         return ("group",)
     parsed = parse(graph.names[node])

@@ -1,4 +1,4 @@
-"""Which micro step each node belongs to, where a training step runs its model several times before the weights change.
+"""The micro step of each node, if a training step runs its model several times before the weights change.
 
 The modules that no other module is around tell: each call of them is a micro step, or as many calls as all of them are
 made equally often. A backward call belongs to the micro step of its forward call. What is between these modules belongs

@@ -1,4 +1,4 @@
-"""What the user chose for a graph."""
+"""The user's choices for a graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from probe.graph.rules.probe import PROBE_GRAPH
 from probe.graph.rules.protocol import GraphRules
 
 HTML, JSON, MODEL_EXPLORER = "html", "json", "model-explorer"
-"""What can be written; the database is msProbe's."""
+"""The forms that can be written; the database is msProbe's."""
 
 
 @dataclass(frozen=True)

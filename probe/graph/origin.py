@@ -1,4 +1,4 @@
-"""Where the first divergence comes from."""
+"""The origin of the first divergence."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from probe.compare.evidence import Evidence, Unexplained
 
 PARAMETER, INPUT_OF_CALL, COMPUTE, KIND = "parameter", "input", "compute", "structure"
-"""Where a divergence comes from: a parameter, an input that no recorded call gave, what the call computes, or a call, a
-shape or an argument that one side alone has."""
+"""The origins of a divergence: a parameter, an input that no recorded call gave, the computation of the call, or a
+call, a shape or an argument that one side alone has."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the first divergence comes from."""
+    """The origin of the first divergence."""
 
     kind: str
     """`PARAMETER`, `INPUT_OF_CALL`, `COMPUTE` or `KIND`."""

@@ -1,4 +1,4 @@
-"""Where values overflow: what each call made of its inputs, and the first value of a run that is not a finite number.
+"""Overflow of values: the state of each call's inputs and outputs, and the first value of a run that is not finite.
 
 A call has the worst level that one of its tensors gives it:
 
@@ -38,7 +38,7 @@ _GROWTH = 100
 
 
 class OverflowLevels(NamedTuple):
-    """What overflows in one graph."""
+    """The overflow levels of one graph."""
 
     levels: bytearray
     """Indices in `LEVELS`, one for each node."""
@@ -47,7 +47,7 @@ class OverflowLevels(NamedTuple):
 
 
 def overflow(graph: Graph, dump: Dump) -> OverflowLevels:
-    """What overflows in a dump, of which `graph` is the graph.
+    """The overflow levels of a dump, of which `graph` is the graph.
 
     Raises:
         DumpFormatError: a record is damaged.
@@ -57,7 +57,7 @@ def overflow(graph: Graph, dump: Dump) -> OverflowLevels:
 
 
 def overflows(diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
-    """What overflows in the target and in the golden run; ``None`` where there is no golden run."""
+    """The overflow levels of the target and of the golden run; ``None`` if there is no golden run."""
     target = _overflow(diff.target, lambda node: _of_target(diff.items.get(node, ())))
     if diff.golden is None:
         return target, None
@@ -105,7 +105,7 @@ def _level(record: BadRecord) -> int:
 
 
 def _hint(values: CallValues) -> int:
-    """What is remarkable in a call whose values are all finite."""
+    """A remarkable property of a call whose values are all finite."""
     inputs = [*values.inputs, *values.parameters]
     largest = max(map(_norm, inputs), default=0.0)
     if largest > 0 and any(_norm(item) > _GROWTH * largest for item in values.outputs):

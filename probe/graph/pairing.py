@@ -1,4 +1,4 @@
-"""Which node of the target stands beside which of the golden run.
+"""Pairs of nodes of the target and the golden run.
 
 Calls with values are paired as ``compare`` pairs them. What has no values, a call below the chosen level, a group, is
 paired inside of nodes that are a pair: by the same name first, and what is left by the order of its kinds.

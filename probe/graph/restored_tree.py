@@ -24,7 +24,7 @@ Tree = dict[str, Optional[str]]
 
 
 class _Site(NamedTuple):
-    """Where a module is called."""
+    """A place where a module is called."""
 
     line: str
     file: str
@@ -33,7 +33,7 @@ class _Site(NamedTuple):
 
 class _Stack(NamedTuple):
     sites: tuple[_Site, ...]
-    """Where modules are called, outermost first."""
+    """The places where modules are called, outermost first."""
     line: str
     """The line that makes the call itself."""
 
@@ -143,7 +143,7 @@ def _sites(frames: Sequence[str]) -> tuple[_Site, ...]:
 
 
 def _called(line: str) -> str:
-    """What a line calls; where it calls several modules, all of them."""
+    """The name that a line calls; all names if it calls several modules."""
     code = line.partition("\n")[2]
     names = _ATTRIBUTE.findall(code) or _VARIABLE.findall(code)[:1]
     return "|".join(dict.fromkeys(names)) or "module"

@@ -31,7 +31,7 @@ from probe.graph.tasks.task import GraphTask, Task
 _MOST_REASONS = 4
 """Dumps of which it is said why they are left out, where none could be shown."""
 MOST_RUNS = 8
-"""How many runs stand beside one."""
+"""The largest number of runs next to one."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _FirstNode:
 
 @dataclass
 class GraphReport:
-    """What was written, and what is to be said at the end."""
+    """The files that were written, and the lines for the end."""
 
     files: list[str] = field(default_factory=list)
     nodes: int = 0
@@ -84,7 +84,7 @@ class GraphReport:
     """The reason why one side lacks what the other has, or what the only one lacks, where the dumps themselves tell."""
     unpaired: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    """What could not be read, a sentence each."""
+    """The parts that could not be read, a sentence each."""
     summaries: list[Summary] = field(default_factory=list)
     """Those of the comparisons by our own rules."""
 
@@ -127,7 +127,7 @@ def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOption
 
 
 def _remarks(columns: Columns) -> list[str]:
-    """What the page has as banners of the two dumps together, or of the only one, for the terminal."""
+    """The page's banners on both dumps, or on the only one, for the terminal."""
     if columns.summary is not None:
         return [f"  {text}" for text in hints(columns.summary)]
     sides = filter(None, (columns.target, columns.golden))

@@ -1,4 +1,4 @@
-"""What is said of a node: its status by the judgement of ``compare``, and what made its pair."""
+"""The status of a node by the judgement of ``compare``, and the origin of its pair."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ STATUSES = ("no data", "same", "explained", "follows", "structure", "one side on
 """Their names."""
 
 STRUCTURE_MODE = "structure"
-"""What dumps are compared by that hold calls and no values: the ``task`` that they were collected with."""
+"""The mode of dumps that hold calls and no values: the ``task`` that they were collected with."""
 
 ALONE, EXACT, ALIGNED, FUZZY, MAPPING, MANUAL = range(6)
-"""Why two nodes are a pair: they have the same name below nodes that are a pair for the same reason; they have the same
-place and kind; with ``-fm``; by a mapping file; by hand. `ALONE` has no partner."""
+"""The reasons why two nodes are a pair: they have the same name below nodes that are a pair for the same reason; they
+have the same place and kind; with ``-fm``; by a mapping file; by hand. `ALONE` has no partner."""
 
 REASONS = ("", "exact", "aligned", "fuzzy", "mapping", "manual")
 """Their names."""

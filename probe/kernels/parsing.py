@@ -82,7 +82,7 @@ def parse(path: str, output: str, suffix: str, write: Writer) -> Iterator[Parsed
 
 
 def _nothing_in(folder: str) -> str:
-    """Why nothing of a folder is converted."""
+    """The reason why nothing in a folder is converted."""
     # Dumps of kernels have no suffix.
     for path in islice(files.below(folder), _MOST_LOOKED_AT):
         if os.path.isfile(path) and _is_ascend_dump(read_head(path)):
@@ -91,7 +91,7 @@ def _nothing_in(folder: str) -> str:
 
 
 def _refused(head: bytes) -> str:
-    """Why a file that begins like this is not converted; empty if it is a tensor of ATB."""
+    """The reason why a file with this beginning is not converted; empty if it is a tensor of ATB."""
     if is_atb(head):
         return ""
     if head.startswith(_NUMPY):

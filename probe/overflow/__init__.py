@@ -1,1 +1,1 @@
-"""Which record of which rank made the first value that is not finite."""
+"""The record and the rank that made the first value that is not finite."""

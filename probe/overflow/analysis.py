@@ -28,16 +28,16 @@ _LONGEST_PATH = 12
 
 @dataclass
 class _Rank:
-    """How far one rank was followed."""
+    """The progress of the analysis in one rank."""
 
     scan: RankScan
     ahead: deque[BadRecord]
     causes: list[Finding] = field(default_factory=list)
-    """What reached it."""
+    """The findings that reached it."""
 
 
 def analyse(scans: Sequence[RankScan], wanted: str | None = None) -> StepFindings:
-    """What was found in one step, given what is not finite in the dump of each of its ranks.
+    """The findings in one step, given the values that are not finite in the dump of each of its ranks.
 
     Args:
         scans: those of all ranks.
@@ -52,9 +52,9 @@ class _Analysis:
         self._ranks = {scan.rank: _Rank(scan, deque(scan.bad)) for scan in scans}
         self._calls = {(scan.rank, each.call.index): each for scan in scans for each in scan.communication}
         self._exchanges: dict[tuple[int, int], Sequence[Exchange]] = {}
-        """Of the calls that have begun."""
+        """The exchanges of the calls that have begun."""
         self._causes_at: dict[tuple[int, int], tuple[Finding, ...]] = {}
-        """What had reached a rank when it began a call with something that is not finite."""
+        """The findings that had reached a rank when it began a call with a value that is not finite."""
         self._given_by_link: dict[int, Sequence[Finding] | None] = {}
         self._found: list[Finding] = []
         self._places: dict[Finding, int] = {}
@@ -161,7 +161,7 @@ class _Analysis:
                 self._made_by_communication(rank, call, exchange, result)
 
     def _given(self, exchange: Exchange) -> Sequence[Finding] | None:
-        """What reached the calls that give something which is not finite; ``None`` where none gives such a thing."""
+        """The findings behind the calls that give a value which is not finite; ``None`` if no call gives one."""
         key = id(exchange.members)
         if key not in self._given_by_link:
             causes = None
@@ -221,7 +221,7 @@ class _Analysis:
         return result
 
     def _without_unseen(self) -> list[Finding]:
-        """What was found, but for gradients that ranks have added up unseen, as DistributedDataParallel does.
+        """The findings, except gradients that ranks have added up unseen, as DistributedDataParallel does.
 
         Where a call behind the first backward gets what nothing recorded has made, and another rank has a first
         finding that is no such call, it came from there.

@@ -17,7 +17,7 @@ Explain = Callable[[CallValues], Optional[str]]
 
 
 def why(function: str, values: CallValues) -> str | None:
-    """What the inputs of a forward call say of its output.
+    """The cause of a forward call's output, from its inputs.
 
     Args:
         function: the name of the API without prefix and number: ``log``.
@@ -29,7 +29,7 @@ def why(function: str, values: CallValues) -> str | None:
 
 
 def why_backward(function: str, forward: CallValues, values: CallValues) -> str | None:
-    """What the inputs of the forward call say of its gradients.
+    """The cause of a call's gradients, from the inputs of the forward call.
 
     Args:
         function: the name of the API without prefix and number.

@@ -1,4 +1,4 @@
-"""What is told of a finding, from the dump of its rank: values, stack, module, cause, and how values grew before."""
+"""Details of a finding, from the dump of its rank: values, stack, module, cause, and the growth of values before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from probe.overflow.causes import why, why_backward
 from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, PARAMETER, Finding
 
 MOST_STEPS = 5
-"""Of the steps before, how many are looked at."""
+"""The number of steps before that are looked at."""
 
 
 def add_details(findings: Sequence[Finding], folder: str, before: Sequence[tuple[int, str]]) -> None:
@@ -166,7 +166,7 @@ _PARTS = {
     ("layer_norm", "input.2"): "weight", ("layer_norm", "input.3"): "bias",
     ("rms_norm", "input.2"): "weight", ("embedding", "input.1"): "table",
 }  # fmt: skip
-"""What the arguments of functions are that hold no data."""
+"""The parts of functions whose arguments are not data: weight, bias, table."""
 
 
 def _in_step(step: int, dump: Dump, record: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What an analysis of overflow finds, as plain data."""
+"""Findings of an overflow analysis, as plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNINITIALISED = "uninitialised"
 INTENDED = "intended"
 PROPAGATED = "propagated"
 INSIDE = "inside of "
-"""What the source of a finding begins with where a call that is not recorded, inside of a module, has made a value."""
+"""The beginning of a finding's source if a call that is not recorded, inside a module, has made a value."""
 KINDS = {
     ORIGIN: "finite inputs, and an output that is not finite",
     OUTSIDE: "an input is not finite, and no earlier record made it",
@@ -41,7 +41,7 @@ class Finding:
     members: list[tuple[int, str]] = field(default_factory=list)
     """The calls of all ranks that are one communication, its own one too."""
     source: str = ""
-    """What is known of where the value came from: the rank, the memory, the mask."""
+    """The known origin of the value: the rank, the memory, the mask."""
     sentence: str = ""
     """One sentence of explanation."""
     module: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
@@ -70,7 +70,7 @@ class Finding:
 
 @dataclass
 class Explanation:
-    """Why a record that was asked for is not finite."""
+    """The reason why a record that was asked for is not finite."""
 
     rank: int
     record: str
@@ -82,17 +82,17 @@ class Explanation:
 
 @dataclass
 class StepFindings:
-    """What was found in one step."""
+    """The findings in one step."""
 
     step: Optional[int]  # noqa: UP045 (evaluated, on Python 3.9 too)
     findings: list[Finding] = field(default_factory=list)
     """The first ones first."""
     affected: dict[int, int] = field(default_factory=dict)
-    """How many records of each rank are not finite."""
+    """The number of records of each rank that are not finite."""
     records: dict[int, int] = field(default_factory=dict)
-    """How many records each rank has."""
+    """The number of records of each rank."""
     notes: list[str] = field(default_factory=list)
-    """What makes the answer less certain, and what nearly overflows."""
+    """The reasons why the answer is less certain, and values that nearly overflow."""
     explained: list[Explanation] = field(default_factory=list)
     """The record that was asked for, on each rank where it is not finite."""
     intended: list[tuple[int, str]] = field(default_factory=list)
@@ -125,7 +125,7 @@ class StepFindings:
 
 
 def together(parts: Sequence[StepFindings]) -> StepFindings:
-    """What was found in a step, of processes that have nothing to do with each other."""
+    """The findings in a step, over processes that have nothing to do with each other."""
     if len(parts) == 1:
         return parts[0]
     first = [finding for part in parts for finding in part.first]
@@ -144,7 +144,7 @@ def together(parts: Sequence[StepFindings]) -> StepFindings:
 
 @dataclass
 class Report:
-    """What was found in all steps of a run."""
+    """The findings in all steps of a run."""
 
     path: str
     steps: list[StepFindings]

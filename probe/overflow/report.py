@@ -1,4 +1,4 @@
-"""What was found, as lines for a terminal and as plain data for ``overflow_report.json``."""
+"""The findings, as lines for a terminal and as plain data for ``overflow_report.json``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_SHOWN = 8
 
 
 def lines(report: Report) -> Iterator[str]:
-    """What is printed: the answer first."""
+    """The printed lines: the answer first."""
     found = report.found
     if found is None:
         yield f"{report.path}: all values are finite{_in_all(report.steps)}."
@@ -39,7 +39,7 @@ def lines(report: Report) -> Iterator[str]:
 
 
 def explanation(report: Report, record: str) -> Iterator[str]:
-    """Why a record is not finite."""
+    """The reason why a record is not finite."""
     anywhere = False
     for step in report.steps:
         where = f"{step.name}, " if step.name else ""

@@ -63,7 +63,7 @@ def first_in_dump(dump: Dump) -> Finding | None:
 
 
 def _analysed(scans: Sequence[RankScan], mode: str, wanted: str | None) -> StepFindings:
-    """What was found in one step. Values pass from rank to rank, and not between processes without a rank."""
+    """The findings in one step. Values pass from rank to rank, and not between processes without a rank."""
     ranks = [scan for scan in scans if not scan.process]
     alone = [[scan] for scan in scans if scan.process]
     found = together([analyse(group, wanted) for group in ([ranks] if ranks else []) + alone])

@@ -32,7 +32,7 @@ from probe.common.nonfinite.followed_calls import FollowedCalls
 from probe.common.numerics.formats import FORMATS, TABLE
 
 MOST_RECORDS = 2000
-"""Of a rank; where more are not finite, the others are counted."""
+"""The largest number of records of a rank; if more are not finite, the others are counted."""
 NEARLY_FULL = 0.9
 """The part of the largest number of a type from which on a value is told of."""
 LEAST_SCALE, MOST_SKIPS = 1.0, 20
@@ -52,10 +52,10 @@ _HALF = tuple(
 )
 _LARGE_HALF = re.compile(rb"[56]\d{4}\.")
 _LARGE = (b"e+3", b"e38", b"e308")
-"""What stands in a record that has a number near the end of the range of its type; of half precision only where that
-is there. The smallest types are left out."""
+"""The bytes in a record that has a number near the end of the range of its type; those of half precision only if it is
+there. The smallest types are left out."""
 _NOT_FINITE = (b"NaN", b"Infinity", b'"nan"', b'"inf"', b'"-inf"')
-"""As numbers that JSON lacks, or as texts."""
+"""The values as numbers that JSON lacks, or as texts."""
 
 
 class Communication(NamedTuple):
@@ -78,7 +78,7 @@ class Communication(NamedTuple):
 
 @dataclass
 class RankScan:
-    """What is not finite in one dump."""
+    """The values of one dump that are not finite."""
 
     folder: str
     step: Optional[int]  # noqa: UP045 (evaluated, on Python 3.9 too)
@@ -91,7 +91,7 @@ class RankScan:
     process: str = ""
     """``proc123`` of a process without a rank."""
     more: int = 0
-    """How many further records hold a NaN or an infinity, if only as a norm."""
+    """The number of further records that hold a NaN or an infinity, if only as a norm."""
     communication: list[Communication] = field(default_factory=list)
     intended: list[str] = field(default_factory=list)
     uninitialised: list[str] = field(default_factory=list)
@@ -102,13 +102,13 @@ class RankScan:
     is_skipped: bool = False
     """True if a gradient scaler has skipped the step for gradients that are not finite, which is no finding."""
     ending: str = ""
-    """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
+    """The reason why the end of the run is missing, as the end of a sentence; empty if it is not."""
     first_backward: int = sys.maxsize
     """The number of the first record of a backward."""
 
     @property
     def affected(self) -> int:
-        """How many records are not finite, those that were meant left out."""
+        """The number of records that are not finite, without those that were meant."""
         return len(self.bad) + self.more
 
     @property
@@ -118,7 +118,7 @@ class RankScan:
 
 
 def scan(task: tuple[str, int | None], skips_count: bool = False) -> RankScan:
-    """What is not finite in a dump.
+    """Find the values of a dump that are not finite.
 
     Args:
         task: Its path, and the number by which the process is known; ``None`` if that is its rank.
@@ -140,7 +140,7 @@ def scan(task: tuple[str, int | None], skips_count: bool = False) -> RankScan:
 
 
 def scan_dump(dump: Dump) -> RankScan:
-    """What is not finite in a dump that was read.
+    """Find the values that are not finite in a dump that was read.
 
     Raises:
         DumpFormatError: a record is damaged.
@@ -232,7 +232,7 @@ class _Scan:
         return record.waited_after or ""
 
     def _set_ends(self, ends: dict[int, str]) -> None:
-        """Where the results of asynchronous communication arrived."""
+        """Note where the results of asynchronous communication arrived."""
         if not any(ends.values()):
             return
         numbers = {record.name: index for index, record in enumerate(self._dump)}

@@ -31,7 +31,7 @@ from probe.precheck.rules import CaseRules
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """How cases are checked.
+    """The options for checking cases.
 
     Args:
         device: Where they are run: ``cpu``, ``cuda:0``; ``recorded`` judges the results of the dump.

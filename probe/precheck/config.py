@@ -15,7 +15,7 @@ _KEYS = ("white_list", "black_list", "error_data_path")
 
 @dataclass(frozen=True)
 class PrecheckConfig:
-    """What a configuration file says of a pre-check."""
+    """The settings of a pre-check in a configuration file."""
 
     white_list: frozenset[str] = frozenset()
     black_list: frozenset[str] = frozenset()

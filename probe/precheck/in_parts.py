@@ -158,7 +158,7 @@ class _Loaded:
 
 @dataclass(frozen=True)
 class _Ran:
-    """What came of a case on a device, as flat tensors of the framework."""
+    """The results of a case on a device, as flat tensors of the framework."""
 
     output: Any
     gradients: Mapping[int, Any]

@@ -1,4 +1,4 @@
-"""What `msprobe acc_check` was asked for."""
+"""The options of `msprobe acc_check`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from probe.precheck.rules import CaseRules
 
 @dataclass(frozen=True)
 class PrecheckOptions:
-    """How a dump is checked.
+    """The options for checking a dump.
 
     Args:
         output: The folder of the tables; ``None`` for none.

@@ -1,4 +1,4 @@
-"""What the pre-check says of a case: a row for each output and each gradient, and the case as a whole."""
+"""The result of the pre-check for a case: a row for each output and each gradient, and the case as a whole."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class CaseResult:
     base: str
     rows: tuple[JudgedResult, ...] = ()
     not_run: str = ""
-    """Why it was not run; empty where it was."""
+    """The reason why it was not run; empty if it was."""
     backward_not_run: str = ""
-    """Why its backward was not, where the dump has one."""
+    """The reason why its backward was not run, if the dump has one."""
     stands_for: int = 1
     autocast: str = ""
     """The dtype of the autocast under which it was run; empty without."""

@@ -38,7 +38,7 @@ class Part:
     options: CheckOptions
     load: LoadAdapter
     version: tuple[int, int]
-    """When the dump was changed, and its size: a process that has read an older one reads it again."""
+    """The time when the dump was changed, and its size: a process that has read an older one reads it again."""
 
     def absolute(self) -> Part:
         """The same for a process that runs in another folder."""
@@ -58,7 +58,7 @@ class Opened:
 
 @lru_cache(maxsize=1)
 def opened(path: str, selection: Selection, load: LoadAdapter, version: tuple[int, int] = (0, 0)) -> Opened:
-    """What a process needs for all parts of one dump, of this `Part.version`."""
+    """The objects that a process needs for all parts of one dump, of this `Part.version`."""
     dump = read(path)
     cases = cases_of(dump, selection)
     adapter = load(dump.framework)

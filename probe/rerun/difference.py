@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class ElementDifference:
-    """What differs between two results of one call."""
+    """The difference between two results of one call."""
 
     count: int
     """Elements that differ, if only in the sign of a zero; NaN equals NaN."""
@@ -37,7 +37,7 @@ class ElementDifference:
 
 
 def difference(recorded: Array, recorded_dtype: str, now: Array, dtype: str) -> ElementDifference:
-    """How `recorded` and `now` differ.
+    """The difference between `recorded` and `now`.
 
     Args:
         recorded: The values of the dump.

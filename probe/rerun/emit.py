@@ -118,7 +118,7 @@ class _Script:
         )
 
     def _found(self, smaller: str) -> Iterator[str]:
-        """What was seen, in lines."""
+        """The findings, in lines."""
         each = self._rerun.worst
         name = each.row.name[len(self._rerun.name) + 1 :]
         verdict, who = each.row.verdict, f"on {self._rerun.device}"
@@ -159,7 +159,7 @@ class _Script:
         ]
 
     def _returned(self) -> Any:
-        """What the call returns, in high precision, for its form alone."""
+        """The returned value of the call, in high precision, for its form alone."""
         execution, arguments = self._execution, self._prepared.arguments
         dtypes = ["float64" if leaf.is_float else leaf.dtype for leaf in self._leaves]
         tensors = [execution.tensor(values, dtype, "cpu") for values, dtype in zip(self._prepared.leaves, dtypes)]
@@ -175,7 +175,7 @@ class _Script:
     # --- tensors
 
     def _recorded(self, outputs: Sequence[str], gradients: Sequence[tuple[str, int]]) -> dict[str, Output]:
-        """What the dump has of the results, by the names that the script has for them."""
+        """The recorded results, by the names that the script has for them."""
         values = self._rerun.recorded_values
         if values is None:
             return {}

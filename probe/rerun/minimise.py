@@ -166,7 +166,7 @@ class _SmallerSearch:
 
 
 def _cuts(shapes: Sequence[tuple[int, ...]]) -> Iterator[_Cut]:
-    """What can be tried: all axes of a length together, the longest first, and then each alone."""
+    """The cuts that can be tried: all axes of a length together, the longest first, and then each alone."""
     by_length: dict[int, list[tuple[int, int]]] = {}
     for number, shape in enumerate(shapes):
         for axis, length in enumerate(shape):

@@ -22,7 +22,7 @@ def lines(rerun: Rerun) -> Iterator[str]:
 
 
 def answer(rerun: Rerun) -> str:
-    """What the comparisons mean, in a sentence."""
+    """The meaning of the comparisons, in a sentence."""
     if rerun.is_random:
         return "not judged: the call draws random numbers, and no random number is the right one."
     now, before = rerun.now in FAILURES, rerun.recorded in FAILURES
@@ -67,7 +67,7 @@ def _result(each: ComparedResult, rerun: Rerun) -> Iterator[str]:
 
 
 def of_difference(found: ElementDifference) -> str:
-    """How reproducible a result is."""
+    """The reproducibility of a result, in words."""
     if found.form:
         return found.form
     if found.is_same:

@@ -43,11 +43,11 @@ class ComparedResult:
     difference: Optional[ElementDifference]  # noqa: UP045
     """Recorded against now."""
     overflow: str = ""
-    """Of a result that is not finite where that comes from, in words."""
+    """The origin of a result that is not finite, in words."""
 
     @property
     def verdicts(self) -> list[KernelVerdict]:
-        """That of now, and that of the dump if there is one."""
+        """The verdict of this run, and that of the dump if there is one."""
         return [self.row.verdict] if self.recorded is None else [self.row.verdict, self.recorded]
 
 
@@ -65,10 +65,10 @@ class Rerun:
     results: Sequence[ComparedResult]
     prepared: Prepared
     values: Results
-    """What came of it now."""
+    """The results of this run."""
     recorded_values: Optional[Results]  # noqa: UP045 (evaluated, on Python 3.9 too)
     notes: Sequence[str] = ()
-    """What the comparisons lack, and why."""
+    """The parts that the comparisons lack, and the reasons."""
     is_random: bool = False
     """True if the call draws random numbers, of which high precision does not say which ones are right."""
 
@@ -229,7 +229,7 @@ def _compared(
 
 
 def _overflow(prepared: Prepared, exact: Any, verdicts: Sequence[KernelVerdict | None]) -> str:
-    """Where a value that is not finite comes from."""
+    """The origin of a value that is not finite."""
     if any(verdict is not None and verdict.status == NONFINITE for verdict in verdicts):
         return KERNEL_OVERFLOW if _is_finite(exact) else ""
     given = [*prepared.leaves, *(each for each in prepared.of_outputs if each is not None)]

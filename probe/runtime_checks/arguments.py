@@ -24,7 +24,7 @@ class LiveLeaf(Leaf):
 
 
 class LiveArguments(Arguments):
-    """What a function is called with now; a tensor that is given twice is one leaf.
+    """The arguments of a running call; a tensor that is given twice is one leaf.
 
     Raises:
         Unreadable: there is a value whose state another call would change, or that is not known.

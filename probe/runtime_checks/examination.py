@@ -1,4 +1,4 @@
-"""What the results of one call say when it is run again in another way: with other inputs, or just once more.
+"""Judgement of the results of a call by another run: with other inputs, or just once more.
 
 The effect of a perturbation means nothing by itself: a function may make much of it. So every result is held against
 the function itself, evaluated in float64 with the same inputs. What that explains is a property of the inputs; what it
@@ -35,7 +35,7 @@ _CHANGED = {
 
 
 class Said(NamedTuple):
-    """What is to be said of one result."""
+    """The message on one result."""
 
     output_index: int
     max_rel: float
@@ -63,7 +63,7 @@ class Examination:
     said: list[Said] = field(default_factory=list)
 
     def under(self, mode: str) -> list[Said]:
-        """What is to be said of the results in a mode of task ``free_benchmark``.
+        """The messages on the results in a mode of task ``free_benchmark``.
 
         Raises:
             Exception: whatever the framework raises where the call cannot be run again.
@@ -118,7 +118,7 @@ class Examination:
             yield from self._moved(index, moved[index], before, after, _CHANGED[mode])
 
     def _moved(self, index: int, moved: Output, before: Exact, after: Exact, words: str) -> Iterator[Said]:
-        """What is to be said of one result that became `moved` with the other inputs."""
+        """The messages on one result that became `moved` with the other inputs."""
         result = self.results[index]
         max_rel = _most_relative(result.value, moved.value)
         own = _share(before.results[index].value, after.results[index].value)
@@ -160,7 +160,7 @@ class Examination:
         ]
 
     def _ill_conditioned(self, index: int, max_rel: float, share: float, text: str) -> Iterator[Said]:
-        """What is to be said where one rounding costs a correct result more than half of its digits."""
+        """The message for a correct result that loses more than half of its digits by one rounding."""
         # The roundings of the coarsest dtype are the ones that count: an input of bfloat16 came rounded to it.
         dtypes = [self.autocast or "", self.results[index].dtype or "", *self.call.dtypes]
         forms = [form for form in map(rounding_format, dtypes) if form is not None]

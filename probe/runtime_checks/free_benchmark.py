@@ -37,7 +37,7 @@ class _WaitingBackward:
     outputs: list[Output]
     """The tensors that it returned, without their values."""
     with_gradient: list[bool]
-    """Which of them take a gradient."""
+    """True for those that take a gradient."""
 
 
 class FreeBenchmark:

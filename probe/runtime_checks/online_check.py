@@ -30,7 +30,7 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True)
 class Budget:
-    """How much is checked.
+    """The limits on what is checked.
 
     Args:
         every: Each operator's first call, and every so many after it.
@@ -89,7 +89,7 @@ class OnlineCheck:
     counts: Counter[str] = field(default_factory=Counter)
     """The number of times that each operator was called."""
     seconds: float = 0.0
-    """What checking took."""
+    """The seconds that checking took."""
 
     def __post_init__(self) -> None:
         self._handle: Handle | None = None

@@ -41,7 +41,7 @@ class RunningCall:
     inputs: list[Any]
     """Copies of its tensors."""
     states: Any
-    """Where the random generators stood."""
+    """The states of the random generators."""
 
     @classmethod
     def of(
@@ -82,7 +82,7 @@ class RunningCall:
     def again(
         self, tensors: Sequence[Any] | None = None, gradients: Sequence[Any] = (), autocast: str | None = None
     ) -> Results:
-        """What it returns now, for random draws from the same states.
+        """The results of the call now, for random draws from the same states.
 
         Args:
             tensors: Its tensors, which may be written to; without them copies of those it was called with.
@@ -179,7 +179,7 @@ class Exact:
         return self._part(self._on_cpu)
 
     def verdict_of(self, index: int, result: Output, precision: str = "") -> KernelVerdict:
-        """What is to be said of result number `index`.
+        """The verdict on result number `index`.
 
         Args:
             precision: The dtype in which it was computed, where that is not its own.
@@ -225,7 +225,7 @@ class Exact:
 
 
 def differing(one: Any, other: Any) -> int:
-    """How many elements of two results have different bits; 1 for plain values that are not equal."""
+    """The number of elements of two results with different bits; 1 for plain values that are not equal."""
     if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
         return int(type(one) is not type(other) or (one != other and not (one != one and other != other)))
     if one.shape != other.shape or one.dtype != other.dtype:

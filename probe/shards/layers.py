@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"\d+\Z")
 
 
 class _ListedLayer(NamedTuple):
-    """Where a module is in a list of layers."""
+    """The place of a module in a list of layers."""
 
     of_list: str
     """The path of the list; empty where the model is one."""

@@ -41,13 +41,13 @@ class Merged:
     ranks: list[int]
     """Those that it was made of."""
     origins: dict[str, list[tuple[int, str]]]
-    """Of each record and call the ranks that have it, and its name there."""
+    """The ranks that have each record and call, with its name there."""
     items: dict[str, MergedItem]
     """The way in which items were made, by their names; items that all ranks have alike are not in it."""
     sentences: dict[str, list[str]] = field(default_factory=dict)
     """The way in which each record was made of those of several ranks."""
     notes: list[str] = field(default_factory=list)
-    """What could not be merged, a sentence each."""
+    """The parts that could not be merged, a sentence each."""
 
 
 def merged(dumps: Mapping[int, Dump], split: Split, path: str) -> list[Merged]:
@@ -93,7 +93,7 @@ def _check_alike(dumps: list[Dump]) -> None:
 
 
 def _sentences(calls: Calls) -> dict[str, list[str]]:
-    """What is said of each record and its items."""
+    """The sentences on each record and its items."""
     found = {name: list(sentences) for name, sentences in calls.sentences.items()}
     for item, how in calls.items.items():
         record = record_of(item, calls.records)
@@ -115,7 +115,7 @@ def record_of(item: str, records: Container[str]) -> str:
 
 
 class _InMemory:
-    """Where a merged dump is read from."""
+    """The source of a merged dump that is in memory."""
 
     died = False
     cut_at: int | None = None
@@ -143,7 +143,7 @@ class _InMemory:
 
 
 def folder_of(copy: Merged, output: str) -> str:
-    """Where `write` puts a merged dump: ``step<S>/rank<R>`` below `output`."""
+    """The folder into which `write` puts a merged dump: ``step<S>/rank<R>`` below `output`."""
     return os.path.join(output, step_folder(copy.dump.step or 0), f"rank{copy.dump.rank or 0}")
 
 

@@ -1,4 +1,4 @@
-"""What is merged: calls with their values, the tree around them, and of which ranks they come."""
+"""The parts to merge: calls with their values, the tree around them, and the ranks from which they come."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Calls:
     """The fields of each record, in the order in which the calls ended."""
     stacks: dict[str, list[str]]
     origins: dict[str, list[tuple[int, str]]]
-    """Of each record and call the ranks that have it, and its name there."""
+    """The ranks that have each record and call, with its name there."""
     items: dict[str, MergedItem] = field(default_factory=dict)
     """The way in which items were merged, by their names; what all ranks have alike is not in it."""
     notes: list[str] = field(default_factory=list)
     sentences: dict[str, list[str]] = field(default_factory=dict)
-    """What else is to be said of a call."""
+    """Further sentences on a call."""

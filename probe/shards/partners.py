@@ -18,7 +18,7 @@ class Partner:
     rank: int
     name: str
     text: str
-    """What the call does with it: ``send to rank 1``, ``all_reduce with ranks 0-3``."""
+    """The use of it by the call: ``send to rank 1``, ``all_reduce with ranks 0-3``."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Partners:
         return [sentence for rank, sentence in self.unpaired if rank in ranks]
 
     def matched_distributed(self, rank: int, name: str) -> dict[str, Any]:
-        """What the drop-in database says of a call; empty where it has no partner."""
+        """The fields of the drop-in database for a call; empty if it has no partner."""
         found = self.of_calls.get((rank, name), [])
         # The second text would be the status of the partner, of which the ranks beside it know nothing.
         nodes = {str(partner.rank): ["Nan", partner.name] for partner in found}

@@ -27,7 +27,8 @@ class _Pass(NamedTuple):
     kind: int
     """`_FORWARD_PASS`, `_BACKWARD_PASS` or `_BEHIND` both."""
     way: int
-    """How far the data is on its way through the chunks: the index of the chunk, and less than 0 on the way back."""
+    """The position of the data on its way through the chunks: the index of the chunk, and less than 0 on the way back.
+    """
 
     def is_backward_of(self, batch: float) -> bool:
         return (self.batch, self.kind) == (batch, _BACKWARD_PASS)
@@ -51,7 +52,7 @@ class Moment(NamedTuple):
 
 
 UNKNOWN = Moment(math.inf, _FORWARD_PASS, 0, 0, 0)
-"""That of a call of which nobody knows when it was made: behind all micro batches."""
+"""The moment of a call if nobody knows when it was made: behind all micro batches."""
 
 
 class Schedule:

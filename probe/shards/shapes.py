@@ -107,7 +107,7 @@ class SplitDimensions:
             self._of_parameter[parameter] = None
 
     def note_split(self, values: tuple[Any, ...]) -> None:
-        """What has these values is split along the first dimension."""
+        """Note that tensors with these values are split along the first dimension."""
         self._of_values[values] = {0}
 
     def whole(
@@ -162,7 +162,7 @@ class SplitDimensions:
         return len(first) - 3 if self._has_own_matrices and len(first) > 2 else self._carried(name, first)
 
     def _known(self, name: str, shape: Shape) -> tuple[Shape, int | None] | None:
-        """What the forward pass says of an item of the backward pass, or a parameter of its gradient."""
+        """The shape that the forward pass gives for an item of the backward pass, or a parameter for its gradient."""
         parameter = self._parameter(name)
         if parameter is not None and parameter in self._of_parameter:
             return shape, self._of_parameter[parameter]
@@ -272,7 +272,7 @@ class SplitDimensions:
         return None
 
     def _moved(self, api: str, dimensions: int) -> list[int] | None:
-        """Which dimension of the input each one of a transposed tensor is."""
+        """The dimension of the input for each dimension of a transposed tensor."""
         if api not in _TRANSPOSING:
             return None
         arguments = [argument.get("value") for argument in _arguments(self._fields)[1:] if argument]

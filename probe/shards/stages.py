@@ -31,7 +31,7 @@ class _Part(NamedTuple):
     """In the pipeline."""
     stage: int
     name: str
-    """What the stage calls it."""
+    """The name in the stage."""
 
 
 class _ApiCall(NamedTuple):

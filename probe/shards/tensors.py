@@ -32,7 +32,7 @@ _PARTS = (
 )  # fmt: skip
 _SCATTERED = ("reduce_scatter_tensor", "_reduce_scatter_base")
 _GATHERED = ("all_gather_into_tensor", "_all_gather_base")
-"""What cuts along the first dimension, and puts together along it."""
+"""Functions that cut along the first dimension, and functions that join along it."""
 _SUMS = ("SUM", "ReduceOp.SUM", "RedOpType.SUM")
 
 Pieces = Sequence[dict[str, Any]]

@@ -87,7 +87,7 @@ def set_deterministic(deterministic: bool) -> None:
 
 
 def absent() -> list[Absent]:
-    """What the installed release does not have, and what that costs."""
+    """Features that the installed release does not have, and the cost of each."""
     return _mindspore.absent
 
 

@@ -23,7 +23,7 @@ def function(base: str, attributes: Mapping[str, Any] | None = None, called: str
 
 
 def place(base: str, called: str = "") -> tuple[Any, str] | None:
-    """What has the function of this name, and as which attribute."""
+    """The owner of the function of this name, and its attribute."""
     return _places().get((base, called))
 
 
@@ -84,7 +84,7 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
 def reference_function(
     base: str, attributes: Mapping[str, Any] | None = None, called: str = ""
 ) -> Callable[..., Any] | None:
-    """What computes in float64 what mindtorch has no kernel for on the CPU; ``None`` of other functions."""
+    """A float64 version of functions for which mindtorch has no kernel on the CPU; ``None`` for other functions."""
     return None if called else _IN_FLOAT64.get(base)
 
 

@@ -1,4 +1,4 @@
-"""What a module is when torch is MindSpore underneath: shaped like torch's, watched like a cell."""
+"""Modules when torch is MindSpore underneath: shaped like torch's, watched like a cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What draws random numbers when torch is MindSpore underneath: functions of both shapes."""
+"""Functions that draw random numbers when torch is MindSpore underneath, in both shapes."""
 
 from __future__ import annotations
 

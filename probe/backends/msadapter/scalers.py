@@ -1,4 +1,4 @@
-"""What watching a training needs of MSAdapter: torch's gradient scaler, beside those of MindSpore."""
+"""Gradient scalers of MSAdapter, for watching a training: torch's, and those of MindSpore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the functions behind the name ``torch`` live.
+"""The places of the functions behind the name ``torch``.
 
 With mindtorch, ``torch``, ``torch.nn``, ``torch.nn.functional``... are proxies: reading an attribute goes to the
 module of the same name below ``mindtorch``, writing one stays on the proxy. What is to be seen by the layers of

@@ -24,7 +24,7 @@ class Evaluated(Protocol):
     """One call that was run."""
 
     output: Any
-    """What the function returned, tensors of the framework inside."""
+    """The returned value of the function, with tensors of the framework inside."""
 
     @property
     def are_gradients_recorded(self) -> bool:
@@ -71,7 +71,7 @@ class Execution(Protocol):
     def reference_function(
         self, base: str, attributes: Mapping[str, Any] | None = None, called: str = ""
     ) -> Callable[..., Any] | None:
-        """What computes in float64 on the CPU what `function` has no kernel for there; ``None`` where it has one."""
+        """A float64 version on the CPU of a function that has no kernel there; ``None`` if it has one."""
 
     def is_tensor(self, value: Any) -> bool:
         """True if `value` is a tensor of this framework."""
@@ -99,7 +99,7 @@ class Execution(Protocol):
         """
 
     def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
-        """What the entry of a framework's own value stands for, such as a dtype or a size; a device becomes `device`.
+        """The value of an entry of a framework's own type, a dtype for example; a device becomes `device`.
 
         Raises:
             UnknownValue: it cannot be made from what the dump says.
@@ -124,7 +124,7 @@ class Execution(Protocol):
         """
 
     def rounding_inside(self, unit: float, seed: int) -> contextlib.AbstractContextManager[None]:
-        """What calls and gradients compute inside is moved by `unit` of itself, up or down as drawn from `seed`.
+        """Move all that calls and gradients compute inside by `unit`, relative to itself, up or down by `seed`.
 
         A framework that does not show what is inside of its functions moves nothing.
         """

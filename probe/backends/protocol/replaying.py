@@ -16,15 +16,15 @@ class ReplayError(Exception):
 
 
 class KeptStep(Protocol):
-    """What is kept of one step, to run the forward and the backward of its models again."""
+    """One step that was kept, to run the forward and the backward of its models again."""
 
     models: Any
-    """As they were given to `StepKeeper.attach`; ``None`` if nothing was."""
+    """The models as they were given to `StepKeeper.attach`; ``None`` if there were none."""
     left_out: int
     """Calls of the models that are not kept, since there were too many."""
 
     def undone(self) -> contextlib.AbstractContextManager[None]:
-        """Whatever is done to the models inside, afterwards they and the random states are what they were, bitwise."""
+        """Restore the models and the random states afterwards, bitwise, whatever is done to the models inside."""
 
     def run_again(self, begin: Callable[[Mapping[str, int]], None]) -> None:
         """Call the models again and run the backward; `begin` gets before each call what was noted when it was kept.
@@ -48,7 +48,7 @@ class StepKeeper(Protocol):
         """
 
     def take(self) -> KeptStep:
-        """What was kept since the last time."""
+        """The steps that were kept since the last call."""
 
     def forget(self) -> None:
         """Keep nothing of what was kept since the last time."""

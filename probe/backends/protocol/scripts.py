@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class ScriptParts(NamedTuple):
-    """What a stand-alone script of one call is made of; texts are Python."""
+    """The parts of a stand-alone script of one call; texts are Python."""
 
     title: str
     found: str
-    """What was seen when it was written; as `title`, as it stands between the quotes of a docstring."""
+    """The observation for which it was written; like `title`, it is between the quotes of a docstring."""
     device: str
     definitions: str
     """``INPUTS``, a list; ``OF_OUTPUTS``, the gradients of some outputs; ``RECORDED``, results by name; and
@@ -46,7 +46,7 @@ class ScriptWords(Protocol):
     """The way in which a script that imports nothing but the framework spells a recorded call."""
 
     SUFFIX: str
-    """Of the files of tensors."""
+    """The suffix of files of tensors."""
 
     def spelled(self, base: str, attributes: Mapping[str, Any] | None, called: str = "") -> str | None:
         """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name.
@@ -71,7 +71,7 @@ class ScriptWords(Protocol):
         """A tensor from the file at `path`, which is an expression."""
 
     def content(self, values: NDArray[Any], dtype: str) -> bytes:
-        """That file."""
+        """The bytes of that file."""
 
     def script(self, parts: ScriptParts) -> str:
         """The script: it runs the call on a device and exactly, and prints the worst element of each result."""

@@ -29,7 +29,7 @@ class Tensors(Protocol):
         """
 
     def content_mark(self, tensor: Any) -> Any:
-        """What tells whether `tensor`, the same object, still holds what it held: equal marks mean that it does.
+        """A mark of the contents of `tensor`, the same object: equal marks mean equal contents.
 
         ``None`` where that cannot be known. It raises nothing.
         """
@@ -42,7 +42,7 @@ class Tensors(Protocol):
         """
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
-        """What the file of `tensor`, or of a numpy array among the values, holds; ``None`` if it has no data.
+        """The file contents of `tensor`, or of a numpy array among the values; ``None`` if it has no data.
 
         Args:
             tensor: of any device and layout.
@@ -51,7 +51,7 @@ class Tensors(Protocol):
         """
 
     def pending(self) -> int:
-        """How many described tensors still wait for `resolve`."""
+        """The number of described tensors that still wait for `resolve`."""
 
     def resolve(self) -> None:
         """Fill in every pending entry, with one transfer from each device."""

@@ -44,7 +44,7 @@ class TrainingListener(Protocol):
 
 
 class ScaledUpdate(NamedTuple):
-    """What a gradient scaler made of one optimizer's step. Both read from a device where that is where they are."""
+    """The result of a gradient scaler for one optimizer's step. Both fields are read from the device, if there."""
 
     was_skipped: Callable[[], bool]
     scale: Callable[[], float]

@@ -16,7 +16,7 @@ class Measured(NamedTuple):
     values: list[float]
     """One for each op of the `Measurer`; filled by `Measurer.resolve` where they are computed on a device."""
     shape: str
-    """As the framework prints it: ``[2, 8]``."""
+    """The shape as the framework prints it: ``[2, 8]``."""
     dtype: str
     elements: int
     is_exact: bool = False

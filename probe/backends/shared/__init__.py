@@ -1,1 +1,1 @@
-"""What several backends are built from."""
+"""Building blocks of several backends."""

@@ -19,7 +19,7 @@ class Absent(NamedTuple):
 
     path: str
     cost: str
-    """What the tool cannot do without it, as a clause: ``calls of built-in functions have no records``."""
+    """The lack without it, as a clause: ``calls of built-in functions have no records``."""
 
 
 class Internals:

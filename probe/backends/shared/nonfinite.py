@@ -1,4 +1,4 @@
-"""What an entry says of a tensor that holds NaN or infinities: how many elements, and the extremes of the others."""
+"""Fields of an entry for a tensor with NaN or infinities: the number of such elements, the extremes of the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shows(entry: Entry) -> bool:
 
 
 def counted(array: np.ndarray[Any, Any]) -> tuple[int, float, float]:
-    """How many elements are not finite, and the extremes of the others: infinities if there are none."""
+    """The number of elements that are not finite, and the extremes of the others: infinities if there are none."""
     finite = array[np.isfinite(array)]
     if not finite.size:
         return array.size, -math.inf, math.inf

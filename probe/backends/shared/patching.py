@@ -127,7 +127,7 @@ def argument(position: int, name: str, args: Sequence[Any], kwargs: Mapping[str,
 
 
 def _signature(function: FunctionType) -> Any:
-    """What `inspect.signature` says of the function, to be shown while its code is another."""
+    """The answer of `inspect.signature` for the function, to be shown while its code is another."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):

@@ -23,7 +23,7 @@ def tell_of(note: Note, of_call: Callable[[], ScaledUpdate | None]) -> None:
 
 
 def of_step(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ScaledUpdate | None:
-    """What the call of a scaler's `step` with these arguments made of it; ``None`` where it scales nothing."""
+    """The update that a scaler's `step` made when called with these arguments; ``None`` if it scales nothing."""
     scaler, optimizer = argument(0, "self", args, kwargs), argument(1, "optimizer", args, kwargs)
     if not scaler.is_enabled():
         return None

@@ -26,7 +26,7 @@ def instances(*kinds: type) -> list[Any]:
 
 
 def children(module: Any, attribute: str) -> list[Any]:
-    """What the dictionary in `attribute` of a module holds; one whose constructor failed half-way has none."""
+    """The values of the dictionary in `attribute` of a module; empty for a module whose constructor failed half-way."""
     return [child for child in (vars(module).get(attribute) or {}).values() if child is not None]
 
 

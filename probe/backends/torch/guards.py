@@ -130,7 +130,7 @@ _idle: deque[Any] = deque()
 
 
 class Logs(Protocol):
-    """What a failure of the tool is told."""
+    """The loggers that are told of a failure of the tool."""
 
     def failed(self, about: Any, error: Exception) -> None: ...
 

@@ -175,7 +175,7 @@ is_batched: Callable[[torch.Tensor], bool] = _find("_C._functorch.is_batchedtens
 is_batch_of_gradients: Callable[[torch.Tensor], bool] = _find("_C._functorch.is_legacy_batchedtensor", _no)
 """True if a tensor is several gradients at once, as of ``torch.autograd.grad(..., is_grads_batched=True)``."""
 VariableFunctions: Any = _find("_VF", SimpleNamespace(), "recurrent functions have no records")
-"""What torch.nn calls torch's built-in functions by."""
+"""The name by which torch.nn calls torch's built-in functions."""
 
 built_in_functions: Any = _find("_C._VariableFunctions", torch, "functions of torch that a user replaces may run twice")
 """The functions of ``torch`` that are not written in Python."""
@@ -204,7 +204,8 @@ engine: Any = _find("autograd.Variable._execution_engine", None, "gradients of s
 _MERGED = "iterations of a program whose gradients come from torch.func.grad_and_value alone are one step"
 gradients_of_function: Any = _find("_functorch.eager_transforms.grad_and_value_impl", None, _MERGED)
 gradients_of_function = gradients_of_function or _find("_functorch.eager_transforms.grad_impl", None)
-"""What ``torch.func.grad`` and ``torch.func.grad_and_value`` call; before 2.3 only the first has one of its own."""
+"""The function that ``torch.func.grad`` and ``torch.func.grad_and_value`` call; before 2.3 only the first has one of
+its own."""
 rebuild_tensor: Callable[..., Any] = _find("_utils._rebuild_tensor_v2", None)
 """The function that a tensor file names."""
 _set_versions: Any = _find("_C._autograd._unsafe_set_version_counter", None, _ORDER)
@@ -248,7 +249,7 @@ def work_types() -> tuple[type, ...]:
 
 @functools.cache
 def world() -> Any:
-    """What torch knows of all process groups; ``None`` where this release does not tell."""
+    """Torch's data on all process groups; ``None`` if this release does not tell."""
     return _find("distributed.distributed_c10d._world", None)
 
 
@@ -269,7 +270,7 @@ def reduce_flat() -> Any:
 
 
 def absent() -> list[Absent]:
-    """What the installed release does not have, and what that costs."""
+    """Features that the installed release does not have, and the cost of each."""
     return _torch.absent
 
 

@@ -22,7 +22,7 @@ Nobody can assign to them. The tool calls these, and not those of `torch.Tensor`
 """
 functions: Any = internals.built_in_functions
 BUILT_IN = frozenset((BuiltinFunctionType, MethodDescriptorType))
-"""What a function is that neither calls others which could be recorded nor is an operator of `torch.ops`."""
+"""The types of functions that call no others which could be recorded, and are not operators of `torch.ops`."""
 HANDING_OVER = torch.overrides.handle_torch_function.__code__
 """By this a Python function hands itself to a mode, or to the class of a tensor."""
 OPERATORS = (internals.Operator, internals.OperatorPacket)
@@ -78,7 +78,7 @@ def looked_up_as(found: Any) -> Any | None:
 
 
 class _FoundOriginal(NamedTuple):
-    """What was found once, and need not be looked for again while it is where it was."""
+    """An original that was found once; it is not looked for again while it is in its place."""
 
     owner: Any
     name: str

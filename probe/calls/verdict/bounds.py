@@ -1,4 +1,4 @@
-"""What an operation's name says of the error that a correct kernel may make.
+"""The error that a correct kernel may make, by the name of the operation.
 
 Names are those of `probe.common.align.operations`, so that ``Tensor.__add__``, ``Torch.add`` and MindSpore's names are
 one. The table is `probe.common.operations.table`.
@@ -40,11 +40,11 @@ _MORE_ROUNDINGS = frozenset(("alpha", "rounding_mode"))
 
 @dataclass(frozen=True)
 class Bound:
-    """Which rule gives the tolerance."""
+    """The rule that gives the tolerance."""
 
     kind: Rounding
     terms: int = 0
-    """How many roundings one element takes: of a sum, how many numbers are added."""
+    """The number of roundings that one element takes: for a sum, the number of terms."""
     unbiased: bool = False
     """True if nothing inside, such as a constant that is rounded, changes all elements by one factor."""
     by_norm: bool = False
@@ -59,7 +59,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Known:
-    """What the table says of one operation in one direction."""
+    """The line of the table for one operation in one direction."""
 
     name: str
     kind: Rounding
@@ -92,7 +92,7 @@ def bound_of(subject: Subject) -> Bound:
 
 
 def _roundings_of_a_factor(subject: Subject) -> int:
-    """How often an element of an m x n matrix is rounded while it is factorised: n times a sum of m products.
+    """The number of roundings of an element of an m x n matrix while it is factorised: n times a sum of m products.
 
     That is the bound of Householder's QR (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
     theorem 19.4), of which the root is likely (M. P. Connolly and N. J. Higham, SIAM J. Matrix Anal. Appl. 44, 2023);
@@ -144,7 +144,7 @@ def _is_held(value: Any, dtype: str) -> bool:
 
 
 def _terms(subject: Subject, known: Known) -> int:
-    """How many numbers are added for one element of the result, about: told by the sizes of what goes in."""
+    """The number of terms added for one element of the result, approximately: computed from the sizes of the inputs."""
     inputs = subject.inputs
     size = max(subject.result.size, 1)
     if known.kind == SUM and inputs and inputs[0].shape == inputs[-1].shape == subject.result.shape:
@@ -185,7 +185,7 @@ def _sizes_of_others(inputs: Sequence[Array], shape: tuple[int, ...] | None) -> 
 
 @cache
 def known_of(base: str, direction: str) -> Known:
-    """What the table says of an operation; unknown ones are judged by conditioning."""
+    """The line of the table for an operation; unknown ones are judged by conditioning."""
     for line in _lines(base):
         kind = line.rounding if direction == "forward" else line.gradient
         if kind != CONDITIONING:
@@ -210,7 +210,7 @@ def _has(base: str, trait: Trait) -> bool:
 
 @cache
 def why_not_judged(base: str, direction: str) -> str | None:
-    """Why a result that fails says nothing of the kernel."""
+    """The reason why a failing result says nothing about the kernel."""
     return next((why for trait, why in _NOT_JUDGED[direction].items() if _has(base, trait)), None)
 
 
@@ -221,7 +221,7 @@ _NOT_JUDGED = {
         Trait.FREE_VECTORS: "the sign of each vector is free",
     },
 }
-"""Where correct kernels may differ by more than any rule here grants: what would fail is not judged."""
+"""The reasons not to judge a failing result: correct kernels may differ by more than any rule here grants."""
 
 
 @cache
@@ -238,7 +238,7 @@ def is_by_squares(base: str) -> bool:
 
 @cache
 def place_rule(base: str) -> tuple[int, int | None, bool] | None:
-    """If an operation gives places: its argument `dim`, the default of that, and whether no place may occur twice."""
+    """The rule of an operation that gives places: argument `dim`, its default, and True if no place may occur twice."""
     found = next((line for line in _lines(base) if line.dim is not None), None)
     return None if found is None or found.dim is None else (*found.dim, found.has(Trait.NEVER_TWICE))
 

@@ -20,9 +20,10 @@ from probe.common.numerics.rounding import rounded_to, rounding_scale
 IMPROBABLE = 1e-6
 """A share of dropped elements that chance gives less often is an error."""
 _ROUNDINGS = 4
-"""Of the factor, of the product, and of the noise's constants."""
+"""The roundings of the factor, of the product, and of the noise's constants."""
 _SELU_FLOOR = -1.7580993408473766
-"""What alpha dropout sets dropped elements to before it scales: the lowest value of SELU (Klambauer et al. 2017)."""
+"""The value of elements dropped by alpha dropout, before the scale: the lowest value of SELU (Klambauer et al. 2017).
+"""
 BOUND = "dropout"
 
 
@@ -73,7 +74,7 @@ def _told_by_scale(source: Array, result: Array) -> float | None:
 
 
 def _values(name: str, source: Array, p: float, backward: bool) -> tuple[Array, float]:
-    """What a kept element becomes, and what a dropped one does."""
+    """The values of a kept and of a dropped element."""
     if "alpha" not in name:
         return source / (1 - p) if p < 1 else np.zeros_like(source), 0.0
     if p == 1:
@@ -124,7 +125,7 @@ def _judged(
 
 
 def _counts(gone: Array, told: Array, leading: int | None) -> tuple[int | None, int]:
-    """How many are dropped of how many; ``None`` if one channel is dropped in part."""
+    """The number of dropped elements, and the number of all; ``None`` if one channel is dropped in part."""
     if leading is None or gone.ndim <= leading:
         return int(np.count_nonzero(gone)), int(np.count_nonzero(told))
     shape = (math.prod(gone.shape[:leading]), -1)

@@ -1,4 +1,4 @@
-"""Which lower precision explains a failing result."""
+"""A lower precision that explains a failing result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probe.common.operations.function import CONDITIONING, DOT_PRODUCT, SUM
 LOWER = ("tfloat32", "float16", "bfloat16")
 """The finest first."""
 _CLEARLY = 8.0
-"""How many times smaller the error must become to call it explained."""
+"""The factor by which the error must become smaller to count as explained."""
 _LEAST_ELEMENTS = 4
 """Fewer fit anything."""
 _LEAST_SHARE = 0.02

@@ -1,4 +1,4 @@
-"""What a failing result looks like, in one line."""
+"""One line that describes a failing result."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from probe.calls.verdict.subject import Array, Subject
 from probe.common.numerics.formats import Format
 
 _CLOSE = 2.0
-"""How many tolerances from the reference, changed in the way that a detector tries, still is the same."""
+"""The number of tolerances from the reference, changed in the way that a detector tries, that still counts as equal."""
 _NEARLY = 0.999
 """The share of elements for which an explanation must hold."""
 _CLEARLY = 4.0
-"""How many times smaller the errors must be that an explanation leaves."""
+"""The factor by which the errors that an explanation leaves must be smaller."""
 
 
 def percent(part: float) -> str:
@@ -34,7 +34,7 @@ class Interpretation(NamedTuple):
 def of_numbers(
     subject: Subject, result: Array, reference: Array, distance: Array, allowed: Array, of: Format
 ) -> Interpretation:
-    """What floats out of tolerance look like; the arrays are of one shape, in float64 or complex128."""
+    """A description of floats out of tolerance; the arrays are of one shape, in float64 or complex128."""
     failure = _Failure(subject, result, reference, distance, allowed, distance > allowed, of)
     for detector in _DETECTORS:
         words = detector(failure)
@@ -63,7 +63,7 @@ def of_nonfinite(result: Array, reference: Array, wrong: Array) -> str:
 
 @dataclass(frozen=True)
 class _Failure:
-    """What the detectors look at."""
+    """The input of the detectors."""
 
     subject: Subject
     result: Array
@@ -178,7 +178,7 @@ def _broadcast(failure: _Failure) -> str | None:
 
 
 def _part(failure: _Failure) -> str:
-    """Where the wrong elements are, and what is in them."""
+    """The region of the wrong elements, and their contents."""
     over = failure.over
     count = int(np.count_nonzero(over))
     if count == over.size:
@@ -214,7 +214,7 @@ def _range(dim: int, first: int, last: int, size: int) -> str:
 
 
 def _where(over: Array) -> str:
-    """How many, and where they begin."""
+    """The number of wrong elements, and the index of the first."""
     count = int(np.count_nonzero(over))
     if not over.ndim or count == over.size:
         return "every element is over its tolerance" if over.size > 1 else "the only element is over its tolerance"

@@ -1,4 +1,4 @@
-"""What is judged, and what is said of it."""
+"""The subject of a judgement, and the judgement."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Subject:
     direction: str
     """``forward`` or ``backward``."""
     result: Array
-    """What the device computed, exactly: a dtype that numpy lacks is held in float32."""
+    """The result of the device, exactly: a dtype that numpy lacks is held in float32."""
     reference: Array
     """The same in float64 or complex128; in int64 or bool where the operation gives whole numbers."""
     dtype: str
@@ -47,17 +47,17 @@ class Subject:
     """The tensors that went in, in order; backward, the gradients of the outputs after them."""
     input_dtypes: Sequence[str]
     moved: Callable[[float, bool], Array | None]
-    """How far the reference moves at most, element by element, when every float input is moved by this relative amount
-    up or down at random, over several draws; ``None`` if it cannot be run. With ``True`` what is computed inside is
-    moved as well, which takes ten times as long."""
+    """The largest movement of the reference, element by element, when every float input is moved by this relative
+    amount up or down at random, over several draws; ``None`` if it cannot be run. With ``True`` the values computed
+    inside are moved as well, which takes ten times as long."""
     rounded: Callable[[str], Array | None]
     """The reference with its float inputs rounded to ``bfloat16``, ``float16`` or ``tfloat32``."""
     yardstick: Callable[[], Array | None]
-    """What another correct kernel computes in the dtype of the result, where there is one."""
+    """The result of another correct kernel in the dtype of the result; ``None`` if there is no such kernel."""
     settings: Mapping[str, Any]
     """The plain arguments, by place (``"0"``) or by name (``"dim"``)."""
     moved_inside: Callable[[float], Array | None] = lambda unit: None
-    """As `moved`, with what is computed inside moved and the inputs as they are; ``None`` if nothing inside is seen."""
+    """Like `moved`, but the values inside are moved and the inputs are not; ``None`` if nothing inside is seen."""
     precision: str = ""
     """The dtype of the autocast under which the result was computed; empty without. A linear layer of float32 under
     autocast to bfloat16 has gradients of float32 that were computed in bfloat16."""
@@ -65,14 +65,14 @@ class Subject:
 
 @dataclass(frozen=True)
 class KernelVerdict:
-    """What is said of one subject."""
+    """The judgement of one subject."""
 
     status: str
     """One of `SEVERITY`."""
     interpretation: str
     """One line of plain English."""
     bound: str = ""
-    """Where the tolerance comes from: ``exact``, ``rounded once``, ``dot product of 4096``, ``conditioning`` ..."""
+    """The origin of the tolerance: ``exact``, ``rounded once``, ``dot product of 4096``, ``conditioning`` ..."""
     ratio: float | None = None
     """The error of the worst element by its tolerance."""
     tolerance: float | None = None

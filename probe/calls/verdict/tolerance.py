@@ -1,4 +1,4 @@
-"""How far each element of a correct result may be from the exact one.
+"""The largest error that each element of a correct result may have.
 
 Without a rule of its own an operation is judged by its conditioning: rounding errors made inside of it have the size
 of the roundings of its inputs, so that the tolerance is the distance that the exact result goes when every input is
@@ -23,9 +23,9 @@ from probe.common.operations.function import ACTIVATION, ELEMENTWISE, EXACT, ROU
 ROUNDINGS = 4.0
 """Roundings of the result itself that are granted: the last one, and those of what it is multiplied with."""
 MOVES = 4.0
-"""How many times as far as the roundings of the inputs move the result its error may be."""
+"""The largest error, as a multiple of the movement of the result by the roundings of the inputs."""
 YARDSTICK = 4.0
-"""How many times the error of another correct kernel is granted."""
+"""The largest error, as a multiple of the error of another correct kernel."""
 _MEASURED, _OF_ONE_SUM = 1 << 17, 1 << 10
 """The elements of the largest tensors with which the constants were chosen, and those that share what one sum loses: a
 row that is divided by it. A guess: rows may be longer or shorter, and its logarithm counts."""
@@ -62,7 +62,7 @@ def is_summed_in_float32(bound: Bound, unit: float) -> bool:
 
 
 def growth(bound: Bound, unit: float) -> float:
-    """How many units of the result the roundings of a sum add, and how many times conditioning is granted for them.
+    """The error of a sum from its roundings, in units of the result, and the factor granted for conditioning.
 
     Sums of n terms one after the other lose about sqrt(n) units (N. J. Higham and T. Mary, A New Approach to
     Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41, 2019); several accumulators beside each other, which
@@ -75,7 +75,7 @@ def growth(bound: Bound, unit: float) -> float:
 
 
 def least_tolerance(magnitude: Array, reference: Array, bound: Bound, of: Format, unit: float) -> Array:
-    """What is granted without evaluating anything: the roundings of the result itself.
+    """The tolerance without any evaluation: the roundings of the result itself.
 
     Args:
         magnitude: the absolute values of `reference`, which is float64 and finite.
@@ -96,7 +96,7 @@ def least_tolerance(magnitude: Array, reference: Array, bound: Bound, of: Format
 
 
 def _to_nearest(reference: Array, of: Format) -> Array:
-    """How far the nearest number of the format is from each element; 0 if that is infinity, which alone is right."""
+    """The distance of each element from the nearest number of the format; 0 if that is infinity."""
     distance = np.abs(rounded_to(reference, of) - reference)
     finite = np.isfinite(distance)
     return distance if finite.all() else np.where(finite, distance, 0.0)
@@ -104,7 +104,7 @@ def _to_nearest(reference: Array, of: Format) -> Array:
 
 @dataclass(frozen=True)
 class Beyond:
-    """What is granted beyond the least tolerance; the arrays have an element for each of the result, or are missing."""
+    """The part beyond the least tolerance; the arrays have an element for each of the result, or are missing."""
 
     added: Array | None = None
     at_least: Array | None = None
@@ -150,7 +150,7 @@ def likely_share(bound: Bound, unit: float) -> float:
 
 
 def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside: bool) -> Beyond:
-    """What the conditioning, or another correct kernel, grants beyond the least tolerance.
+    """The tolerance beyond the least one, from the conditioning or from another correct kernel.
 
     Args:
         moves_inside: whether what is computed inside is moved as well as the inputs.
@@ -203,7 +203,7 @@ def _or_yardstick(subject: Subject, added: Array, farther: float) -> Beyond:
 
 
 def _before_the_last_rounding(subject: Subject, bound: Bound, unit: float, moves_inside: bool) -> Array:
-    """What a sum in float32 may be off before it is rounded to the result.
+    """The largest error of a sum in float32 before it is rounded to the result.
 
     The inputs are numbers of the dtype as they are: only roundings of float32 are made of them. Of a function of
     several operations each rounds what it returns, which is seen inside.
@@ -232,7 +232,7 @@ def _sizes_inside(subject: Subject) -> Array:
 
 
 def _lost_in_squares(subject: Subject, part: float) -> Array:
-    """How far a distance d moves when that `part` of the points' squares is added to its own: sqrt(d^2 + e) - d."""
+    """The movement of a distance d when that `part` of the points' squares is added to its own: sqrt(d^2 + e) - d."""
     points = [np.asarray(value, np.float64) for value in subject.inputs[:2] if value.ndim]
     squares = sum(float(np.einsum("...i,...i->...", value, value).max(initial=0.0)) for value in points)
     distance = np.abs(subject.reference)

@@ -53,7 +53,7 @@ LEAST_BIASED = 64
 
 
 def judge(subject: Subject) -> KernelVerdict:
-    """What is to be said of one output, or of the gradient of one input."""
+    """The judgement of one output, or of the gradient of one input."""
     result, reference = subject.result, subject.reference
     if result.shape != reference.shape:
         words = f"shape {list(result.shape)} where the reference has {list(reference.shape)}"
@@ -267,7 +267,7 @@ def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond
 
 
 def _flushed(result: Array, magnitude: Array, over: Array, of: Format) -> str | None:
-    """If nothing is wrong but that subnormal numbers are zero, as on devices that have none: how many there are."""
+    """The number of subnormal numbers that are zero, as on some devices; ``None`` if anything else is wrong."""
     if not of.may_flush or result[over].any() or (magnitude[over] >= of.smallest_normal).any():
         return None
     return f"{int(np.count_nonzero(over))} of {over.size} numbers below {of.smallest_normal:.2g} are set to zero"
@@ -309,7 +309,7 @@ def _has_a_mean(bound: Bound, unit: float, size: int) -> bool:
 
 
 def _larger_than_likely(subject: Subject, bound: Bound, of: Format, unit: float, beyond: Beyond) -> str:
-    """How much larger the errors are on average than roundings make them; empty if chance may be the reason.
+    """The ratio of the average error to that of roundings, in words; empty if chance may be the reason.
 
     Independent errors have a mean that is off by their deviation by the root of their number. The same number in many
     places has the same error, so that each value of the reference counts once.
@@ -355,7 +355,7 @@ def _status_of_factor(factor: float, unit: float) -> str:
 
 
 def _overflows_inside(result: Array, reference: Array, of: Format) -> Array:
-    """Where a number that comes close to the largest one has become infinite, as when e^x is divided by 2 for sinh."""
+    """A mask of numbers close to the largest one that have become infinite, as when e^x is divided by 2 for sinh."""
     is_near = np.abs(reference) >= of.largest / NEAR_OVERFLOW
     return np.asarray(np.isinf(result) & is_near & (np.sign(result) == np.sign(reference)))
 

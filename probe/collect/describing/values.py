@@ -81,7 +81,7 @@ class ValueDescriber:
         return entry or self.describe(value, None, path, save)
 
     def output(self, value: Any, path: str | None, save: SaveTensor | None) -> Any:
-        """What a call returned: a list, but a dict by field name for a named tuple."""
+        """The fields of a call's output: a list, but a dict by field name for a named tuple."""
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return self.mapping(dict(zip(value._fields, value)), path, save)
         several = isinstance(value, self._several) and not self._is_tensor(value)

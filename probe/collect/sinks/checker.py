@@ -25,7 +25,7 @@ class CheckerSink(Sink):
         self._checker = checker
         self._root = os.path.abspath(dump_path)
         self._entered: dict[ActiveCall, Any] = {}
-        """What the checker keeps of calls that run, and (next) of those whose backward it waits for."""
+        """The checker's notes on calls that run, and (next) on those whose backward it waits for."""
         self._left: dict[ActiveCall, Any] = {}
         self._is_open = False
         self.steps: list[int] = []

@@ -1,4 +1,4 @@
-"""Which sinks a configuration stands for: the one place that knows the names of tasks."""
+"""The sinks of a configuration: the one place that knows the names of tasks."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class SinkGroup:
         self._step: Step | None = None
         """The step that has begun last."""
         self._has_failed = False
-        """Whether something has failed in that step."""
+        """True if something has failed in that step."""
 
     def __iter__(self) -> Iterator[Sink]:
         return iter(self._sinks)
@@ -48,7 +48,7 @@ class SinkGroup:
     # --- a step
 
     def needs(self) -> dict[Sink, Needs]:
-        """What each sink needs of the step that is about to begin; one that cannot say it gets nothing."""
+        """The needs of each sink for the step that is about to begin; a sink that cannot say them gets nothing."""
         found = {}
         for sink in self._sinks:
             try:
@@ -58,7 +58,7 @@ class SinkGroup:
         return found
 
     def total_needs(self) -> Needs:
-        """What all sinks together need."""
+        """The needs of all sinks together."""
         return functools.reduce(Needs.__or__, self.needs().values(), Needs())
 
     def begin_step(self, step: Step, sinks: Iterable[Sink]) -> list[Sink]:
@@ -104,7 +104,7 @@ class SinkGroup:
         self._each(self._opened, "flush", "the files of the step")
 
     def has_records(self) -> bool:
-        """Whether each sink has records of this step, or a reason to have none, such as a failure that was logged."""
+        """True if each sink has records of this step, or a reason to have none, such as a failure that was logged."""
         return self._has_failed or all(sink.has_records() for sink in self._opened)
 
     def has_tensors(self) -> bool:
@@ -176,7 +176,7 @@ class SinkGroup:
             log.warning(text, once=f"failed {type(sink).__name__} {type(error).__name__}: {error}")
 
     def _each(self, sinks: Sequence[Sink], method: str, about: str, *args: Any) -> list[Any]:
-        """What a method of each of `sinks` answers but ``None``; `about` says in the log what it was to do."""
+        """The answers of a method of each of `sinks`, without ``None``; `about` describes the work for the log."""
         answers = []
         for sink in sinks:
             try:
@@ -195,7 +195,7 @@ def _tell(sink: Sink, name: str, error: BaseException) -> bool:
 
 
 def _needs_of(sink: Sink) -> Needs:
-    """What the sink says.
+    """The needs of the sink, as it says them.
 
     Raises:
         TypeError: it says it in another way.

@@ -1,4 +1,4 @@
-"""What could not be written of the steps of a run."""
+"""Records and files of a run that could not be written."""
 
 from __future__ import annotations
 

@@ -73,12 +73,12 @@ class EndedStep(NamedTuple):
 
     number: int
     loss: Any = None
-    """As given to ``step``, like the gradient norm; ``None`` if not given."""
+    """The loss as given to ``step``, like the gradient norm; ``None`` if not given."""
     gradient_norm: Any = None
 
 
 class Host(NamedTuple):
-    """What a sink may ask of the session that runs it."""
+    """The session, as far as a sink may ask it."""
 
     adapter: FrameworkAdapter
     failed: Callable[[Any, BaseException], None]

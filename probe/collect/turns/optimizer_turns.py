@@ -68,7 +68,7 @@ class OptimizerTurns:
         self._with_gradient: weakref.WeakSet[Any] = weakref.WeakSet()
         """Optimizers that a backward of this step has reached."""
         self._marks: dict[Any, object] = {}
-        """Of the backward that goes on: the optimizers that none has reached in this step."""
+        """The marks of the optimizers that the running backward has not reached in this step."""
         self._turn_has_begun = False
         """A forward has gone on to an optimizer that has not stepped; so do those that follow, until one steps."""
         self._calls: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
@@ -188,7 +188,7 @@ class OptimizerTurns:
         self._marks.clear()  # held strongly: an optimizer must not outlive its program's use of it
 
     def uneven_text(self, steps: int) -> str:
-        """Why the `steps` that were counted may not be the iterations of the program; empty if nothing points to it."""
+        """The reason why the `steps` counted may not be the program's iterations; empty if there is no sign of it."""
         if not self._loops.uneven:
             return ""
         text = f"{steps} steps were counted, which may not be the iterations of the script: {self._loops.uneven}. To "

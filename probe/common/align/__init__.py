@@ -1,1 +1,1 @@
-"""What belongs together in two dumps."""
+"""Counterparts in two dumps: calls, items, modules."""

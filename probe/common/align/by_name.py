@@ -1,4 +1,4 @@
-"""Which item of the golden dump belongs to which of the target.
+"""The pairs of items of a target and a golden dump, by their names.
 
 The key is the item's name. Backward records are numbered anew, on both sides, in the order in which they appear:
 recomputation changes the numbers of backward calls, and what was recomputed here need not be so there.

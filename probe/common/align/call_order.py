@@ -16,8 +16,8 @@ _LONGEST = 4000
 certain; of a stretch that stays longer, calls of the same name are paired, and those that the golden side has alone are
 left out, since they have no index."""
 _COMPARISONS = 20_000_000
-"""How many pairs of equal calls are looked at for the best alignment, all stretches together. After that the next equal
-call is taken."""
+"""The number of pairs of equal calls that are looked at for the best alignment, all stretches together. After that the
+next equal call is taken."""
 
 Aligned = tuple[Optional[str], Optional[str]]
 Key = Hashable
@@ -179,7 +179,7 @@ def match_in_order(target: Sequence[Hashable], golden: Sequence[Hashable]) -> li
 
 
 class _Kinds(dict[str, str]):
-    """What depends neither on how many calls there were before nor on what the class of a module is called."""
+    """Kinds of calls that depend neither on the number of calls before nor on the class name of a module."""
 
     def __init__(self, backwards: Mapping[str, str], named: Callable[[str], str] | None) -> None:
         super().__init__()

@@ -60,7 +60,7 @@ def _share_names(items: Iterable[Item], others: Iterable[Item]) -> None:
 
 
 def keys(records: Iterable[Record]) -> list[str]:
-    """What they are matched by: their names, those of backward records with a number of our own."""
+    """The keys by which records are matched: their names, and for backward records a number of our own."""
     seen: dict[str, int] = {}
     found = []
     for record in records:

@@ -35,7 +35,7 @@ Dumps = tuple[Dump, Dump]
 
 @dataclass(frozen=True)
 class Correspondence:
-    """What corresponds to what, and where that comes from."""
+    """The counterparts, and where they come from."""
 
     mapping: NameMapping
     derived: dict[str, str] | None = None

@@ -25,7 +25,7 @@ PARAMETER_NAMES = {
 
 @dataclass(frozen=True)
 class NameMapping:
-    """What of a target's names is rewritten.
+    """The parts of a target's names that are rewritten.
 
     Args:
         apis: base of an API to base, such as ``Functional.abs`` to ``Torch.abs``; ``None`` leaves APIs as they are.

@@ -1,4 +1,4 @@
-"""What the name of a call or of a layer's class means, in the words of PyTorch, whichever framework spelled it."""
+"""The meaning of the name of a call or of a layer's class, in the words of PyTorch, for every framework."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _SINGLE_DEVICE = {"syncbatchnorm": "batchnorm2d"}
 
 
 class Operation(NamedTuple):
-    """What a call computes."""
+    """The operation that a call computes."""
 
     name: str
     akin: str
     """Shared with operations that give the same values whenever the shapes agree."""
     primitive: bool
     order: tuple[int, ...] = ()
-    """Which of its tensors stands at each index of PyTorch's function, where the order is another."""
+    """The indices of its tensors in PyTorch's order, if the order is another."""
 
 
 @cache
 def operation(base: str, framework: str) -> Operation:
-    """What ``Prefix.api`` computes; names of no known family mean only themselves."""
+    """The operation that ``Prefix.api`` computes; names of an unknown family mean only themselves."""
     family, _, name = base.partition(".")
     family = _MIRRORS.get(family, family)
     if family == _PRIMITIVE:

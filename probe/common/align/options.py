@@ -12,7 +12,7 @@ BUILT_IN = ""
 
 @dataclass(frozen=True)
 class MatchOptions:
-    """What the user chose for matching.
+    """The user's choices for matching.
 
     Args:
         fuzzy: match without regard to the numbers of calls.

@@ -23,7 +23,7 @@ _MOST_COMPARED = 4096
 
 @dataclass(frozen=True)
 class _Work:
-    """What a process has recorded."""
+    """The recorded work of a process."""
 
     names: frozenset[str]
     first_values: tuple[str, ...]
@@ -58,7 +58,7 @@ def pair_processes(target: Sequence[str], golden: Sequence[str]) -> list[tuple[i
 
 
 class PoolTasks:
-    """Which tasks the processes of two runs took, where a pool may hand them out in another order in every run.
+    """The tasks that the processes of two runs took; a pool may hand them out in another order in every run.
 
     Args:
         target, golden: The folders of all processes without a rank, of all steps.
@@ -117,7 +117,7 @@ def _work(path: str) -> _Work:
 
 
 def _first_values(dump: Dump) -> tuple[str, ...]:
-    """What the first calls were given, as text, in which a NaN equals itself."""
+    """The inputs of the first calls as text, in which a NaN equals itself."""
     found: list[str] = []
     for record in dump.records[:_FIRST]:
         for item in dump.items(record):

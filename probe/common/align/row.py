@@ -9,7 +9,7 @@ import msgspec
 from probe.common.dump.reading.records import Item
 
 PASS, WARNING, ERROR = "pass", "warning", "error"
-"""How bad a line or a note is."""
+"""The levels of a line or a note."""
 
 
 class Row(msgspec.Struct, gc=False):
@@ -26,9 +26,9 @@ class Row(msgspec.Struct, gc=False):
     metrics: tuple[Any, ...] = ()
     """One metric for each column that the mode has; a text where there is no number."""
     notes: tuple[str, ...] = ()
-    """What matching and measuring found worth saying: ``error: ...``, ``warning: ...`` or ``note: ...``."""
+    """Remarks of matching and measuring: ``error: ...``, ``warning: ...`` or ``note: ...``."""
     result: str = ""
-    """What the rules of the comparison say of it; empty until they were asked."""
+    """The result of the row by the rules of the comparison; empty until they were asked."""
     messages: tuple[str, ...] = ()
     requires_grad_consistent: bool = True
     relative_difference: Optional[float] = None  # noqa: UP045

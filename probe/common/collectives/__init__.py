@@ -1,1 +1,1 @@
-"""What communication calls exchange, whichever library spelled them."""
+"""The data exchanged by communication calls, for every library."""

@@ -24,7 +24,7 @@ _WORLD = re.compile(r"[a-z]+_world_group\Z")
 _GROUP_ID = re.compile(r"[0-9a-f]{8}\Z")
 _PROCESS_GROUP = "torch.ProcessGroup"
 _NOT_A_MEMBER = -100
-"""What torch.distributed has for a group that this rank is not in."""
+"""The group of torch.distributed for a rank that is not in it."""
 _TENSORS_OF_TORCH = "torch."
 
 Group = Union[tuple[int, ...], str]
@@ -41,7 +41,7 @@ class CollectiveCall:
     record: str
     inputs: tuple[Item, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """What a primitive was made with."""
+    """The arguments that a primitive was made with."""
 
     @cached_property
     def api(self) -> str:
@@ -50,7 +50,7 @@ class CollectiveCall:
 
     @cached_property
     def function(self) -> CollectiveFunction:
-        """What the called function does."""
+        """The properties of the called function."""
         if self.record.startswith(_PRIMITIVE):
             return PRIMITIVES[self.api]
         table = RETURNING if is_returning(self) else IN_PLACE
@@ -177,13 +177,13 @@ def argument(call: CollectiveCall, name: str) -> Item | None:
 
 
 def input_of(call: CollectiveCall, name: str) -> str | None:
-    """What the names of the items of the argument `name` begin with; ``None`` where it was not passed."""
+    """The prefix of the names of the items of the argument `name`; ``None`` if it was not passed."""
     key = _key_of(call, name)
     return None if key is None else call.passed[key]
 
 
 def output_of(call: CollectiveCall, name: str) -> str | None:
-    """Where the argument `name` stands among the outputs, which repeat the arguments; ``None`` if it was not passed."""
+    """The place of the argument `name` among the outputs, which repeat the arguments; ``None`` if it was not passed."""
     key = _key_of(call, name)
     return None if key is None else f"{call.record}.{OUTPUT}.{list(call.passed).index(key)}"
 

@@ -1,4 +1,4 @@
-"""Which communication calls of different ranks belong together.
+"""The communication calls of different ranks that belong together.
 
 Sends and receives belong together by peer, tag, group and order, collective calls by their name, group and order.
 `exchanges` says what each call exchanges with which others, and which values travel. In which order they happened says
@@ -40,7 +40,7 @@ _ANYONE = -1
 
 @dataclass(frozen=True)
 class Exchange:
-    """What one call does with others: a collective call does one thing, a batch of sends and receives several."""
+    """One exchange with other ranks: a collective call does one, a batch of sends and receives several."""
 
     call: CollectiveCall
     what: str
@@ -53,7 +53,7 @@ class Exchange:
     """The ranks of whose inputs its result is made, its own one too where it gives some; none where it has no result
     on its rank, as a send or a reduce to another rank."""
     flow: Flow = field(default_factory=Flow)
-    """Which of its values travel."""
+    """The values of it that travel."""
 
     @property
     def partners(self) -> tuple[CollectiveCall, ...]:
@@ -87,7 +87,7 @@ def meaningful(call: CollectiveCall) -> list[Item]:
 
 
 def exchanges(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> list[Exchange]:
-    """What every call exchanges, and with which calls of other ranks, rank by rank in order.
+    """The exchanges of every call, and the calls of other ranks in them, rank by rank in order.
 
     The n-th send to a rank with a tag belongs to the n-th receive from there with this tag, the n-th call of a
     collective in a group to the n-th of the other ranks of the group. Asynchronous calls belong together in the order
@@ -202,14 +202,14 @@ class _End:
     call: CollectiveCall
     what: str
     key: tuple[object, ...]
-    """What the parts of all ranks have in common, and other exchanges have not, but for their order."""
+    """The key that the parts of all ranks share, apart from their order, and other exchanges do not."""
     ranks: tuple[int, ...]
     sources: tuple[int, ...]
     flow: Flow
     peer: int | None = None
     tag: int = 0
     group: Group = ()
-    """That of a send or receive."""
+    """The group of a send or receive."""
 
 
 def _ends(call: CollectiveCall, ranks: _Ranks) -> list[_End]:

@@ -32,7 +32,7 @@ class Event(NamedTuple):
     """Between the numbers of which records of its rank it is."""
     is_end: bool
     exchanges: Sequence[Exchange]
-    """What the call exchanges."""
+    """The exchanges of the call."""
     is_forced: bool = False
     """True if it should wait for a call that waits for it: the dumps contradict each other."""
 

@@ -1,4 +1,4 @@
-"""Which values of a communication call travel: what others get, what the call fills, and what means nothing."""
+"""The values of a communication call that travel: those others get, those the call fills, and those without meaning."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ TO_ONE = (REDUCE, GATHER)
 
 @dataclass(frozen=True)
 class CollectiveFunction:
-    """What a communication function does with its arguments."""
+    """The properties of a communication function by its arguments."""
 
     kind: str
     arguments: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ IN_PLACE = {
         ALL_TO_ALL, "output input output_split_sizes input_split_sizes group async_op", gives="input", fills="output"
     ),
 }  # fmt: skip
-"""Of torch.distributed and mindspore.mint.distributed."""
+"""Functions of torch.distributed and mindspore.mint.distributed."""
 
 _RETURNING_SEND = _returning(SEND, "tensor dst group tag", "tensor", root="dst")
 _RETURNING_RECV = CollectiveFunction(
@@ -151,7 +151,7 @@ RETURNING = {
         ALL_TO_ALL, "output input send_count_matrix group async_op", gives="input", fills="output"
     ),
 }
-"""Of mindspore.communication.comm_func."""
+"""Functions of mindspore.communication.comm_func."""
 
 
 def _primitive(kind: str, root: str = "", default_root: int | None = None) -> CollectiveFunction:
@@ -190,7 +190,7 @@ _WORDS = (
 
 
 def guessed(name: str) -> CollectiveFunction | None:
-    """What a function that is in no table does, by its name; ``None`` for one that does not communicate."""
+    """The properties of a function that is in no table, guessed by its name; ``None`` if it does not communicate."""
     kind = next((word for word in _WORDS if word in name), None)
     if kind is None:
         return None

@@ -1,4 +1,4 @@
-"""What to collect: the configuration file, the constructor's arguments, and the defaults behind both.
+"""The choice of what to collect: the configuration file, the constructor's arguments, and the defaults behind both.
 
 `load_config` checks everything before any work is done. A wrong value is one error that names place, key, value and
 what is allowed; an unknown key is only a warning, because files are shared between versions and between tools.

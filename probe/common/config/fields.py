@@ -22,7 +22,7 @@ _NUMBERS_ALLOWED = f'whole numbers from 0 to {MAX_NUMBER}, also as text: "3", or
 
 @dataclass(frozen=True)
 class Location:
-    """Where a value stands, for messages.
+    """The place of a value, for messages.
 
     Args:
         origin: the file's path, or the call that gave the value.

@@ -1,4 +1,4 @@
-"""What is known of a key of the configuration file; the table of all keys are the fields of `Config`."""
+"""The properties of a key of the configuration file; the table of all keys are the fields of `Config`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def parse_names(value: object, location: Location) -> tuple[str, ...]:
 
 
 def parse_summary_mode(value: object, location: Location) -> str:
-    """What is computed of a tensor; a list of statistics for the kernels of a compiled graph is refused."""
+    """The statistics to compute of a tensor; a list of statistics for the kernels of a compiled graph is refused."""
     if isinstance(value, list) and any(word in value for word in _KERNEL_STATISTICS):
         raise MsprobeException(f"{location.describe(value)}, which {_COMPILED}. Use {quoted(SUMMARY_MODES)}.")
     return one_of(*SUMMARY_MODES)(value, location)

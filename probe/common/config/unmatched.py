@@ -1,4 +1,4 @@
-"""What the configuration names and a step did not have, in words, with the nearest names that it had."""
+"""The names in a configuration that a step did not have, in words, with the nearest names that it had."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_NUMBERS = 5000
 
 
 class Met(NamedTuple):
-    """What a step had, which is over."""
+    """The names that a step had; the step is over."""
 
     calls: Mapping[str, int]
     """The number of times that each API and module was called, by its name without number and direction, wanted or
@@ -165,6 +165,6 @@ def _last_record(wanted: naming.ParsedName, base: str, count: int) -> str:
 
 
 def _parts(bases: Sequence[str]) -> dict[str, str]:
-    """What a user may have meant, and the API or module that it belongs to: whole names, and their parts."""
+    """Names that a user may have meant, with the API or module of each: whole names, and their parts."""
     parts = {part: base for base in reversed(bases) for part in base.split(".") if not part.isdecimal()}
     return {**parts, **{base: base for base in bases}}

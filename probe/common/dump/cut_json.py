@@ -1,4 +1,4 @@
-"""What can be read of a JSON file that is cut short: the members of an object that are whole.
+"""The readable part of a JSON file that is cut short: the members of an object that are whole.
 
 Nothing is guessed: what remains is the file itself up to the end of its last whole member, with the brackets closed
 that are open there.
@@ -26,9 +26,9 @@ def whole_parts(content: bytes, depth: int) -> Iterator[bytes]:
     """
     open_brackets = bytearray()
     ends: dict[int, tuple[int, bytes]] = {}
-    """Where the last whole member of each depth ends, and what is to be closed there."""
+    """The end of the last whole member of each depth, and the brackets to close there."""
     begin = last_begin = 0
-    """Where a member at `depth` begins, and where the last whole one does."""
+    """The begin of a member at `depth`, and that of the last whole one."""
     for token in _TOKEN.finditer(content):
         first = token[0][0]
         if first == ord('"'):

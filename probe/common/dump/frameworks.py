@@ -39,7 +39,7 @@ class Framework(NamedTuple):
     msprobe_tensor: str = "torch.Tensor"
     """The type of a tensor in a graph that is written for msProbe's viewer."""
     left_out: str = ""
-    """What its dumps lack at the default risk level, and which setting records it; whole sentences."""
+    """The records that its dumps lack at the default risk level, and the setting that records them; whole sentences."""
 
     @property
     def oldest(self) -> tuple[int, ...]:

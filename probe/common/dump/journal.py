@@ -91,7 +91,7 @@ _decode_frame = msgspec.msgpack.Decoder(Union[_HeaderFrame, _StackFrame, _Record
 
 @dataclass(frozen=True)
 class Header:
-    """What the head of dump.json or debug.json repeats."""
+    """The part of the head that dump.json or debug.json repeats."""
 
     task: str
     level: str
@@ -217,13 +217,13 @@ class JournalReader:
         self._stream = files.open_for_reading(path, buffering=1 << 17)
         self._size = os.fstat(self._stream.fileno()).st_size
         self.torn_at: int | None = None
-        """Where the frames end that can be read, when something follows them: cut off, or damaged."""
+        """The end of the readable frames if something follows them: cut off, or damaged."""
         self.lost = 0
         """The bytes from a damaged frame to the end; 0 where the writer died in the middle of the last one."""
         self.stacks: dict[int, list[Frame]] = {}
         self.nodes: dict[str, Node] = {}
         self._records: dict[str, list[Any]] = {}
-        """Of each record its order and then its frames: their fields, or their offsets if the journal is large."""
+        """For each record its order and then its frames: their fields, or their offsets if the journal is large."""
         try:
             start = self._stream.read(len(MAGIC))
             if start != MAGIC and MAGIC.startswith(start):

@@ -32,7 +32,7 @@ def encode(value: Any, indent: int) -> bytes:
 
 
 def encode_members(values: dict[str, Any], indent: int, odd: Sequence[str] = ()) -> bytes:
-    """What `encode` has between the braces of a dict that is not empty; but for `odd`, all numbers are finite."""
+    """The text of `encode` between the braces of a dict that is not empty; but for `odd`, all numbers are finite."""
     margin = b"\n" + b" " * (indent + 1)
     text = _compiled({**values, **dict.fromkeys(odd)}, indent, finite=True)
     if text is None:
@@ -49,7 +49,7 @@ def encode_members(values: dict[str, Any], indent: int, odd: Sequence[str] = ())
 
 
 def encode_as_python(value: Any, indent: int) -> bytes:
-    """What ``json.dumps(value, indent=1)`` gives at a depth of `indent`, whatever a damaged journal holds."""
+    """The text of ``json.dumps(value, indent=1)`` at a depth of `indent`, even for contents of a damaged journal."""
     try:
         text = _on_one_line(value)
         if "\\u0000" not in text:

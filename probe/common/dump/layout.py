@@ -84,7 +84,7 @@ def is_of_rank(name: str) -> bool:
 
 
 def process_order(name: str) -> tuple[bool, int]:
-    """What orders the folders of processes: ranks first, and each kind by its numbers."""
+    """The key that orders the folders of processes: ranks first, and each kind by its numbers."""
     return is_without_rank(name), int("".join(filter(str.isdigit, name)) or -1)
 
 

@@ -1,4 +1,4 @@
-"""What two dumps both record: modules at L0, functions at L1, both at mix."""
+"""The level that two dumps share: modules at L0, functions at L1, both at mix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Optional
 from probe.common.dump.naming import is_module
 
 Levels = tuple[Optional[str], Optional[str]]
-"""Of target and golden side; ``None`` in files that do not say."""
+"""The levels of target and golden side; ``None`` in files that do not say."""
 
 
 def differ(levels: Levels) -> bool:

@@ -25,7 +25,7 @@ MODULE_ROOTS = ("Module", "Cell")
 CLIP_GRAD = "clip_grad"
 OPTIMIZER = "optimizer"
 OUTSIDE_MODULES = frozenset((CLIP_GRAD, OPTIMIZER))
-"""What calls can be inside of in the module tree without being a call itself."""
+"""Places in the module tree that calls can be inside of, without being calls themselves."""
 
 _API = re.compile(r"^(?P<prefix>[^.\s]+)\.(?P<api>[^\s]+)\.(?P<number>[0-9]{1,18})\.(?P<direction>forward|backward)\Z")
 _MODULE = re.compile(

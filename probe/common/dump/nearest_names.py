@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 MOST = 3
-"""How many are named."""
+"""The largest number of names."""
 _MOST_COMPARED = 5000
 """Names among which the nearest are looked for, which takes 0.1 s."""
 _LONGEST_COMPARED = 200

@@ -60,7 +60,7 @@ _last = 0
 
 
 def present() -> RunProcess | None:
-    """What this process is in its run; ``None`` outside of ``msprobe run``."""
+    """The role of this process in its run; ``None`` outside ``msprobe run``."""
     return _present
 
 
@@ -70,7 +70,7 @@ def begin_run() -> RunProcess:
 
 
 def _launched() -> RunProcess | None:
-    """What this process is among the workers of torchrun or ``accelerate launch``, which are one run.
+    """The role of this process among the workers of torchrun or ``accelerate launch``, which are one run.
 
     They have their parent in common, and each attempt of it is another run. Workers of other machines have ranks.
     """
@@ -102,7 +102,7 @@ def started() -> int:
 
 
 def next_child() -> RunProcess | None:
-    """What the process is that this one starts next."""
+    """The role of the process that this one starts next."""
     _count()
     return None if _present is None else RunProcess(_present.run, (*_present.order, _last))
 

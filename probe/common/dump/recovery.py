@@ -22,7 +22,7 @@ from probe.common.files import in_use, remove_left
 
 @dataclass(frozen=True)
 class Recovered:
-    """What came of one journal, or of files that have none and cannot be read."""
+    """The result for one journal, or for files that have none and cannot be read."""
 
     folder: str
     file_name: str

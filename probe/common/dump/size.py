@@ -1,4 +1,4 @@
-"""How large dumps are, for who decides whether several processes pay."""
+"""The size of dumps, to decide if several processes pay."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class OutsideDifference:
     kind: str
     """One of `KINDS`."""
     name: str
-    """As in the file: ``packages.torch``, ``seeds.numpy``, ``variables.NCCL_ALGO``."""
+    """The name as in the file: ``packages.torch``, ``seeds.numpy``, ``variables.NCCL_ALGO``."""
     title: str
     """The name for people."""
     target: Any

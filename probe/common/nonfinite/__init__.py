@@ -1,1 +1,1 @@
-"""What is not finite in the values of calls, and which of it was meant."""
+"""Values of calls that are not finite, and those of them that were meant."""

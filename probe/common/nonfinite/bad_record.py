@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 INPUT, PARAMETER, OUTPUT, EXPLAINED, UNWRITTEN = 1, 2, 4, 8, 16
-"""What is not finite in a record: an input, a parameter, an output. `EXPLAINED`: another record of this rank, which
-stands later in the file, made it. `UNWRITTEN`: its input is memory that was never written."""
+"""The parts of a record that are not finite: an input, a parameter, an output. `EXPLAINED`: another record of this
+rank, later in the file, made it. `UNWRITTEN`: its input is memory that was never written."""
 
 
 class BadRecord(NamedTuple):

@@ -90,7 +90,7 @@ def is_number(value: Any) -> bool:
 
 
 def memory(item: Item) -> tuple[object, int]:
-    """What two views of one tensor have in common: the dtype, and how many numbers they hold."""
+    """The common property of two views of one tensor: the dtype, and the number of elements they hold."""
     return item.dtype, math.prod(item.shape or ())
 
 

@@ -33,7 +33,7 @@ class Candidate:
     """A record that may become a finding, and what came of it so far."""
 
     records: list[BadRecord]
-    """What is reported, the first one first."""
+    """The records to report, the first one first."""
     is_computed: bool
     """True if anything was computed of it, rather than handed on, asked for or left out."""
     is_beyond_type: bool
@@ -126,7 +126,7 @@ class Candidates:
         return bool(self._all)
 
     def leave_out(self, place: int) -> None:
-        """What came to no record from number `place` on was left out, by calls that need not be recorded."""
+        """Close each candidate that reached no record since number `place`: the calls between need not be recorded."""
         for candidate in self._all:
             last = candidate.passed[-1].place if candidate.passed else candidate.place
             if not candidate.is_beyond_type and last < place:
@@ -173,7 +173,7 @@ def leaves_it_at_that(name: str, is_returned: bool) -> bool:
 
 
 def mark_of(item: Item) -> Any:
-    """What a tensor has in common with its views: the extremes if they are numbers, otherwise dtype and size."""
+    """The common property of a tensor and its views: the extremes if they are numbers, otherwise dtype and size."""
     return (item.max, item.min) if infinite_sign(item) else memory(item)
 
 

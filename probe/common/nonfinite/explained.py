@@ -1,4 +1,4 @@
-"""Which records that are not finite are explained by another one, which need not stand before them."""
+"""Records that are not finite and are explained by another record, which need not be before them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from probe.common.operations.lookup import has, writes_in_place
 
 
 class Passed(NamedTuple):
-    """What is not finite in a communication call; masks are minus infinities of which nothing else has come so far."""
+    """Values in a communication call that are not finite; masks are minus infinities that caused nothing else."""
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class FollowedCalls:
 
     def __init__(self) -> None:
         self.bad: list[BadRecord] = []
-        """What is not finite and was not meant to be, in order once `end` was called."""
+        """The records that are not finite and were not meant to be, in order once `end` was called."""
         self.uninitialised: list[str] = []
         """Records of memory that was never written and is not finite."""
         self.is_reached = False
@@ -78,7 +78,7 @@ class FollowedCalls:
                 self._go_back(name)
 
     def _go_back(self, name: str) -> None:
-        """Of several batches each has a loss, and the backward of the second follows that of the first."""
+        """Report the candidate of this forward call: with several batches, each has its own loss and backward."""
         parsed = parse(name)
         candidate = parsed and self._candidates.of_number(record_name(parsed._replace(direction=FORWARD)))
         if candidate:
@@ -168,7 +168,7 @@ class FollowedCalls:
             self._report(candidate)
 
     def _report_of_forward(self, name: str) -> None:
-        """What the forward call of a backward gave is not finite either, and nothing has left it out."""
+        """Report the candidate of a backward's forward call: its result is not finite, and nothing left it out."""
         parsed = parse(name)
         candidate = None
         if is_gradients(name):
@@ -189,7 +189,7 @@ class FollowedCalls:
         return self._has_gradients and (writes_in_place(function) or function.startswith(("_foreach_", "_fused_")))
 
     def _report(self, candidate: Candidate) -> None:
-        """What came to a candidate is a consequence."""
+        """Report a candidate; the records that it reached are its consequences."""
         first = self._candidates.first_open()
         if first is not None and first.place < candidate.place and candidate.records[0].flags != OUTPUT:
             # What seems to have come from outside has most likely come from there, by a call that is not recorded.
@@ -242,7 +242,7 @@ class FollowedCalls:
     def _of_reached_by_none(
         self, record: BadRecord, values: CallValues, bad_inputs: list[Item]
     ) -> list[BadRecord] | None:
-        """What a call comes to before which nothing was wrong; ``None`` where it is as it was meant."""
+        """The findings at a call if nothing was wrong before it; ``None`` if the values were meant."""
         index, name, flags = record[:3]
         if flags == OUTPUT and self._infinities.begin(index, name, values):
             return None
@@ -260,7 +260,7 @@ class FollowedCalls:
         return [record._replace(flags=flags | UNWRITTEN * bool(unwritten), unwritten=unwritten)]
 
     def _of_infinities(self, record: BadRecord, sources: list[Source], values: CallValues) -> list[BadRecord] | None:
-        """What a call comes to that uses infinities which are known."""
+        """The findings at a call that uses infinities which are known."""
         culprit = self._infinities.use(record.place, record.name, sources, values)
         if culprit is None:
             return None
@@ -285,7 +285,7 @@ class FollowedCalls:
 
     @property
     def waiting(self) -> list[BadRecord]:
-        """What is reported if nothing leaves it out, as long as nothing else is reported."""
+        """The findings that are reported if nothing leaves them out and nothing else is reported."""
         candidate = None if self.is_reached else self._candidates.first_open()
         return [] if candidate is None else candidate.records
 
@@ -338,7 +338,7 @@ def _names(items: list[Item]) -> tuple[str, ...]:
 
 
 def _ends_of_forward(names: Sequence[str]) -> list[bool]:
-    """Of each record, and of the end, whether no forward call of a function comes before the next other record."""
+    """For each record, and for the end, True if no forward call of a function comes before the next other record."""
     found = [True] * (len(names) + 1)
     for place in range(len(names) - 1, -1, -1):
         parsed = parse(names[place])

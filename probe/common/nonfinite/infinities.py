@@ -40,7 +40,7 @@ class Source:
     last: int = -1
     """The number of the last call that had it."""
     user: tuple[int, str] | None = None
-    """Of what came in with a call, number and name of this call."""
+    """For values that came in with a call: index and name of this call."""
     is_broken: bool = False
     """True if something else than these infinities came of it."""
 
@@ -190,5 +190,5 @@ def is_masked(name: str) -> bool:
 
 
 def _mark(item: Item) -> Any:
-    """What tensors of one lineage have in common: the extremes."""
+    """The common property of tensors of one lineage: the extremes."""
     return item.max, item.min

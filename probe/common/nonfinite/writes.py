@@ -1,4 +1,4 @@
-"""Which inputs of a call are only written to, so that what stood in them before means nothing."""
+"""The inputs of a call that are only written to; their former contents mean nothing."""
 
 from __future__ import annotations
 

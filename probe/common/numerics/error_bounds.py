@@ -39,7 +39,7 @@ _FILL = 0.9 * _MASK
 
 GRADIENT = "backward"
 _NEAR_ZERO = 30.0
-"""How many relative differences of its largest element wide the range around zero is that rounding makes uncertain."""
+"""The width of the range around zero that rounding makes uncertain, in relative differences of the largest element."""
 
 
 class Extent(NamedTuple):
@@ -273,7 +273,7 @@ def rms(item: Item) -> float:
 
 @dataclass
 class Terms:
-    """What is known of a call's inputs."""
+    """The facts on a call's inputs."""
 
     error: float = 0.0
     """The largest relative difference of an input."""
@@ -383,7 +383,7 @@ def condition_of_product(api: str, terms: Terms, target: Item, golden: Item, of_
 
 
 def turned_by_division(api: str, given: Sequence[Item], result: Item, error: float) -> float:
-    """What a quotient may differ by because elements that are rounding alone were divided by others like them.
+    """The largest difference of a quotient whose elements are rounding alone, divided by others like them.
 
     Optimizers that normalise gradients do so: where a gradient is zero but for rounding, the update is a whole one,
     with a sign that is rounding too. That happens to a few elements, one at least.
@@ -409,7 +409,7 @@ def turned_by_division(api: str, given: Sequence[Item], result: Item, error: flo
 
 
 def rounding(terms: float, roundoff: float) -> float:
-    """What rounding adds to the relative error of a call's result.
+    """The relative error that rounding adds to a call's result.
 
     Types of 16 bits and fewer are summed in float32, as processors do, and rounded once.
 
@@ -421,7 +421,7 @@ def rounding(terms: float, roundoff: float) -> float:
 
 
 def approximation(name: str) -> float:
-    """What kernels of two frameworks add to the relative error of a function, by the name of it or of its layer."""
+    """The relative error that kernels of two frameworks add to a function, by its name or its layer's."""
     return function(name.lower()).approximation
 
 

@@ -18,7 +18,7 @@ from functools import cache
 
 
 class Kind(Enum):
-    """What the elements of a tensor are."""
+    """The kind of a tensor's elements."""
 
     FLOAT = "floating-point numbers"
     COMPLEX = "pairs of floating-point numbers"
@@ -37,10 +37,10 @@ class Format:
     """
 
     name: str
-    """As PyTorch and numpy write it, without ``torch.``: the plain name."""
+    """The name as PyTorch and numpy write it, without ``torch.``: the plain name."""
     kind: Kind
     bits: int
-    """Of one number; 0 where that differs."""
+    """The bits of one number; 0 if that differs."""
     digits: int = 0
     """Bits of the significand, the hidden one included; 0 of what is not rounded."""
     least_exponent: int = 0
@@ -52,7 +52,7 @@ class Format:
     has_infinity: bool = False
     has_nan: bool = False
     mindspore: str = ""
-    """As dumps of MindSpore write it, which has not all of them."""
+    """The name in dumps of MindSpore, which has not all of them."""
     aliases: tuple[str, ...] = ()
     """Other names, in lower case and without underscores."""
     part: str = ""

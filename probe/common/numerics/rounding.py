@@ -38,7 +38,7 @@ def _relative_spacing(bits: NDArray[np.int64], of: Format) -> Array:
 
 
 def rounding_scale(magnitude: Array, of: Format) -> Array:
-    """What the unit roundoff is relative to: times `of.unit` it is the most that one rounding changes a number by.
+    """The scale of the unit roundoff: times `of.unit` it is the most that one rounding changes a number by.
 
     Args:
         magnitude: absolute values, float64 and finite.

@@ -129,7 +129,7 @@ def _add_up(target: Array, golden: Array) -> Totals:
 
 
 class _Memory(threading.local):
-    """Where blocks are worked on; taking it anew from the system for each would double the time."""
+    """Memory for work on blocks; taking it anew from the system for each block would double the time."""
 
     def __init__(self) -> None:
         self.wide_target, self.wide_golden, self.error, self.size = np.empty((4, BLOCK))
@@ -150,7 +150,7 @@ class Distances(NamedTuple):
 
 
 class Totals:
-    """What blocks of two vectors come to together."""
+    """The sums over blocks of two vectors."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -1,1 +1,1 @@
-"""What each function does, in one table for every framework and every question."""
+"""The properties of each function, in one table for every framework and every question."""

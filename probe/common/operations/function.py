@@ -69,14 +69,14 @@ class Trait(Enum):
     EACH_ALONE = auto()
     """Each element of its result is made of one element of each tensor that it takes, where their shapes agree."""
     ROUNDS_EARLY = auto()
-    """Of half precision, PyTorch on a CPU rounds parts of the sum that its result is, and not the sum alone.
+    """In half precision, PyTorch on a CPU rounds parts of the sum that its result is, and not the sum alone.
 
     ``benchmarks/half_sums.py`` measures it, and the same of gradients.
     """
     ROUNDS_GRADIENTS_EARLY = auto()
-    """Of half precision, PyTorch on a CPU rounds parts of the sum that one of its gradients is."""
+    """In half precision, PyTorch on a CPU rounds parts of the sum that one of its gradients is."""
     MODULUS = auto()
-    """Of a complex number it computes the absolute value, which is rounded."""
+    """It computes the absolute value of a complex number, which is rounded."""
     FACTORISES = auto()
     """It factorises matrices, the last two dimensions of its first argument, or multiplies them with themselves."""
     FREE_ORDER = auto()
@@ -113,7 +113,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Function(NamedTuple):
-    """What is known of one function."""
+    """The properties of one function."""
 
     name: str
     """The name that PyTorch has for it, without prefix."""
@@ -139,7 +139,7 @@ class Function(NamedTuple):
     summed: int | None = None
     """The argument whose last dimension a product sums over; if it is not known, the sizes tell."""
     dim: tuple[int, int | None] | None = None
-    """If it reduces along a dimension: the index of this argument and its default, ``None`` for all elements."""
+    """For a reduction along a dimension, the index of this argument and its default, ``None`` for all elements."""
     drops: int | None = None
     """The number of leading dimensions whose elements it drops together; ``None`` if each is dropped by itself."""
     divisor: int | None = None

@@ -50,7 +50,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 
 class Work(Protocol[Task_contra, Result_co]):
-    """What is done with a task; it reports how far it is where it is the only one."""
+    """The work on a task; it reports its progress if it is the only one."""
 
     def __call__(self, task: Task_contra, /, watch: ProgressCallback | None = None) -> Result_co: ...
 

@@ -31,7 +31,7 @@ class ProcessDied(MsprobeException):
 
 @dataclass(frozen=True)
 class Outcome(Generic[Result]):
-    """What became of one task."""
+    """The outcome of one task."""
 
     value: Optional[Result] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     error: Optional[Exception] = None  # noqa: UP045
@@ -47,7 +47,7 @@ Outcomes = Generator[Outcome[Result], None, None]
 
 @dataclass(frozen=True)
 class Where:
-    """Which processes do the work.
+    """The processes that do the work.
 
     Args:
         jobs: at most so many of this machine, this one if it is 1; ``None`` for as many as there are processors.

@@ -119,7 +119,7 @@ def _how_it_died(status: int | None) -> str:
 
 @contextmanager
 def _interrupt_blocked() -> Iterator[None]:
-    """What is started here never sees Ctrl-C, which a terminal sends to every process; this one sees it afterwards."""
+    """Hide Ctrl-C from processes started here; the terminal sends it to all, and this one gets it afterwards."""
     if sys.platform == "win32":
         yield
         return

@@ -19,7 +19,7 @@ class Cells:
 
     of_rows: Sequence[tuple[Any, ...]]
     show: Show = tuple
-    """What the table shows for those of one row; equal ones show the same."""
+    """The shown form of the cells of one row; equal cells have equal forms."""
     numbers: bool = False
     """True if most are finite numbers, for which `show` gives themselves, or their text and `unit`."""
     unit: str = ""

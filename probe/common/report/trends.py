@@ -42,7 +42,7 @@ class TrendTable:
     """The rows of one family in one step."""
 
     family: str
-    """As in the names of files: ``actv``, ``exp_avg``."""
+    """The family as in the names of files: ``actv``, ``exp_avg``."""
     ops: tuple[str, ...]
     has_micro: bool = False
     has_shape: bool = True

@@ -1,4 +1,4 @@
-"""What happened to parameters between two steps: whether the optimizer did the same on both sides.
+"""The optimizer between two steps: a judgement of its updates of parameters on both sides.
 
 A dump holds no call of the optimizer unless it ran while collecting, so this is judged by what it left: how far Max,
 Min and Mean of each parameter moved from the step before to this one. The movement of Mean is the mean of the update,
@@ -31,13 +31,13 @@ _MOST = 0.7
 _FEWEST = 0.2
 """The share of parameters that has to be clear, so that these can."""
 _CLEAR = 30.0
-"""How many times its rounding a statistic has to have moved, to be evidence."""
+"""The least movement of a statistic that is evidence, as a multiple of its rounding."""
 _SAME_GRADIENT = 1e-3
 """The relative difference of gradients up to which equal optimizers make nearly equal updates."""
 _NEAR_ZERO = 30.0
-"""How many relative differences of a gradient wide the range of its elements is that rounding makes uncertain."""
+"""The width of the range of a gradient's elements that rounding makes uncertain, in relative differences of it."""
 _FEW_STEPS, _FEW_ELEMENTS = 4.0, 4.0
-"""How many steps may have turned the updates of how many elements, where these are rounding alone."""
+"""The number of steps that may have turned updates, and the number of such elements, if these are rounding alone."""
 _FEWEST_TO_RANK = 6
 """The number of parameters that it takes to say what their updates depend on."""
 _SAME_UPDATE = 0.02
@@ -46,12 +46,12 @@ _SAME_UPDATE = 0.02
 
 @dataclass(frozen=True)
 class _Movement:
-    """How far one statistic of a parameter moved on each side."""
+    """The movement of one statistic of a parameter on each side."""
 
     target: float
     golden: float
     before: float
-    """What it was in the golden run."""
+    """The value in the golden run before."""
     resolution: float
     """By how much rounding alone can have moved it."""
     of_element: bool
@@ -60,11 +60,11 @@ class _Movement:
 
 @dataclass(frozen=True)
 class _Update:
-    """What the optimizer did to one parameter on both sides."""
+    """The optimizer's update of one parameter on both sides."""
 
     parameter: Parameter
     movements: list[_Movement]
-    """Of the statistics that moved clearly, on one side at least."""
+    """The statistics that moved clearly, on one side at least."""
     gradient_difference: Optional[float]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """Relative difference of the gradients; ``None`` where neither side recorded one."""
     was_equal: bool = True
@@ -160,7 +160,7 @@ class BetweenSteps:
 
     @cached_property
     def optimizer(self) -> str:
-        """What the optimizer did in another way on one side, in words; empty where it did the same, or nobody knows."""
+        """The difference in the optimizer's work between the sides, in words; empty if there is none, or unknown."""
         clear = [update for update in self._updates.values() if update.is_clear]
         same = sum(update.is_scaled_by(1.0) for update in clear)
         if len(clear) < max(2.0, _FEWEST * len(self._updates)) or same >= _MOST * len(clear):
@@ -290,7 +290,7 @@ class BetweenSteps:
 
     @cached_property
     def _update_size(self) -> float:
-        """How far one element moves at most, as the largest and smallest ones of parameters show it."""
+        """The largest movement of one element, from the largest and smallest elements of parameters."""
         movements = (each for update in self._updates.values() for each in update.movements)
         return max((abs(each.golden) for each in movements if each.of_element), default=0.0)
 

@@ -17,7 +17,7 @@ from probe.compare.result import Mode
 
 
 class CallDigest(msgspec.Struct, gc=False):
-    """What the search asks of a call before it looks at single items."""
+    """The facts on a call that the search asks for before it looks at single items."""
 
     types: tuple[Optional[str], ...]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The types of its items that have a match; where the sides have two, the one that rounds less."""
@@ -100,7 +100,7 @@ def gradient_on_one_side(target: Item, golden: Item) -> bool:
 
 
 def balance(item: Item) -> float:
-    """How far the extremes of a tensor are on one side of zero, from -1 to 1; a positive factor does not change it.
+    """The share of a tensor's extremes on one side of zero, from -1 to 1; a positive factor does not change it.
 
     NaN where the statistics do not tell.
     """

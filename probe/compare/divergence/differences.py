@@ -1,4 +1,4 @@
-"""What differs inside a pair of calls, in words. An empty text stands where nothing does."""
+"""The differences inside a pair of calls, in words. An empty text means no difference."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ NONFINITE_ON_ONE_SIDE = "a NaN or an infinity on one side only"
 
 
 def _deviation(row: Row, difference: float) -> str:
-    """How far a tensor is from that of the golden run; of what is not finite, what it is and on which side."""
+    """The difference of a tensor from the golden one; for values that are not finite, their kind and the side."""
     if not math.isinf(difference):
         return f"differs by {_size(difference)} of its size"
     sides = (("target", row.target), ("golden run", row.golden))

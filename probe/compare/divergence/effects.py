@@ -1,4 +1,4 @@
-"""Which values a difference reaches, looked up by statistics.
+"""The values that a difference reaches, looked up by statistics.
 
 Two programs that are not the same program differ in many places that change nothing: a mask of another type, a range
 that begins elsewhere, calls inside a module that computes the same in another way. Such a place is no divergence where
@@ -29,7 +29,8 @@ Indexes = dict[Key, list[int]]
 TARGET, GOLDEN = 0, 1
 
 _CARRIED_ON = 2.0
-"""How many times what the runs differ by already two results that agree may differ by; an effect shows beside it."""
+"""The largest difference of two results that agree, as a multiple of the existing difference; an effect shows next to
+it."""
 
 
 class Agreement(enum.Enum):

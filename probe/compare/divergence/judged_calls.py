@@ -1,4 +1,4 @@
-"""What the search found of every pair of calls, for who shows them all."""
+"""The judgement of every pair of calls by the search, for readers that show them all."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class JudgedCall(NamedTuple):
     outputs: float
     """The largest relative difference of outputs."""
     reason: str
-    """What differs by how much, and what is explained; empty where nothing differs."""
+    """The difference, its size, and the explained part; empty if there is none."""
     suspect: Optional[Unexplained] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """What is named for it where nothing explains it: this call, or one around or before it."""
+    """The suspect if nothing explains the difference: this call, or one around or before it."""
     parameter: str = ""
     """The parameter that differs, as its module calls it."""

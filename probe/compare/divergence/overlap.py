@@ -13,7 +13,7 @@ from probe.compare.result import TARGET, Truncation
 
 
 class Overlap(NamedTuple):
-    """What a divergence is searched in."""
+    """The part of two runs in which a divergence is searched."""
 
     rows: Sequence[Row]
     golden_order: Sequence[str]

@@ -116,7 +116,7 @@ def parameter_name(record: str, name: str) -> str:
 
 
 def own_name(record: str, item: Item) -> str:
-    """What a side calls a parameter, whose item it has in a record of that name."""
+    """The name of a parameter on its side; the item is in a record of the name `record`."""
     # A module may be called "parameters" as well.
     return item.name[len(record) :].partition(f".{PARAMETERS}.")[2]
 

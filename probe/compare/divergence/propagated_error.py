@@ -1,4 +1,4 @@
-"""How far two runs differed so far, which is what the calls that follow may carry on.
+"""The difference of two runs so far, which the following calls may carry on.
 
 Not everything that goes into a call is recorded, so that what any output before differed by counts for every call.
 """
@@ -23,7 +23,7 @@ from probe.compare.result import Mode
 
 
 class PropagatedError:
-    """What is known after the calls so far.
+    """The facts on the error after the calls so far.
 
     Args:
         mode: what the runs were compared by.
@@ -190,7 +190,7 @@ def _may_be_masked(row: Row) -> bool:
 
 
 def _factor(item: Item, earlier: Item | None, allowed: float) -> float:
-    """What `earlier` was multiplied by to give `item`; 0 where statistics contradict that, or do not tell."""
+    """The factor between `earlier` and `item`; 0 if statistics contradict one, or do not tell."""
     if earlier is None:
         return 0.0
     values, before = ((each.max, each.min, each.mean, each.norm) for each in (item, earlier))

@@ -1,4 +1,4 @@
-"""What a call that diverges was set to on both sides, in one vocabulary: a cause where the frameworks are two.
+"""The settings of a diverging call on both sides, in one vocabulary: a cause if the frameworks are two.
 
 Frameworks pass the same setting by position, by name, or give it to a primitive when that is made, and some of them
 count from the other end: a share of kept values for one of dropped values. Only what both sides say is held against
@@ -182,7 +182,7 @@ def _only(number: Counter[str], kinds: frozenset[str]) -> Counter[str]:
 
 
 def _called_inside(module: str, side: _SettingsSide) -> tuple[Counter[str], dict[str, str]]:
-    """How often a module calls which kind of function itself, and the functions by these kinds."""
+    """The number of calls of each kind of function that a module makes itself, and the functions by these kinds."""
     number: Counter[str] = Counter()
     functions: dict[str, str] = {}
     for name in side.inside(module):

@@ -1,4 +1,4 @@
-"""Where a side is truncated, that is ends before the other: its run died, or was stopped earlier."""
+"""Truncation of a side, which ends before the other: its run died, or was stopped earlier."""
 
 from __future__ import annotations
 

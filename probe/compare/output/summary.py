@@ -33,9 +33,10 @@ from probe.compare.result import (
 from probe.compare.rules import PROBE_ROWS, RowRules
 
 SUSPECTS = 5
-"""How many records with a finding a summary lists, and how many calls its text names after the first that diverges."""
+"""The number of records with a finding that a summary lists, and of calls that its text names after the first that
+diverges."""
 EXAMPLES = 3
-"""How many records without match, and renamed layers, a summary lists."""
+"""The number of records without match, and of renamed layers, that a summary lists."""
 
 
 TOO_LITTLE = "not enough in common"
@@ -148,21 +149,21 @@ class Summary:
     golden_unmatched: Unmatched
     layers: Optional[LayerMapping] = None  # noqa: UP045
     levels: Levels = (None, None)
-    """What target and golden side record."""
+    """The levels of target and golden side."""
     truncations: list[Truncation] = field(default_factory=list)
     """The sides that end early."""
     unjudged: Unjudged = field(default_factory=Unjudged)
-    """What was to be compared by its values and could not be."""
+    """The values that were to be compared and could not be."""
     saved_values: bool = False
     """True if these are saved values (debug.json), of which nobody knows which comes from which."""
     coverage: Coverage = field(default_factory=Coverage)
-    """How much was compared."""
+    """The part that was compared."""
     pairing: Pairing = field(default_factory=Pairing)
     """The way in which the calls of both sides were paired."""
     with_effect: list[Difference] = field(default_factory=list)
-    """What differs in calls that diverge."""
+    """The differences in calls that diverge."""
     without_effect: list[Difference] = field(default_factory=list)
-    """What differs and changes no value."""
+    """The differences that change no value."""
     undecided: list[Difference] = field(default_factory=list)
     """Differences that may have an effect that nothing would show."""
     follows: Optional[Origin] = None  # noqa: UP045
@@ -172,7 +173,7 @@ class Summary:
     left_out: str = ""
     """The first step and process of the runs that was not compared, because a pool took tasks in another order."""
     rules: RowRules = PROBE_ROWS
-    """Whose rules gave the rows their results."""
+    """The rules that gave the rows their results."""
     outside: list[OutsideDifference] = field(default_factory=list)
     """Differences outside of the model: environment and data, the most likely cause first."""
 
@@ -251,7 +252,7 @@ class Summary:
 
 @dataclass
 class Tally:
-    """What rows come to."""
+    """The totals of rows."""
 
     rows: int = 0
     counts: dict[str, int] = field(default_factory=dict)
@@ -404,7 +405,7 @@ def fails(summaries: Iterable[Summary], level: str) -> bool:
 
 
 def is_uncompared(summaries: Iterable[Summary]) -> bool:
-    """Whether the runs may differ in what was not compared, or could not be."""
+    """True if the runs may differ in a part that was not, or could not be, compared."""
     return any(
         not summary.has_matches or summary.unjudged.items or summary.is_too_little_in_common or summary.left_out
         for summary in summaries

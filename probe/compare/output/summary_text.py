@@ -134,7 +134,7 @@ def _followers(summaries: Sequence[Summary], style: str) -> list[tuple[str, str]
 
 
 def uncompared(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
-    """Why the runs may differ in what was not compared, or could not be; no line if everything was."""
+    """The reason why the runs may differ in a part that was not compared, as lines; no line if everything was."""
     untold = next((summary for summary in summaries if is_uncompared([summary])), None)
     if untold is None:
         return []
@@ -287,7 +287,7 @@ def print_metrics(rows: Iterable[Row], algorithms: Sequence[str] = ()) -> None:
 
 
 def styled_lines(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
-    """Where the runs diverge, then each pair of dumps; each line with a style of rich, or an empty text."""
+    """The divergence of the runs, then each pair of dumps; each line with a style of rich, or an empty text."""
     found = headline(summaries)
     for summary in summaries:
         found += lines(summary)

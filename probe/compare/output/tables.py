@@ -60,7 +60,7 @@ def columns(result: ComparisonResult) -> list[str]:
 
 
 BLOCK = 4096
-"""How many rows `block` is best asked for: enough that what is done once for all of them does not count."""
+"""The best number of rows for `block`: work done once for all of them does not count then."""
 
 
 def rows(result: ComparisonResult) -> Iterator[tuple[Any, ...]]:

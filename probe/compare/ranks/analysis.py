@@ -1,4 +1,4 @@
-"""Where the ranks of each step diverge first, as files and as data."""
+"""The first divergence between the ranks of each step, as files and as data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Analysis:
 
     @property
     def answer(self) -> str:
-        """What is to be said of a step of which no rank differs by as much as is looked for; empty of another one."""
+        """The answer for a step in which no rank differs by the threshold; empty for other steps."""
         if self.found:
             return ""
         said = headline(self.summaries)[0][0]

@@ -1,4 +1,4 @@
-"""Where several ranks diverge first: the call that made the difference, and not those that got it from a peer."""
+"""The first divergence between several ranks: the call that made the difference, not those that got it from a peer."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _first(records: list[RankRecord]) -> RankRecord | None:
 
 
 def _segments(rank: Rank) -> list[list[RankRecord]]:
-    """What a rank computes before its first communication, between its communications, and after the last."""
+    """The records of a rank before its first communication, between its communications, and after the last."""
     found: list[list[RankRecord]] = [[]]
     for record in rank.records:
         if record.communicates:

@@ -30,7 +30,7 @@ _NOT_IN_SHEET_NAMES = re.compile(r"[\[\]:*?/\\]")
 
 @dataclass(frozen=True)
 class Choice:
-    """What is collected.
+    """The choice of what is collected.
 
     Args:
         apis: beginnings of record names, at the borders of their parts.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Matched:
-    """What belongs together in two dumps."""
+    """The counterparts in two dumps."""
 
     rows: list[Row]
     same_names: bool
@@ -50,7 +50,7 @@ def flattened(comparison: Comparison) -> Calls:
 
 
 def mode_of(comparison: Comparison, both: Calls, values: bool) -> Mode:
-    """What two dumps are compared by.
+    """The quantities by which two dumps are compared.
 
     Raises:
         MsprobeException: they hold different things.

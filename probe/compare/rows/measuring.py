@@ -1,4 +1,4 @@
-"""What is measured of each row: differences of statistics, checksums, or distances of values."""
+"""Measures of each row: differences of statistics, checksums, or distances of values."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def measure_row(comparison: Comparison, row: Row, mode: Mode, further: int = 0) 
 
 
 def _forget_values(target: Item, golden: Item) -> None:
-    """Of tensors without elements some dumps say nothing, others NaN or zero; there is nothing that could differ."""
+    """Remove the values of tensors without elements: dumps write nothing, NaN or zero for them."""
     for item in (target, golden):
         item.max = item.min = item.mean = item.norm = None
     if target.md5 != golden.md5:

@@ -106,7 +106,7 @@ class TensorValues:
 
 
 def _belied(target: Item, golden: Item, types: Sequence[str], shapes_differ: bool) -> str:
-    """What two files hold otherwise than their records say, which agree; empty where there is nothing.
+    """A contradiction between two files and their records, which agree; empty if there is none.
 
     A file alone is not held against its record: that of a tensor in shards holds one of them, and types that numpy
     lacks are widened.

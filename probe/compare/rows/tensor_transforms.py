@@ -1,4 +1,4 @@
-"""What is done to tensors before they are compared: the rotation of a quantised model is undone by a matrix product."""
+"""Transforms of tensors before their comparison: a matrix product undoes the rotation of a quantised model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written of graphs: each writer takes one comparison after the other, and makes its files at the end."""
+"""Writers of graphs: each takes one comparison after the other, and makes its files at the end."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _BESIDE = " 'self' file:"
 
 MEGABYTE = 1_000_000
 _BLOCKS_IN_FILE = 16 * MEGABYTE
-"""How much of a page in a folder stands in one file: what a browser reads at once when any of it is wanted."""
+"""The part of a page in a folder that is in one file: a browser reads it at once when any of it is wanted."""
 
 
 @dataclass(frozen=True)

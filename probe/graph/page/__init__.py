@@ -1,1 +1,1 @@
-"""What the graph page is made of: the data of `docs/development/graph-page.md`, from graphs and their comparison."""
+"""The parts of the graph page: the data of `docs/development/graph-page.md`, from graphs and their comparison."""

@@ -94,7 +94,7 @@ class Blocks:
 
 
 def _location(columns: Columns) -> tuple[Any, ...]:
-    """What the comparisons share whose ranks exchange data."""
+    """The key that comparisons share if their ranks exchange data."""
     return "" if columns.details.is_of_part else columns.run, columns.step, columns.dump_name
 
 
@@ -128,7 +128,7 @@ def _rows(columns: Columns, texts: Integers, stacks: Integers) -> dict[str, Any]
 
 
 def _types(columns: Columns, texts: Integers) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:
-    """Which dtypes and shapes each row has: the index of its list, and the lists, each once.
+    """The dtypes and shapes of each row: the index of its list, and the lists, each once.
 
     With them a search by shape or dtype needs no details.
     """

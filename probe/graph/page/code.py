@@ -16,7 +16,7 @@ Around = tuple[int, list[str]]
 
 _FRAME = re.compile(r"\s*File \"?([^\n,\"]+)\"?, line (\d+), in [^\n]*?,?\s*\n\s*(.+)\s*$", re.DOTALL)
 _LINES_AROUND = 3
-"""As many on each side of the call as a diff has."""
+"""The number of lines on each side of the call, the same as in a diff."""
 _LARGEST = 4_000_000
 """Bytes of a file; no source that a person wrote is larger (the largest module of torch has 1.2 MB)."""
 

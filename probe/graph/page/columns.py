@@ -29,14 +29,14 @@ Floats = NDArray[np.float64]
 
 
 class ColumnRules(Protocol):
-    """What columns ask of the rules by which a comparison was judged."""
+    """The questions of columns to the rules by which a comparison was judged."""
 
     @property
     def finds_overflows(self) -> bool:
         """True if numbers that are too large are looked for wherever a value is not finite."""
 
     def overflows(self, diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
-        """What overflows in the target and in the golden run; ``None`` where there is no golden run."""
+        """The overflow levels of the target and of the golden run; ``None`` if there is no golden run."""
 
     def item_statuses(self, diff: GraphDiff, rows: Sequence[Row]) -> bytes:
         """The status of each item of two dumps."""
@@ -47,7 +47,7 @@ class Items:
     """The items of all rows one after the other, in columns."""
 
     ends: Integers
-    """Where the items of each row end."""
+    """The ends of the items of each row."""
     names: Integers
     targets: Integers
     """The index of the tensor; -1 without one."""
@@ -62,7 +62,7 @@ class Items:
 
 @dataclass
 class Details:
-    """What is said of rows, by row."""
+    """The remarks on rows, by row."""
 
     why: dict[int, str] = field(default_factory=dict)
     cause: dict[int, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Details:
 
 @dataclass
 class PageSide:
-    """What the page says of one dump."""
+    """The page's data on one dump."""
 
     path: str
     framework: str
@@ -131,7 +131,7 @@ class Columns:
     golden_nonfinite: int = -1
     """The same of the golden run."""
     origin: Optional[dict[str, Any]] = None  # noqa: UP045
-    """Where the first divergence comes from, as the manifest says it."""
+    """The origin of the first divergence, as in the manifest."""
     run: str = ""
     """The mark that tells the comparison from those of other runs."""
     code: Code = field(default_factory=Code)
@@ -271,7 +271,7 @@ class _Collector:
         return _picked(column, self._goldens, missing, np.int64)
 
     def _of_either(self, column: Any, golden_column: Any) -> Integers:
-        """What the target says, and of the nodes that it lacks what the golden run says."""
+        """The target's value, and the golden run's for nodes that the target lacks."""
         found = self._of_target(column, 0)
         return np.where(self._targets >= 0, found, self._of_golden(golden_column or (), 0))
 

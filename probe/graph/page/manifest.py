@@ -22,12 +22,12 @@ FORMAT = 1
 
 @dataclass
 class Manifest:
-    """What all comparisons of a page have in common."""
+    """The common data of all comparisons of a page."""
 
     title: str
     rules: GraphRules
     unpaired: list[str] = field(default_factory=list)
-    """What one side alone has, a sentence each."""
+    """The nodes that one side alone has, a sentence each."""
     first: Optional[int] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The comparison that diverges first, by its number; known when all were made."""
 
@@ -56,7 +56,7 @@ class Manifest:
 
 
 def comparison_as_json(columns: Columns, rules: GraphRules) -> dict[str, Any]:
-    """What the manifest says of one comparison."""
+    """The part of the manifest for one comparison."""
     counts = np.bincount(columns.status, minlength=len(rules.statuses)).tolist()
     first, suspects = rules.named_rows(columns)
     follows = columns.summary is not None and columns.summary.follows is not None
@@ -105,7 +105,7 @@ def chain(columns: Columns, row: int) -> list[int]:
 
 
 def verdict(columns: Columns, rules: GraphRules) -> list[str]:
-    """What ``msprobe compare`` prints first; of one dump, and of dumps without values, what there is to say."""
+    """The first lines of ``msprobe compare``; for one dump, and for dumps without values, the lines that apply."""
     said = rules.verdict(columns) if columns.golden is not None else []
     if said:
         return said

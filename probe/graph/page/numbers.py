@@ -33,7 +33,7 @@ class NumberColumn:
 
     @property
     def is_nan(self) -> NDArray[np.bool_]:
-        """Which of them are NaN, that is not for being something else."""
+        """A mask of the values that are NaN; absent values, which are stored as NaN, are not among them."""
         found = np.isnan(self.values)
         found[list(self.others)] = False
         return found

@@ -67,7 +67,7 @@ def _sort_keys(
 
 
 def _predecessors(target: Graph, golden: Graph, partners: Sequence[int], parent: int) -> dict[int, int]:
-    """Of each node inside of `parent` that the golden run has alone: the target's node that it stands behind, or -1."""
+    """The target's node after which each golden-only node inside `parent` comes; -1 if it is the first."""
     found: dict[int, int] = {}
     behind, around = -1, partners[parent]
     for child in golden.children[parent]:

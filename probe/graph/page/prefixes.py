@@ -1,4 +1,4 @@
-"""What is cut off paths before others may read them: in stacks, in the names of dumps, and in sentences."""
+"""Removal of prefixes from paths before others may read them: in stacks, in the names of dumps, and in sentences."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterable, Sequence
 from probe.common.dump.layout import is_of_layout
 
 AUTOMATIC, WITHOUT = "auto", "all"
-"""What `Prefixes` takes besides paths: cut what all have in common, and leave the stacks out, too."""
+"""The values of `Prefixes` besides paths: cut the common prefix of all, and leave the stacks out, too."""
 
 _PATH = re.compile(r"\s*File \"?([^\n,\"]+)")
 PACKAGES = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]|^.*[/\\]lib(?:64)?[/\\]python\d[\d.]*[/\\]")
 _BEGINNING = r"(?<![\w.\-/\\])"
-"""Where a path may begin in a sentence."""
+"""The beginning of a path in a sentence."""
 _ABSOLUTE = re.compile(_BEGINNING + r"(?:/|[A-Za-z]:\\)[^\s,;'\"()\[\]<>]*[^\s,;'\"()\[\]<>.:]")
 
 
 class Prefixes:
-    """What is cut off paths before others may read them.
+    """The prefixes that are cut off paths before others may read them.
 
     Args:
         prefixes: beginnings of paths; `AUTOMATIC` for the folders of packages, the deepest one that all other files

@@ -40,13 +40,13 @@ class TensorColumns:
 
     @property
     def is_nonfinite(self) -> NDArray[np.bool_]:
-        """Which of them hold a value that is not finite, as far as their largest and smallest value tell."""
+        """A mask of the tensors with a value that is not finite, as far as their largest and smallest value tell."""
         high, low, *_ = self.statistics
         return high.is_nan | high.is_infinite | low.is_nan | low.is_infinite
 
 
 def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[TensorColumns, Integers]:
-    """What `items` say, each thing once, and where each item's is; -1 where there is no item."""
+    """The columns of `items`, each tensor once, and the index of each item's; -1 if there is no item."""
     said = [None if item is None else _fields(item) for item in items]
     try:
         found = dict.fromkeys(said)

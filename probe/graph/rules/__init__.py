@@ -1,1 +1,1 @@
-"""Whose rules judge two graphs: what a page asks of them, and ours."""
+"""The rules that judge two graphs: the questions of a page to them, and ours."""

@@ -53,7 +53,7 @@ class ProbeGraph:
         return diff_of(target, golden, options, before, pairs=pairs, release=release, watch=watch)
 
     def overflows(self, diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
-        """What overflows in both; an infinity that was meant does not."""
+        """The overflow levels of both; an infinity that was meant is none."""
         return overflows(diff)
 
     def item_statuses(self, diff: GraphDiff, rows: Sequence[Row]) -> bytes:

@@ -1,4 +1,4 @@
-"""Whose rules judge two graphs: what a page asks of them.
+"""The protocol of the rules that judge two graphs: the questions of a page to them.
 
 An object of such rules is sent to other processes by the name of its class, which they import.
 """
@@ -34,7 +34,7 @@ class GraphRules(ColumnRules, Protocol):
 
     @property
     def name(self) -> str:
-        """As the page says it."""
+        """The name on the page."""
 
     @property
     def statuses(self) -> Sequence[Status]:

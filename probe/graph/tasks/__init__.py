@@ -1,1 +1,1 @@
-"""What is made for a page, a task at a time: which dumps belong to it, and how they become rows."""
+"""The tasks of a page: the dumps that belong to it, and the way from them to rows."""

@@ -29,8 +29,8 @@ class GraphLocation:
     label: str = ""
     """``rank0`` or ``proc123``, as ``compare`` names it."""
     name: str = ""
-    """What tells it from others of its run, step and rank: ``proc123``; the golden run's rank where the target has one
-    process; ``graph`` and ``pynative`` of MindSpore."""
+    """The name that tells it from others of its run, step and rank: ``proc123``; the golden run's rank if the target
+    has one process; ``graph`` and ``pynative`` of MindSpore."""
     run_name: str = ""
     """The name on the page of the run, which no other one is called."""
 

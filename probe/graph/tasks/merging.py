@@ -1,4 +1,4 @@
-"""What the flags of merging ask for."""
+"""The meaning of the merging flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one process does for a page: dumps are read, judged and put in rows."""
+"""The task of one process for a page: dumps are read, judged and put in rows."""
 
 from __future__ import annotations
 

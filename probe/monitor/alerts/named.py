@@ -51,7 +51,7 @@ class Caution:
 
 
 EXACT = Caution(1, 0.0, True, False)
-"""As msProbe: every value from the second on."""
+"""Like msProbe: every value from the second on."""
 
 
 @dataclass

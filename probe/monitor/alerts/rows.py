@@ -22,7 +22,7 @@ class FamilyRows:
     """
 
     family: str
-    """As in the names of files: ``actv``, ``grad_reduced``, ``exp_avg``."""
+    """The family as in the names of files: ``actv``, ``grad_reduced``, ``exp_avg``."""
     names: tuple[str, ...]
     """Names of rows: ``blocks.0.qkv.output``, or the name of a parameter."""
     ops: tuple[str, ...]

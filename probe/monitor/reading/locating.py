@@ -26,7 +26,7 @@ class MonitorFile:
     path: str
     layout: str
     family: str
-    """As in its name: ``actv``, or ``module`` of the second monitor."""
+    """The family as in its name: ``actv``, or ``module`` of the second monitor."""
     first: int
     last: int
     """The steps that it may hold."""

@@ -128,7 +128,7 @@ class Matching:
 def _mapping(
     dumps: tuple[Dump, Dump], calls: Calls, options: MatchOptions
 ) -> tuple[NameMapping, dict[str, str] | None]:
-    """How names of the target read on the golden side, and the data mapping that a layer mapping became."""
+    """The golden names of the target's names, and the data mapping that a layer mapping became."""
     apis, entries = api_mapping(dumps[0], calls, options, _NO_ENTRY)
     cells = cell_mapping(calls, options)
     derived = derived_items(dumps, calls, options, by_position=True)

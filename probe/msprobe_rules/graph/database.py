@@ -27,7 +27,7 @@ from probe.graph.overflow_levels import LEVELS, MEDIUM
 from probe.msprobe_rules.graph.database_items import ItemTexts, json_text
 
 TARGET, GOLDEN = "NPU", "Bench"
-"""What the file calls the two sides."""
+"""The names of the two sides in the file."""
 
 _NODES = (
     "id TEXT PRIMARY KEY",
@@ -115,7 +115,7 @@ _COLLECTIVES = ("Distributed.", "MintDistributed.", "communication.comm_func.")
 
 @dataclass(frozen=True)
 class Section:
-    """What the file has of one step and one rank."""
+    """The part of the file for one step and one rank."""
 
     diff: GraphDiff
     step: int = 0
@@ -126,11 +126,11 @@ class Section:
     merged: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """The way in which nodes of the target were made of those of several ranks, a sentence each."""
     partners: Mapping[int, Any] = field(default_factory=dict)
-    """What nodes of the target communicate with, as JSON has it."""
+    """The partners of the target's nodes in communication, in the form of the JSON."""
 
 
 def database_name(is_comparison: bool, when: datetime) -> str:
-    """What the plug-in looks for in a folder.
+    """The file name that the plug-in looks for in a folder.
 
     Example:
         >>> database_name(True, datetime(2026, 1, 2, 3, 4, 5))

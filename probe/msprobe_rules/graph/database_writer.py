@@ -61,6 +61,6 @@ def _levels(columns: Columns, diff: GraphDiff, was_asked_for: bool) -> tuple[lis
 
 
 def _merged_nodes(columns: Columns) -> dict[int, list[str]]:
-    """What is said of the merging of nodes of the target, which stand in the rows in their order."""
+    """The remarks on the merging of the target's nodes, which are in the order of the rows."""
     nodes = np.cumsum(columns.name >= 0) - 1
     return {int(nodes[row]): said for row, said in columns.details.merged.items() if columns.name[row] >= 0}

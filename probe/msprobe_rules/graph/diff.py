@@ -32,7 +32,7 @@ from probe.msprobe_rules.graph.statuses import ERROR, NO_STATUS, PASS, UNMATCHED
 _STATUS_OF = {ROW_ERROR: ERROR, ROW_WARNING: WARNING}
 
 Items = dict[str, list[Item]]
-"""What was recorded of each call."""
+"""The recorded items of each call."""
 
 
 def msprobe_diff(target: Dump, golden: Dump | None = None, fuzzy: bool = False) -> GraphDiff:

@@ -14,7 +14,7 @@ from probe.compare.result import Mode
 from probe.msprobe_rules.compare.rows import IGNORED, ONLY_OUTPUTS
 
 NORM = 7
-"""Where the metrics of statistics have the relative error of the norm."""
+"""The index of the norm's relative error in the metrics of statistics."""
 
 
 def as_judged(rows: Sequence[Row], mode: Mode) -> tuple[list[Row], list[Row]]:

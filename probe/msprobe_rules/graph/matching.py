@@ -1,4 +1,4 @@
-"""Which nodes msProbe takes for pairs."""
+"""The nodes that msProbe takes for pairs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _pair_inside(
 
 
 def _key(graph: Graph, node: int, fuzzy: bool) -> str:
-    """What is the same of both nodes of a pair: the name, or that of the API and its direction."""
+    """The common key of both nodes of a pair: the name, or the name of the API and its direction."""
     name = graph.names[node]
     parsed = parse(name) if fuzzy and graph.kinds[node] == API else None
     return name if parsed is None else f"{parsed.base} {parsed.direction}"

@@ -17,7 +17,7 @@ _GROWTH = 100
 """An output whose norm is so many times that of the largest input is `HIGH`."""
 
 _UNWRITTEN = ("Torch.empty.", "Torch.empty_like.", "Torch.empty_strided.")
-"""What these return holds anything, as nobody has written to it."""
+"""Functions whose results hold arbitrary values, as nobody has written to them."""
 
 
 def msprobe_level(node: str, items: Iterable[Item]) -> int:

@@ -68,7 +68,7 @@ _TIME = "%Y%m%d%H%M%S"
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """What is said of one output in the second stage.
+    """The row of one output in the second stage.
 
     Attributes:
         name: ``Functional.silu.0.forward.output.0``.

@@ -13,7 +13,7 @@ from probe.common.report.csv_lines import Cell
 from probe.msprobe_rules.output.layout import Number, TableLayout, TableRow, headings, read
 
 PASS, WARNING, ERROR, SKIP = "pass", "warning", "error", "SKIP"
-"""What a row and a case can be; SKIP is spelled as msProbe does, since scripts look for it."""
+"""The states of a row and a case; SKIP is spelled as msProbe does, since scripts look for it."""
 
 METRICS: Mapping[str, str] = {
     "cosine": "余弦相似度",
@@ -62,7 +62,7 @@ _OUTPUT = re.compile(r"(?P<case>.+)\.(?P<direction>forward|backward)\.output\.(?
 
 @dataclass(frozen=True)
 class DetailsRow:
-    """What is said of one output or gradient.
+    """The row of one output or gradient.
 
     Attributes:
         name: ``Functional.silu.0.forward.output.0``.

@@ -14,7 +14,7 @@ from probe.msprobe_rules.output.results import ResultRow
 
 @dataclass(frozen=True)
 class Form:
-    """What the tables of a run look like.
+    """The form of the tables of a run.
 
     Attributes:
         layout: Headings, numbers and line ends.

@@ -1,4 +1,4 @@
-"""How a table looks: its headings, numbers, blanks and line ends, and reading either kind back."""
+"""The layout of a table: its headings, numbers, blanks and line ends, and reading either kind back."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SECOND_STAGE_HEADINGS = (Heading(_NAME, _NAME), *HEADINGS[1:])
 
 @dataclass(frozen=True)
 class ResultRow:
-    """What is said of one case.
+    """The row of one case.
 
     Attributes:
         name: ``Functional.silu.0``.

@@ -1,4 +1,4 @@
-"""Which method judges the results of an API, by its name."""
+"""The method that judges the results of an API, by its name."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Block:
 
     @cached_property
     def magnitude(self) -> Array:
-        """Of the reference."""
+        """The absolute values of the reference."""
         return np.abs(self.reference)
 
     @cached_property
@@ -123,7 +123,7 @@ class Overall:
         self._both = self._of_result = self._of_reference = self._max = 0.0
         self._count = 0
         self.largest = (0.0, 0.0)
-        """Of the result and of the reference; NaN where there is one."""
+        """The largest values of the result and of the reference; NaN if there is one."""
 
     def add(self, block: Block) -> None:
         """Count in a part."""
@@ -333,7 +333,7 @@ def measure(
     constants: Constants | None,
     prepare: Callable[[Array, Array], tuple[Array, Array]] | None = None,
 ) -> Metrics:
-    """What `meters` say of two tensors of one shape, which are not empty.
+    """The measures of `meters` for two tensors of one shape, which are not empty.
 
     Args:
         meters: Objects of the classes above, made for this pair.
@@ -355,7 +355,7 @@ def is_zero(largest: float) -> bool:
 
 
 def _differing(result: Array, reference: Array, largest: float) -> int:
-    """How many elements differ after both are clipped to the range of a dtype; NaN equals NaN."""
+    """The number of elements that differ after both are clipped to the range of a dtype; NaN equals NaN."""
     one, other = np.clip(result.astype(np.float64), -largest, largest), np.clip(reference, -largest, largest)
     return int(np.count_nonzero((one != other) & ~(np.isnan(one) & np.isnan(other))))
 

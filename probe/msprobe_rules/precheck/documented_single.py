@@ -47,7 +47,7 @@ ULP_MEAN = 64
 """Below this mean a float32 result passes whatever the share."""
 DUAL_1000_SHARE = 0.999
 _SIGMAS = 5
-"""How far the shares of zeros of two dropouts may be apart, in standard deviations of their difference."""
+"""The largest distance of the shares of zeros of two dropouts, in standard deviations of their difference."""
 
 
 def classify_output(base: str, result: Output, reference: Output, prefix: str) -> Iterator[DetailsRow]:

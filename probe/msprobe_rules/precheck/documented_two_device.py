@@ -80,7 +80,7 @@ def _compared(name: str, npu: DetailsRow | None, gpu: DetailsRow | None) -> Comp
 
 
 def _unlike(npu: DetailsRow, gpu: DetailsRow) -> str:
-    """What of the two is not the same, so that their metrics say nothing of each other; "" if all is."""
+    """The mismatch that makes the metrics of the two incomparable; "" if there is none."""
     if npu.device_dtype != gpu.device_dtype:
         return f"the NPU's dtype is {npu.device_dtype or 'none'}, the GPU's {gpu.device_dtype or 'none'}."
     if npu.shape != gpu.shape:
@@ -89,7 +89,7 @@ def _unlike(npu: DetailsRow, gpu: DetailsRow) -> str:
 
 
 def _wrong_on_npu(npu: DetailsRow, gpu: DetailsRow, can_be_judged: bool) -> str:
-    """Why the NPU is wrong, whatever the ratios; "" if nothing says so.
+    """The reason why the NPU is wrong, whatever the ratios; "" if there is none.
 
     An error on both machines may be a badly conditioned call, of which the ratios tell more.
     """

@@ -19,7 +19,7 @@ from probe.msprobe_rules.precheck import (
 
 @dataclass(frozen=True)
 class Method:
-    """What differs between the two."""
+    """The differences between the two methods."""
 
     name: str
     """The name of the method for ``--rules``."""
@@ -39,6 +39,6 @@ def _documented(base: str, result: Any, reference: Any, prefix: str, _: bool) ->
 
 
 DOCUMENTED = Method("msprobe-documented", ERROR, _documented, documented_single.worst_of, documented_two_device.compare)
-"""As msProbe's documentation says."""
+"""The judgement of msProbe's documentation."""
 V26_2 = Method("msprobe", SKIP, v26_2_single.classify_output, v26_2_single.worst_of, v26_2_two_device.compare)
-"""As msProbe 26.2 does, which does not judge what it cannot run."""
+"""The judgement of msProbe 26.2, which does not judge a call that it cannot run."""

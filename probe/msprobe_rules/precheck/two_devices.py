@@ -26,7 +26,7 @@ class ComparedCase:
 
 @dataclass(frozen=True)
 class TwoDevices:
-    """What came of two tables."""
+    """The outcome for two tables."""
 
     statuses: Sequence[str]
     """Those of the rows of details."""

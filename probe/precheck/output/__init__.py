@@ -1,1 +1,1 @@
-"""What a pre-check writes and prints."""
+"""The files and lines that a pre-check writes and prints."""

@@ -21,9 +21,9 @@ from probe.precheck.output.settings import RunSettings
 from probe.precheck.result import CaseResult
 
 VERSION = 1
-"""Of the form of the file with all cases. 1: the first one (2026-11)."""
+"""The version of the file with all cases. 1: the first one (2026-11)."""
 JOURNAL_VERSION = 2
-"""Of the form of the journal. 1: cases alone (2026-11). 2: the settings of the run come first (2026-11)."""
+"""The version of the journal. 1: cases alone (2026-11). 2: the settings of the run come first (2026-11)."""
 _SETTINGS = "settings"
 
 
@@ -44,7 +44,7 @@ def plain(result: CaseResult) -> dict[str, Any]:
 
 
 def decode(line: str) -> CaseResult:
-    """What `encode` made a line of.
+    """The result from which `encode` made a line.
 
     Raises:
         ValueError: it is no such line.

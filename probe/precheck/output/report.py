@@ -1,4 +1,4 @@
-"""What a pre-check found, as data, as lines of the terminal and as JSON."""
+"""The findings of a pre-check, as data, as lines of the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class Report:
     """In the order of the dump."""
     seconds: float
     checked: int
-    """How many cases were checked in these seconds; others were done by an earlier run."""
+    """The number of cases that were checked in these seconds; others were done by an earlier run."""
     ending: str = ""
-    """Why what ran last is missing in the dump, as the end of a sentence; empty where nothing is."""
+    """The reason why the end of the run is missing in the dump, as the end of a sentence; empty if it is not."""
     files: list[str] = field(default_factory=list)
     against: Optional[AgainstDevice] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The verdict of other rules on each case, given the table of another device."""
 
     @property
     def run(self) -> int:
-        """How many cases were run."""
+        """The number of cases that were run."""
         return sum(not result.not_run for result in self.results)
 
     def with_status(self, *statuses: str) -> list[CaseResult]:

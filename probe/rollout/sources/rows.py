@@ -22,7 +22,7 @@ class Rows:
     """Numbers of several sequences, one after the other."""
 
     name: str
-    """As an error names them: the flag or argument, or the source."""
+    """The name in errors: the flag or argument, or the source."""
     values: Array
     lengths: Array
     steps: Array | None = None

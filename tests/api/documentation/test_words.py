@@ -1,4 +1,4 @@
-"""What a test can hold of the words: terms, docstrings of the public API, messages, headings, pages of the site."""
+"""Words that a test can hold: terms, docstrings, messages, headings, pages of the site."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from probe import _FOUND_IN
 from probe.compare.output.wording import item_words, spoken
 from probe.compare.rules import PROBE_ROWS
 from probe.overflow.findings import KINDS
@@ -18,7 +17,10 @@ from probe.overflow.findings import KINDS
 ROOT = Path(__file__).parents[3]
 DOCS = sorted(ROOT.glob("docs/**/*.md"))
 API = sorted([*ROOT.glob("probe/api/**/*.py"), *ROOT.glob("msprobe/**/*.py")])
-QUESTIONS = {"What", "Whether", "Which", "Where", "How", "When", "Who", "Whose", "Why", "That", "Of", "As", "If"}
+CODE = sorted([*ROOT.glob("probe/**/*.py"), *ROOT.glob("msprobe/**/*.py")])
+QUESTIONS = {
+    "What", "Whatever", "Whether", "Which", "Where", "How", "When", "Who", "Whose", "Why", "That", "Of", "As", "If",
+}  # fmt: skip
 
 
 def name(page: Path) -> str:
@@ -57,29 +59,12 @@ def test_the_words_that_commands_print_are_explained() -> None:
     assert [kind for kind, meaning in KINDS.items() if f"| `{kind}` | {meaning}" not in overflow] == []
 
 
-def docstrings(path: Path, among: set[str] | None = None) -> Iterator[str]:
-    """The docstrings of a file; those of `among` alone, with their public methods, where names are given."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body if among else [ast.parse(path.read_text("utf-8"))]:
-        if among and getattr(node, "name", "") not in among:
-            continue
-        for each in ast.walk(node):
-            if not isinstance(each, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-                continue
-            if text := ast.get_docstring(each):
-                yield text
-
-
 def test_a_docstring_begins_with_a_noun_phrase_or_an_imperative() -> None:
-    found = [(name(path), text.split("\n")[0]) for path in API for text in docstrings(path)]
-    assert [(path, text) for path, text in found if text.split()[0] in QUESTIONS] == []
-
-
-def test_so_do_the_docstrings_of_public_names_elsewhere() -> None:
-    found = []
-    for exported, module in _FOUND_IN.items():
-        path = ROOT / f"{module.replace('.', '/')}.py"
-        found += [f"{exported}: {text}" for text in docstrings(path, {exported}) if text.split()[0] in QUESTIONS]
-    assert found == []
+    # By its quotes at the beginning of a line, below a field or a constant too: parsing all files takes ten seconds.
+    first = re.compile(r'^ *r?"""(\w+).*', re.MULTILINE)
+    found = [(name(path), each) for path in CODE for each in first.finditer(path.read_text(encoding="utf-8"))]
+    assert len(found) > 5000
+    assert [(path, each[0]) for path, each in found if each[1] in QUESTIONS] == []
 
 
 def messages(path: Path) -> Iterator[tuple[int, str, bool]]:

@@ -120,7 +120,7 @@ class MindSporeGraph:
             remove_hook(number)
 
     def walked(self, nodes: Collection[Any]) -> None:
-        """What was seen makes no difference to MindSpore."""
+        """Do nothing: MindSpore needs no record of the walked nodes."""
 
     def register_prehook(self, node: Any, callback: Callable[[Sequence[Any]], None]) -> None:
         leaf = self._leaves.get(id(node))

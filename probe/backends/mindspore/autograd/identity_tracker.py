@@ -37,7 +37,7 @@ from probe.common.interfaces import Listener
 _HOOKED = "_msprobe_outputs"
 """The first part of the attribute of an output tensor with the calls that returned it; two trackers may be at work."""
 _alias: Callable[[Tensor], Tensor] = ops.stop_gradient
-"""As it is when nothing is being collected yet."""
+"""The function as it is when nothing is being collected yet."""
 _recording: Callable[[], bool] = executor.requires_grad
 _register_hook = register_hook
 _remove_hook = remove_hook
@@ -94,7 +94,7 @@ def _pass_through(callback: Callable[[Any], None], tensors: list[Tensor]) -> tup
 
 
 def _assign_both(tensor: Tensor, alias: weakref.ref[Tensor], value: Tensor) -> Tensor:
-    """What ``x[i] = v`` does to put another tensor into the object, to both."""
+    """Put `value` into both objects, as ``x[i] = v`` does with one."""
     tensor.assign_value(value)
     return Tensor.assign_value(alias(), value)
 

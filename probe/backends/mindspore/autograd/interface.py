@@ -1,4 +1,4 @@
-"""What the hooks of cells and functions ask of a backward tracker, whichever of the two serves this release."""
+"""The interface of a backward tracker to the hooks of cells and functions, the same for both trackers."""
 
 from __future__ import annotations
 

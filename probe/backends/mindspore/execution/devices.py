@@ -1,4 +1,4 @@
-"""Where this process computes, and with how many threads."""
+"""Devices and threads of this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def devices() -> Sequence[str]:
 
 
 def device_name(tensor: Any) -> str:
-    """Where `tensor` is, as everything here."""
+    """The device of `tensor`, which is the device of the whole process."""
     return devices()[0]
 
 

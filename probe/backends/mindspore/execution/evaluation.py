@@ -34,7 +34,7 @@ class Call:
     def __init__(self, output: Any, asked: int) -> None:
         self.output = output
         self._asked = asked
-        """How many gradients are asked for."""
+        """The number of gradients that are asked for."""
 
     @property
     def are_gradients_recorded(self) -> bool:
@@ -47,7 +47,7 @@ class Call:
 
 @dataclass
 class _Recording:
-    """What is recorded, and what is known of it when that is done."""
+    """A running recording, and its result when it is done."""
 
     function: Function
     inputs: list[Any]
@@ -55,7 +55,7 @@ class _Recording:
     """Positions in `inputs`."""
     output: Any = None
     participating: list[int] = field(default_factory=list)
-    """Which of the tensors of `output` have a gradient."""
+    """Indices of the tensors of `output` that have a gradient."""
     reached: set[int] = field(default_factory=set)
     """To which of `differentiated` a gradient came, by its position there."""
 
@@ -83,7 +83,7 @@ class RecordedCall(Call):
         """By its identity MindSpore finds again what it keeps."""
         self._inputs = inputs
         self._places = places
-        """Which of the gradients that are asked for are those of `inputs`; others cannot have any."""
+        """Indices of the gradients asked for that are those of `inputs`; others cannot have any."""
         _kept.add(self, awaited=bool(recording.participating))
 
     def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
@@ -111,7 +111,7 @@ class RecordedCall(Call):
 
 
 class _Kept:
-    """What MindSpore keeps for backwards that are still to come.
+    """The state that MindSpore keeps for backwards that are still to come.
 
     A backward frees what it took. What nobody asked a backward of can only be freed together with everything else, so
     that is done when nobody can ask for anything any more, and between calls: never inside of one that is recorded.

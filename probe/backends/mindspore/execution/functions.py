@@ -65,7 +65,7 @@ def _places() -> Places:
 
 
 def function(base: str, attributes: Mapping[str, Any] | None = None, called: str = "") -> Callable[..., Any] | None:
-    """What the record called; see `probe.backends.protocol.Execution.function`."""
+    """The function that the record called; see `probe.backends.protocol.Execution.function`."""
     prefix, _, name = base.partition(".")
     if prefix == _PRIMITIVE:
         return None if called else primitive(name.rpartition(".")[2], attributes)
@@ -73,7 +73,7 @@ def function(base: str, attributes: Mapping[str, Any] | None = None, called: str
 
 
 def place(base: str, called: str = "") -> tuple[Any, str] | None:
-    """What has the function of this name, and as which attribute; ``None`` of a primitive and of an unknown name."""
+    """The owner of the function of this name, and its attribute; ``None`` for a primitive or an unknown name."""
     return _places().get((base, called))
 
 
@@ -86,7 +86,7 @@ def primitive_name(base: str) -> str | None:
 
 
 def held_at(known: Places, base: str, called: str) -> Callable[..., Any] | None:
-    """What stands now where the function of this name is; ``None`` for an unknown name."""
+    """The object that is now at the place of the function of this name; ``None`` for an unknown name."""
     place = known.get((base, called))
     found = None if place is None else getattr(place[0], place[1], None)
     # An index means another thing as a tuple.
@@ -164,7 +164,7 @@ def _primitive_in(module: str, name: str) -> Any:
 
 
 def _computes(kind: type) -> bool:
-    """Whether calling a primitive of this class does nothing but compute."""
+    """True if a call of a primitive of this class does nothing but compute."""
     if kind.__module__ in _MIXED:
         return kind.__name__ in _COMPUTING_AMONG_OTHERS
     return _COMPUTING.fullmatch(kind.__module__) is not None and _ACTING.search(kind.__name__) is None

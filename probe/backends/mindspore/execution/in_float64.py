@@ -180,7 +180,7 @@ _PRIMITIVES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 
 def function(base: str, attributes: Mapping[str, Any] | None = None, called: str = "") -> Function | None:
-    """What computes the function or primitive of this name in float64; ``None`` where it is not known here."""
+    """A function that computes this function or primitive in float64; ``None`` if it is not known here."""
     if called:
         return None
     prefix, _, name = base.partition(".")

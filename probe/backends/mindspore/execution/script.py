@@ -94,7 +94,7 @@ def spelled(base: str, attributes: Mapping[str, Any] | None, called: str = "") -
 
 
 def plain(entry: Mapping[str, Any]) -> str:
-    """What `values.plain_value` makes of an entry; a dtype goes through ``kind``.
+    """The Python text of `values.plain_value` for an entry; a dtype goes through ``kind``.
 
     Raises:
         UnknownValue: it cannot be made from what the dump says.
@@ -113,7 +113,7 @@ def loaded(path: str, dtype: str) -> str:
 
 
 def content(array: NDArray[Any], dtype: str) -> bytes:
-    """That file."""
+    """The bytes of that file."""
     stream = io.BytesIO()
     np.save(stream, array if dtype == "bfloat16" else array.astype(dtype), allow_pickle=False)
     return stream.getvalue()

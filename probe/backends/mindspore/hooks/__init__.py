@@ -1,1 +1,1 @@
-"""What is called around cells, functions and compiled code."""
+"""Hooks around cells, functions and compiled code."""

@@ -227,7 +227,7 @@ _OF_COMMUNICATION = frozenset(
 
 
 def _attributes(primitive: Any) -> dict[str, Any] | None:
-    """What a primitive was made with, but for defaults: all of it, so that it can be made again.
+    """The arguments that a primitive was made with, except defaults: all that is needed to make it again.
 
     A value that JSON has no form for is ``None``. The whole is ``None`` of a class that takes nothing, or does not keep
     what it took.

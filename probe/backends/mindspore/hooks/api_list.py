@@ -1,4 +1,4 @@
-"""Which MindSpore functions are recorded, under which names, and their risk classes."""
+"""The recorded MindSpore functions, their names, and their risk classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in a compiled graph, and what is answered there.
+"""Code that runs in a compiled graph, and the answers that it gets there.
 
 MindSpore compiles a function by reading its source, also the functions it calls. Ordinary Python with an effect, such
 as writing a file, is left out of the graph without a word, so a function of ours that may be called in one has to

@@ -22,7 +22,7 @@ from probe.common.interfaces import Handle, Listener, ModuleName
 
 @dataclass(frozen=True)
 class Seen:
-    """What of a program is seen.
+    """The parts of a program that are seen.
 
     Args:
         modules: What its modules are.
@@ -42,7 +42,7 @@ OF_MINDSPORE = Seen(CELLS, api_list.watched, api_list.risk_class, async_work_typ
 
 @dataclass(frozen=True)
 class _Parts:
-    """What serves one listener."""
+    """The objects that serve one listener."""
 
     listener: Listener
     tracker: Tracker

@@ -37,14 +37,14 @@ _remove_hook = remove_hook
 
 
 Before: TypeAlias = Callable[[Any, Any, Any], Any]
-"""Of the module, args and kwargs; returns new ones as a pair, or ``None``."""
+"""Called with the module, args and kwargs; returns new ones as a pair, or ``None``."""
 After: TypeAlias = Callable[[Any, Any, Any, Any], None]
-"""Of the module, args, kwargs and output."""
+"""Called with the module, args, kwargs and output."""
 
 
 @dataclass(frozen=True)
 class ModuleKind(ModuleShape):
-    """What the modules of a framework are.
+    """The module class of a framework, and its ways.
 
     Args:
         base: The class of all modules.
@@ -83,7 +83,7 @@ def _registered(
 
 @functools.cache
 def _options() -> frozenset[str]:
-    """What this MindSpore lets a forward hook be."""
+    """The options that this MindSpore has for a forward hook."""
     return frozenset(inspect.signature(nn.Cell.register_forward_hook).parameters)
 
 
@@ -113,7 +113,7 @@ class _Open:
         self.call: Any = None
         self.entered: Any = None
         self.error = sys.exc_info()[1]
-        """What was being handled already when it began."""
+        """The exception that was being handled already when it began."""
 
 
 class _Thread(threading.local):

@@ -1,4 +1,4 @@
-"""What watching a training needs of MindSpore: its loss scalers, and a word among the ranks."""
+"""Loss scalers of MindSpore, and a word among the ranks, for watching a training."""
 
 from __future__ import annotations
 

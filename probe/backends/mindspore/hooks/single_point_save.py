@@ -28,16 +28,16 @@ from probe.common.errors import MsprobeException
 
 _graph_dump = ops.TensorDump()
 _NEXT_STEP = "<tensordump-update-step>"
-"""As the name of a file it makes ``TensorDump`` count its steps on instead of writing."""
+"""A file name at which ``TensorDump`` counts its steps on instead of writing."""
 
 
 class _Progress:
-    """Where the next file goes."""
+    """The number of the next file."""
 
     step = 0
     counts: dict[tuple[str, str], int] = {}  # noqa: RUF012
     in_graphs = False
-    """Whether a graph saves too, whose steps MindSpore counts."""
+    """True if a graph saves too; MindSpore counts the steps of a graph."""
     used_hooks: list[int] = []  # noqa: RUF012
     """Hooks that have had their gradient; removing one in its own call ends the process (2.7.0, 2.10.0)."""
 

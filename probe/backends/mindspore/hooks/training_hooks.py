@@ -1,4 +1,4 @@
-"""How a program trains: outermost calls of cells, gradients, calls of optimizers. The group `Training` of MindSpore."""
+"""A program's training: outermost calls of cells, gradients, calls of optimizers. The group `Training` of MindSpore."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def inside(module: nn.Cell) -> list[nn.Cell]:
 
 
 def has_parameters(module: nn.Cell) -> bool:
-    """Whether `module` or a cell inside of it has a parameter."""
+    """True if `module` or a cell inside it has a parameter."""
     return next(iter(module.get_parameters()), None) is not None
 
 

@@ -1,4 +1,4 @@
-"""What of MindSpore draws random numbers and is called from Python.
+"""MindSpore's functions that draw random numbers and are called from Python.
 
 Dropout is not among it, and neither are initializers: they draw from numpy's generator.
 """

@@ -125,7 +125,7 @@ class States(NamedTuple):
 
     seed: int | None
     calls: dict[Any, int]
-    """How far each operator's sequence of numbers has come."""
+    """The position in each operator's sequence of numbers."""
     generator: Any
 
 

@@ -9,7 +9,7 @@ import mindspore as ms
 from probe.common.numerics.formats import TABLE, Format
 
 _ATTRIBUTES = {"bool": "bool_", "int4": "qint4x2"}
-"""Where MindSpore has a dtype under another name."""
+"""Dtypes that MindSpore has under another name."""
 
 
 def _attribute(line: Format) -> str:

@@ -170,7 +170,7 @@ def _summary(flat: Array) -> tuple[float, float, float, float]:
 
 
 def _mean(flat: Array) -> float:
-    """What ``flat.mean()`` gives to the last bit, for float32 and float64, without numpy's Python around the sum."""
+    """The result of ``flat.mean()`` to the last bit, for float32 and float64, without numpy's Python around the sum."""
     mean = float(np.add.reduce(flat)) / flat.size
     return float(np.float32(mean)) if flat.itemsize == 4 else mean
 
@@ -206,7 +206,7 @@ def on_device(tensor: Tensor, high_precision: bool) -> tuple[Any, ...] | None:
 
 
 def finite_on_device(tensor: Tensor) -> tuple[Any, Any, Any]:
-    """How many elements are not finite, and the extremes of the others, as tensors that are still being computed."""
+    """The number of elements that are not finite, and the extremes of the others, as tensors still being computed."""
     flat = tensor.astype(ms.float32).reshape(-1)
     finite = ops.isfinite(flat)
     none, all_of_it = ops.full_like(flat, -math.inf), ops.full_like(flat, math.inf)

@@ -30,8 +30,8 @@ from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.common.interfaces import Listener
 
 _OutputEdges: TypeAlias = tuple[tuple[int, Optional[int], Sequence[int], Optional[Cut]], ...]
-"""Of outputs at one node: the slot, the number of the output (``None``: nothing the call returned), the inputs that it
-is, and its part of the gradient."""
+"""The outputs at one node: the slot, the index of the output (``None``: not one that the call returned), the inputs
+that it is, and its part of the gradient."""
 
 
 class Pass:

@@ -1,4 +1,4 @@
-"""Which edges of the gradient graph lead from inside a call to its inputs; plain functions over a graph."""
+"""The edges of the gradient graph that lead from inside a call to its inputs; plain functions over a graph."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing_extensions import TypeAlias
 from probe.backends.shared.autograd.graph import LEAF_NUMBER, Cut, Edge, GradientGraph, Writes
 
 End: TypeAlias = tuple[Optional[int], Any]
-"""Where a call's backward begins: the number of the output, ``None`` for what was written and not returned, and its
-gradient edge."""
+"""The begin of a call's backward: the index of the output, ``None`` for a tensor that was written and not returned, and
+its gradient edge."""
 Crossing: TypeAlias = tuple[Any, int, Sequence[int], Optional[Cut]]
 """An edge from inside a call to its inputs: the node inside, its slot, the inputs, and their part of the gradient."""
 NodeCrossing: TypeAlias = tuple[int, Sequence[int], Optional[Cut]]
@@ -77,7 +77,7 @@ def separate_arguments(crossings: list[Crossing]) -> list[Crossing]:
 
 
 def in_several(groups: Iterable[Sequence[int]]) -> set[int]:
-    """What is in more than one of `groups`."""
+    """The members of more than one of `groups`."""
     several: set[int] = set()
     seen: set[int] = set()
     for group in groups:

@@ -1,4 +1,4 @@
-"""What `probe.backends.shared.autograd.backward_tracker` asks of a framework's gradient graph."""
+"""The interface of a framework's gradient graph to `probe.backends.shared.autograd.backward_tracker`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAF_NUMBER = 1 << 62
 
 
 class Writes(NamedTuple):
-    """What a call wrote in place to tensors it was given."""
+    """The writes of a call, in place, to tensors it was given."""
 
     before: list[tuple[int, GradientEdge]]
     """For each input that it wrote to, the edge of what was there before, besides the input's own edge."""
@@ -54,7 +54,7 @@ class GradientGraph(Protocol):
         """The gradient edges of a call's inputs."""
 
     def writes(self, inputs: list[GradientEdge]) -> Writes | None:
-        """What the call wrote to the tensors with the edges `inputs`, which `input_edges` returned."""
+        """The writes of the call to the tensors with the edges `inputs`, which `input_edges` returned."""
 
     def output_edges(self, output: Any, inputs: list[GradientEdge]) -> list[GradientEdge]:
         """The gradient edges of what it returned; asked after `writes`."""
@@ -75,7 +75,7 @@ class GradientGraph(Protocol):
         """The node's sequence number."""
 
     def metadata(self, node: Any) -> dict[str, Any]:
-        """What is kept with a node for as long as it may still run; others may keep something there too."""
+        """The dict kept with a node for as long as the node may still run; others may keep something there too."""
 
     def hold(self, node: Any) -> None:
         """Keep a leaf's node, and its metadata, until `forget`."""

@@ -22,7 +22,7 @@ class HookedCalls(list[Any]):
 
 
 class HookOwner(Protocol):
-    """What acts on the gradients that hooks are called with."""
+    """An object that acts on the gradients that hooks are called with."""
 
     guarded: Callable[..., Any]
 

@@ -39,7 +39,7 @@ class ModuleWatch:
         self.backward: Any = None
         """The listener's call while the backward is under way."""
         self.kept: Any = None
-        """What `backward` was before it was complete, for what is late."""
+        """The backward as it was before it was complete, for late gradients."""
         self.outputs_left = outputs_seen
         self.crossings_left = 0
         self.received = False

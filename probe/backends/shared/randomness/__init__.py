@@ -1,1 +1,1 @@
-"""Where random numbers are drawn, repeated draws, and models without dropout."""
+"""Places that draw random numbers, repeated draws, and models without dropout."""

@@ -1,4 +1,4 @@
-"""Where random numbers are drawn: replace the functions that draw them, and write one csv row per call.
+"""Recording of random draws: replace the functions that draw random numbers, and write one csv row per call.
 
 A row names the call (``torch_random.rand.3``) and the call stack that led to it. Two runs that part because one
 draws a number more than the other show it as the first row that differs.

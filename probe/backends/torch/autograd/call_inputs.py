@@ -38,7 +38,7 @@ class CallInputs(list[GradientEdge]):
         self.before.append((whole.grad_fn, whole.output_nr))
 
     def writes(self) -> Writes | None:
-        """What the call wrote in place; asked after it."""
+        """The writes of the call in place; asked after the call."""
         tensors = self.tensors
         written, elsewhere = self._written()
         filled = [tensor for tensor in self.others if tensor.requires_grad and whole_of(tensor).grad_fn is not None]
@@ -60,7 +60,7 @@ class CallInputs(list[GradientEdge]):
         return Writes([*before, *again], [gradient_edge(whole) for whole in now if whole.requires_grad])
 
     def _written(self) -> tuple[list[int], list[int]]:
-        """Which of the tensors were written to, as far as the graph tells; and of which only another part was."""
+        """The tensors that were written to, as far as the graph tells; and those of which only another part was."""
         changed = [at for at, tensor in enumerate(self.tensors) if whole_of(tensor).grad_fn is not self.before[at][0]]
         elsewhere = [at for at in changed if _is_only_write_elsewhere(self.tensors[at], self.before[at][0])]
         found = [at for at in changed if at not in elsewhere]

@@ -38,7 +38,7 @@ class StridedLayout(NamedTuple):
 
 
 class _NoMemory:
-    """Where a tensor would be, for numpy, which only compares addresses: there is nothing."""
+    """An array without memory at the address of a tensor, for numpy, which only compares addresses."""
 
     def __init__(self, layout: StridedLayout) -> None:
         item = layout.dtype.itemsize

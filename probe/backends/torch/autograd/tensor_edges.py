@@ -15,7 +15,7 @@ _get_gradient_edge = of_torch(torch.autograd.graph.get_gradient_edge)
 
 
 def gradient_edge(tensor: torch.Tensor) -> Edge:
-    """Where the gradient of a tensor that requires one arrives."""
+    """The edge at which the gradient of a tensor that requires one arrives."""
     node = tensor.grad_fn
     if node is not None:
         return node, tensor.output_nr

@@ -112,10 +112,10 @@ class Part:
     """All three of the view, in items of it; the offset counts from the beginning of the whole."""
     whole: tuple[int, ...]
     strides: tuple[int, ...]
-    """Of the whole tensor."""
+    """The strides of the whole tensor."""
     retyped: tuple[torch.dtype, bool, bool] | None
-    """Of a view that has another dtype than the whole, or that is conjugate or negative where the whole is not: its
-    dtype, and whether it is so."""
+    """The dtype of a view that has another dtype than the whole, or that is conjugate or negative unlike the whole, and
+    its two bits; else ``None``."""
 
     @classmethod
     def of(cls, view: torch.Tensor) -> Part:

@@ -1,4 +1,4 @@
-"""Where in its tensor a write through a view went, read from the node that torch made for the write.
+"""The part of a tensor that a write through a view reached, read from the node that torch made for the write.
 
 The node cuts the written part out of the gradient before it hands it to the operation that wrote. So it is run on a
 gradient without memory, and stopped where it has done so: nothing of the operation runs, and nothing is computed.
@@ -40,7 +40,7 @@ class _UntilCutOut(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def written_region(write: Any, whole: StridedLayout) -> StridedLayout | None:
-    """Of the node `write`, to a tensor that lies as `whole`; ``None`` where it does not tell, as after its backward."""
+    """The region written by the node `write`, in a tensor of layout `whole`; ``None`` if it is unknown."""
     gradient = functions.empty_strided(whole.size, whole.stride, dtype=whole.dtype, device="meta")
     try:
         with with_dispatch_modes(), _UntilCutOut():  # type: ignore[no-untyped-call]

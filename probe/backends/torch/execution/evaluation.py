@@ -39,7 +39,7 @@ class Evaluated:
 
     @property
     def are_gradients_recorded(self) -> bool:
-        """Whether the function is one node of the graph, of which a record has the gradients that leave it."""
+        """True if the function is one node of the graph; the record then has the gradients that leave it."""
         with alone():
             found: set[Any] = {tensor.grad_fn for tensor in found_in(self.output, torch.Tensor) if tensor.requires_grad}
             if len(found) != 1:
@@ -116,7 +116,7 @@ class _Given(torch.autograd.Function):
 
 
 class _Autocast(threading.local):
-    """Which kind of device `autocast` is on for, on this thread; that of the program around it is of no account."""
+    """The kind of device for which `autocast` is on, on this thread; the program's own autocast does not count."""
 
     kind: str | None = None
 

@@ -48,7 +48,7 @@ def reference_function(base: str, attributes: Mapping[str, Any] | None = None, c
 
 
 def place(base: str, called: str = "") -> tuple[Any, str] | None:
-    """What has the function of this name, and as which attribute; ``None`` where `function` is none."""
+    """The owner of the function of this name, and its attribute; ``None`` if `function` gives none."""
     known = _places().get((base, called)) or next(iter(_namesakes().get(base, []) if not called else []), None)
     if known is not None:
         return known

@@ -34,7 +34,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """As that of `probe.backends.torch.execution.rounding`."""
+        """The answer of this name in `probe.backends.torch.execution.rounding`."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""What operations compute inside, moved by roundings: a function of several operations rounds more than its inputs."""
+"""Operations moved by roundings inside: a function of several operations rounds more than its inputs."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def spelled(base: str, attributes: Mapping[str, Any] | None, called: str = "") -
 
 
 def plain(entry: Mapping[str, Any]) -> str:
-    """What `plain_value` makes of an entry; the device is ``device``, a dtype goes through ``kind``.
+    """The Python text of `plain_value` for an entry; the device is ``device``, a dtype goes through ``kind``.
 
     Raises:
         UnknownValue: it cannot be made from what the dump says.
@@ -103,7 +103,7 @@ def loaded(path: str, dtype: str) -> str:
 
 
 def content(values: NDArray[Any], dtype: str) -> bytes:
-    """That file."""
+    """The bytes of that file."""
     stream = io.BytesIO()
     made = tensor(values, dtype, "cpu")
     torch.save(made.view(getattr(torch, _SAVED_AS[dtype])) if dtype in _SAVED_AS else made, stream)

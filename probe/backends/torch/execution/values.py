@@ -99,7 +99,7 @@ def values(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 def _no_values(tensor: torch.Tensor) -> str | None:
-    """Why there are none, if so."""
+    """The reason if a tensor has no values; ``None`` if it has some."""
     if tensor.layout is not torch.strided or tensor.is_nested:
         return f"a {'nested tensor' if tensor.is_nested else f'tensor of layout {tensor.layout}'} is no array of values"
     if tensor.is_quantized or tensor.dtype not in _WITH_VALUES:
@@ -125,7 +125,7 @@ def device_name(tensor: torch.Tensor) -> str:
 
 
 def plain_value(entry: Mapping[str, Any], device: str) -> Any:
-    """What an entry of torch's own that is no tensor stands for; a device becomes `device`.
+    """The value of an entry of torch's own that is no tensor; a device becomes `device`.
 
     Raises:
         UnknownValue: it cannot be made from what the dump says.

@@ -1,1 +1,1 @@
-"""What is called around modules, functions, optimizers and compiled code."""
+"""Hooks around modules, functions, optimizers and compiled code."""

@@ -123,7 +123,7 @@ def _wrapper(function: Callable[..., Any], record: Callable[..., Any]) -> Callab
 
 
 def _is_coalesced() -> bool:
-    """Whether calls of communication are being gathered, to be run together later."""
+    """True if calls of communication are being gathered, to be run together later."""
     return bool(getattr(internals.world(), "pg_coalesce_state", None))
 
 

@@ -1,4 +1,4 @@
-"""Which functions of torch are hooked while collecting, and how.
+"""Hooks on functions of torch while collecting: the choice of functions, and the way to hook them.
 
 Three ways, because torch has three kinds of functions, and each way leaves the objects users hold as they are:
 
@@ -46,7 +46,7 @@ class ApiHooks:
     ) -> None:
         self._listener = listener
         self._names: dict[Any, ApiName] = {}
-        """Of the functions that pass the mode."""
+        """The names of the functions that pass the mode."""
         self._swaps: list[CodeSwap] = []
         self._objects: dict[FunctionType, dict[int, ApiName]] = {}
         """By the method that calls them: the names of objects which a user put in the place of functions."""
@@ -60,9 +60,9 @@ class ApiHooks:
         self._prepare(families)
         self._attached = False
         self._everything = False
-        """Whether functions are reported that no family has."""
+        """True if functions are reported that no family has."""
         self._unlisted: dict[Any, ApiName | None] = {}
-        """Of functions that no family has; ``None`` for those that make and change no number."""
+        """The names of functions that no family has; ``None`` for those that make and change no number."""
 
     def _prepare(self, families: Mapping[str, list[Watched]]) -> None:
         for family, functions in families.items():
@@ -92,7 +92,7 @@ class ApiHooks:
             self._names[function] = name
 
     def _prepare_original(self, watched: Watched) -> None:
-        """Of a function that a user has replaced before: also the one of torch, which may be called by another way."""
+        """Add torch's own function if a user has replaced it before: it may still be called in another way."""
         original = None if is_of_torch(watched.function) else built_in(watched.owner, watched.attribute)
         if original is not None:
             self._names.setdefault(original, watched.name)
@@ -250,7 +250,7 @@ _forward_gradients_enabled = internals.forward_gradients_enabled
 
 
 def _is_called_by_autograd(args: Sequence[Any]) -> bool:
-    """Whether a call of `view_as` is torch's own, at the end of a ``Function.apply``.
+    """True if torch itself calls `view_as`, at the end of a ``Function.apply``.
 
     torch calls it there for every input that the function returned as it is: for the hooks of
     register_full_backward_hook, for example, which pass inputs and outputs of a module through a function. It is the

@@ -1,4 +1,4 @@
-"""Which torch functions are recorded, under which names, and their risk classes.
+"""The recorded torch functions, their names, and their risk classes.
 
 The list is msProbe's, and leaves out most of ``torch.fft`` and ``torch.special``, what allocates memory, and more. Task
 overflow_check records these functions, too: what such a function makes would be blamed on the next call.

@@ -45,7 +45,7 @@ class FunctionMode:
 
     @property
     def on_some_thread(self) -> bool:
-        """Whether the mode is still in place on some thread."""
+        """True if the mode is still in place on some thread."""
         return bool(self._threads)
 
     def install(self) -> None:

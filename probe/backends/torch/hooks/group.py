@@ -23,7 +23,7 @@ from probe.common.interfaces import Handle, Listener, ModuleName
 
 @dataclass(frozen=True)
 class _Parts:
-    """What serves one listener."""
+    """The objects that serve one listener."""
 
     listener: Listener
     tracker: BackwardTracker

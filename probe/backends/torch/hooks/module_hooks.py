@@ -121,8 +121,8 @@ class _Thread(threading.local):
 
 _nothing = contextlib.nullcontext()
 _no_hook = _nothing.__exit__
-"""What a hook becomes where a class of the user's copies hooks in its own way: a function that returns ``None``
-whatever it is given, and that can be unpickled without this package."""
+"""The replacement of a hook in copies by a class of the user's: a function that returns ``None`` for any arguments, and
+that can be unpickled without this package."""
 
 
 class _Hook(NotCopied):

@@ -46,7 +46,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _enter(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any] | None:
-        """What the listener makes of a call, and the function that it was told of; ``None`` if it takes no part."""
+        """The listener's answer to a call, and the function that it was told of; ``None`` if it takes no part."""
         if _passed_over(function) or _draws(function, args, kwargs):
             return None
         call = _returning_written(function)
@@ -69,7 +69,7 @@ class _Writing:
         return self.written(args, kwargs)
 
     def written(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """What it has written to, of these arguments."""
+        """Those of the arguments that the operator has written to."""
         return [args[place] if place < len(args) else kwargs.get(name) for place, name in self._places]
 
 
@@ -92,7 +92,7 @@ def _name(function: Any) -> str:
 
 @functools.cache
 def _passed_over(function: Any) -> bool:
-    """Whether an operator is none of ATen's, or computes no tensor from others, but for another view of one."""
+    """True if an operator is not one of ATen's, or only computes views or no tensor from tensors."""
     schema = function._schema
     if not schema.name.startswith("aten::") or has(_name(function), *COMPUTING_NOTHING):
         return True
@@ -106,13 +106,13 @@ def _passed_over(function: Any) -> bool:
 
 @functools.cache
 def _drop_place(function: Any) -> int | None:
-    """Which argument is the probability with which an operator drops elements; ``None`` without one."""
+    """The index of the argument that is the probability of dropping elements; ``None`` if there is none."""
     names = [argument.name for argument in function._schema.arguments]
     return names.index("dropout_p") if "dropout_p" in names else None
 
 
 def _draws(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether this call draws random numbers; attention without dropout does not."""
+    """True if this call draws random numbers; attention without dropout does not."""
     if _SEEDED is None or _SEEDED not in function.tags:
         return False
     place = _drop_place(function)

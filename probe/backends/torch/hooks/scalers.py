@@ -1,4 +1,4 @@
-"""What watching a training needs of PyTorch: its gradient scalers, and a word among the ranks."""
+"""Gradient scalers of PyTorch, and a word among the ranks, for watching a training."""
 
 from __future__ import annotations
 

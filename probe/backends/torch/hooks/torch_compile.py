@@ -27,18 +27,18 @@ from probe.common.interfaces import Handle, ModuleName
 
 
 def compiled_by_wrapper(module: torch.nn.Module) -> bool:
-    """Whether `module` is what ``torch.compile(other)`` returned."""
+    """True if ``torch.compile(other)`` returned `module`."""
     frames = sys.modules.get("torch._dynamo.eval_frame")  # not imported unless somebody compiles
     return frames is not None and isinstance(module, frames.OptimizedModule)
 
 
 def compiled_in_place(module: torch.nn.Module) -> bool:
-    """Whether ``module.compile()`` was called."""
+    """True if ``module.compile()`` was called."""
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
 def compiled_forward(module: torch.nn.Module) -> bool:
-    """Whether the module's own ``forward`` is what ``torch.compile`` returned."""
+    """True if the module's own ``forward`` was returned by ``torch.compile``."""
     forward = getattr(module, "forward", None)
     return not compiled_by_wrapper(module) and hasattr(forward, "_torchdynamo_orig_callable")
 

@@ -16,7 +16,7 @@ from probe.backends.torch.guards import Logs, guarded
 Suspended = Callable[[Optional[torch.nn.Module]], "AbstractContextManager[Any]"]
 """Gives what suspends hooks while a module is made into a ScriptModule, or a function (``None``) into another."""
 _FRAMES_BETWEEN = 4
-"""Of the code that was put in place, its handler, and the two that it calls here."""
+"""The frames of the code that was put in place, of its handler, and of the two that it calls here."""
 _NAME = "torch.jit.script"
 
 
@@ -84,7 +84,7 @@ script_guard = _ScriptGuard()
 
 
 def without_hooks(kind: type) -> Suspended:
-    """What leaves a module, and all inside of it, without forward hooks of class `kind`."""
+    """A context that leaves a module, and all modules inside it, without forward hooks of class `kind`."""
 
     def suspended(module: torch.nn.Module | None) -> AbstractContextManager[Any]:
         stack = ExitStack()

@@ -1,4 +1,4 @@
-"""How a program trains: outermost forwards, backwards, and the steps of optimizers. The group `Training` of PyTorch."""
+"""A program's training: outermost forwards, backwards, and the steps of optimizers. The group `Training` of PyTorch."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def inside(module: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def has_parameters(module: torch.nn.Module) -> bool:
-    """Whether `module` or a module inside of it has a parameter."""
+    """True if `module` or a module inside it has a parameter."""
     return next(module.parameters(), None) is not None
 
 
@@ -146,7 +146,7 @@ def trainable(module: torch.nn.Module) -> frozenset[int]:
 
 
 def _gradients(optimizer: torch.optim.Optimizer) -> list[tuple[int, int] | None]:
-    """What changes with each gradient of a parameter that is accumulated: the tensor, and the writes into it."""
+    """A mark that changes with each gradient that is accumulated: for each parameter, the tensor and its writes."""
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
     with internals.without_function_modes():
         return [_writes(own.grad.__get__(parameter)) for parameter in parameters]

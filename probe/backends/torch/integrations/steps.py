@@ -10,7 +10,7 @@ _CALLS = ("start", "stop", "step", "set_init_step")
 
 
 class LibrarySteps:
-    """What the callbacks of all libraries have in common.
+    """The base of the callbacks of all libraries.
 
     Args:
         callback: The name of the callback, for messages.

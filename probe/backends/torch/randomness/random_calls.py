@@ -1,4 +1,4 @@
-"""What of PyTorch draws random numbers and is called from Python."""
+"""PyTorch's functions that draw random numbers and are called from Python."""
 
 from __future__ import annotations
 

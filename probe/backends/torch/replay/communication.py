@@ -1,4 +1,4 @@
-"""What is run again must not communicate: another rank may have no reason to run its step again."""
+"""Replays without communication: another rank may have no reason to run its step again."""
 
 from __future__ import annotations
 

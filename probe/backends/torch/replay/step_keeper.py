@@ -45,7 +45,7 @@ class _KeptCall:
     """The parameters and buffers that were written to since the call before; all of them in the first call."""
     numbers: _Numbers
     output: Any = None
-    """Of the call that is run again."""
+    """The output of the call that is run again."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class KeptStepOfTorch:
         self.is_open = True
         """True if more is noted."""
         self.versions: dict[int, int] = {}
-        """Of the parameters and buffers that were kept last, by identity."""
+        """The versions of the parameters and buffers that were kept last, by identity."""
 
     def forget(self) -> None:
         self.is_open = False

@@ -1,4 +1,4 @@
-"""What a forward depends on besides its arguments: random states, modes, and the values inside the model."""
+"""Surroundings of a forward besides its arguments: random states, modes, and the values inside the model."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def modules_of(models: Sequence[torch.nn.Module]) -> list[torch.nn.Module]:
 
 @contextlib.contextmanager
 def models_untouched(models: Sequence[torch.nn.Module]) -> Iterator[None]:
-    """Whatever is done to `models` inside, they are afterwards what they were.
+    """Restore `models` afterwards, whatever is done to them inside.
 
     Parameters and buffers stand on other memory for as long: their own is not written to, and neither is their version
     counter changed, so that a graph of the user's which has saved them stays valid.

@@ -28,9 +28,9 @@ from probe.common.interfaces import TensorFile
 
 SUFFIX = ".pt"
 _ROOT = "archive/"
-"""What torch.save calls the folder in an archive that is written to a stream."""
+"""The folder that torch.save uses in an archive that is written to a stream."""
 _ALIGNMENT = 64
-"""Where `data/0` begins, so that a file mapped into memory serves as a tensor."""
+"""The alignment of `data/0`, so that a file mapped into memory serves as a tensor."""
 
 # The types whose form in `data.pkl` has been the same since PyTorch 1.6. torch.save knows how it writes the others.
 _STORAGES: dict[torch.dtype, Any] = {
@@ -98,7 +98,7 @@ class Archive(NamedTuple):
     tail: tuple[bytes, bytes]
 
     def around(self, crc: int) -> tuple[bytes, bytes]:
-        """What comes before the elements, and after them."""
+        """The bytes before the elements, and the bytes after them."""
         number = crc.to_bytes(4, "little")
         return number.join(self.head), number.join(self.tail)
 
@@ -148,7 +148,7 @@ class _Entry(NamedTuple):
         return self.size >= _BY_REFERENCE
 
     def _sizes(self) -> tuple[bytes, bytes]:
-        """As 32-bit numbers, and as an extra field if these are too small."""
+        """The sizes as 32-bit numbers, and as an extra field if these are too small."""
         if not self._large:
             return struct.pack("<II", self.size, self.size), b""
         return struct.pack("<II", _BY_REFERENCE, _BY_REFERENCE), struct.pack("<HHQQ", 1, 16, self.size, self.size)

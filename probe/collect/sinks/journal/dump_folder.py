@@ -159,7 +159,7 @@ class DumpFolder:
 
     @property
     def loss(self) -> str:
-        """How much of the step is missing in its files, and why; empty if nothing is.
+        """A sentence on the part of the step that is missing in its files, and the reason; empty if nothing is missing.
 
         Example:
             ``28 records or tensor files are missing or incomplete (No space left on device)``
@@ -208,7 +208,7 @@ class DumpFolder:
 
 
 def earlier_run(folder: DumpFolder, begin: float) -> str:
-    """What a run that ended before `begin` left beside the new `folder`; empty if there is nothing.
+    """A sentence on the files of a run that ended before `begin`, next to the new `folder`; empty if there are none.
 
     The folder itself is no matter: that its files are overwritten is said when it is made.
 

@@ -23,7 +23,7 @@ class RecordSink(Sink):
         self._host = host
         self._budget = TensorBudget()
         self.folder: DumpFolder | None = None
-        """That of the step which has begun."""
+        """The folder of the step which has begun."""
         self.configure(config)
 
     def configure(self, config: Config) -> None:

@@ -1,4 +1,4 @@
-"""What the tensor files of a process may take on the disk (``max_gib``), and what a step is likely to take."""
+"""The disk space that the tensor files of a process may take (``max_gib``), and that a step is likely to take."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TensorBudget:
         self.stopped = self.written >= self._most
 
     def begin_step(self, folder: DumpFolder) -> None:
-        """What follows is written into `folder`."""
+        """Write the following files into `folder`."""
         self._folder = folder
         self._before = self.written
 

@@ -39,7 +39,7 @@ class _WrittenFile(NamedTuple):
     name: str
     digest: bytes | None
     state: tuple[int, int, int]
-    """What it was like then; of one that has been written to since something differs."""
+    """The state at that time; that of a tensor written to since is another."""
 
 
 class DedupWriter:

@@ -48,7 +48,7 @@ class TensorWriter:
         self._size = 0
 
     def saving(self, held: HeldTensors | None = None) -> SaveTensor:
-        """What saves the tensors of one value, under names of their own; their entries then name the files.
+        """A function that saves the tensors of one value, under names of their own; their entries then name the files.
 
         With `held` the copies are kept there until it is known whether they are wanted.
         """

@@ -1,4 +1,4 @@
-"""Which record of a running step has the first value that is not finite and was not meant to be.
+"""The first record of a running step with a value that is not finite and was not meant to be.
 
 The rule is that of ``overflow_check`` afterwards (`probe.common.nonfinite`): it is told of the same records in the same
 order, but as they come.
@@ -68,7 +68,7 @@ class Judgement:
         self._names: list[str] = []
         """The names of the last of them, as far as they are needed."""
         self._tree = CallTree()
-        """What is around records that are not finite, as far as it has ended."""
+        """The calls around records that are not finite, as far as they have ended."""
 
     @property
     def first(self) -> Found | None:
@@ -138,7 +138,7 @@ class _Followed:
     def __init__(self, calls: FollowedCalls) -> None:
         self.calls = calls
         self.is_over = False
-        """Whether all records of the step were shown, so that nothing is waited for any more."""
+        """True if all records of the step were shown, so that nothing is waited for any more."""
         self._exchanged: BadRecord | None = None
         """The first exchange by which something came in, or was given, that is not finite and no mask."""
 

@@ -1,4 +1,4 @@
-"""How unusual a gradient norm is among those before it."""
+"""The rarity of a gradient norm among those before it."""
 
 from __future__ import annotations
 

@@ -30,11 +30,11 @@ class _Ended:
     triggers: list[str] = field(default_factory=list)
     """The reason why it is to be written, apart from its records and its norm."""
     norm: str = ""
-    """What is wrong with its gradient norm."""
+    """The abnormal property of its gradient norm."""
     skips_expected: bool = False
     """True if a gradient scaler has skipped it, as it may."""
     kept: Optional[KeptStep] = None  # noqa: UP045
-    """What it needs to be run again, if that is kept."""
+    """The state needed to run it again, if that is kept."""
 
     def forget(self) -> None:
         if self.kept is not None:

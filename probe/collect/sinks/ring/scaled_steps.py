@@ -8,7 +8,7 @@ from probe.backends.protocol import ScaledUpdate
 from probe.common.config.config import Config
 
 _MOST_UPDATES = 256
-"""Of one step: that many optimizers it may have."""
+"""The largest number of optimizers that one step may have."""
 
 
 class ScaledSteps:

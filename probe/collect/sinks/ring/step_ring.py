@@ -43,7 +43,7 @@ class StepRing:
         self._one_at_a_time = threading.RLock()
         self._part = (most + 1) // 2
         self._reported: Found | None = None
-        """What there is to report, and where the frames end that are kept for it."""
+        """The finding to report, and the end of the frames that are kept for it."""
         self._end = 0
 
     # --- while the step goes on

@@ -46,7 +46,7 @@ _WEIGHT = "weight"
 
 @dataclass(frozen=True)
 class Layer:
-    """What is known of a layer from the first of its calls."""
+    """The facts on a layer from the first of its calls."""
 
     path: Path
     class_name: str
@@ -141,7 +141,7 @@ def align(target: Network, golden: Network, same: LayerValues) -> Partners:
 
 
 class LayerValues:
-    """Which layers of two networks hold the same values."""
+    """The layers of two networks that hold the same values."""
 
     def __init__(self, target: Network, golden: Network) -> None:
         values = SameValues(*map(_tensors, (target, golden)))
@@ -151,7 +151,7 @@ class LayerValues:
         self._weights = {id(layer): tuple(map(values.label, layer.parameters)) for layer in layers}
 
     def result(self, layer: Layer) -> Label | None:
-        """What it returned."""
+        """The returned value of the layer."""
         return self._results[id(layer)]
 
     def weights(self, layer: Layer) -> tuple[Label | None, ...] | None:
@@ -165,12 +165,12 @@ class LayerValues:
         return None if None in both else both
 
     def result_of_kind(self, layer: Layer) -> Hashable:
-        """What a layer of this kind returned."""
+        """The returned value of a layer of this kind."""
         result = self.result(layer)
         return None if result is None else (layer.kind or layer.class_name, result)
 
     def result_alone(self, layer: Layer) -> Hashable:
-        """What a layer without parameters returned, which may be of another class on the other side."""
+        """The returned value of a layer without parameters, which may be of another class on the other side."""
         return None if layer.parameters else self.result(layer)
 
     def fit(self, mine: Layer, theirs: Layer) -> bool:

@@ -141,7 +141,7 @@ def _aligned(target: list[KeyedCall], golden: list[KeyedCall], frameworks: tuple
 
 
 class _Tokens:
-    """What a call is compared by."""
+    """The tokens by which a call is compared."""
 
     __slots__ = ("akin", "exact", "name")
 

@@ -1,4 +1,4 @@
-"""Where in the module tree every record of a dump stands."""
+"""The place in the module tree of every record of a dump."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ _UNITS = 6.0
 _SHARE = 0.1
 """The share of a run's tensors that a type has if the others are computed from what it rounded."""
 _NEIGHBOURS = 8
-"""How many tensors with nearly the same norm, and with nearly the same maximum, are looked at on either side."""
+"""The number of tensors with nearly the same norm, and with nearly the same maximum, that are looked at on either side.
+"""
 
 
 class _Values(NamedTuple):

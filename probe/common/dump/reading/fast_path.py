@@ -73,7 +73,7 @@ _gradients = msgspec.json.Decoder(dict[str, list[_Value]]).decode
 
 
 def items(name: str, raw: msgspec.Raw) -> list[Item] | None:
-    """What `flattening.flatten` gives for the fields in `raw`, or ``None`` when the record is of another form."""
+    """The items of `flattening.flatten` for the fields in `raw`; ``None`` if the record is of another form."""
     found: list[Item] = []
     try:
         if naming.is_gradients(name):

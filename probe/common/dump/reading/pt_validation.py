@@ -35,16 +35,16 @@ _TYPES = ("float", "bfloat", "int", "uint", "complex", "bool", "double", "half",
 
 
 class CheckedFile(NamedTuple):
-    """What is known of a ``.pt`` file that may be given to torch."""
+    """A ``.pt`` file that may be given to torch, and the facts on it."""
 
     size: int
     """In bytes."""
     is_archive: bool
-    """As it has been since PyTorch 1.6."""
+    """True for the form since PyTorch 1.6."""
     form: Optional[bytes] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """Files of equal forms differ in nothing but the bytes of their elements; ``None`` where that is not known."""
     elements: tuple[int, int] = (0, 0)
-    """Where these begin, and how many there are."""
+    """The offset of the elements, and their number."""
 
 
 def check_pt(path: str) -> CheckedFile:
@@ -130,7 +130,7 @@ def extent(stream: BinaryIO, entry: zipfile.ZipInfo) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def _wrong_in_pickle(content: bytes) -> str | None:
-    """What a pickle asks for that a tensor does not; equal ones, as of one type and shape, are looked at once."""
+    """The name in a pickle that a tensor does not need; equal ones, as of one type and shape, are looked at once."""
     for operation, argument, _ in pickletools.genops(content):
         if operation.name == "GLOBAL":
             if argument not in _MADE_BY and not _is_type(str(argument)):

@@ -63,7 +63,7 @@ class Record:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What a primitive was made with, as far as the dump says.
+        """The arguments that a primitive was made with, as far as the dump has them.
 
         Raises:
             DumpFormatError: the record is damaged.

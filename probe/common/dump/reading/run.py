@@ -30,7 +30,7 @@ class Run:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        """What was given."""
+        """The path that was given."""
         self.locations: list[DumpLocation] = dumps_in(self.path)
         """The location of the dumps, in order."""
 

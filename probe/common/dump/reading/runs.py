@@ -37,7 +37,7 @@ from probe.common.errors import FileCheckException
 from probe.common.log import ERROR_LOG
 
 ALLOWED = f"{DUMP_FILE}, {DEBUG_FILE}, {JOURNAL_FILE}, the folder of a process or a step, or a folder of steps"
-"""What a path to dumps may be, for messages."""
+"""The allowed kinds of a path to dumps, for messages."""
 _WITHOUT_RECORDS = (STACK_FILE, CONSTRUCT_FILE, PROCESS_FILE, ERROR_LOG)
 """Files beside those of records, which are easily given instead."""
 _MOST_NAMED = 4
@@ -52,7 +52,7 @@ class DumpLocation:
     folder: str
     """The folder of the process."""
     name: str
-    """That of the folder: ``rank0`` or ``proc123``."""
+    """The name of the folder: ``rank0`` or ``proc123``."""
     step: Optional[int] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """``None`` where no folder says so."""
     rank: Optional[int] = None  # noqa: UP045
@@ -84,7 +84,7 @@ class FoundDumps:
     """The dumps that a path holds."""
 
     path: str
-    """What was given."""
+    """The path that was given."""
     dumps: list[DumpLocation]
     """Step by step, and in each rank by rank; processes without a rank follow in the order of their start."""
     uncertain: list[DumpLocation]
@@ -192,7 +192,7 @@ def _check_file(path: str) -> None:
 
 
 def _inside(path: str) -> str:
-    """What a folder without a dump holds, as a sentence."""
+    """The contents of a folder without a dump, as a sentence."""
     with os.scandir(path) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir())
     return f" It holds {', '.join(names[:_MOST_NAMED])}{' ...' if len(names) > _MOST_NAMED else ''}." if names else ""
@@ -218,7 +218,7 @@ class ProcessFolder:
 
     path: str
     process: Optional[RunProcess]  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """Which process it is; ``None`` where nothing says so."""
+    """The process; ``None`` if nothing says which one."""
 
     @property
     def name(self) -> str:

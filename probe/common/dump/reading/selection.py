@@ -38,7 +38,7 @@ class Selected(NamedTuple):
 
     @property
     def place(self) -> str:
-        """What the item is in its record: ``input.0``, ``parameters.weight``."""
+        """The place of the item in its record: ``input.0``, ``parameters.weight``."""
         return self.item.name[len(self.record) + 1 :] if self.item.name != self.record else self.item.state
 
 

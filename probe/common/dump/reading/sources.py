@@ -1,4 +1,4 @@
-"""Where the parts of a dump come from: the files of a finished run, or the journal of one that died."""
+"""The source of the parts of a dump: the files of a finished run, or the journal of one that died."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Stacks = dict[str, list[str]]
 
 
 class DumpSource(Protocol):
-    """What a dump is read from."""
+    """The files from which a dump is read."""
 
     path: str
     task: str | None
@@ -41,7 +41,7 @@ class DumpSource(Protocol):
     cut_at: int | None
     """The byte at which the file of the records is cut off."""
     missing: list[str]
-    """What the tree and the stacks lack, a sentence each; known when these were asked for."""
+    """The parts that the tree and the stacks lack, a sentence each; known when these were asked for."""
 
     def records(self) -> list[Record]:
         """The records in order, none decoded yet."""

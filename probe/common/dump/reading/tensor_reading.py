@@ -129,7 +129,7 @@ def _values(value: Any) -> Array:
 
 
 class _Form(NamedTuple):
-    """What the files of one form hold: all elements of a tensor, one after the other."""
+    """The contents of the files of one form: all elements of a tensor, one after the other."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Where a difference comes from: what became of a tensor between the call that returned it and the one that takes it.
+"""The origin of a difference: the way of a tensor between the call that returned it and the one that takes it.
 
 Both are looked up by statistics, as `effects` does.
 """
@@ -69,7 +69,7 @@ class Origins:
         return target, golden if known else target
 
     def between(self, call: AlignedCall, item: str) -> str:
-        """What differs on the way to an input of `call`, in words; empty where nobody knows."""
+        """The difference on the way to an input of `call`, in words; empty if it is unknown."""
         row = _row_of(call, item)
         if row is None or row.target is None or row.golden is None or not is_input(row) or not row.target.is_tensor:
             return ""

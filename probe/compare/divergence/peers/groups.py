@@ -69,7 +69,7 @@ class Member(NamedTuple):
     error: float
     """The relative error of the output."""
     inputs: float
-    """That of all inputs together."""
+    """The difference of all inputs together."""
     own: float
     """The error that one rounding adds, for the coarsest type that takes part."""
     condition: float

@@ -42,7 +42,7 @@ class CallItems:
         self._outputs = Outputs(runs, walk, kinds)
 
     def observe(self, call: AlignedCall) -> Observed:
-        """What was seen of a call."""
+        """The observations on a call."""
         batch = self._other_batch(call)
         if batch is not None:
             return Observed(batch, of_own_values=True)
@@ -77,7 +77,7 @@ class CallItems:
         return unexplained_item(self._runs, call, row, reason, ALTOGETHER, 0.0, text)
 
     def _computation(self, call: AlignedCall, terms: Terms) -> Computation:
-        """What outputs are computed from: of a backward, and of a gradient, from more than the call's own inputs."""
+        """The inputs from which outputs are computed; a backward and a gradient have more than the call's own."""
         parsed = parse(call.record or "")
         if parsed is None or parsed.direction == FORWARD:
             return Computation(call, function_name(call.record or ""), terms)

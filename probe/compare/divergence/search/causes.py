@@ -1,4 +1,4 @@
-"""What made a call diverge: looked for on the call, on the way to it, and on the calls around it."""
+"""The cause of a diverging call: looked for on the call, on the way to it, and on the calls around it."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Causes:
         return next((each for each in self._runs.calls if each.record in alone or each.golden_record in alone), None)
 
     def _on_the_way(self, call: AlignedCall, suspect: Unexplained) -> str:
-        """What became of the item between the call that returned it and this one; empty where nobody knows."""
+        """The fate of the item between the call that returned it and this one; empty if it is unknown."""
         cause = "" if self._runs.across_frameworks else self._origins.between(call, suspect.item)
         if not cause and not self._walk.has_diverged and is_on_input(call, suspect):
             return self._other_argument

@@ -1,4 +1,4 @@
-"""What a search finds, in the words of the result."""
+"""The findings of a search, in the words of the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probe.compare.result import Difference, Unexplained
 
 @dataclass(frozen=True)
 class Findings:
-    """What a search found."""
+    """The findings of a search."""
 
     diverged: list[Unexplained]
     """The calls that nothing explains, in order of execution."""
@@ -27,7 +27,7 @@ class Findings:
     undecided: list[Difference]
     """Differences that may have an effect that nothing would show."""
     judged: list[JudgedCall]
-    """What was found of each pair of calls, in the order in which they were judged, where that was asked for."""
+    """The findings on each pair of calls, in the order in which they were judged, if they were asked for."""
 
 
 def unexplained_item(
@@ -62,5 +62,5 @@ def on_the_way_to(call: AlignedCall, did: str) -> str:
 
 
 def difference_in(call: AlignedCall, row: Row, reason: str) -> Difference:
-    """What differs in an item of a call and is no value."""
+    """A difference in an item of a call that is not one of values."""
     return Difference(call.record or "", call.golden_record or "", differences.item_name(row), reason)

@@ -1,4 +1,4 @@
-"""What goes into a call: its inputs and parameters, and whether they are those of the golden side."""
+"""The inputs of a call, parameters included, and their differences from the golden side."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Inputs:
             add(golden, max(difference, self._hidden(call, row)))
 
     def _hidden(self, call: AlignedCall, row: Row) -> float:
-        """What a parameter may differ by though its statistics do not show it: single elements, updated otherwise."""
+        """The difference that a parameter may have without a trace in its statistics: single elements differ."""
         between = self._runs.between_steps if self._runs.across_frameworks else None
         parameter = None if between is None else self._runs.parameter(call, row)
         return 0.0 if between is None or parameter is None else between.hidden(parameter)

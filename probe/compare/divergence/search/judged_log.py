@@ -26,7 +26,7 @@ class JudgedLog:
         self._runs = runs
         self._error = walk.error
         self.calls: list[JudgedCall] = []
-        """What was kept, in the order of the walk."""
+        """The calls that were kept, in the order of the walk."""
 
     def add_same(self, call: AlignedCall) -> None:
         """Keep that nothing differs in a call."""

@@ -1,4 +1,4 @@
-"""What differs in the items of a call beside their numbers."""
+"""Differences in the items of a call besides their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was seen of one call, before it is known what it comes to."""
+"""Observations on one call, before their meaning is known."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JudgedOutput(NamedTuple):
 
 @dataclass
 class Observed:
-    """What was seen of one call."""
+    """The observations on one call."""
 
     suspect: Unexplained | None = None
     """The first item that nothing explains."""
@@ -48,7 +48,7 @@ class Observed:
     gradient: Difference | None = None
     """A tensor that takes a gradient on one side only, the first one of the walk."""
     differences: list[Difference] = field(default_factory=list)
-    """What differs beside numbers."""
+    """The differences other than numbers."""
     outputs: list[JudgedOutput] = field(default_factory=list)
 
     @property

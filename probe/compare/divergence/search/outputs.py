@@ -1,4 +1,4 @@
-"""What a call returns: whether its inputs, its types and what came before explain what differs."""
+"""The outputs of a call: differences that its inputs, its types and the calls before it explain, and others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OF_TURNED = 2.0
 
 @dataclass(frozen=True)
 class Computation:
-    """What the outputs of a call are computed from."""
+    """The inputs from which the outputs of a call are computed."""
 
     call: AlignedCall
     function: str
@@ -141,7 +141,7 @@ class Outputs:
         return max(factor, condition_of_product(computed.function, computed.terms, target, golden, of_parameter))
 
     def _rounding(self, computed: Computation, target: Item, golden: Item) -> float:
-        """What the call itself adds to the relative difference of its inputs."""
+        """The error that the call itself adds to the relative difference of its inputs."""
         terms = computed.terms
         roundoff = max(terms.roundoff, self._error.roundoff(target, golden))
         if self._runs.product_roundoff and _may_be_product(computed):
@@ -152,7 +152,7 @@ class Outputs:
         return max(added, approximation(last_word(computed.call.golden_record or "")))
 
     def _turned_off(self, function: str) -> float:
-        """What the elements that a relu turned on or off on one side add to a gradient.
+        """The error that elements which a relu turned on or off on one side add to a gradient.
 
         What values differ by turns that share of the elements, and the gradient through each with it: its norm differs
         by the root of that.

@@ -105,14 +105,14 @@ class Runs:
 
     @cached_property
     def between_steps(self) -> BetweenSteps | None:
-        """What the step before did to parameters; ``None`` where it is not known."""
+        """The change of parameters since the step before; ``None`` if it is unknown."""
         if self.before is None:
             return None
         return BetweenSteps(self.before, self.parameters.all, self.across_frameworks)
 
     @cached_property
     def hidden_usually(self) -> float:
-        """What parameters of two frameworks may differ by at the beginning of this step without showing it."""
+        """The difference that parameters of two frameworks may have at the beginning of this step unseen."""
         between = self.between_steps if self.across_frameworks else None
         return 0.0 if between is None else between.usually_hidden
 

@@ -111,9 +111,9 @@ class _Search:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self.walk = Walk(runs)
-        """What is known after the calls so far."""
+        """The facts after the calls so far."""
         self.log = JudgedLog(runs, self.walk)
-        """What was found of each pair."""
+        """The findings on each pair."""
         differences = Differences(runs.same_names, runs.precision, self.walk.error, runs.is_torch)
         self._effects = Effects(runs.calls, (runs.tree, runs.golden_tree), self.walk.error)
         self._items = CallItems(runs, self.walk, self._effects, differences)
@@ -167,7 +167,7 @@ class _Search:
         return found
 
     def _conclusion(self, call: AlignedCall, observed: Observed) -> _Conclusion:
-        """What a judgement means, given what is computed from the call."""
+        """The meaning of a judgement, given the calls that are computed from this one."""
         suspect, differences = observed.suspect, observed.differences
         # It changes no value of this call.
         without_effect = [] if observed.gradient is None else [observed.gradient]

@@ -16,7 +16,7 @@ from probe.compare.result import Difference
 
 
 class Walk:
-    """What is known after the calls so far. Each method that changes it says what a call adds.
+    """The facts after the calls so far. Each method that changes them describes the addition of a call.
 
     Args:
         runs: the runs that are walked.
