@@ -15,7 +15,7 @@ from probe.common.errors import MsprobeException
 from probe.common.show import show
 from probe.common.yaml_file import load_yaml
 
-# What YAML reads as a text without quotes; N/A is one.
+# Texts that YAML reads without quotes; N/A is one.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./]*\Z")
 _NO_TEXTS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
 

@@ -13,7 +13,7 @@ from probe.common.dump.reading.records import Item
 # mindspore.mint mirrors torch name by name.
 _MIRRORS = (("MintFunctional.", "Functional."), ("MintDistributed.", "Distributed."), ("Mint.", "Torch."))
 _DIRECTIONS = (".forward.", ".backward.", ".parameters_grad.")
-# What MindSpore calls the parameters of its normalisation layers and embeddings, and what PyTorch does.
+# Names of parameters of normalisation layers and embeddings: MindSpore's, and PyTorch's.
 PARAMETER_NAMES = {
     "gamma": "weight",
     "beta": "bias",

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 NUMBERS = {"\0NaN": float("nan"), "\0Infinity": float("inf"), "\0-Infinity": float("-inf")}
 
-# Where a value may stand. Inside a text this can match too; the quotes put there then end the text before a letter,
+# Places of a value. Inside a text this can match too; the quotes put there then end the text before a letter,
 # which is no JSON, so that such a file is never read wrongly but by the slow way.
 _NOT_JSON = re.compile(rb"(?<=[:,\[\s])(-?Infinity|NaN)(?=[\s,\]}])")
 _WORDS = (b"NaN", b"Infinity")

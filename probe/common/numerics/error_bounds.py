@@ -221,7 +221,7 @@ def beside_fill_values(target: Item, golden: Item) -> float | None:
     return None
 
 
-# What is usual, and the lowest number of float16; beyond the last of all only the lowest of wider types are.
+# Usual values, and the lowest number of float16; beyond the last of all only the lowest of wider types are.
 _FILLS = (1e4, 65500.0, 65504.0, 1e9, 1e20)
 _LOWEST = 1e30
 

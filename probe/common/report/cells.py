@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# What a spreadsheet would take for a formula, also in full-width letters and after a separator.
+# Texts that a spreadsheet would take for a formula, also in full-width letters and after a separator.
 _FORMULA = re.compile(r"^\s*[+\-=%@＋－＝％＠]|;\s*[+\-=%@＋－＝％＠]")  # noqa: RUF001
 _NUMBER = re.compile(r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?\s*$|^\s*-?(inf|nan)\s*$", re.IGNORECASE)
 Show = Callable[[tuple[Any, ...]], tuple[Any, ...]]

@@ -22,7 +22,7 @@ from probe.common.report.cells import Cells, Show
 
 _SPECIAL = ',"\n\r'
 
-# Where JSON and repr differ: 1e-7 and 1e-07, 1e20 and 1e+20, 0.000012 and 1.2e-05. Each pattern begins with plain
+# JSON and repr differ in: 1e-7 and 1e-07, 1e20 and 1e+20, 0.000012 and 1.2e-05. Each pattern begins with plain
 # letters, which are found ten times as fast.
 _ONE_DIGIT = re.compile(r"e-(?=\d[,\]])")
 _NO_SIGN = re.compile(r"e(?=\d)")

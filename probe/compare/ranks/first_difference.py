@@ -18,7 +18,7 @@ from probe.compare.result import ComparisonResult, Mode
 
 _LIMIT = 0.5
 """Relative error of an output from which on a record counts as different."""
-# What these return is not computed from what goes in.
+# The results of these functions are not computed from their inputs.
 _SKIPPED = ("Torch.empty", "Torch.fill", "Tensor.__setitem__")
 # Two outputs of this call are seeds and offsets.
 _ATTENTION, _NOT_DATA = "npu_fusion_attention", (".output.4", ".output.5")

@@ -12,7 +12,7 @@ from probe.common.report.page import filling
 from probe.graph import page
 
 _VIEWER = os.path.join(os.path.dirname(page.__file__), "viewer")
-# What the page of a folder may load: the files beside it, from a disk or from a server.
+# Files that the page of a folder may load: those next to it, from a disk or from a server.
 _BESIDE = " 'self' file:"
 
 MEGABYTE = 1_000_000

@@ -34,7 +34,7 @@ CHECKSUM_MISSING = "warning: The parameter of the target does not match golden."
 
 BLAMED = "error: The first divergence is here"
 
-# What these return is not computed, or not yet.
+# The results of these functions are not computed, or not yet.
 IGNORED = frozenset(
     (
         "empty", "empty_like", "numpy", "to", "__setitem__", "empty_with_format", "new_empty_strided", "new_empty",

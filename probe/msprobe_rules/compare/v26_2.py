@@ -39,7 +39,7 @@ WORDS = {
 }
 """Messages that 26.2 has in other words."""
 
-# Which frameworks a target is compared with: MindSpore runs with the run they were ported from, never the other way.
+# Frameworks that a target is compared with: MindSpore runs with the run they were ported from, never the other way.
 _GOLDEN_OF = {
     "pytorch": ("pytorch",),
     "mindspore": ("mindspore", "pytorch"),

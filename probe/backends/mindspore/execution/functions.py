@@ -17,7 +17,7 @@ from probe.backends.protocol import UnknownValue
 from probe.backends.shared.api_list import Places, places
 
 _PRIMITIVE = "Primitive"
-# Where classes of primitives are: the public ones first, then those that only the layers of MindSpore use.
+# Modules of the classes of primitives: the public ones first, then those that only the layers of MindSpore use.
 _MODULES = (
     "mindspore.ops",
     "mindspore.ops.operations",

@@ -38,5 +38,5 @@ __all__ = [
 
 script: ScriptWords = words
 compilation: Compilation | None = None
-# What is kept for the gradients of a call that nobody asks for is freed together with what the program needs.
+# Data kept for gradients that nobody asks for is freed together with what the program needs.
 differentiates_anywhere = False

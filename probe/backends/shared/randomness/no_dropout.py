@@ -37,7 +37,7 @@ def _construct(self: Any, input: Any) -> Any:
     return input
 
 
-# Where somebody has wrapped the function: a wrapper's code knows things that ours does not, so it is not exchanged.
+# If somebody has wrapped the function: a wrapper's code knows things that ours does not, so it is not exchanged.
 
 
 def _any_function(input: Any, *_: Any, **__: Any) -> Any:

@@ -32,7 +32,7 @@ from probe.common.interfaces import RandomCall
 
 _NAME_TRIES = 60
 
-# What the two modules offer besides drawing: reading and setting the state, and generators of their own.
+# Functions of the two modules that do not draw: reading and setting the state, and generators of their own.
 _PYTHON_STATE = {"seed", "getstate", "setstate"}
 _NUMPY_STATE = {"seed", "get_state", "set_state", "default_rng"}
 

@@ -14,7 +14,7 @@ from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS, PARAMET
 from probe.common.numerics.error_bounds import extent, relative_difference
 from probe.common.numerics.formats import unit_roundoff
 
-# What MindSpore calls arguments, and what PyTorch does.
+# Names of arguments: MindSpore's, and PyTorch's.
 _ARGUMENTS = {"axis": "dim", "keep_dims": "keepdim", "keepdims": "keepdim"}
 
 Named = dict[str, Item]
