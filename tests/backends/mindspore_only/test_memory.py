@@ -24,6 +24,7 @@ def training(model: Any) -> Any:
     return lambda: step(x)
 
 
+@pytest.mark.sampled(least=1, each=False)
 @LEVELS
 def test_memory_does_not_grow_with_the_number_of_steps(runs: Any, level: str) -> None:
     model = nn.SequentialCell(nn.Dense(3, 3), nn.ReLU())
@@ -42,6 +43,7 @@ def test_memory_does_not_grow_with_the_number_of_steps(runs: Any, level: str) ->
     assert objects() - before < 100
 
 
+@pytest.mark.sampled(least=1, each=False)
 @LEVELS
 def test_memory_does_not_grow_with_the_number_of_passes_in_a_step(runs: Any, level: str) -> None:
     model = nn.SequentialCell(nn.Dense(3, 3), nn.ReLU())

@@ -326,7 +326,7 @@ def difference(one: Any, other: Any) -> float:
 # --- training
 
 
-@pytest.mark.sampled(least=4, each=False)
+@pytest.mark.sampled(least=3, each=False)
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "-".join(settings.values()))
 @pytest.mark.parametrize("name", CASES)
 def test_training_gives_the_same_bits(runs: Any, backend: Any, name: str, settings: dict[str, str]) -> None:

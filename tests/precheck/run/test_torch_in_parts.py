@@ -221,6 +221,7 @@ print(json.dumps(run(8192, sys.argv[2] + "/large", kernel)))
 """
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize(("name", "least", "most"), [("gelu", 0.0, 0.25), ("softmax", 0.7, 1.2)])
 def test_the_memory_that_a_call_takes(tmp_path: Path, name: str, least: float, most: float) -> None:
     """Of 32 MiB: as a whole it is a gigabyte, which is what is estimated, and in parts a quarter of that at most."""
