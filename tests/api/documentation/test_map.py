@@ -71,7 +71,7 @@ def test_a_tree_is_read_by_its_indentation() -> None:
 
 def rows(text: str) -> list[str]:
     """The second cells of a table."""
-    return [line.split(" | ", 1)[1].rstrip(" |") for line in text.splitlines()[1:] if re.match(r"\| (?!what)\w", line)]
+    return [line.split(" | ", 1)[1].rstrip(" |") for line in text.splitlines()[1:] if re.match(r"\| (?!subject)\w", line)]
 
 
 @cache
@@ -105,7 +105,7 @@ def problems(row: str, root: Path) -> list[str]:
     sources: list[Path] = []
     names: list[str] = []
     folder: Path | None = None
-    for text, after in re.findall(r"`([^`]+)`((?: beside)?)", row):
+    for text, after in re.findall(r"`([^`]+)`((?: next to)?)", row):
         if re.fullmatch(r"(?:probe|docs|tests)/[\w./]*", text):
             path = root / text
             if not path.exists():
@@ -132,7 +132,7 @@ def test_what_is_named_is_where_it_is_said_to_be(row: str) -> None:
 
 
 def test_no_question_is_answered_twice() -> None:
-    questions = re.findall(r"^\| (where .*?) \|", WHERE.read_text(encoding="utf-8"), re.MULTILINE)
+    questions = re.findall(r"^\| (?!subject)(\w.*?) \|", WHERE.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(questions) > 40 and len(set(questions)) == len(questions)
 
 
@@ -141,12 +141,12 @@ def test_no_question_is_answered_twice() -> None:
     [
         ("`find` in `probe/a.py`", ""),
         ("`Place.find` in `probe/a.py`, and `LIMIT`", ""),
-        ("`find` in `probe/a.py`, `other` in `b.py` beside it", ""),
+        ("`find` in `probe/a.py`, `other` in `b.py` next to it", ""),
         ("`find` and `other` in `probe/`, for `msprobe show`", ""),
         ("`find` in `probe/c.py`", "no path probe/c.py"),
         ("`other` in `probe/a.py`", "no other in the files of the row"),
         ("`Place.other` in `probe/a.py`", "no Place.other in the files of the row"),
-        ("`find` in `probe/a.py`, more in `d.py` beside it", "no file d.py beside"),
+        ("`find` in `probe/a.py`, more in `d.py` next to it", "no file d.py next to"),
         ("`find` in `probe/a.py`, more in `d.py`", "no file d.py"),
     ],
 )
