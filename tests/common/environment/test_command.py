@@ -15,6 +15,7 @@ PLANTED = "planted"
 ROOT = Path(__file__).parents[3]
 PRINT = "import json; from probe.common.environment.command import command; print(json.dumps(command()))"
 
+
 def words_of(text: str) -> list[str]:
     return text.split()
 
@@ -22,7 +23,8 @@ def words_of(text: str) -> list[str]:
 ARGUMENTS = words_of(
     f"--wandb-api-key {PLANTED} --api-keys {PLANTED} {PLANTED} --db.password={PLANTED} model.token={PLANTED} "
     f"--master_addr {PLANTED} --note https://{PLANTED}/x hf_{PLANTED}1 {PLANTED}@host.org "
-    f"--data /home/{PLANTED}/corpus --cache=~/{PLANTED}/c --lr 0.1 --betas 0.9 0.95 --amp trainer.steps=3 --eos_token_id 2 10.0.0.1:29500"
+    f"--data /home/{PLANTED}/corpus --cache=~/{PLANTED}/c "
+    f"--lr 0.1 --betas 0.9 0.95 --amp trainer.steps=3 --eos_token_id 2 10.0.0.1:29500"
 )
 CLEAN = words_of(
     "--wandb-api-key <withheld> --api-keys <withheld> <withheld> --db.password=<withheld> model.token=<withheld> "
