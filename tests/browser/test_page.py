@@ -240,7 +240,7 @@ def test_where_the_browser_keeps_nothing_the_colours_change_all_the_same(weight:
     page.evaluate("Object.defineProperty(window, 'localStorage', { get() { throw new Error('not for files'); } })")
     page.click("[aria-label='Light or dark']")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    assert page.evaluate("keptTheme()") is None
+    assert page.evaluate("kept(THEME)") is None
 
 
 def test_the_focus_comes_back_from_another_view(weight: Path, open_page: Any) -> None:

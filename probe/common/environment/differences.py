@@ -110,7 +110,8 @@ def _of_commands(target: Environment, golden: Environment) -> Iterator[OutsideDi
     for name in dict.fromkeys((*one, *other)):
         pair = one.get(name), other.get(name)
         if not is_same_value(*pair) and not _OF_OUTPUT.match(name):
-            yield OutsideDifference(COMMAND, f"command.{name}", name, *pair)
+            title = f"{name} of the command is" if name.startswith("argument ") else name
+            yield OutsideDifference(COMMAND, f"command.{name}", title, *pair)
 
 
 def _found(target: Environment, golden: Environment) -> Iterator[OutsideDifference]:

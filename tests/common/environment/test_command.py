@@ -65,10 +65,11 @@ def of(command: str, **more: Any) -> dict[str, Any]:
 
 
 def test_arguments_that_differ_are_named_and_places_of_output_are_not() -> None:
-    target = of("python train.py small --lr 0.2 --amp --output runs/a --run_name a --model_path b/x")
+    target = of("python train.py large --lr 0.2 --amp --output runs/a --run_name a --model_path b/x")
     golden = of("python old.py small --lr 0.1 --output runs/b --run_name b --model_path a/x")
     assert [each.text for each in differences(target, golden)] == [
         "program train.py (golden: old.py)",
+        "argument 1 of the command is large (golden: small)",
         "--lr 0.2 (golden: 0.1)",
         "--amp on (golden: not there)",
         "--model_path b/x (golden: a/x)",

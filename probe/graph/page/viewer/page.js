@@ -368,7 +368,7 @@ function showError(error) {
 }
 
 async function start() {
-  const setKept = () => setTheme(keptTheme() === null ? darkSystem.matches : !!keptTheme());
+  const setKept = () => setTheme(kept(THEME) === null ? darkSystem.matches : !!kept(THEME));
   setKept();
   darkSystem.addEventListener("change", setKept);
   // Paper is white and has another height; there is no later frame that would draw on it.
