@@ -9,6 +9,7 @@ from typing import Any
 
 from probe.common.environment.command import named
 from probe.common.environment.files import Environment
+from probe.common.environment.secrets import WITHHELD
 
 SEED, DATA, OPTIMIZER, COMMAND, SWITCH, VERSION, DEVICE, VARIABLE, RANDOM, MINOR = (
     "seed", "data", "optimizer", "command", "switch", "version", "device", "variable", "random", "minor",
@@ -109,7 +110,8 @@ def _of_commands(target: Environment, golden: Environment) -> Iterator[OutsideDi
     one, other = (named([str(word) for word in each or ()]) for each in commands)
     for name in dict.fromkeys((*one, *other)):
         pair = one.get(name), other.get(name)
-        if not is_same_value(*pair) and not _OF_OUTPUT.match(name):
+        # A value that is withheld tells nothing.
+        if not is_same_value(*pair) and not _OF_OUTPUT.match(name) and not any(WITHHELD in str(each) for each in pair):
             title = f"{name} of the command is" if name.startswith("argument ") else name
             yield OutsideDifference(COMMAND, f"command.{name}", title, *pair)
 

@@ -29,7 +29,7 @@ def card(columns: Columns) -> dict[str, Any] | None:
         stacks = [users_line(stack) if stack else "" for stack in (divergence.stack, divergence.golden_stack)]
         if not all(stacks):
             stacks = [stack or _beside(columns, stacks, side) for side, stack in enumerate(stacks)]
-        found.update(cause=call.cause, effect=call.reason, lines=stacks)
+        found.update(cause=call.shown_cause, effect=call.shown_reason, lines=stacks)
         found.update(item=_item(call), found=call.found, allowed=call.allowed)
     return found
 
