@@ -11,6 +11,7 @@ from probe.collect.collector import Collector
 from probe.common.config.config import Config
 from probe.common.dump.layout import process_folder
 from probe.common.environment import files as environment_files
+from probe.common.environment.command import command
 from probe.common.environment.gathered import FrameworkFacts, gathered
 from probe.common.environment.secrets import clean_settings
 from probe.common.interfaces import Handle
@@ -43,7 +44,7 @@ class RunEnvironment:
         if not config.environment:
             return
         if self._content is None:
-            self._content = gathered(facts_of(self._adapter))
+            self._content = {**gathered(facts_of(self._adapter)), "command": command()}
         if not self._told and self._handle is None:
             self._handle = self._adapter.settings.attach_first_update(self._note_update)
 

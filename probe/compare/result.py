@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Optional
 
 from probe.common.align.row import Row
@@ -12,6 +12,7 @@ from probe.common.dump.levels import Levels
 from probe.common.dump.reading.sources import Stacks
 from probe.compare.coverage import Coverage
 from probe.compare.pairing import Pairing
+from probe.compare.sentences import Sentence
 
 if TYPE_CHECKING:
     from probe.common.align.layers.proposal import Proposal
@@ -75,6 +76,26 @@ class Unexplained:
     """The relative difference that is explained."""
     rerun: Optional[Rerun] = None  # noqa: UP045
     """The outcome of running it again, where that was asked for; ``None`` of calls after the fifth."""
+    labelled_reason: str = ""
+    """The reason in labels and numbers, as people are shown it; empty if it is shown as it is."""
+    labelled_cause: str = ""
+    """The same of the cause."""
+    reordered: str = ""
+    """The item in words, if the cause is that its elements may be in another order."""
+
+    @property
+    def shown_reason(self) -> str:
+        """The reason for people."""
+        return self.labelled_reason or self.reason
+
+    @property
+    def shown_cause(self) -> str:
+        """The cause for people; empty without one."""
+        return self.labelled_cause or self.cause
+
+    def because(self, cause: Sentence) -> Unexplained:
+        """The same finding with a cause."""
+        return replace(self, cause=cause.text, labelled_cause=cause.labelled)
 
 
 @dataclass(frozen=True)
@@ -93,6 +114,13 @@ class Difference:
     """
     is_value: bool = False
     """True if it is a value that differs, and not what may change one. The reason says then what was looked for."""
+    labelled_reason: str = ""
+    """The reason in labels and numbers, as people are shown it; empty if it is shown as it is."""
+
+    @property
+    def shown_reason(self) -> str:
+        """The reason for people."""
+        return self.labelled_reason or self.reason
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any, Optional
 
 from probe._version import __version__
 from probe.common import files, log
+from probe.common.dump.stack_text import parse_frame
 from probe.common.environment.secrets import clean_line, clean_settings, is_secret_value
 from probe.common.errors import FileCheckException, MsprobeException
 
@@ -36,7 +37,6 @@ _STEP_AND_RANK = re.compile(r"(dataset|weights|checksums)/step(\d+)/rank(\d+)/(d
 _RANDOM = re.compile(r"(random|random_calls)/rank(\d+)\.json\Z")
 _STATES = re.compile(r"(random_states)/step(\d+)/rank(\d+)\.json\Z")
 _HYPER = re.compile(r"hyperparameters/([\w.-]+\.json)\Z")
-_FRAME = re.compile(r"File (.*?), line (\d+), in (.*?),\s*(.*)\Z", re.DOTALL)
 _PACKAGE = re.compile(r"[\w.-]+\Z")
 _SETTINGS = re.compile(r"settings/(.+)\.json\Z")
 
@@ -335,10 +335,10 @@ def _clean_calls(calls: dict[str, Any]) -> dict[str, Any]:
 
 def clean_frame(text: str) -> str:
     """A line of a stack, ``File /job/train.py, line 3, in main, code``, without the folder and without secrets."""
-    match = _FRAME.match(text)
-    if match is None:
+    found = parse_frame(text)
+    if found is None or not found.line:
         return clean_line(text)
-    return f"File {match[1].rpartition('/')[2]}, line {match[2]}, in {match[3]}, {clean_line(match[4].strip())}"
+    return f"File {found.file}, line {found.line}, in {found.function}, {clean_line(found.source)}"
 
 
 def _object(path: str, name: str, content: bytes) -> dict[str, Any]:

@@ -377,9 +377,9 @@ class _Judged:
         side, node = (self._target, nodes[0]) if nodes[0] >= 0 else (self._golden, nodes[1])
         if node >= 0:
             side.statuses[node] = status
-            side.why[node] = found.reason
+            side.why[node] = found.shown_reason
             if found.cause:
-                side.cause[node] = found.cause
+                side.cause[node] = found.shown_cause
         return nodes
 
     def _origin_of(self, found: Unexplained) -> Origin:

@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional
 
 from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import BACKWARD, FORWARD, api_name, module_base, module_name, parse
+from probe.common.dump.stack_text import parse_frame
 
 # Between a line that calls a module and the module's own code.
 _CALLS_A_MODULE = re.compile(r"[/\\](torch[/\\]nn[/\\]modules[/\\]module|mindspore[/\\]nn[/\\]cell)\.py, line ")
@@ -137,7 +138,8 @@ def _sites(frames: Sequence[str]) -> tuple[_Site, ...]:
         if is_inside and not was_inside:
             inner = before
         elif was_inside and not is_inside:
-            found.append(_Site(frame, inner.partition(", line ")[0]))
+            called = parse_frame(inner)
+            found.append(_Site(frame, inner if called is None else called.path))
         before, was_inside = frame, is_inside
     return tuple(reversed(found))
 

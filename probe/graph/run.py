@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Optional
 
 from probe.common import log
@@ -242,6 +243,30 @@ def show(
         return written(compared(plan, where, watch), writers, manifest)
 
 
+def _with_followers(found: Iterator[ShownComparison | str]) -> Iterator[ShownComparison | str]:
+    """The comparisons, in which those that a divergence has reached follow it.
+
+    The ranks of a step are taken together: one that got the difference from another may come before it.
+    """
+    followers = defaultdict[str, Followers](Followers)
+    """By run: several beside one do not follow each other."""
+    for (run, _), several in groupby(found, _run_and_step):
+        of_step = list(several)
+        judged = [each.columns for each in of_step if not isinstance(each, str) and not each.is_part]
+        summaries = [(columns, columns.summary) for columns in judged if columns.summary is not None]
+        told = followers[run].add_step([summary for _, summary in summaries]) if summaries else []
+        for (columns, _), summary in zip(summaries, told):
+            columns.summary = summary
+            if summary.follows is not None:
+                columns.follow()
+        yield from of_step
+
+
+def _run_and_step(found: ShownComparison | str) -> tuple[str, int | None]:
+    """The run and the step of a comparison; of a sentence on one that could not be made nothing."""
+    return ("", None) if isinstance(found, str) else (found.columns.run, found.columns.step)
+
+
 def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], manifest: Manifest) -> GraphReport:
     """Give each comparison to all writers; returns what is to be said at the end."""
     result = GraphReport(unpaired=manifest.unpaired)
@@ -250,18 +275,13 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
     without_summary: list[str] = []
     judged_otherwise: dict[int, _FirstNode] = {}
     """The same by rules that give no summary."""
-    number, followers = 0, defaultdict[str, Followers](Followers)
-    """By run: several beside one do not follow each other."""
-    for each in found:
+    number = 0
+    for each in _with_followers(found):
         if isinstance(each, str):
             result.left_out.append(each)
             manifest.unpaired.append(each)
             continue
         columns = each.columns
-        if columns.summary is not None and not each.is_part:
-            (columns.summary,) = followers[columns.run].add_step([columns.summary])
-            if columns.summary.follows is not None:
-                columns.follow()
         comparison = comparison_as_json(columns, manifest.rules)
         for writer in writers:
             writer.add(each, comparison)

@@ -127,11 +127,19 @@ def test_panes_are_resized_the_strip_tells_and_the_screen_is_a_picture(made: Pat
     page.mouse.move(split["x"] - 97, split["y"] + 100)
     page.mouse.up()
     assert abs(page.locator("#detail").bounding_box()["width"] - before - 100) < 10
-    page.focus(".column")
+    page.focus("#column")
     name = page.locator("#lines .name").first
     narrow = name.bounding_box()["width"]
     page.keyboard.press("ArrowRight")
     until(page, f"document.querySelector('#lines .name').getBoundingClientRect().width > {narrow}")
+    # The next page has these sizes too, until a double click puts one back.
+    sizes = "[byId('detail'), document.querySelector('#lines .name')].map((one) => Math.round(one.offsetWidth))"
+    chosen = page.evaluate(sizes)
+    page.reload()
+    until(page, "document.documentElement.dataset.ready === '1' && document.querySelector('#lines .name') !== null")
+    assert page.evaluate(sizes) == chosen
+    page.dblclick("#split")
+    until(page, f"Math.abs(byId('detail').offsetWidth - {before}) < 2")
     box = page.locator("#plot").bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20)
     assert "error" in page.inner_text("#hover")

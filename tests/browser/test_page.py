@@ -106,7 +106,7 @@ def test_rows_open_and_close(weight: Path, open_page: Any) -> None:
     assert lines(page) == 303
     page.click("#bar button:text-is('1')")
     assert lines(page) < 20
-    page.click("#bar button:text-is('path to problems')")
+    page.click("#bar button:text-is('problems')")
     assert page.evaluate("lineOf(state.rows.info.first)") >= 0
     page.keyboard.press("Home")
     page.focus("#scroll")
@@ -240,7 +240,7 @@ def test_where_the_browser_keeps_nothing_the_colours_change_all_the_same(weight:
     page.evaluate("Object.defineProperty(window, 'localStorage', { get() { throw new Error('not for files'); } })")
     page.click("[aria-label='Light or dark']")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    assert page.evaluate("keptTheme()") is None
+    assert page.evaluate("kept(THEME)") is None
 
 
 def test_the_focus_comes_back_from_another_view(weight: Path, open_page: Any) -> None:
@@ -360,7 +360,7 @@ def test_one_run_alone_has_no_second_side(tmp_path: Path, open_page: Any) -> Non
     page.keyboard.press("Enter")
     page.wait_for_selector("#detail table")
     text = page.inner_text("body") + str(page.locator("#scroll").inner_html())
-    assert not any(word in text for word in ("no data", "diverged", "path to problems", "same"))
+    assert not any(word in text for word in ("no data", "diverged", "diverge", "same"))
     assert (
         page.locator("#lines .badge, #detail .badge").all_inner_texts()
         == [""] * page.locator("#lines .badge, #detail .badge").count()

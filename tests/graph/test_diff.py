@@ -90,8 +90,8 @@ def test_the_first_divergence_and_the_suspects_are_those_of_compare(pair: str) -
         node = found.target.index.get(each.record, -1)
         if node >= 0:
             assert found.statuses[node] == DIVERGED if each is divergence.first else found.statuses[node] >= SUSPECT
-            assert found.why[node] == each.reason
-            assert found.cause.get(node, "") == each.cause
+            assert found.why[node] == each.shown_reason
+            assert found.cause.get(node, "") == each.shown_cause
     assert sum(status == SUSPECT for status in found.statuses) <= len(divergence.suspects)
 
 
@@ -245,7 +245,7 @@ def test_a_difference_without_effect_is_structure_and_a_value_on_one_side_stands
         {first: _sum_over(0), second: same},
     )
     assert _at(found, first) == "structure"
-    assert found.why[found.target.index[first]].startswith("dim is 1 and in the golden run 0; no value differs")
+    assert found.why[found.target.index[first]].startswith("argument dim = 1 (golden: 0); no value differs")
     assert _at(found, second) == "same"
     assert _at(found, "Torch.cos.0.forward") == "one side only"
     assert found.why[found.target.index["Torch.cos.0.forward"]]
@@ -256,7 +256,7 @@ def test_what_rounding_explains_says_the_rule_and_its_numbers(tmp_path: Path) ->
     found = _two(tmp_path, {name: call(tensor(), output=tensor(1 + 1e-7))}, {name: call(tensor(), output=tensor())})
     node = found.target.index[name]
     assert _at(found, name) == "explained"
-    assert found.why[node].startswith("output.0 differs by 1.0e-07 of its size; its inputs, which differ by 0, and rou")
+    assert found.why[node].startswith("output 0 has a relative error of 1.0e-07; expected at most")
     assert found.in_errors[node] == 0
     assert found.out_errors[node] == pytest.approx(1e-7, rel=1e-3)
 
@@ -289,9 +289,12 @@ def test_a_divergence_that_the_golden_run_alone_has_keeps_its_reason_and_cause(t
     divergence = found.summary.divergence
     assert divergence is not None and divergence.first.cause == "only the golden run makes this call"
     assert found.golden_statuses[other] == DIVERGED
-    assert (found.golden_why[other], found.golden_cause[other]) == (divergence.first.reason, divergence.first.cause)
+    assert (found.golden_why[other], found.golden_cause[other]) == (
+        divergence.first.shown_reason,
+        divergence.first.cause,
+    )
     columns = columns_of(found, PROBE_GRAPH)
-    assert columns.details.why[columns.first] == divergence.first.reason
+    assert columns.details.why[columns.first] == divergence.first.shown_reason
     assert columns.details.cause[columns.first] == divergence.first.cause
 
 

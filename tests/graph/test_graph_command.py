@@ -426,6 +426,6 @@ def test_a_notebook_shows_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_viewer_has_every_file_that_its_template_names() -> None:
-    places: list[str] = re.findall(r"\{\{packed ([\w. ]+\.(?:js|css))\}\}", viewer_file("template.html"))
+    places: list[str] = re.findall(r"\{\{packed ([\w./ ]+\.(?:js|css))\}\}", viewer_file("template.html"))
     names = [name for place in places for name in place.split()]
     assert len(names) > 5 and all(viewer_file(name).strip() for name in names)

@@ -5,12 +5,49 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from probe.common.callstack import Frame
 
 # Files of the frameworks themselves; an environment may lie in a folder of that name.
 _FRAMEWORK = re.compile(r"[/\\\\](torch|mindspore|mindnlp|mindtorch)[/\\\\](?!.*[/\\\\](site|dist)-packages[/\\\\])")
-_FRAME = re.compile(r"File (?P<path>.+), line (?P<line>\d+), in (?P<function>[^,]+), *(?P<source>.*)")
+_FRAME = re.compile(
+    r"\s*File \"?(?P<path>[^\n]+?)(?=\"?(?:, line \d|\n|\Z))\"?"
+    r"(?:, line (?P<line>\d+)(?:, in (?P<function>[^\n,]*),?)?)?\s*(?P<source>.*)",
+    re.DOTALL,
+)
+
+
+class ParsedFrame(NamedTuple):
+    """The parts of a frame's text, as this tool and Python write it."""
+
+    path: str
+    line: int
+    """0 if the text has none."""
+    function: str
+    source: str
+    """The source of the line; several lines where a statement has them."""
+    start: int
+    """The index in the text at which the path begins."""
+
+    @property
+    def file(self) -> str:
+        """The name of the file without its folder."""
+        return re.split(r"[/\\]", self.path)[-1]
+
+
+def parse_frame(text: str) -> ParsedFrame | None:
+    """The parts of a line of a call stack; ``None`` of a text of another form.
+
+    Example:
+        >>> parse_frame("File src/train.py, line 15, in forward, \\n hidden = self.norm(x)")[:4]
+        ('src/train.py', 15, 'forward', 'hidden = self.norm(x)')
+    """
+    found = _FRAME.match(text)
+    if found is None:
+        return None
+    path, line, function, source = found.group("path", "line", "function", "source")
+    return ParsedFrame(path, int(line or 0), (function or "").strip(), source.strip(), found.start("path"))
 
 
 def frame_text(frame: Frame) -> str:
@@ -37,19 +74,17 @@ def short_frame(line: str) -> str:
         >>> short_frame("File src/train.py, line 15, in forward, \\n hidden = self.norm(x)")
         'src/train.py:15 in forward: hidden = self.norm(x)'
     """
-    text = " ".join(line.split())
-    found = _FRAME.fullmatch(text)
-    if found is None:
-        return text
-    path, number, function, source = found.group("path", "line", "function", "source")
-    return f"{path}:{number} in {function}{f': {source}' if source else ''}"
+    found = parse_frame(line)
+    if found is None or not found.line:
+        return " ".join(line.split())
+    source = " ".join(found.source.split())
+    return f"{found.path}:{found.line} in {found.function}{f': {source}' if source else ''}"
 
 
 def is_same_line(one: str, other: str) -> bool:
     """True if two frames are the same line of a file, whatever the folder of the file."""
-    frames = [_FRAME.fullmatch(" ".join(each.split())) for each in (one, other)]
     first, second = (
-        None if each is None else (re.split(r"[/\\\\]", each["path"])[-1], *each.group("line", "function", "source"))
-        for each in frames
+        None if found is None else (found.file, found.line, found.function, found.source.split())
+        for found in map(parse_frame, (one, other))
     )
     return first == second if first is not None else one == other

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from probe.common.environment.command import named
 from probe.common.environment.files import Environment
+from probe.common.environment.secrets import WITHHELD
 
-SEED, DATA, OPTIMIZER, SWITCH, VERSION, DEVICE, VARIABLE, RANDOM, MINOR = (
-    "seed", "data", "optimizer", "switch", "version", "device", "variable", "random", "minor",
+SEED, DATA, OPTIMIZER, COMMAND, SWITCH, VERSION, DEVICE, VARIABLE, RANDOM, MINOR = (
+    "seed", "data", "optimizer", "command", "switch", "version", "device", "variable", "random", "minor",
 )  # fmt: skip
 """The kinds, in the order in which they explain divergences. The order is a judgement, not a measurement."""
-KINDS = (SEED, DATA, OPTIMIZER, SWITCH, VERSION, DEVICE, VARIABLE, RANDOM, MINOR)
+KINDS = (SEED, DATA, OPTIMIZER, COMMAND, SWITCH, VERSION, DEVICE, VARIABLE, RANDOM, MINOR)
 
 _FRAMEWORKS = ("torch", "torch_npu", "mindspore", "mindnlp")
 _NUMERIC = (*_FRAMEWORKS, "transformers", "deepspeed", "megatron_core", "mindspeed", "flash_attn", "transformer_engine",
@@ -36,6 +39,10 @@ _TITLES = {
     "mode": "execution mode",
 }
 _MINOR_SWITCHES = frozenset(("threads", "runtime_num_threads", "max_call_depth"))
+_OF_OUTPUT = re.compile(
+    r"(?i)-o\Z|(.*[-_.])?(dump|log|logs|logging|out|output|outputs|save|tag|(run|job|exp|experiment)[-_.]?name)([-_.].*)?\Z"
+)
+"""Names of arguments that say where a run writes or what it is called. Two runs differ in them as a rule."""
 _ABSENT = "not there"
 _NOT_SET = "not set"
 _DRAWN = 1 << 48
@@ -89,7 +96,24 @@ def differences(target: Environment, golden: Environment) -> list[OutsideDiffere
     seeds = {(str(each.target), str(each.golden)) for each in found if each.name.startswith("seeds")}
     # `seed_all` sets it to the seed.
     found = [each for each in found if each.title != "PYTHONHASHSEED" or (each.target, each.golden) not in seeds]
+    known = {(str(each.target), str(each.golden)) for each in found}
+    # ``--seed 1`` says what the seed says.
+    found += (each for each in _of_commands(target, golden) if (str(each.target), str(each.golden)) not in known)
     return sorted(found, key=lambda each: KINDS.index(each.kind))
+
+
+def _of_commands(target: Environment, golden: Environment) -> Iterator[OutsideDifference]:
+    """The arguments that differ; none if one run did not record its command."""
+    commands = target.get("command"), golden.get("command")
+    if not all(isinstance(each, list) and each for each in commands):
+        return
+    one, other = (named([str(word) for word in each or ()]) for each in commands)
+    for name in dict.fromkeys((*one, *other)):
+        pair = one.get(name), other.get(name)
+        # A value that is withheld tells nothing.
+        if not is_same_value(*pair) and not _OF_OUTPUT.match(name) and not any(WITHHELD in str(each) for each in pair):
+            title = f"{name} of the command is" if name.startswith("argument ") else name
+            yield OutsideDifference(COMMAND, f"command.{name}", title, *pair)
 
 
 def _found(target: Environment, golden: Environment) -> Iterator[OutsideDifference]:

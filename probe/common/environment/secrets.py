@@ -38,8 +38,13 @@ _SECRET_WORDS = frozenset(
         "secret", "secrets", "session", "signature", "sk", "token", "user", "username", "webhook",
     )
 )  # fmt: skip
-_PLACE_WORDS = frozenset(("addr", "address", "endpoint", "host", "hostname", "ifname", "ip", "nodelist", "url"))
-"""Words of variables that name a machine."""
+_PLACE_WORDS = frozenset(
+    (
+        "addr", "address", "endpoint", "endpoints", "host", "hostname", "hosts", "ifname", "ip", "ips", "nodelist",
+        "url", "urls",
+    )
+)  # fmt: skip
+"""Words of variables and arguments that name a machine."""
 # Arguments of models that have one of these words and are no secrets.
 _HARMLESS = re.compile(
     r"(^|[._/-])(num_)?(key_value_heads|kv_heads|query_key|key_size|key_dim|key_length|qk_\w*|\w*key_layer_scaling"
@@ -78,7 +83,7 @@ _PLACES = re.compile(r"(^|[\s=:,\"'(])(~[\w-]*/|/(?!/)[\w.@+-]+|[A-Za-z]:\\)|\b\
 _PATH = re.compile(r"(^|(?<=[\s=:,\"'(\[]))(~[\w-]*|[A-Za-z]:)?[/\\](?![/\\])[^\s,;\"')\]]*")
 
 WITHHELD = "<withheld>"
-"""The text in the place of a line of code that may have a secret."""
+"""The text in the place of a line of code, or of an argument, that may have a secret."""
 
 
 def is_allowed(name: str) -> bool:
@@ -138,6 +143,25 @@ def clean_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
         if _is_setting_plain(str(name), value):
             kept[str(name)] = _without_paths(value)
     return kept, len(settings) - len(kept)
+
+
+def is_secret_argument(name: str) -> bool:
+    """True if the values of this argument of a command are not written: ``--wandb-api-key``, ``--master_addr``."""
+    plain = name.replace("-", "_")
+    return is_secret_name(plain) or _has_word(plain, _PLACE_WORDS) or _has_form_of_secret(name)
+
+
+def clean_argument(text: str) -> str:
+    """A value of an argument of a command: of a path its last part, `WITHHELD` if it may be a secret or name a machine.
+
+    Example:
+        >>> clean_argument("/home/someone/data/corpus"), clean_argument("https://user:word@host/x")
+        ('.../corpus', '<withheld>')
+    """
+    shown = str(_without_paths(text))
+    if len(text) > LONGEST_VARIABLE or not text.isprintable() or is_secret_value(text) or "://" in text:
+        return WITHHELD
+    return WITHHELD if _PLACES.search(shown.replace(".../", "")) else shown
 
 
 def _is_setting_plain(name: str, value: Any) -> bool:

@@ -80,7 +80,9 @@ def _following(summary: Summary, origin: Origin) -> Summary:
     found = summary.divergence
     diverged = [] if found is None else [found.first, *found.suspects]
     data = [
-        Difference(each.record, each.golden_record, each.item, each.reason) for each in diverged if _is_of_input(each)
+        Difference(each.record, each.golden_record, each.item, each.reason, labelled_reason=each.labelled_reason)
+        for each in diverged
+        if _is_of_input(each)
     ]
     return replace(summary, divergence=None, follows=origin, with_effect=[*summary.with_effect, *data])
 

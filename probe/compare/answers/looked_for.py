@@ -130,7 +130,7 @@ class _Search:
                 if str(target.value) != str(golden.value):
                     reason = differences.of_argument(row, target, golden, self._runs.is_torch)
                     names = call.record or "", call.golden_record or "", target.name
-                    yield Difference(*names, reason)
+                    yield Difference(*names, reason.text, labelled_reason=reason.labelled)
 
     def _call(self, difference: Difference) -> AlignedCall | None:
         return self._by_names.get((difference.record, difference.golden_record))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import FileCheckException
-from probe.compare.divergence.causes.reordering import HAS_OTHER_ELEMENTS, IS_REORDERED, MAY_BE_REORDERED
+from probe.compare.divergence.causes.reordering import HAS_OTHER_ELEMENTS, IS_REORDERED
 from probe.compare.result import Unexplained
 
 
@@ -20,7 +20,7 @@ def with_known_order(found: Unexplained, rows: Sequence[Row], target: Dump, gold
         rows: the rows of the comparison.
         target, golden: the dumps.
     """
-    if f" {MAY_BE_REORDERED}" not in found.cause or not found.reason.startswith("parameter "):
+    if not found.reordered:
         return found
     row = next((row for row in rows if row.target is not None and row.target.name == found.item), None)
     if row is None or row.target is None or row.golden is None:
@@ -38,5 +38,4 @@ def with_known_order(found: Unexplained, rows: Sequence[Row], target: Dump, gold
     except FileCheckException:
         return found  # The table says so of the file.
     is_reordered = values[0].dtype == values[1].dtype and np.array_equal(values[0], values[1])
-    subject = found.cause.partition(f" {MAY_BE_REORDERED}")[0]
-    return replace(found, cause=f"{subject} {IS_REORDERED if is_reordered else HAS_OTHER_ELEMENTS}")
+    return replace(found, cause=f"{found.reordered} {IS_REORDERED if is_reordered else HAS_OTHER_ELEMENTS}")

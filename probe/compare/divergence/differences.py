@@ -1,4 +1,4 @@
-"""The differences inside a pair of calls, in words. An empty text means no difference."""
+"""The differences inside a pair of calls, in words. A sentence without words means no difference."""
 
 from __future__ import annotations
 
@@ -16,6 +16,22 @@ from probe.common.operations.signatures import argument_name
 from probe.compare.divergence.call_digest import gradient_on_one_side
 from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.divergence.propagated_error import PropagatedError
+from probe.compare.sentences import (
+    FROM_INPUTS,
+    NOT_FROM_INPUTS,
+    NOT_RECORDED,
+    NOTHING,
+    THERE,
+    Sentence,
+    beyond_inputs,
+    beyond_peers,
+    beyond_recorded,
+    not_finite,
+    on_one_side,
+    other_dtype,
+    other_shape,
+    other_value,
+)
 
 
 class Differences:
@@ -34,57 +50,57 @@ class Differences:
         self._precision = precision
         self._error = error
 
-    def in_kind(self, row: Row) -> str:
+    def in_kind(self, row: Row) -> Sentence:
         """A difference that is no matter of numbers: a missing item, a plain value, a type, a shape."""
         target, golden = row.target, row.golden
         if (
             target is not None and golden is not None and target.dtype == golden.dtype
             and target.shape == golden.shape and target.value is golden.value is None
         ):  # fmt: skip
-            return ""
+            return NOTHING
         in_target, in_golden = (item is not None and item.dtype is not None for item in (target, golden))
         if in_target != in_golden:
             side, item = ("target", target) if in_target else ("golden run", golden)
-            value = "there" if item is None or item.value is None else str(item.value)
+            value = THERE if item is None or item.value is None else str(item.value)
             name = argument(row, self._is_torch)
-            return f"{name} is {value} in the {side} only" if self._same_names else ""
+            return on_one_side(name, value, side) if self._same_names else NOTHING
         if target is None or golden is None or target.dtype is None or golden.dtype is None:
-            return ""
+            return NOTHING
         if target.value is not None or golden.value is not None:
             return self._of_plain_values(row, target, golden)
         types = plain_name(target.dtype), plain_name(golden.dtype)
         if types[0] != types[1] and types not in self._precision.design and not self._are_integers_of_frameworks(types):
-            return f"{short_name(row)} is {types[0]} and in the golden run {types[1]}"
+            return other_dtype(short_name(row), *types)
         if target.shape != golden.shape and self._same_names and not self._error.reshaped:
-            return f"{short_name(row)} has shape {_shape(target)} and in the golden run {_shape(golden)}"
-        return ""
+            return other_shape(short_name(row), _shape(target), _shape(golden))
+        return NOTHING
 
     def _are_integers_of_frameworks(self, types: TypePair) -> bool:
         """True if two types differ in width alone, as labels do: MindSpore takes int32 where torch wants int64."""
         return not self._same_names and all(map(is_integer, types))
 
-    def in_argument(self, row: Row) -> str:
+    def in_argument(self, row: Row) -> Sentence:
         """Another plain argument: a number, a text, a flag."""
         target, golden = row.target, row.golden
         if target is None or golden is None or target.value is None or golden.value is None:
-            return ""
+            return NOTHING
         return self._of_plain_values(row, target, golden)
 
-    def _of_plain_values(self, row: Row, target: Item, golden: Item) -> str:
+    def _of_plain_values(self, row: Row, target: Item, golden: Item) -> Sentence:
         value, golden_value = target.value, golden.value
         if not self._same_names or str(value) == str(golden_value) or (is_device(value) and is_device(golden_value)):
-            return ""
+            return NOTHING
         if type(value) is float and type(golden_value) is float:
             allowed = self._error.allowed_of_unrecorded(target, golden)
             if relative_difference(target, golden) <= allowed:
-                return ""
+                return NOTHING
         return of_argument(row, target, golden, self._is_torch)
 
-    def in_gradient(self, row: Row) -> str:
+    def in_gradient(self, row: Row) -> Sentence:
         """The sentence on a tensor that takes a gradient on one side only, within one framework."""
         target, golden = row.target, row.golden
         if not self._same_names or target is None or golden is None or not gradient_on_one_side(target, golden):
-            return ""
+            return NOTHING
         return of_gradient(row, target)
 
 
@@ -111,29 +127,28 @@ def is_running_statistic(row: Row) -> bool:
     )
 
 
-def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> str:
+def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> Sentence:
     """An output that differs by more than is explained; the numbers are relative differences."""
     if math.isinf(difference):
-        explanation = f"that {'comes from its inputs' if math.isinf(of_inputs) else 'does not come from its inputs'}"
-    else:
-        explanation = f"its inputs, which differ by {_size(of_inputs)}, and rounding explain {_size(allowed)}"
-    return f"{short_name(row)} {_deviation(row, difference)}; {explanation}"
+        origin = FROM_INPUTS if math.isinf(of_inputs) else NOT_FROM_INPUTS
+        return not_finite(short_name(row), _not_finite(row), origin)
+    return beyond_inputs(short_name(row), _size(difference), _size(of_inputs), _size(allowed))
 
 
-def of_leaving(row: Row, error: float, allowed: float, peers: int) -> str:
+def of_leaving(row: Row, error: float, allowed: float, peers: int) -> Sentence:
     """An output whose relative error is larger than that of the calls that are like this one."""
-    like = f"{f'{peers} calls like it' if peers else 'rounding'}, and its inputs, explain {_size(allowed)}"
-    return f"{short_name(row)} has a relative error of {_size(error)}; {like}"
+    return beyond_peers(short_name(row), _size(error), _size(allowed), peers)
 
 
-def of_argument(row: Row, target: Item, golden: Item, is_torch: bool = False) -> str:
+def of_argument(row: Row, target: Item, golden: Item, is_torch: bool = False) -> Sentence:
     """A plain argument with another value."""
-    return f"{argument(row, is_torch)} is {target.value} and in the golden run {golden.value}"
+    return other_value(argument(row, is_torch), target.value, golden.value)
 
 
-def of_gradient(row: Row, target: Item) -> str:
+def of_gradient(row: Row, target: Item) -> Sentence:
     """A tensor that takes a gradient on one side only."""
-    return f"{short_name(row)} takes a gradient in the {'target' if target.requires_grad else 'golden run'} only"
+    side = "target" if target.requires_grad else "golden run"
+    return Sentence(f"{short_name(row)} takes a gradient in the {side} only")
 
 
 def of_result(error: float, usual: float) -> str:
@@ -155,20 +170,19 @@ def of_nearly_leaving(row: Row, error: float, usual: float, peers: int) -> str:
     return f"{short_name(row)} has a relative error of {_size(error)}; {like}, and more by chance"
 
 
-def of_parameter(row: Row, name: str, difference: float) -> str:
+def of_parameter(row: Row, name: str, difference: float) -> Sentence:
     """A parameter that differs."""
-    return f"parameter {name} {_already(row, difference)}"
+    if math.isinf(difference):
+        return Sentence(f"parameter {name} has {_not_finite(row)}")
+    return beyond_recorded(f"parameter {name}", _size(difference))
 
 
-def _already(row: Row, difference: float) -> str:
-    return f"{_deviation(row, difference)}{'' if math.isinf(difference) else ' already'}"
-
-
-def of_input(row: Row, difference: float, allowed: float, called: str | None) -> str:
+def of_input(row: Row, difference: float, allowed: float, called: str | None) -> Sentence:
     """An input that differs by more than is explained, of the record `called` where that is not the one to blame."""
-    where = f" where it calls {called}" if called else ""
-    explained = "does not explain it" if math.isinf(difference) else f"explains {_size(allowed)}"
-    return f"{short_name(row)} {_already(row, difference)}{where}; what was recorded before {explained}"
+    if math.isinf(difference):
+        where = f" where it calls {called}" if called else ""
+        return not_finite(short_name(row), _not_finite(row), NOT_RECORDED, where)
+    return beyond_recorded(short_name(row), _size(difference), _size(allowed), called or "")
 
 
 def of_whole_numbers(target: Item, golden: Item) -> str:
@@ -236,17 +250,15 @@ def short_name(row: Row) -> str:
 NONFINITE_ON_ONE_SIDE = "a NaN or an infinity on one side only"
 
 
-def _deviation(row: Row, difference: float) -> str:
-    """The difference of a tensor from the golden one; for values that are not finite, their kind and the side."""
-    if not math.isinf(difference):
-        return f"differs by {_size(difference)} of its size"
+def _not_finite(row: Row) -> str:
+    """The value of a tensor that is not finite, and its side."""
     sides = (("target", row.target), ("golden run", row.golden))
     found = [(side, item) for side, item in sides if item is not None and (item.has_nan or item.has_inf)]
     if len(found) != 1:
         # The files of the tensors tell more than their statistics do.
-        return f"has {NONFINITE_ON_ONE_SIDE}"
+        return NONFINITE_ON_ONE_SIDE
     ((side, item),) = found
-    return f"has {'a NaN' if item.has_nan else 'an infinity'} in the {side} only"
+    return f"{'a NaN' if item.has_nan else 'an infinity'} in the {side} only"
 
 
 def _size(number: float) -> str:

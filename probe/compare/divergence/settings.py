@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, Optional
 
@@ -31,6 +30,7 @@ from probe.common.numerics.error_bounds import is_number
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import function, has
 from probe.compare.result import Unexplained
+from probe.compare.sentences import NOTHING, Sentence, other_value
 
 Settings = dict[str, Any]
 _RUNNING = frozenset(("running_mean", "running_var", "num_batches_tracked"))
@@ -47,7 +47,7 @@ def with_settings(found: list[Unexplained], target: Dump, golden: Dump) -> list[
         return found
     try:
         sides = _SettingsSide(target), _SettingsSide(golden)
-        return [each if each.cause else replace(each, cause=_cause(each, sides)) for each in found]
+        return [each if each.cause else each.because(_cause(each, sides)) for each in found]
     except MsprobeException:
         return found  # A dump that is gone, or damaged, was reported where it was read first.
 
@@ -110,17 +110,17 @@ def _is_of_this_tool(fields: Mapping[str, Any]) -> bool:
 _Sides = tuple[_SettingsSide, _SettingsSide]
 
 
-def _cause(found: Unexplained, sides: _Sides) -> str:
+def _cause(found: Unexplained, sides: _Sides) -> Sentence:
     names = found.record, found.golden_record
     if not all(name in side for name, side in zip(names, sides)):
-        return ""
+        return NOTHING
     forward = _forward(names[0]), _forward(names[1])
     if not is_module(names[0]) and not is_module(names[1]):
         around = sides[0].around(forward[0]), sides[1].around(forward[1])
         return _of_calls(forward, sides) or _of_parameters(around, sides) or _of_other_calls(around, sides)
     if is_module(names[0]) and is_module(names[1]):
         return _of_parameters(forward, sides) or _of_calls_inside(forward, sides) or _of_other_calls(forward, sides)
-    return ""
+    return NOTHING
 
 
 def _forward(name: str) -> str:
@@ -131,19 +131,19 @@ def _forward(name: str) -> str:
 # --- calls
 
 
-def _of_calls(names: tuple[str, str], sides: _Sides) -> str:
+def _of_calls(names: tuple[str, str], sides: _Sides) -> Sentence:
     """The first setting that differs between two calls of functions."""
     both = [_settings(name, side) for name, side in zip(names, sides)]
     if both[0] is None or both[1] is None or both[0][0].name != both[1][0].name:
-        return ""
+        return NOTHING
     mine, theirs = both[0][1], both[1][1]
     for name, value in mine.items():
         if name in theirs and not _agree(name, value, theirs[name]):
-            return f"{name} is {_shown(value)} and in the golden run {_shown(theirs[name])}"
-    return ""
+            return other_value(name, _shown(value), _shown(theirs[name]))
+    return NOTHING
 
 
-def _of_calls_inside(names: tuple[str, str], sides: _Sides) -> str:
+def _of_calls_inside(names: tuple[str, str], sides: _Sides) -> Sentence:
     """The same of the calls that two modules make themselves, where both make one of a kind."""
     by_kind: list[dict[str, str]] = []
     for module, side in zip(names, sides):
@@ -151,30 +151,30 @@ def _of_calls_inside(names: tuple[str, str], sides: _Sides) -> str:
         number = Counter(meaning.name for _, meaning in kinds if meaning is not None)
         by_kind.append({meaning.name: name for name, meaning in kinds if meaning and number[meaning.name] == 1})
     for kind, name in by_kind[0].items():
-        text = _of_calls((name, by_kind[1][kind]), sides) if kind in by_kind[1] else ""
-        if text:
-            return text
-    return ""
+        found = _of_calls((name, by_kind[1][kind]), sides) if kind in by_kind[1] else NOTHING
+        if found:
+            return found
+    return NOTHING
 
 
-def _of_other_calls(names: tuple[str, str], sides: _Sides) -> str:
+def _of_other_calls(names: tuple[str, str], sides: _Sides) -> Sentence:
     """The one kind of call that two modules do not share, if it is one on a side at most."""
     if not all(names):
-        return ""
+        return NOTHING
     both = [_called_inside(module, side) for module, side in zip(names, sides)]
     own_layer = any(layer_kind(_called(name).rpartition(".")[2]) for name in names)
     if own_layer and any(called.startswith("Primitive.") for _, calls in both for called in calls.values()):
-        return ""  # A layer that MindSpore brings is made of other functions than that of another framework.
+        return NOTHING  # A layer that MindSpore brings is made of other functions than that of another framework.
     own = both[0][0] - both[1][0], both[1][0] - both[0][0]
     if max(map(len, own)) > 1:
         # What one side never calls it may record nowhere.
         own = _only(own[0], sides[1].kinds), _only(own[1], sides[0].kinds)
     more = [[calls[kind] for kind in calls if kind in left] for left, (_, calls) in zip(own, both)]
     if sorted(map(len, more)) not in ([0, 1], [1, 1]):
-        return ""
+        return NOTHING
     if all(more):
-        return f"the target calls {more[0][0]} where the golden run calls {more[1][0]}"
-    return f"only the target calls {more[0][0]}" if more[0] else f"only the golden run calls {more[1][0]}"
+        return Sentence(f"the target calls {more[0][0]} where the golden run calls {more[1][0]}")
+    return Sentence(f"only the target calls {more[0][0]}" if more[0] else f"only the golden run calls {more[1][0]}")
 
 
 def _only(number: Counter[str], kinds: frozenset[str]) -> Counter[str]:
@@ -321,16 +321,16 @@ def _shown(value: Any) -> str:
 # --- parameters
 
 
-def _of_parameters(names: tuple[str, str], sides: _Sides) -> str:
+def _of_parameters(names: tuple[str, str], sides: _Sides) -> Sentence:
     """A parameter that one of two layers lacks."""
     both = [_parameters(name, side) for name, side in zip(names, sides)]
     if both[0] is None or both[1] is None or not (both[0] or both[1]):
-        return ""
+        return NOTHING
     for names_there, other, side in ((both[0], both[1], "target"), (both[1], both[0], "golden run")):
         missing = [name for name in names_there if name not in other]
         if missing and other and set(other) <= set(names_there):
-            return f"parameters.{missing[0]} is there in the {side} only"
-    return ""
+            return Sentence(f"parameters.{missing[0]} is there in the {side} only")
+    return NOTHING
 
 
 def _parameters(name: str, side: _SettingsSide) -> Optional[list[str]]:  # noqa: UP045

@@ -15,7 +15,6 @@ from probe.common.environment.differences import OutsideDifference
 from probe.common.numerics.error_bounds import is_same
 from probe.compare.coverage import Coverage
 from probe.compare.output.outside import outside_of
-from probe.compare.output.wording import spoken
 from probe.compare.pairing import Pairing
 from probe.compare.result import (
     CANNOT_TELL,
@@ -64,7 +63,7 @@ def undecided_in_words(difference: Difference) -> str:
     record = difference.record or difference.golden_record
     if difference.is_value:
         # The reason says what was looked for.
-        return f"{record}: {spoken(difference.reason)}"
+        return f"{record}: {difference.shown_reason}"
     if difference.shows_from is not None:
         seen = f"only an effect of {difference.shows_from:.1e} or more would be visible"
     elif difference.record and difference.golden_record:
@@ -73,7 +72,7 @@ def undecided_in_words(difference: Difference) -> str:
     else:
         seen = "its effect was looked for in the values of the other run and in what is computed from this call; "
         seen += "none of these shows or excludes one"
-    return f"{record}: {spoken(difference.reason)}; {seen}"
+    return f"{record}: {difference.shown_reason}; {seen}"
 
 
 @dataclass(frozen=True)

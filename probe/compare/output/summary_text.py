@@ -20,7 +20,6 @@ from probe.compare.output.summary import (
     undecided_in_words,
 )
 from probe.compare.output.tables import VALUES
-from probe.compare.output.wording import spoken
 from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Mode, Origin, Unexplained
 from probe.compare.rules import DIVERGED, SAME, SUSPECT
 from probe.shards.split import numbers
@@ -66,7 +65,7 @@ def _diverged(first: Summary, divergence: Divergence, is_one_of_several: bool) -
     call = divergence.first
     where = f"{in_words(first.step, first.label)}: " if is_one_of_several else ""
     found = [(f"first divergence: {where}{_module_words(call)}{_record_names(call.record, call.golden_record)}", ERROR)]
-    labelled = [("cause:", spoken(call.cause)), ("effect:", spoken(call.reason))]
+    labelled = [("cause:", call.shown_cause), ("effect:", call.shown_reason)]
     if call.rerun is not None:
         labelled.append(("rerun:", call.rerun.text))
     if divergence.merged is not None:
@@ -127,7 +126,7 @@ def _followers(summaries: Sequence[Summary], style: str) -> list[tuple[str, str]
             if each.with_effect:
                 own = each.with_effect[0]
                 where = in_words(each.step, each.label)
-                text = f"    another difference: {where}, {own.record or own.golden_record}: {spoken(own.reason)}"
+                text = f"    another difference: {where}, {own.record or own.golden_record}: {own.shown_reason}"
                 found.append((text, style))
                 break
     return found
@@ -202,19 +201,21 @@ def _remarks(summaries: Sequence[Summary]) -> str:
 def _without_effect(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     """The differences that change no value: how many, and the first ones, those of one kind in one line."""
     records: dict[str, dict[str, None]] = {}
+    shown_as: dict[str, str] = {}
     number, shown = 0, 0.0
     for summary in summaries:
         for each in summary.without_effect:
             number += 1
             shown = max(shown, each.shows_from or 0.0)
             records.setdefault(each.reason, {})[each.record or each.golden_record] = None
+            shown_as[each.reason] = each.shown_reason
     if not number:
         return []
     visible = f"; an effect of {shown:.1e} or more would be visible" if shown else ""
     more = " (--json lists them)" if len(records) > SUSPECTS else ""
     found = [(f"  {number} difference{'' if number == 1 else 's'} without effect on any value{visible}{more}", "")]
     return found + [
-        (f"  without effect: {_first(list(of_reason)[:1], len(of_reason))}: {spoken(reason)}", "")
+        (f"  without effect: {_first(list(of_reason)[:1], len(of_reason))}: {shown_as[reason]}", "")
         for reason, of_reason in list(records.items())[:SUSPECTS]
     ]
 

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from probe.common.dump.stack_text import parse_frame
 from probe.configcheck.findings import ERROR, INFO, Check, Finding
 from probe.configcheck.pack import Pack
 from probe.configcheck.tables import RANDOM_WHY, SWITCH_WHY
@@ -97,8 +98,8 @@ def text(place: Mapping[str, Any]) -> str:
     """The stack of a place: file names, functions and code."""
     frames = []
     for frame in place.get("stack") or ():
-        file, _, rest = str(frame).partition(", line ")
-        frames.append(f"{file.rpartition('/')[2]},{rest.partition(',')[2]}")
+        found = parse_frame(str(frame))
+        frames.append(str(frame) if found is None else f"{found.file}, in {found.function}, {found.source}")
     return "\n".join(frames)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from probe.common.dump.levels import differ
+from probe.common.dump.stack_text import parse_frame
 from probe.compare.evidence import Summary, Unexplained, hints, users_line
 from probe.graph.page.columns import Columns
 
@@ -29,7 +29,7 @@ def card(columns: Columns) -> dict[str, Any] | None:
         stacks = [users_line(stack) if stack else "" for stack in (divergence.stack, divergence.golden_stack)]
         if not all(stacks):
             stacks = [stack or _beside(columns, stacks, side) for side, stack in enumerate(stacks)]
-        found.update(cause=call.cause, effect=call.reason, lines=stacks)
+        found.update(cause=call.shown_cause, effect=call.shown_reason, lines=stacks)
         found.update(item=_item(call), found=call.found, allowed=call.allowed)
     return found
 
@@ -48,8 +48,8 @@ def _beside(columns: Columns, lines: Sequence[str], side: int) -> str:
 
 def _function_of(line: str) -> str:
     """The name of the file and the function of a frame."""
-    match = re.match(r"\s*File \"?(?:[^\n,\"]*[/\\])?([^\n,\"/\\]+)\"?, line \d+, in ([^\n,]*)", line)
-    return f"{match[1]} {match[2]}" if match is not None else ""
+    frame = parse_frame(line)
+    return f"{frame.file} {frame.function}" if frame is not None else ""
 
 
 def is_partial(summary: Summary | None) -> bool:

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from probe.common.dump.stack_text import parse_frame
 from probe.compare.evidence import users_line
 from probe.graph.page.prefixes import PACKAGES
 
 Around = tuple[int, list[str]]
 """The number of the first line, and the lines."""
 
-_FRAME = re.compile(r"\s*File \"?([^\n,\"]+)\"?, line (\d+), in [^\n]*?,?\s*\n\s*(.+)\s*$", re.DOTALL)
 _LINES_AROUND = 3
 """The number of lines on each side of the call, the same as in a diff."""
 _LARGEST = 4_000_000
@@ -56,22 +56,22 @@ def _shown(stacks: Iterable[Sequence[str]]) -> dict[str, None]:
 
 
 def _is_own(line: str) -> bool:
-    match = _FRAME.match(line)
-    return match is not None and not PACKAGES.match(match[1])
+    frame = parse_frame(line)
+    return frame is not None and not PACKAGES.match(frame.path)
 
 
 def own_files(lines: Iterable[str]) -> set[str]:
     """The files of frames that belong to no package."""
-    matches = (_FRAME.match(line) for line in dict.fromkeys(lines))
-    return {match[1] for match in matches if match is not None and not PACKAGES.match(match[1])}
+    frames = map(parse_frame, dict.fromkeys(lines))
+    return {frame.path for frame in frames if frame is not None and not PACKAGES.match(frame.path)}
 
 
 def _around(frame: str, files: dict[str, list[str] | None]) -> Around | None:
     """The lines around a frame; ``None`` where the file is gone or has another line there now."""
-    match = _FRAME.match(frame)
-    if match is None:
+    found = parse_frame(frame)
+    if found is None or not found.source:
         return None
-    path, number, code = match[1], int(match[2]), match[3]
+    path, number, code = found.path, found.line, found.source
     if path not in files:
         files[path] = _lines_of(path)
     lines = files[path]

@@ -41,6 +41,9 @@ class ColumnRules(Protocol):
     def item_statuses(self, diff: GraphDiff, rows: Sequence[Row]) -> bytes:
         """The status of each item of two dumps."""
 
+    def item_notes(self, diff: GraphDiff, rows: Sequence[Row]) -> list[str]:
+        """What is said of each item; empty of most."""
+
 
 @dataclass
 class Items:
@@ -296,9 +299,8 @@ class _Collector:
             np.array([np.nan if each is None else each for each in differences], dtype=np.float64),
             self._statuses(flat),
         )
-        for index, row in enumerate(flat):
-            if row.messages:
-                found.notes[index] = "\n".join(row.messages)
+        notes = self._rules.item_notes(self._diff, flat)
+        found.notes = {index: note for index, note in enumerate(notes) if note}
         if self._diff.mode == Mode.TENSOR.value and self._diff.golden is not None:
             found.metrics = {index: list(row.metrics) for index, row in enumerate(flat) if row.metrics}
         return found, tensors

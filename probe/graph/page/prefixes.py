@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from probe.common.dump.layout import is_of_layout
+from probe.common.dump.stack_text import parse_frame
 
 AUTOMATIC, WITHOUT = "auto", "all"
 """The values of `Prefixes` besides paths: cut the common prefix of all, and leave the stacks out, too."""
 
-_PATH = re.compile(r"\s*File \"?([^\n,\"]+)")
 PACKAGES = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]|^.*[/\\]lib(?:64)?[/\\]python\d[\d.]*[/\\]")
 _BEGINNING = r"(?<![\w.\-/\\])"
 """The beginning of a path in a sentence."""
@@ -66,14 +66,14 @@ class Prefixes:
         return {frame: self._line(frame, common) for frame in frames}
 
     def _line(self, frame: str, common: str) -> str:
-        match = _PATH.match(frame)
-        if match is None or not self:
+        found = parse_frame(frame)
+        if found is None or not self:
             return frame
-        path = self._cut(match[1])
-        if self.automatic and path == match[1]:
+        path = self._cut(found.path)
+        if self.automatic and path == found.path:
             path = PACKAGES.sub("", path)
             path = path[len(common) :] if common and path.startswith(common) else path
-        return f"{frame[: match.start(1)]}{path}{frame[match.end(1) :]}"
+        return f"{frame[: found.start]}{path}{frame[found.start + len(found.path) :]}"
 
     def _cut(self, path: str) -> str:
         found = next((prefix for prefix in self._given if path.startswith(prefix)), "")
@@ -94,7 +94,7 @@ def _without_parents(path: str) -> str:
 
 def _common_folder(frames: Sequence[str]) -> str:
     """The deepest folder that holds all files of `frames` but those of packages."""
-    paths = [match[1] for match in map(_PATH.match, frames) if match is not None]
+    paths = [found.path for found in map(parse_frame, frames) if found is not None]
     folders = {os.path.dirname(path) for path in paths if os.path.isabs(path) and not PACKAGES.match(path)}
     try:
         return os.path.join(os.path.commonpath(folders), "") if folders else ""

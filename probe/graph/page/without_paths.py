@@ -126,7 +126,13 @@ class _Cutting:
 
     def _divergence(self, found: Divergence) -> Divergence:
         calls = [
-            replace(call, reason=self._text(call.reason), cause=self._text(call.cause))
+            replace(
+                call,
+                reason=self._text(call.reason),
+                cause=self._text(call.cause),
+                labelled_reason=self._text(call.labelled_reason),
+                labelled_cause=self._text(call.labelled_cause),
+            )
             for call in (found.first, *found.suspects)
         ]
         stack, golden_stack = self._users_line(found.stack), self._users_line(found.golden_stack)

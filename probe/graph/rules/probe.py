@@ -63,6 +63,18 @@ class ProbeGraph:
         differing = None if summary is None else {each.item for each in (*summary.with_effect, *summary.without_effect)}
         return bytes([_INDEX[result_of(row, marked, differing)] for row in rows])
 
+    def item_notes(self, diff: GraphDiff, rows: Sequence[Row]) -> list[str]:
+        """What differs in an item and is no value, as ``msprobe compare`` says it.
+
+        The reason of a divergence is that of its call.
+        """
+        summary = diff.summary
+        differing = () if summary is None else (*summary.without_effect, *summary.with_effect)
+        reasons = {each.item: each.shown_reason for each in differing}
+        items = (row.target or row.golden for row in rows)
+        said = ("" if item is None else reasons.get(item.name, "") for item in items)
+        return ["\n".join(filter(None, (reason, *row.notes))) for reason, row in zip(said, rows)]
+
     def named_rows(self, columns: Columns) -> tuple[int, list[int]]:
         """The row of the first divergence, -1 without one, and those of the suspects."""
         return columns.first, columns.suspects

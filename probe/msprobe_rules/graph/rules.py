@@ -72,6 +72,10 @@ class MsprobeGraph:
         """The result of each row."""
         return bytes([_status(row) for row in rows])
 
+    def item_notes(self, diff: GraphDiff, rows: Sequence[Row]) -> list[str]:
+        """The messages of each row."""
+        return ["\n".join(row.messages) for row in rows]
+
     def named_rows(self, columns: Columns) -> tuple[int, list[int]]:
         """The first error and the first warning, or the one that there is: no divergence is named."""
         if columns.golden is None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from probe.compare.output.wording import item_words, spoken
+from probe.compare import sentences
 from probe.compare.rules import PROBE_ROWS
+from probe.compare.sentences import item_words
 from probe.overflow.findings import KINDS
 
 ROOT = Path(__file__).parents[3]
@@ -111,35 +112,37 @@ def test_the_site_lists_every_page() -> None:
 
 
 SENTENCES = {
-    "eps is 0.01 and in the golden run 1e-05": "argument eps = 0.01 (golden: 1e-05)",
-    "input.1 is 1.9 and in the golden run 1.0": "argument 1 = 1.9 (golden: 1.0)",
-    "input.0 is bfloat16 and in the golden run float32": "input 0 has dtype bfloat16 (golden: float32)",
-    "output.0 has shape [4] and in the golden run [3]": "output 0 has shape [4] (golden: [3])",
-    "approximate is tanh in the target only": "argument approximate = tanh in the target only",
-    "beta1 is 0.8 and in the golden run 0.9, for parameter w": "beta1 = 0.8 (golden: 0.9), for parameter w",
-    "weight decay times lr is 2e-3 and in the golden run 1e-3, for parameter w; lr is 0.02 and in the golden run 0.01":
-        "weight decay times lr = 2e-3 (golden: 1e-3), for parameter w; lr = 0.02 (golden: 0.01)",
-    "in Functional.dropout.3.forward, p is 0.2 and in the golden run 0.1":
+    sentences.other_value("eps", 0.01, 1e-05): "argument eps = 0.01 (golden: 1e-05)",
+    sentences.other_value("input.1", 1.9, 1.0): "argument 1 = 1.9 (golden: 1.0)",
+    sentences.other_value("p", 0.2, 0.1).inside("Functional.dropout.3.forward"):
         "Functional.dropout.3.forward: argument p = 0.2 (golden: 0.1)",
-    "output.0 differs by 1.4e-02 of its size; its inputs, which differ by 0, and rounding explain 1.6e-06":
+    sentences.other_dtype("input.0", "bfloat16", "float32"): "input 0 has dtype bfloat16 (golden: float32)",
+    sentences.other_shape("output.0", "[4]", "[3]"): "output 0 has shape [4] (golden: [3])",
+    sentences.on_one_side("approximate", "tanh", "target"): "argument approximate = tanh in the target only",
+    sentences.on_one_side("input.1", sentences.THERE, "golden run"): "input 1 is in the golden run only",
+    sentences.other_setting("beta1", "0.8", "0.9", "w"): "beta1 = 0.8 (golden: 0.9), for parameter w",
+    sentences.beyond_inputs("output.0", "1.4e-02", "0", "1.6e-06"):
         "output 0 has a relative error of 1.4e-02; expected at most 1.6e-06 (identical inputs)",
-    "output.0 differs by 3.6e-05 of its size; its inputs, which differ by 4.0e-09, and rounding explain 1.6e-06":
+    sentences.beyond_inputs("output.0", "3.6e-05", "4.0e-09", "1.6e-06"):
         "output 0 has a relative error of 3.6e-05; expected at most 1.6e-06 (inputs have a relative error of 4.0e-09)",
-    "output.0 has a relative error of 3e-02; 12 calls like it, and its inputs, explain 9e-03":
+    sentences.beyond_peers("output.0", "3e-02", "9e-03", 12):
         "output 0 has a relative error of 3e-02; expected at most 9e-03 (from 12 similar calls and the inputs)",
-    "input.0 differs by 1.3e+00 of its size already; what was recorded before explains 7.2e-07":
+    sentences.beyond_recorded("input.0", "1.3e+00", "7.2e-07"):
         "input 0 already has a relative error of 1.3e+00; the calls before it explain at most 7.2e-07",
-    "parameter w differs by all of its size already": "parameter w already has a relative error of 1.0",
-    "output.0 has a NaN in the target only; that does not come from its inputs":
+    sentences.beyond_recorded("input.0", "2e-03", "7e-07", "A.0.forward"):
+        "input 0 already has a relative error of 2e-03, where it calls A.0.forward; the calls before it explain at "
+        "most 7e-07",
+    sentences.beyond_recorded("parameter w", "all"):
+        "parameter w already has a relative error of 1.0 (all of its norm)",
+    sentences.not_finite("output.0", "a NaN in the target only", sentences.NOT_FROM_INPUTS):
         "output 0 has a NaN in the target only; the inputs have none",
-    "only the target makes this call": "only the target makes this call",
+    sentences.Sentence("only the target makes this call"): "only the target makes this call",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("sentence", SENTENCES)
-def test_a_sentence_of_the_search_is_shown_with_labels(sentence: str) -> None:
-    assert spoken(sentence).startswith(SENTENCES[sentence])
-    assert spoken(spoken(sentence)) == spoken(sentence)
+@pytest.mark.parametrize("sentence", SENTENCES, ids=lambda sentence: sentence.text)
+def test_a_sentence_of_the_search_is_shown_with_labels(sentence: sentences.Sentence) -> None:
+    assert sentence.shown == SENTENCES[sentence]
 
 
 def test_an_item_has_no_dots_before_its_index() -> None:

@@ -89,6 +89,8 @@ def _texts(content: environment_files.Environment) -> Iterator[str]:
                 yield f"optimizer {number}: {optimizer.get('type')}"
                 for group in optimizer.get("groups", ()):
                     yield "  " + ", ".join(f"{each} = {in_words(one)}" for each, one in group.items())
+        elif name == "command" and isinstance(value, list):
+            yield f"{name}: {' '.join(map(str, value))}"
         elif value not in ([], ""):
             yield f"{name}: {in_words(value)}"
     yield f"withheld: {content.get('withheld', 0)} variables, which may hold secrets or decide nothing"

@@ -13,7 +13,7 @@ from probe.common.report.page.packing import as_json, packed_text, without_surro
 
 _SHARED = os.path.dirname(__file__)
 _TEMPLATE = "template.html"
-_PLACE = re.compile(r"\{\{([\w. ]+)\}\}")
+_PLACE = re.compile(r"\{\{([\w./ ]+)\}\}")
 # Types, lines of words, indentation. No text in the scripts holds `/**`.
 _COMMENT = re.compile(r"/\*\*.*?\*/[ \t]*|^[ \t]*(?://[^\n]*)?\n|^[ \t]+", re.DOTALL | re.MULTILINE)
 _SMALLEST = 9

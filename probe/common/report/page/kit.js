@@ -40,15 +40,21 @@ function setTheme(dark) {
 function changeTheme() {
   const dark = document.documentElement.dataset.theme !== "dark";
   setTheme(dark);
+  keep(THEME, dark ? "dark" : "");
+}
+
+/** Keeps a choice for the next page. @param {string} name @param {string} value */
+function keep(name, value) {
   try {
-    localStorage.setItem(THEME, dark ? "dark" : "");
+    localStorage.setItem(name, value);
   } catch {
     // Some browsers keep nothing for files: the choice then lasts until the page is left.
   }
 }
-function keptTheme() {
+/** A choice that was kept; null without one. @param {string} name */
+function kept(name) {
   try {
-    return localStorage.getItem(THEME);
+    return localStorage.getItem(name);
   } catch {
     return null;
   }

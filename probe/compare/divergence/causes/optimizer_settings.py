@@ -19,6 +19,7 @@ from probe.common.operations.lookup import writes_in_place
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.effects import GOLDEN, TARGET, Key, key_of, returned_by
 from probe.compare.divergence.parameters import own_name, parameter_name
+from probe.compare.sentences import NOTHING, Sentence, other_setting
 
 _PARAMETER, _GRADIENT, _STATE = "parameter", "gradient", "state"
 _FOREACH = "_foreach_"
@@ -56,22 +57,25 @@ class OptimizerSettings:
         self._calls = calls
         self._trees = trees
 
-    def differing(self, call: AlignedCall) -> str:
-        """The settings that differ in the optimizer around `call`, in words; empty if it is in none."""
+    def differing(self, call: AlignedCall) -> Sentence:
+        """The settings that differ in the optimizer around `call`; without words if it is in none."""
         around = self._around(call, TARGET)
         if not around or call.record not in self._settings[TARGET]:
-            return ""
-        found: dict[str, str] = {}
+            return NOTHING
+        found: dict[str, Sentence] = {}
         for each in self._calls:
             mine = self._settings[TARGET].get(each.record or "")
             theirs = self._settings[GOLDEN].get(each.golden_record or "")
             if mine is None or theirs is None or mine.name != theirs.name or self._around(each, TARGET) != around:
                 continue
             if abs(mine.value - theirs.value) > _SAME * max(abs(mine.value), abs(theirs.value)):
-                of = f", for parameter {mine.parameter}" if mine.parameter and not found else ""
-                text = f"{mine.name} is {mine.value:.6g} and in the golden run {theirs.value:.6g}{of}"
-                found.setdefault(mine.name, text)
-        return "; ".join(found.values())
+                values = f"{mine.value:.6g}", f"{theirs.value:.6g}"
+                # Of several the first one says of which parameter it is.
+                found.setdefault(mine.name, other_setting(mine.name, *values, "" if found else mine.parameter))
+        if not found:
+            return NOTHING
+        texts, labelled = ("; ".join(forms) for forms in zip(*((each.text, each.shown) for each in found.values())))
+        return Sentence(texts, labelled)
 
     def of_one_side(self, call: AlignedCall) -> str:
         """The setting that a call shows which one side alone makes, in words."""

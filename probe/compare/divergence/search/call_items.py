@@ -21,6 +21,7 @@ from probe.compare.divergence.search.outputs import Computation, Outputs
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
 from probe.compare.result import Unexplained
+from probe.compare.sentences import Sentence
 
 
 class CallItems:
@@ -73,7 +74,7 @@ class CallItems:
         if not taken or texts != {taken[0][1]} or self._effects.is_inside_of_one_batch(call):
             return None
         row, text = taken[0]
-        reason = f"{differences.short_name(row)} and what is computed from it have another number of rows"
+        reason = Sentence(f"{differences.short_name(row)} and what is computed from it have another number of rows")
         return unexplained_item(self._runs, call, row, reason, ALTOGETHER, 0.0, text)
 
     def _computation(self, call: AlignedCall, terms: Terms) -> Computation:

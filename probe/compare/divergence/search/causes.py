@@ -21,7 +21,7 @@ from probe.compare.divergence.causes.reordering import (
 )
 from probe.compare.divergence.differences import Differences
 from probe.compare.divergence.effects import GOLDEN, TARGET
-from probe.compare.divergence.search.findings import made_on_one_side, on_the_way_to
+from probe.compare.divergence.search.findings import made_on_one_side, on_the_way_to, reason_of
 from probe.compare.divergence.search.gradient_causes import GradientCauses
 from probe.compare.divergence.search.items import is_on_input, last_word
 from probe.compare.divergence.search.runs import Runs
@@ -62,13 +62,15 @@ class Causes:
         if suspect.cause:
             return suspect
         if of_call:
-            return replace(suspect, cause=self._optimizer.differing(call) or of_call[0].reason)
+            return suspect.because(self._optimizer.differing(call) or reason_of(of_call[0]))
         if not self._runs.same_names and (settings := self._optimizer.differing(call)):
-            return replace(suspect, cause=settings)
+            return suspect.because(settings)
         if self._were_gradients_kept(call):
             return replace(suspect, cause=_KEPT_GRADIENTS)
-        if cause := self._of_gradients.of_one_side(call) or self._of_gradients.of_tied(call, suspect):
-            return replace(suspect, cause=cause)
+        if one_side := self._of_gradients.of_one_side(call):
+            return suspect.because(one_side)
+        if tied := self._of_gradients.of_tied(call, suspect):
+            return replace(suspect, cause=tied)
         # The first one is tried first, and the others are not made then.
         for maker in self._made_on_one_side(call, suspect):
             if order := self._origins.elsewhere(maker, call):
@@ -177,7 +179,7 @@ class Causes:
             for row in call.rows if call.record and call.golden_record else ():
                 reason = self._differences.in_argument(row)
                 if reason:
-                    other = f"in {call.record}, {reason}"
+                    other = f"in {call.record}, {reason.text}"
                     return f"an argument differs as well, which may have changed steps before: {other}"
         return ""
 

@@ -12,6 +12,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.judged_calls import JudgedCall
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.result import Difference, Unexplained
+from probe.compare.sentences import Sentence
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Findings:
 
 
 def unexplained_item(
-    runs: Runs, call: AlignedCall, row: Row, reason: str, difference: float, allowed: float, cause: str = ""
+    runs: Runs, call: AlignedCall, row: Row, reason: Sentence, difference: float, allowed: float, cause: str = ""
 ) -> Unexplained:
     """The finding on an item of a call that differs by more than is allowed; the numbers are relative differences."""
     measured = difference < ALTOGETHER
@@ -39,20 +40,27 @@ def unexplained_item(
         call.record or "",
         call.golden_record or "",
         runs.module(call),
-        reason,
+        reason.text,
         cause,
         communicates=is_communication(call.record or ""),
         item=differences.item_name(row),
         found=difference if measured else None,
         allowed=allowed if measured else None,
+        labelled_reason=reason.labelled,
     )
 
 
 def made_on_one_side(runs: Runs, call: AlignedCall, suspect: Unexplained) -> Unexplained:
     """The finding on a call that one side alone makes, of which `suspect` is the effect."""
     side = "target" if call.record else "golden run"
-    cause, effect = f"only the {side} makes this call", f"in {suspect.record}, {suspect.reason}"
-    return Unexplained(call.record or "", call.golden_record or "", runs.module(call), effect, cause)
+    cause, effect = f"only the {side} makes this call", reason_of(suspect).inside(suspect.record)
+    names = call.record or "", call.golden_record or ""
+    return Unexplained(*names, runs.module(call), effect.text, cause, labelled_reason=effect.labelled)
+
+
+def reason_of(found: Unexplained | Difference) -> Sentence:
+    """The reason in both forms."""
+    return Sentence(found.reason, found.labelled_reason)
 
 
 def on_the_way_to(call: AlignedCall, did: str) -> str:
@@ -61,6 +69,7 @@ def on_the_way_to(call: AlignedCall, did: str) -> str:
     return f"only the {side} calls {call.record or call.golden_record}, which {did}"
 
 
-def difference_in(call: AlignedCall, row: Row, reason: str) -> Difference:
+def difference_in(call: AlignedCall, row: Row, reason: Sentence) -> Difference:
     """A difference in an item of a call that is not one of values."""
-    return Difference(call.record or "", call.golden_record or "", differences.item_name(row), reason)
+    names = call.record or "", call.golden_record or "", differences.item_name(row)
+    return Difference(*names, reason.text, labelled_reason=reason.labelled)

@@ -17,6 +17,7 @@ from probe.compare.divergence.search.findings import difference_in
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
 from probe.compare.result import Difference, Unexplained
+from probe.compare.sentences import NOTHING, Sentence
 
 _SAME_FACTOR = 1e-3
 """The relative difference of the factors of two gradients that are scaled together."""
@@ -36,23 +37,23 @@ class GradientCauses:
         self._runs = runs
         self._walk = walk
 
-    def of_one_side(self, call: AlignedCall) -> str:
+    def of_one_side(self, call: AlignedCall) -> Sentence:
         """The sentence on a tensor that takes a gradient on one side only, with a backward missing behind it."""
         if not _is_of_gradient(call) or not self._is_backward_missing:
-            return ""
+            return NOTHING
         noted = self._walk.gradient or self._first_in_other_program
         if noted is None:
-            return ""
-        side = "target" if noted.reason.endswith("golden run only") else "golden run"
+            return NOTHING
         around = self._runs.by_record.get(noted.record)
         row = next((row for row in around.rows if differences.item_name(row) == noted.item), None) if around else None
+        side = "golden run" if row is not None and row.target is not None and row.target.requires_grad else "target"
         is_parameter = around is not None and row is not None and self._runs.parameter(around, row) is not None
         why = (
             f"the {side} has frozen this parameter (requires_grad)"
             if is_parameter
             else f"the {side} detaches it (detach, no_grad)"
         )
-        return f"in {noted.record}, {noted.reason}: {why}"
+        return Sentence(f"{noted.reason}: {why}").inside(noted.record)
 
     @cached_property
     def _first_in_other_program(self) -> Difference | None:

@@ -90,15 +90,15 @@ class JudgedLog:
 def _outcome(observed: Observed, found: Unexplained | None, without_effect: Sequence[Difference]) -> tuple[int, str]:
     """The result of a judgement, and the rule with its numbers."""
     if found is not None:
-        return UNEXPLAINED, found.reason
+        return UNEXPLAINED, found.shown_reason
     in_kind = [*observed.differences, *without_effect]
     if observed.suspect is not None:
-        reason = f"{observed.suspect.reason}; what is computed from it is the same"
+        reason = f"{observed.suspect.shown_reason}; what is computed from it is the same"
         # Nothing explains it, though it is without effect.
-        return STRUCTURE, "; ".join([*(each.reason for each in observed.differences[:1]), reason])
+        return STRUCTURE, "; ".join([*(each.shown_reason for each in observed.differences[:1]), reason])
     if in_kind:
-        return STRUCTURE, f"{in_kind[0].reason}; no value differs by more than is explained"
+        return STRUCTURE, f"{in_kind[0].shown_reason}; no value differs by more than is explained"
     largest = observed.largest
     if largest is None or not largest.difference:
         return EXPLAINED, ""
-    return EXPLAINED, differences.of_output(largest.row, largest.difference, largest.of_inputs, largest.allowed)
+    return EXPLAINED, differences.of_output(largest.row, largest.difference, largest.of_inputs, largest.allowed).shown

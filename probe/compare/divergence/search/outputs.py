@@ -25,7 +25,7 @@ from probe.common.operations.lookup import function, has
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
-from probe.compare.divergence.search.findings import unexplained_item
+from probe.compare.divergence.search.findings import reason_of, unexplained_item
 from probe.compare.divergence.search.items import is_of_one_shape, last_word, rounds
 from probe.compare.divergence.search.kinds import Kinds
 from probe.compare.divergence.search.observed import JudgedOutput, Observed
@@ -164,7 +164,7 @@ class Outputs:
         """Add that a call returns another number of values for the same inputs, in the same program."""
         if observed.suspect is None and self._has_other_size(computed, row):
             # What was noted of it last is the finding itself and not its cause.
-            reason = observed.differences.pop().reason
+            reason = reason_of(observed.differences.pop())
             observed.suspect = unexplained_item(self._runs, computed.call, row, reason, ALTOGETHER, 0.0)
 
     def _has_other_size(self, computed: Computation, row: Row) -> bool:

@@ -36,6 +36,7 @@ from probe.compare.divergence.search.walk import Walk
 from probe.compare.divergence.two_programs.following import Outcome
 from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.result import Difference, Unexplained
+from probe.compare.sentences import Sentence
 
 SUSPECTS = 5
 """The number of calls after the first that are looked for, where nobody asks for all: the rest of the run is not
@@ -180,7 +181,8 @@ class _Search:
                     self._add_undecided(suspect, _HIDDEN_BY_ROUNDING)
                 else:
                     names = suspect.record, suspect.golden_record, suspect.item
-                    without_effect.append(Difference(*names, suspect.reason))
+                    labelled = suspect.labelled_reason
+                    without_effect.append(Difference(*names, suspect.reason, labelled_reason=labelled))
             return _Conclusion(None, [], without_effect)
         # Looked for while nothing counts but what differed before.
         found = None if suspect is None else self._inside(call, suspect)
@@ -304,7 +306,7 @@ class _Search:
                 seen = near[id(rows[0])]
                 reason = of_nearly_leaving(rows[0], seen.error, seen.usual, seen.peers)
                 reason = f"{reason}; in {call.record} around it, {suspect.reason}"
-                found = unexplained_item(self._runs, each, rows[0], reason, seen.error, seen.allowed)
+                found = unexplained_item(self._runs, each, rows[0], Sentence(reason), seen.error, seen.allowed)
                 return self._causes.added(each, found, [])
         return None
 
@@ -330,7 +332,8 @@ class _Search:
             return found
         made = AlignedCall(*makers, [])
         reason = f"what it returns differs where {call.record} takes it: {found.reason}"
-        return replace(found, record=makers[0], golden_record=makers[1], module=self._runs.module(made), reason=reason)
+        made_by = replace(found, record=makers[0], golden_record=makers[1], module=self._runs.module(made))
+        return replace(made_by, reason=reason, labelled_reason="")
 
     @cached_property
     def _paired(self) -> tuple[set[str | None], set[str | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
@@ -119,7 +120,8 @@ class UnrecordedInputs:
         self, call: AlignedCall, row: Row, parameter: Parameter, difference: float, allowed: float
     ) -> Unexplained | None:
         """The finding on a parameter, which only the optimizer, or whoever set it, can have changed."""
-        cause, between = "", self._runs.between_steps
+        cause = reordered = ""
+        between = self._runs.between_steps
         frozen = self._runs.parameters.side_without_gradient(parameter)
         if between is not None:
             if between.optimizer:
@@ -132,9 +134,11 @@ class UnrecordedInputs:
             elif between.explains(parameter):
                 return None
         if not cause and has_same_elements(parameter.target, parameter.golden):
-            cause = f"parameter {parameter.full_name} {MAY_BE_REORDERED}: its maximum, minimum, mean and norm agree"
+            reordered = f"parameter {parameter.full_name}"
+            cause = f"{reordered} {MAY_BE_REORDERED}: its maximum, minimum, mean and norm agree"
         reason = differences.of_parameter(row, parameter.full_name, difference)
-        return unexplained_item(self._runs, call, row, reason, difference, allowed, cause)
+        found = unexplained_item(self._runs, call, row, reason, difference, allowed, cause)
+        return replace(found, reordered=reordered)
 
     # --- which call is named
 

@@ -97,10 +97,12 @@ function cardTitle() {
   const { verdict, first, chain, follows } = rows.info;
   if (isSaid()) return verdictLine(manifest.said?.[0] ?? "");
   const title = follows ? verdict[0].replace(/^cannot be told: /, "") : verdict[0] || manifest.title;
-  if (first === null) return verdictLine(title);
-  const [path, kind] = chain.length ? moduleWords(chain[0]) : [];
+  const alone = !rows.info.golden && rows.info.nonfinite !== null ? rows.above(rows.info.nonfinite) : [];
+  if (first === null && !alone.length) return verdictLine(title);
+  const around = chain[0] ?? alone[0];
+  const [path, kind] = around === undefined ? [] : moduleWords(around);
   // The module stands once, behind the call, as a button.
-  return [...verdictLine(title.replace(`${path} (${kind}), `, "")), ...(path ? [el("span", { class: "place" }, ` ${TEXTS.inside1} `, rowButton(chain[0], path), ` (${kind})`)] : [])];
+  return [...verdictLine(title.replace(`${path} (${kind}), `, "")), ...(path ? [el("span", { class: "place" }, ` ${TEXTS.inside1} `, rowButton(around, path), ` (${kind})`)] : [])];
 }
 
 function showHead() {
@@ -110,8 +112,6 @@ function showHead() {
   const lines = cardLines();
   const shown = lines.map((one) => (one ? one.textContent?.toLowerCase() : ""));
   const said = [...notes, ...manifest.unpaired].filter((text) => !shown.includes(text.toLowerCase().replace(/\.$/, "")));
-  // A long list would leave no room for the rows.
-  const few = said.length > 2 ? 1 : said.length;
   const outside = card?.outside ?? [];
   byId("head").replaceChildren(
     el("div", { id: "verdict", class: golden || rows.info.nonfinite !== null ? answerOf(rows.info) : "" },
@@ -124,7 +124,7 @@ function showHead() {
       ...manifest.statuses.map((one, status) =>
         golden && counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: status ? `${hintOf(status)} (${status})` : hintOf(status), "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
       el("small", {}, [both, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`, rows.info.mode !== target.task && rows.info.mode, manifest.tool].filter(Boolean).join(" · "))),
-    ...said.slice(0, few).map((text) => el("p", { class: "banner" }, text)),
-    few < said.length ? el("details", { class: "banner" }, el("summary", {}, fill(TEXTS.more, said.length - few)), ...said.slice(few).map((text) => el("p", {}, text))) : ""
+    // Several would leave no room for the rows.
+    said.length === 1 ? el("p", { class: "banner" }, said[0]) : !said.length ? "" : el("details", { class: "banner notes" }, el("summary", {}, el("span", {}, said[0]), el("b", {}, fill(TEXTS.more, said.length - 1))), ...said.slice(1).map((text) => el("p", {}, text)))
   );
 }

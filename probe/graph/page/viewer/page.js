@@ -78,7 +78,7 @@ function show(key) {
   if (wanted === "outline") intoSight();
   // What had the focus may be gone, and keys would lead nowhere.
   if (focused?.isConnected && focused !== document.body && !focused.closest("[hidden]")) return;
-  const next = wanted === "outline" ? scroller() : /** @type {HTMLElement | null} */ (container.querySelector("[tabindex='0']") ?? container.querySelector("button"));
+  const next = wanted === "outline" ? scroller() : /** @type {HTMLElement | null} */ (container.querySelector("[aria-current=true], [tabindex='0']") ?? container.querySelector("button"));
   next?.focus();
 }
 
@@ -181,14 +181,14 @@ function showBar() {
     el("button", { id: "unsearch", onclick: clearSearch, title: TEXTS.unsearch, "aria-label": TEXTS.unsearch }, "×"), el("output", { id: "hits" }),
     el("label", {}, el("input", { type: "checkbox", id: "only", checked: filter.only, onchange: (/** @type {any} */ event) => ((filter.only = event.target.checked), applyFilter()) }), TEXTS.onlyHits),
     el("span", { class: "group" }, TEXTS.open,
-      ...[1, 2, 3, 4].map((level) => el("button", { title: `${TEXTS.open} ${fill(TEXTS.openTo, level)}`, onclick: () => openTo(level) }, String(level))),
-      el("button", { id: "all", onclick: () => openTo(999) }, TEXTS.openAll), el("button", { class: "judged", onclick: openProblems }, TEXTS.openProblems)),
+      ...[1, 2, 3].map((level) => el("button", { title: `${TEXTS.open} ${fill(TEXTS.openTo, level)}`, onclick: () => openTo(level) }, String(level))),
+      el("button", { id: "all", onclick: () => openTo(999) }, TEXTS.openAll), el("button", { class: "judged", onclick: openProblems, title: TEXTS.pathToProblems }, TEXTS.openProblems)),
     el("details", { class: "menu" }, el("summary", {}, TEXTS.filters),
       el("div", {}, ...CHOICES.filter((key) => offered[key].length).map((key) =>
         el("label", {}, `${named[key]} `, el("select", { "data-filter": key, onchange: (/** @type {Event} */ event) => ((filter[key] = value(event)), applyFilter()) },
           el("option", { value: "" }, TEXTS.any), ...offered[key].map(([one, text]) => el("option", { value: one, selected: filter[key] === one }, text))))))),
     el("output", { id: "range" }), el("output", { id: "count" }),
-    el("button", { onclick: clearFilter }, TEXTS.clear), el("button", { onclick: downloadCsv }, TEXTS.csv), el("button", { onclick: copyPicture, title: TEXTS.picture }, TEXTS.pictureShort),
+    el("button", { id: "clear", hidden: !isFiltered() && !filter.only, onclick: clearFilter }, TEXTS.clear), el("button", { onclick: downloadCsv }, TEXTS.csv), el("button", { onclick: copyPicture, title: TEXTS.picture }, TEXTS.pictureShort),
     el("span", { id: "tabs", class: "group" }),
     el("button", { onclick: changeTheme, title: TEXTS.theme, "aria-label": TEXTS.theme }, "◐"), el("button", { onclick: showHelp, title: TEXTS.help, "aria-label": TEXTS.help }, "?")
   );
@@ -368,7 +368,7 @@ function showError(error) {
 }
 
 async function start() {
-  const setKept = () => setTheme(keptTheme() === null ? darkSystem.matches : !!keptTheme());
+  const setKept = () => setTheme(kept(THEME) === null ? darkSystem.matches : !!kept(THEME));
   setKept();
   darkSystem.addEventListener("change", setKept);
   // Paper is white and has another height; there is no later frame that would draw on it.

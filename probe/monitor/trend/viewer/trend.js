@@ -376,7 +376,7 @@ function start() {
   manifest = JSON.parse(byId("manifest").textContent || "null");
   if (!manifest) throw new Error(TEXTS.noData);
   if (manifest.format !== FORMAT) throw new Error(fill(TEXTS.otherFormat, manifest.format, FORMAT));
-  const setKept = () => setTheme(keptTheme() === null ? darkSystem.matches : !!keptTheme());
+  const setKept = () => setTheme(kept(THEME) === null ? darkSystem.matches : !!kept(THEME));
   setKept();
   darkSystem.addEventListener("change", setKept);
   byId("main").append(

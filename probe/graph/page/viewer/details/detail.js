@@ -21,7 +21,7 @@ const columnsOf = (tensors) => (tensors.some((one) => one && one.sum !== null) ?
 
 /** A text, marked from where it differs on. @param {string} text @param {string | undefined} other */
 function differing(text, other) {
-  if (other === undefined || text === other) return el("td", {}, text);
+  if (other === undefined || text === other) return el("td", { class: /^-?(inf|nan)$/i.test(text) ? "nonfinite" : null }, text);
   let same = 0;
   while (same < text.length && text[same] === other[same]) same++;
   return el("td", {}, text.slice(0, same), el("mark", {}, text.slice(same) || " "));
@@ -51,7 +51,7 @@ async function itemTable(rows, items) {
       if (side && (!two || same)) return;
       table.append(
         el("tr", {}, el("th", { scope: "row" }, !two ? "" : same ? TEXTS.sides.both : side ? TEXTS.golden : TEXTS.target),
-          ...cells.map((text, at) => (tensors[0] && tensors[1] ? differing(text, side ? left[at] : right[at]) : el("td", {}, text))))
+          ...cells.map((text, at) => differing(text, tensors[0] && tensors[1] ? (side ? left : right)[at] : undefined)))
       );
     });
   }

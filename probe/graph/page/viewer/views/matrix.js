@@ -29,7 +29,7 @@ function drawStrip() {
   const strip = byId("strip");
   strip.hidden = comparisons.length < 2;
   if (strip.hidden) return;
-  strip.replaceChildren(button(VIEW_TEXTS.matrix, () => show("matrix"), { title: "r" }), ...matrixLines().map(([name, mine]) => {
+  strip.replaceChildren(...matrixLines().map(([name, mine]) => {
     mine.sort((a, b) => Number(a.info.step) - Number(b.info.step));
     return el("span", { class: "group" }, `${[name, mine.some(({ info }) => info.step !== null) && TEXTS.step].filter(Boolean).join(", ")} `, ...mine.map(({ info, k }) => {
       const cell = matrixCell(info, k);

@@ -151,6 +151,7 @@ function applyFilter() {
       passed[row + 1] = passed[row] + (passes ? 1 : 0);
     }
   }
+  byId("clear").hidden = !isFiltered() && !filter.only;
   byId("count").textContent = passed ? fill(TEXTS.filtered, passed[rows.length], rows.length) : "";
   byId("range").textContent = filter.from < 0 ? "" : fill(TEXTS.range, filter.from, filter.to);
   if (passed && passed[rows.length] < 5000) openToPassed();
