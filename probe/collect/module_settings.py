@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from probe.backends.protocol import FrameworkAdapter
-from probe.backends.shared.models import by_prefix
-from probe.backends.shared.settings.plain import plain
+from probe.common.containers import by_prefix
 from probe.common.environment.modules import MOST_BYTES, MOST_SETS, STATISTICS, Buffer, Settings, folded
 from probe.common.interfaces import Entry, StatisticsMode
 
@@ -65,9 +64,9 @@ class DescribedModels:
 
     def _entries(self, buffers: list[Mapping[str, Any]]) -> list[dict[str, Entry]]:
         """The entries of all buffers, with statistics of those that are not too large."""
-        tensors = self._adapter.tensors
+        tensors, mode = self._adapter.tensors, StatisticsMode()
         found = [
-            {name: tensors.describe_tensor(each, StatisticsMode()) for name, each in of_module.items() if _is_small(each)}
+            {name: tensors.describe_tensor(each, mode) for name, each in of_module.items() if _is_small(each)}
             for of_module in buffers
         ]
         tensors.resolve()
@@ -79,5 +78,5 @@ def _is_small(tensor: Any) -> bool:
 
 
 def _buffer(entry: Entry, is_state: bool) -> Buffer:
-    statistics = tuple(plain(entry.get(key)) for key in STATISTICS)
+    statistics = tuple(entry.get(key) for key in STATISTICS)
     return Buffer(str(entry.get("dtype")), tuple(entry.get("shape", ())), statistics, is_state)

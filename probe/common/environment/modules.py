@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 20
 Thirty thousand equal layers take some kilobytes; of layers that have a running mean each, some two thousand fit.
 """
 MOST_SETS = 16
-"""Sets of models, one after the other, that are described; a program with more makes a new one in each step. A guess."""
+"""Sets of models, one after the other, that are described. A guess: a program with more makes one in each step."""
 _RANGE = re.compile(r"\[(\d+)-(\d+)\]\Z")
 _MOST_NAMES = 1_000_000
 """Modules that one entry of a file may have; a damaged file says more."""
@@ -102,7 +102,9 @@ def _entry(settings: ModuleSettings) -> dict[str, Any]:
 
 
 def _buffer_entry(buffer: Buffer) -> dict[str, Any]:
-    statistics = dict(zip(STATISTICS, buffer.statistics))
+    # NaN and infinities are no JSON.
+    numbers = (each if type(each) is not float or math.isfinite(each) else repr(each) for each in buffer.statistics)
+    statistics = dict(zip(STATISTICS, numbers))
     return {"dtype": buffer.dtype, "shape": list(buffer.shape), **statistics, "state": buffer.is_state}
 
 

@@ -23,12 +23,15 @@ def back(*tables: dict[str, Any], step: int | None = 0) -> dict[str, ModuleSetti
 
 
 def test_equal_layers_become_one_entry_and_come_back() -> None:
-    modules = {f"Module.layers.{layer}.experts.{expert}.up.Linear": LINEAR for layer in range(12) for expert in range(8)}
-    modules |= {f"Module.layers.{layer}.norm.Norm": norm(1e-5) for layer in range(12) if layer != 7}
-    modules |= {"Module.layers.7.norm.Norm": norm(1e-6), "Module.layers.010.Linear": LINEAR, "Module.Net": norm(0.5)}
+    pairs = [(layer, expert) for layer in range(12) for expert in range(8)]
+    modules = {f"Module.layers.{layer}.experts.{expert}.up.Linear": LINEAR for layer, expert in pairs}
+    modules.update({f"Module.layers.{layer}.norm.Norm": norm(1e-5) for layer in range(12) if layer != 7})
+    modules.update({"Module.layers.7.norm.Norm": norm(1e-6), "Module.layers.010.Linear": LINEAR})
+    modules["Module.Net"] = norm(0.5)
     table = folded(0, modules)
     assert table["settings"][0]["names"] == ["Module.layers.[0-11].experts.[0-7].up.Linear", "Module.layers.010.Linear"]
-    assert ["Module.layers.[0-6].norm.Norm", "Module.layers.[8-11].norm.Norm"] in [e["names"] for e in table["settings"]]
+    folded_names = [entry["names"] for entry in table["settings"]]
+    assert ["Module.layers.[0-6].norm.Norm", "Module.layers.[8-11].norm.Norm"] in folded_names
     assert table["left_out"] == 0 and back(table) == modules
 
 
@@ -48,7 +51,8 @@ def test_what_is_too_much_is_left_out_and_counted() -> None:
 
 
 def test_thirty_thousand_modules_are_a_small_entry() -> None:
-    modules = {f"Module.layers.{layer}.experts.{expert}.up.Linear": LINEAR for layer in range(60) for expert in range(500)}
+    pairs = [(layer, expert) for layer in range(60) for expert in range(500)]
+    modules = {f"Module.layers.{layer}.experts.{expert}.up.Linear": LINEAR for layer, expert in pairs}
     assert len(json.dumps(folded(0, modules))) < 1000
 
 

@@ -50,15 +50,14 @@ def rounded(values: Any) -> Any:
 
 def compared(
     folder: Path, sides: tuple[dict[str, Any], dict[str, Any]], settings: tuple[ModuleSettings, ModuleSettings],
-    at: int = 3, names: tuple[str, str] = ("Norm", "Norm"), framework: str = "pytorch",
+    at: int = 3, names: tuple[str, str] = ("Norm", "Norm"),
 ) -> ComparisonResult:  # fmt: skip
     """Two runs whose environments differ in the settings of one module."""
     dumps = []
     for side, (data, own, name) in enumerate(zip(sides, settings, names)):
         path = folder / str(side)
         write(path / "step0" / "rank0", data)
-        same = {f"Module.h.{number}.{name}": settings[side]._replace(values={}, hooks=(), buffers={}) for number in range(LAYERS)}
-        files.write(str(path), "rank0", {"modules": [folded(0, {**same, f"Module.h.{at}.{name}": own})]})
+        files.write(str(path), "rank0", {"modules": [folded(0, {f"Module.h.{at}.{name}": own})]})
         dumps.append(read(path / "step0" / "rank0"))
     return compare_dumps(*dumps)
 
@@ -99,10 +98,11 @@ BFLOAT_TABLE = Buffer(BFLOAT, (8,), (1.0, 0.001, 0.2505, 1.503))
         (module(window=8), module(window=16), "window is 8 and in the golden run 16"),
         (module("torch.nn.m.GELU", approximate="tanh"), module("torch.nn.m.GELU", approximate="none"),
          "approximate is tanh and in the golden run none"),
-        (module("models.Norm", "forward pre-hook late"), module(), "the forward pre-hook late is there in the target only"),
+        (module("models.Norm", "forward hook f"), module(), "the forward hook f is there in the target only"),
         (with_table(TABLE._replace(statistics=(1.0, 0.001, 0.26, 1.55))), with_table(TABLE),
          "buffer table differs by 3.2e-02 of its size"),
-        (module(dropout=0.1, training=True), module(dropout=0.2, training=True), "dropout is 0.1 and in the golden run 0.2"),
+        (module(dropout=0.1, training=True), module(dropout=0.2, training=True),
+         "dropout is 0.1 and in the golden run 0.2"),
         # What decides nothing, or is another thing.
         (module(layer_idx=1), module(layer_idx=2), None),
         (module(training=True, gradient_checkpointing=True), module(training=True, gradient_checkpointing=False), None),
@@ -115,7 +115,8 @@ BFLOAT_TABLE = Buffer(BFLOAT, (8,), (1.0, 0.001, 0.2505, 1.503))
         (module(scale=None), module(scale=0.5), None),
         (module(eps=0.1), module(eps=float(np.float32(0.1))), None),
         (with_table(BFLOAT_TABLE), with_table(TABLE), None),
-        (with_table(TABLE._replace(is_state=True, statistics=(2.0, 0.0, 1.0, 4.0)), True), with_table(TABLE, True), None),
+        (with_table(TABLE._replace(is_state=True, statistics=(2.0, 0.0, 1.0, 4.0)), training=True),
+         with_table(TABLE, training=True), None),
     ],
 )  # fmt: skip
 def test_two_precisions_cannot_tell_the_effect_of_what_computes(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
 from probe.backends.protocol.settings import DescribedModule
-from probe.backends.shared.models import ModuleShape, NamedModules, by_prefix
+from probe.backends.shared.models import ModuleShape, NamedModules
 from probe.backends.shared.settings.plain import plain
 from probe.common.callstack import OWN_FILES
+from probe.common.containers import by_prefix
 from probe.common.environment.modules import ModuleSettings
 from probe.common.environment.secrets import clean_settings
 
@@ -98,9 +100,11 @@ def _plain_function(function: Any) -> Any:
 
 
 def _is_of_program(function: Any) -> bool:
-    code = getattr(_plain_function(function), "__code__", None)
+    plain_one = _plain_function(function)
+    # An object that is called runs the method of its class.
+    code = getattr(plain_one, "__code__", None)
     if code is None:
-        code = getattr(getattr(type(_plain_function(function)), "__call__", None), "__code__", None)
+        code = getattr(inspect.getattr_static(plain_one, "__call__", None), "__code__", None)
     if code is None:
         return False  # It is built in.
     path = os.path.abspath(code.co_filename)
