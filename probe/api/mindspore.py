@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from probe.api import debugger, online, randomness
 from probe.api.monitoring import first
 from probe.backends import loader
-from probe.backends.shared.models import by_prefix
 from probe.common import log
+from probe.common.containers import by_prefix
 
 if TYPE_CHECKING:
     from probe.runtime_checks.online_check import OnlineCheck

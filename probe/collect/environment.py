@@ -8,6 +8,7 @@ from typing import Any
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.collector import Collector
+from probe.collect.module_settings import DescribedModels
 from probe.common.config.config import Config
 from probe.common.dump.layout import process_folder
 from probe.common.environment import files as environment_files
@@ -32,6 +33,7 @@ class RunEnvironment:
         self._adapter = adapter
         self._collector = collector
         self._content: dict[str, Any] | None = None
+        self._models = DescribedModels(adapter)
         self._path = ""
         self._is_written = False
         """True if the file has everything that is known."""
@@ -47,6 +49,14 @@ class RunEnvironment:
             self._content = {**gathered(facts_of(self._adapter)), "command": command()}
         if not self._told and self._handle is None:
             self._handle = self._adapter.settings.attach_first_update(self._note_update)
+
+    def note_models(self, config: Config, models: Any, step: int) -> None:
+        """Read the settings of the modules of `models` that were not known before; `models` may be ``None``."""
+        if self._content is None or not config.environment:
+            return
+        if self._models.add(models, step):
+            self._content["modules"] = self._models.tables
+            self._is_written = False
 
     def _note_update(self, optimizer: Any) -> None:
         if id(optimizer) not in self._told:

@@ -149,6 +149,7 @@ class Session:
             return
         self._remove_what_stayed()
         self._on_environment(self._environment.gather, self.config)
+        self._on_environment(self._environment.note_models, self.config, model, self.current_step)
         if not self._open_step():
             return
         self._write_environment()
@@ -165,6 +166,7 @@ class Session:
         """Collect from further models in the step that goes on; `models` are the ones before and they."""
         if self._active:
             self._hooks.extend(models)
+            self._on_environment(self._environment.note_models, self.config, models, self.current_step)
 
     @_guarded
     def stop(self) -> None:

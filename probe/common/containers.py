@@ -60,3 +60,16 @@ def parts_of(value: Any) -> Sequence[tuple[Any, Any]] | None:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     return None
+
+
+def by_prefix(models: Any) -> dict[str, Any]:
+    """The models by what the names of their modules begin with.
+
+    Args:
+        models: One model, which needs no prefix; a list or tuple, whose indices are the prefixes; or a mapping of them.
+    """
+    if isinstance(models, Mapping):
+        return dict(models)
+    if isinstance(models, (list, tuple)):
+        return {str(index): model for index, model in enumerate(models)}
+    return {"": models}

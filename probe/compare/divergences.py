@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from probe.common.align.calls import Calls
+from probe.common.dump.layout import step_and_rank
 from probe.common.dump.reading.dump import Dump
 from probe.common.environment import files as environment_files
+from probe.common.environment.modules import settings_at
 from probe.common.environment.products import product_roundoff
 from probe.compare.answers.bare_names import are_of_two_programs, untold
 from probe.compare.answers.compared_values import with_compared_values
@@ -55,6 +57,11 @@ def add_divergence(
     regions = None
     if matched.aligned and not comparison.across_frameworks:
         regions = Regions(shared.rows, shared.golden_order, shared.trees)
+    environments = [environment_files.of_record_file(path) for path in (target.path, golden.path)]
+    mine, theirs = (
+        settings_at(environment, step_and_rank(path)[0])
+        for environment, path in zip(environments, (target.path, golden.path))
+    )
     # Rows after the fifth divergence have results too.
     everything = options.all_divergences or not options.rules.is_by_record
     runs = Runs(
@@ -68,7 +75,8 @@ def add_divergence(
         everything=everything,
         keeps_judged=keeps_judged,
         regions=regions,
-        product_roundoff=product_roundoff(map(environment_files.of_record_file, (target.path, golden.path))),
+        product_roundoff=product_roundoff(environments),
+        settings=(mine, theirs),
         with_golden_only=None if matched.same_names else with_golden_only(aligned, shared.rows, shared.golden_order),
     )
     judged = set_divergence(result, runs)

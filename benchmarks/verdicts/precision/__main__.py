@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -19,6 +20,8 @@ import torch
 
 from benchmarks.verdicts.precision.networks import NETWORKS, build, loss
 from msprobe.pytorch import PrecisionDebugger
+from probe.compare.output.summary import undecided_in_words
+from probe.compare.output.summary_text import UNTOLD
 from probe.compare.runner import compare
 
 LEVELS = ("L0", "mix")
@@ -43,22 +46,26 @@ def dump(folder: Path, level: str, networks: list[str]) -> None:
             loss(name, model).backward()
             debugger.stop()
             debugger.step()
-            (written,) = (collected / f"step{step}").iterdir()
-            place = folder / name / run
+            place = folder / name / run / level
             place.mkdir(parents=True, exist_ok=True)
-            written.rename(place / level)
+            (collected / f"step{step}").rename(place / f"step{step}")
+            # The settings of all models so far.
+            for environment in collected.glob("environment_*.json"):
+                shutil.copy(environment, place)
             step += 1
 
 
 def named(folder: Path, name: str, run: str, level: str) -> str:
     """The call that is named first; empty where none is."""
-    of = folder / name
-    for result in compare(str(of / run / level), str(of / GOLDEN / level), None):
+    target, golden = (next((folder / name / each / level).glob("step*/*/dump.json")) for each in (run, GOLDEN))
+    for result in compare(str(target), str(golden), None):
         if result.divergence is not None:
             first = result.divergence.first
             return " | ".join(
                 filter(None, (first.record, first.golden_record, first.module, first.reason, first.cause))
             )
+        if result.undecided:
+            return f"{UNTOLD}: {undecided_in_words(result.undecided[0])}"
     return ""
 
 

@@ -13,9 +13,12 @@ from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 
 from probe.backends.mindspore import internals
 from probe.backends.mindspore.guards import unobserved
+from probe.backends.mindspore.hooks.module_hooks import CELLS
 from probe.backends.mindspore.tensors.dtypes import plain_name
+from probe.backends.protocol import DescribedModule
 from probe.backends.shared.patching import Attributes
 from probe.backends.shared.randomness.recorder import existing_calls
+from probe.backends.shared.settings.modules import SettingsForm, described_modules
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, plain_items, torch_groups
 from probe.common.interfaces import Handle, RandomCall
 
@@ -25,6 +28,7 @@ __all__ = [
     "devices",
     "layout",
     "model_settings",
+    "modules",
     "optimizer_groups",
     "random_states",
     "seeding_calls",
@@ -122,6 +126,32 @@ def model_settings(model: Any) -> Mapping[str, Any]:
     """Options of the cells, and the dtypes of the parameters."""
     dtypes = (plain_name(parameter.dtype) for _, parameter in weights(model))
     return {**module_options(model.cells_and_names(), model), **dtype_counts(dtypes)}
+
+
+def _buffers(cell: nn.Cell) -> tuple[dict[str, Any], frozenset[str]]:
+    """The tensors that a cell has as attributes or buffers and that are no parameters."""
+    buffers = {name: each for name, each in getattr(cell, "_buffers", {}).items() if type(each) is mindspore.Tensor}
+    own = {name: each for name, each in vars(cell).items() if type(each) is mindspore.Tensor and name[0] != "_"}
+    states = frozenset(buffers) - frozenset(getattr(cell, "_non_persistent_buffers_set", ()))
+    return {**own, **buffers}, states
+
+
+_FORM = SettingsForm(
+    shape=CELLS,
+    base=nn.Cell,
+    common=frozenset(
+        ("training", "requires_grad", "is_top_cell", "arguments_key", "mixed_precision_type", "cell_type",
+         "grad_ops_label", "has_bprop", "cls_name", "cell_init_args")
+    ),
+    buffers=_buffers,
+    hooks={"_forward_pre_hook": "forward pre-hook", "_forward_hook": "forward hook"},
+    forward="construct",
+)  # fmt: skip
+
+
+def modules(models: Any) -> list[DescribedModule]:
+    """The settings of every cell, with the tensors that are no parameters."""
+    return unobserved(described_modules, _FORM, models)
 
 
 def weights(model: Any) -> Sequence[tuple[str, Any]]:

@@ -9,8 +9,11 @@ from probe.backends.mindspore import settings as of_mindspore
 from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.settings import devices, layout, switches, versions
 from probe.backends.mindspore.tensors.dtypes import plain_name
+from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.protocol import DescribedModule
 from probe.backends.shared.randomness.recorder import existing_calls
+from probe.backends.shared.settings.modules import SettingsForm, described_modules
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
 from probe.common.interfaces import Handle, RandomCall
 
@@ -20,6 +23,7 @@ __all__ = [
     "devices",
     "layout",
     "model_settings",
+    "modules",
     "optimizer_groups",
     "random_states",
     "seeding_calls",
@@ -73,6 +77,27 @@ def model_settings(model: Any) -> Mapping[str, Any]:
     """Options of the modules, and the dtypes of the parameters."""
     dtypes = (plain_name(parameter.dtype) for _, parameter in weights(model))
     return {**module_options(model.named_modules(), model), **dtype_counts(dtypes)}
+
+
+def _buffers(module: Any) -> tuple[dict[str, Any], frozenset[str]]:
+    """The buffers, and the names of those that are saved."""
+    found = {name: each for name, each in module._buffers.items() if isinstance(each, torch_module().Tensor)}
+    return found, frozenset(found) - frozenset(module._non_persistent_buffers_set)
+
+
+_FORM = SettingsForm(
+    shape=MODULES,
+    base=MODULES.base,
+    common=frozenset(("training",)),
+    buffers=_buffers,
+    hooks={"_forward_pre_hooks": "forward pre-hook", "_forward_hooks": "forward hook"},
+    forward="forward",
+)
+
+
+def modules(models: Any) -> list[DescribedModule]:
+    """The settings of every module, with its buffers."""
+    return unobserved(described_modules, _FORM, models)
 
 
 def weights(model: Any) -> Sequence[tuple[str, Any]]:

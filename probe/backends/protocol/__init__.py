@@ -14,7 +14,7 @@ from probe.backends.protocol.hooks import Hooks, ModuleHandles, OperatorListener
 from probe.backends.protocol.randomness import Randomness
 from probe.backends.protocol.replaying import KeptStep, ReplayError, Replaying, StepKeeper
 from probe.backends.protocol.scripts import ScriptParts, ScriptWords
-from probe.backends.protocol.settings import Settings
+from probe.backends.protocol.settings import DescribedModule, Settings
 from probe.backends.protocol.tensors import Tensors
 from probe.backends.protocol.training import ScaledUpdate, Training, TrainingListener
 from probe.backends.protocol.trends import (
@@ -31,6 +31,7 @@ __all__ = [
     "OPS",
     "CommunicationListener",
     "Compilation",
+    "DescribedModule",
     "Evaluated",
     "Execution",
     "FrameworkAdapter",

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from typing_extensions import Protocol
 
+from probe.common.environment.modules import ModuleSettings
 from probe.common.interfaces import Handle, RandomCall
+
+
+class DescribedModule(NamedTuple):
+    """A module that was described."""
+
+    name: str
+    """The part of its name that all its records share."""
+    settings: ModuleSettings
+    """Without buffers."""
+    buffers: Mapping[str, Any]
+    """The tensors themselves that are no parameters."""
+    states: frozenset[str]
+    """The names of those that are saved with the parameters."""
 
 
 class Settings(Protocol):
@@ -44,6 +58,12 @@ class Settings(Protocol):
         """Options of modules that change numbers, such as ``p`` of dropout, by module name and option.
 
         Also the number of parameters by dtype, as ``parameters.float32``.
+        """
+
+    def modules(self, models: Any) -> Sequence[DescribedModule]:
+        """The settings of every module of `models`, which are given as in `Hooks.attach_modules`.
+
+        The names are those of records. A model of another framework, or ``None``, has none.
         """
 
     def weights(self, model: Any) -> Sequence[tuple[str, Any]]:

@@ -12,19 +12,6 @@ from probe.common.dump import naming
 from probe.common.interfaces import ModuleName
 
 
-def by_prefix(models: Any) -> dict[str, Any]:
-    """The models by what the names of their modules begin with.
-
-    Args:
-        models: One model, which needs no prefix; a list or tuple, whose indices are the prefixes; or a mapping of them.
-    """
-    if isinstance(models, Mapping):
-        return dict(models)
-    if isinstance(models, (list, tuple)):
-        return {str(index): model for index, model in enumerate(models)}
-    return {"": models}
-
-
 @dataclass(frozen=True)
 class ModuleShape:
     """The way in which the modules of a framework are looked into.

@@ -10,10 +10,13 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from probe.backends.protocol import DescribedModule
 from probe.backends.shared.randomness.recorder import existing_calls
+from probe.backends.shared.settings.modules import SettingsForm, described_modules
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
 from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, passed_over, unobserved
+from probe.backends.torch.hooks.module_hooks import SHAPE
 from probe.backends.torch.originals import own
 from probe.common.interfaces import Handle, RandomCall
 
@@ -23,6 +26,7 @@ __all__ = [
     "devices",
     "layout",
     "model_settings",
+    "modules",
     "optimizer_groups",
     "random_states",
     "seeding_calls",
@@ -130,6 +134,33 @@ def model_settings(model: Any) -> Mapping[str, Any]:
     """Options of the modules, and the dtypes of the parameters."""
     dtypes = (str(parameter.dtype).removeprefix("torch.") for _, parameter in weights(model))
     return {**module_options(model.named_modules(), model), **dtype_counts(dtypes)}
+
+
+def _buffers(module: torch.nn.Module) -> tuple[dict[str, torch.Tensor], frozenset[str]]:
+    """The buffers that have data of their own, and the names of those that are saved."""
+    found = {name: each for name, each in module._buffers.items() if type(each) is torch.Tensor and _has_data(each)}
+    return found, frozenset(found) - module._non_persistent_buffers_set
+
+
+def _has_data(tensor: torch.Tensor) -> bool:
+    # FSDP frees the memory of tensors that stay there.
+    is_plain = tensor.layout is torch.strided and tensor.device.type != "meta"
+    return is_plain and (tensor.numel() == 0 or tensor.untyped_storage().nbytes() > 0)
+
+
+_FORM = SettingsForm(
+    shape=SHAPE,
+    base=torch.nn.Module,
+    common=frozenset(("training",)),
+    buffers=_buffers,
+    hooks={"_forward_pre_hooks": "forward pre-hook", "_forward_hooks": "forward hook"},
+    forward="forward",
+)
+
+
+def modules(models: Any) -> list[DescribedModule]:
+    """The settings of every module, with its buffers."""
+    return unobserved(described_modules, _FORM, models)
 
 
 def weights(model: Any) -> Sequence[tuple[str, Any]]:

@@ -102,6 +102,12 @@ class _Search:
             call = self._call(difference)
             row = None if call is None else _row(call, difference.item)
             yield difference, None if call is None or row is None else self._expected(call, row)
+        tree = self._runs.tree
+        # A call inside of the module may take it as an argument, of whatever name.
+        taken = {(tree.get(each.record), _values(each)) for each in without_effect} if self._runs.other_settings else ()
+        for setting in self._runs.other_settings:
+            if setting.computes and (setting.call.record, _values(setting.difference)) not in taken:
+                yield setting.difference, min(_LEAST_OF_ARGUMENT, setting.apart)
         if self._runs.regions is not None:
             for number in OtherNumbers(self._runs).found():
                 yield number, _LEAST_OF_ARGUMENT
@@ -294,6 +300,11 @@ class _Search:
             reason = differences.of_result(result.error, result.usual)
             found.append(Difference(result.record, result.golden_record, result.item, reason, result.error, True))
         return found
+
+
+def _values(difference: Difference) -> str:
+    """The two values of an argument in words, without its name."""
+    return difference.reason.partition(" is ")[2]
 
 
 def _computes(call: AlignedCall) -> bool:

@@ -71,7 +71,8 @@ def test_a_tree_is_read_by_its_indentation() -> None:
 
 def rows(text: str) -> list[str]:
     """The second cells of a table."""
-    return [line.split(" | ", 1)[1].rstrip(" |") for line in text.splitlines()[1:] if re.match(r"\| (?!subject)\w", line)]
+    rows = [line for line in text.splitlines()[1:] if re.match(r"\| (?!subject)\w", line)]
+    return [row.split(" | ", 1)[1].rstrip(" |") for row in rows]
 
 
 @cache

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from probe.backends.shared.models import ModuleShape, NamedModules, by_prefix
+from probe.backends.shared.models import ModuleShape, NamedModules
 from probe.common import log
+from probe.common.containers import by_prefix
 
 
 class Net:

@@ -24,10 +24,10 @@ from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleKind
 from probe.backends.shared.api_list import Watched
 from probe.backends.shared.async_collectives import AsyncWorkHandles
 from probe.backends.shared.autograd.watches import CallWatch
-from probe.backends.shared.models import by_prefix
 from probe.backends.shared.patching import Attributes, each, in_the_place_of
 from probe.common.align.operations import DECIDING_ATTRIBUTES
 from probe.common.callstack import hide_own_frames
+from probe.common.containers import by_prefix
 from probe.common.interfaces import ApiName, Listener
 
 Primitive = ops.Primitive

@@ -25,9 +25,10 @@ from probe.backends.mindspore.internals import HookHandle, calls_hooks, executor
 from probe.backends.protocol import ModuleHandles
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.copies import HooksStayOut, NotCopied
-from probe.backends.shared.models import ModuleShape, NamedModules, by_prefix
+from probe.backends.shared.models import ModuleShape, NamedModules
 from probe.backends.shared.patching import Handles, each, remove_all
 from probe.common import callstack
+from probe.common.containers import by_prefix
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.interfaces import Handle, Listener, ModuleName
 

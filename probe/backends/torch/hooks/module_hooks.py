@@ -16,7 +16,7 @@ from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.autograd.graph import GradientEdge
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.copies import HooksStayOut, NotCopied
-from probe.backends.shared.models import ModuleShape, NamedModules, by_prefix
+from probe.backends.shared.models import ModuleShape, NamedModules
 from probe.backends.shared.patching import Handles, each
 from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, guarded, skipped, unobserved
@@ -30,6 +30,7 @@ from probe.backends.torch.hooks.torch_compile import (
 from probe.backends.torch.hooks.torch_script import script_guard, without_hooks
 from probe.backends.torch.originals import of_torch
 from probe.common import log
+from probe.common.containers import by_prefix
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.interfaces import Handle, Listener, ModuleName
 

@@ -11,7 +11,6 @@ from typing import Any, Callable, Union
 import torch
 
 from probe.backends.protocol import KeptStep, ReplayError
-from probe.backends.shared.models import by_prefix
 from probe.backends.shared.patching import Handles
 from probe.backends.torch import internals
 from probe.backends.torch.autograd.graph import tensors_in
@@ -20,6 +19,7 @@ from probe.backends.torch.hooks.module_hooks import attach_calls
 from probe.backends.torch.originals import of_torch, own
 from probe.backends.torch.replay import copies, surroundings
 from probe.backends.torch.replay.communication import inner_model, no_communication
+from probe.common.containers import by_prefix
 from probe.common.interfaces import Handle, ModuleName
 
 _MOST_CALLS = 64

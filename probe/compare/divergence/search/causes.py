@@ -19,6 +19,7 @@ from probe.compare.divergence.causes.reordering import (
     has_same_elements,
     is_taken_by,
 )
+from probe.compare.divergence.causes.setting_causes import SettingCauses
 from probe.compare.divergence.differences import Differences
 from probe.compare.divergence.effects import GOLDEN, TARGET
 from probe.compare.divergence.search.findings import made_on_one_side, on_the_way_to, reason_of
@@ -48,10 +49,16 @@ class Causes:
         self._differences = differences
         self._origins = Origins(runs.made, (runs.tree, runs.golden_tree))
         self._optimizer = OptimizerSettings(runs.made, (runs.tree, runs.golden_tree))
+        self._settings = SettingCauses(runs.other_settings, runs.calls, runs.tree)
         self._reorderings = Reorderings(runs.made)
         self._of_gradients = GradientCauses(runs, walk)
 
     def added(self, call: AlignedCall, suspect: Unexplained, of_call: Sequence[Difference]) -> Unexplained:
+        """The finding with its cause, and with a setting that differs near it where no other cause is found."""
+        found = self._added(call, suspect, of_call)
+        return found if found.cause else replace(found, cause=self._settings.near(found, call))
+
+    def _added(self, call: AlignedCall, suspect: Unexplained, of_call: Sequence[Difference]) -> Unexplained:
         """The finding with its cause, as far as one is found; it may be another call that is to be named.
 
         Args:
@@ -63,6 +70,8 @@ class Causes:
             return suspect
         if of_call:
             return suspect.because(self._optimizer.differing(call) or reason_of(of_call[0]))
+        if setting := self._settings.of_module(suspect, is_on_input(call, suspect) and suspect.record == call.record):
+            return replace(suspect, cause=setting)
         if not self._runs.same_names and (settings := self._optimizer.differing(call)):
             return suspect.because(settings)
         if self._were_gradients_kept(call):

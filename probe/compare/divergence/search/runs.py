@@ -12,6 +12,7 @@ from probe.common.dump.reading.sources import Tree
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.between_steps import BetweenSteps
 from probe.compare.divergence.call_digest import is_input
+from probe.compare.divergence.causes.module_settings import OtherSetting, SettingsPair, other_settings
 from probe.compare.divergence.parameters import Parameter, Parameters
 from probe.compare.divergence.peers.groups import Peers
 from probe.compare.divergence.precision import Precision
@@ -37,6 +38,7 @@ class Runs:
         keeps_judged: keep what was found of each pair of calls that is looked at.
         regions: follows differences between two programs; ``None`` where both runs are of one program.
         product_roundoff: the unit roundoff of matrix products of float32, if one side computes them with less, as TF32.
+        settings: the settings of the modules of target and golden side; empty where they are not known.
         with_golden_only: all calls, those of the golden side alone as well, where `calls` leaves these out.
     """
 
@@ -52,6 +54,7 @@ class Runs:
     regions: Regions | None = None
     with_golden_only: Sequence[AlignedCall] | None = None
     product_roundoff: float = 0.0
+    settings: SettingsPair = ({}, {})
 
     @cached_property
     def tree(self) -> Tree:
@@ -97,6 +100,11 @@ class Runs:
     def peers(self) -> Peers:
         """The outputs of all calls, each compared with its like."""
         return Peers(self.calls, self.mode, self.tree, self.precision.shortest)
+
+    @cached_property
+    def other_settings(self) -> list[OtherSetting]:
+        """The settings of modules that differ."""
+        return other_settings(self.calls, self.settings, self.same_names, self.across_frameworks)
 
     @cached_property
     def parameters(self) -> Parameters:

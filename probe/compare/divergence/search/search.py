@@ -125,7 +125,9 @@ class _Search:
     def looked_for(self) -> LookedFor:
         """The differences by their effect, where nothing diverges."""
         known = looked_for(self._runs, self._effects, self.walk.without_effect)
-        return known._replace(undecided=[*self.walk.undecided, *known.undecided])
+        # What may be a cause comes before values, which may be its effect.
+        undecided = sorted([*self.walk.undecided, *known.undecided], key=lambda each: each.is_value)
+        return known._replace(undecided=undecided)
 
     def explain_call(self, call: AlignedCall) -> Unexplained | None:
         """The finding on the next call, if there is one."""

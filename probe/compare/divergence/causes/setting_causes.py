@@ -1,0 +1,82 @@
+"""The setting of a module that made a call diverge: of its own module, of one around it, or of one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from probe.common.dump.naming import is_module, parse
+from probe.common.dump.reading.sources import Tree
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.causes.module_settings import OtherSetting
+from probe.compare.result import Unexplained
+
+
+class SettingCauses:
+    """Looks for settings that differ near a finding.
+
+    Args:
+        settings: those that differ, in the order of the calls.
+        calls: the calls of both runs.
+        tree: the call tree of the target.
+    """
+
+    def __init__(self, settings: Sequence[OtherSetting], calls: Sequence[AlignedCall], tree: Tree) -> None:
+        self._settings = settings
+        self._calls = calls
+        self._tree = tree
+
+    @cached_property
+    def _by_module(self) -> dict[str, list[OtherSetting]]:
+        found: dict[str, list[OtherSetting]] = {}
+        # What computes in any case is likelier.
+        for each in sorted(self._settings, key=lambda each: not each.computes):
+            found.setdefault(_base(each.call.record or ""), []).append(each)
+        return found
+
+    def of_module(self, suspect: Unexplained, is_on_input: bool) -> str:
+        """The setting of the module that a finding is on, or of the innermost one around it.
+
+        Args:
+            suspect: the finding.
+            is_on_input: true if an input of the call parts, which the call itself does not make.
+        """
+        if not self._settings:
+            return ""
+        record = suspect.record
+        if is_on_input or not is_module(record):
+            record = self._tree.get(record) or ""
+        found = self._by_module.get(_base(record)) if record else None
+        return "" if not found else _text(found[0], suspect)
+
+    def near(self, suspect: Unexplained, call: AlignedCall) -> str:
+        """The setting of a module around a finding, the innermost first; else the last one that differs before it."""
+        if not self._settings:
+            return ""
+        for around in self._around(suspect.record):
+            for found in self._by_module.get(_base(around), ()):
+                return _text(found, suspect)
+        index = next((index for index, each in enumerate(self._calls) if each is call), 0)
+        before = {id(each) for each in self._calls[:index]}
+        last = [each for each in self._settings if each.computes and id(each.call) in before]
+        return f"a setting differs as well: {_text(last[-1], suspect)}" if last else ""
+
+    def _around(self, record: str) -> Iterator[str]:
+        around, seen = self._tree.get(record), set[str]()
+        # A damaged file may say that a module is inside of itself.
+        while around and around not in seen:
+            seen.add(around)
+            yield around
+            around = self._tree.get(around)
+
+
+def _base(record: str) -> str:
+    parsed = parse(record)
+    return "" if parsed is None else parsed.base
+
+
+def _text(setting: OtherSetting, suspect: Unexplained) -> str:
+    """The setting in words, with its module if that is another one than the finding is on."""
+    record = setting.call.record or ""
+    is_there = _base(record) == _base(suspect.record)
+    return setting.reason if is_there else f"in {record}, {setting.reason}"

@@ -1,0 +1,88 @@
+"""The settings of modules next to a dump: attributes, buffers and hooks, once for each set of models."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import Names, batch, block_network
+
+from probe.common.environment.modules import ModuleSettings, settings_at
+
+TABLE = np.float32([0.5, -1.25, 3.0])
+
+
+def environment(runs: Any) -> dict[str, Any]:
+    (path,) = runs.path.glob("environment_*")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def settings(runs: Any, step: int = 0) -> dict[str, ModuleSettings]:
+    return dict(settings_at(environment(runs), step))
+
+
+def collect(debugger: Any, model: Any, backend: Any) -> None:
+    debugger.start(model)
+    model(batch(backend))
+    debugger.stop()
+    debugger.step()
+
+
+def look(module: Any, *_: Any) -> None:
+    """A hook of a program."""
+
+
+def test_they_are_there_under_the_names_of_records(runs: Any, backend: Any) -> None:
+    model, names = block_network(backend), Names(backend)
+    model.body.eps, model.body.mode, model.body.sizes = 1e-6, "wide", (2, 3)
+    model.body.password, model.body._kept, model.body.other = "planted", 1.0, object()
+    model.body.register_buffer("table", backend.tensor(TABLE), persistent=False)
+    handle = model.body.register_forward_pre_hook(look)
+    collect(runs.new(level="L0"), model, backend)
+    handle.remove()
+    found = settings(runs)
+    assert set(found) == {names.fc, names.act, names.body, names.head}
+    body = found[names.body]
+    assert body.class_name == "Block" and not body.is_layer
+    assert found[names.act].is_layer == (".nn." in found[names.act].kind)
+    own = {name: body.values.get(name) for name in ("eps", "mode", "sizes")}
+    assert own == {"eps": 1e-6, "mode": "wide", "sizes": [2, 3]}
+    assert not {"password", "_kept", "other"} & set(body.values) and "planted" not in json.dumps(environment(runs))
+    assert body.hooks == ("forward pre-hook look",) and found[names.fc].hooks == ()
+    table, wide = body.buffers["table"], TABLE.astype(np.float64)
+    assert table.shape == (3,) and not table.is_state and "loat32" in table.dtype
+    assert table.statistics == pytest.approx((wide.max(), wide.min(), wide.mean(), np.sqrt(np.square(wide).sum())))
+
+
+def test_they_are_described_once_for_each_model(runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    debugger, names = runs.new(level="L0"), Names(backend)
+    first, second = block_network(backend), block_network(backend)
+    first.body.eps, second.body.eps = 1.0, 2.0
+    for model in (first, first, second, second):
+        collect(debugger, model, backend)
+    found = [settings(runs, step)[names.body].values["eps"] for step in range(4)]
+    assert found == [1.0, 1.0, 2.0, 2.0] and len(environment(runs)["modules"]) == 2
+    assert backend.traces_left(second) == []
+
+
+def test_without_the_key_nothing_is_described(runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def described(*_: Any) -> Any:
+        raise AssertionError("it was asked for")
+
+    monkeypatch.setattr("probe.collect.module_settings.DescribedModels.add", described)
+    collect(runs.new(level="L0", environment=False), block_network(backend), backend)
+    assert list(runs.path.glob("environment_*")) == []
+
+
+def test_a_failure_of_it_costs_it_alone(runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("ours")
+
+    runs.errors_expected = True
+    monkeypatch.setattr("probe.collect.module_settings.DescribedModels.add", broken)
+    collect(runs.new(level="L0"), block_network(backend), backend)
+    found = environment(runs)
+    assert "modules" not in found and found["packages"]["numpy"] and runs.read().names
