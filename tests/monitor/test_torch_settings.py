@@ -358,20 +358,6 @@ def test_a_step_that_raises_leaves_no_row(own: bool) -> None:
     assert len(rows("param_origin_0-0")) == 2
 
 
-def test_a_layer_that_is_frozen_in_mid_training_is_reported() -> None:
-    training = Training(wg_distribution=True, param_distribution=True, alert={"rules": []})
-    training.steps(12)
-    for parameter in training.model[0].parameters():
-        parameter.requires_grad_(False)
-    training.steps(17)
-    training.monitor.stop()
-    (path,) = Path().glob("monitor_output/*/alerts.jsonl")
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    assert {(each["name"], each["rule"], each["step"]) for each in found} == {
-        ("0.weight", "unchanged", 12), ("0.bias", "unchanged", 12),
-    }  # fmt: skip
-
-
 def test_names_that_a_spreadsheet_would_compute_are_texts_and_are_read_back() -> None:
     model = nn.Module()
     model.add_module("=cmd()", nn.Linear(4, 1))

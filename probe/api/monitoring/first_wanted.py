@@ -97,7 +97,7 @@ def check_targets(settings: FirstSettings, models: Sequence[Any], adapter: Frame
     known: dict[str, None] = {}
     for model in models:
         known.update((path, None) for path, _ in adapter.trends.modules(model))
-        known.update((name, None) for name, _ in adapter.trends.parameters(model))
+        known.update((name, None) for name, _ in adapter.trends.parameters(model, frozen=True))
     for target in settings.targets:
         if target not in known:
             near = nearest(target, known)

@@ -88,9 +88,7 @@ class GradientProbe:
     def _begin_watched(self, backend: str, model: Any, optimizer: Any) -> TrendRecorder:
         return self.begin(model, optimizer)
 
-    def begin(
-        self, model: Any, optimizer: Any, is_parameter: Callable[[str], bool] | None = None
-    ) -> TrendRecorder:
+    def begin(self, model: Any, optimizer: Any, is_parameter: Callable[[str], bool] | None = None) -> TrendRecorder:
         """Write the gradients of `model` before each step of `optimizer`.
 
         Args:

@@ -33,9 +33,7 @@ class ProbedProgram(WatchedProgram):
     done = "probed"
     command = "compare ANOTHER_RUN"
 
-    def __init__(
-        self, config_path: str | None, output: str | None, step: list[str] | None, module: str | None
-    ) -> None:
+    def __init__(self, config_path: str | None, output: str | None, step: list[str] | None, module: str | None) -> None:
         without_file = None if config_path is not None else _DUMP_PATH
         config = load_config(config_path, task=GRAD_PROBE, dump_path=output or without_file, step=step)
         # The program may change its directory.

@@ -98,11 +98,14 @@ class MindSporeTrends:
     def modules(self, model: Any) -> Iterator[tuple[str, Any]]:
         return iter(self._kind.inside(model))
 
-    def parameters(self, model: Any) -> Iterable[tuple[str, Any]]:
+    def parameters(self, model: Any, frozen: bool = False) -> Iterable[tuple[str, Any]]:
         if isinstance(model, _OPTIMIZERS):
             # Cells of their own, whose states are parameters as well.
             return [(each.name, each) for each in model.parameters]
-        return [(each.name, each) for each in model.trainable_params()]
+        return [(each.name, each) for each in (model.get_parameters() if frozen else model.trainable_params())]
+
+    def is_frozen(self, parameter: Any) -> bool:
+        return not parameter.requires_grad
 
     def is_optimizer(self, value: Any) -> bool:
         return isinstance(value, _OPTIMIZERS)

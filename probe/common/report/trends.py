@@ -12,6 +12,8 @@ BEFORE, AFTER = "param_origin", "param_updated"
 DIRECTION, UPDATE, SIGN = "other", "update", "grad_sign"
 LINEAR, ATTENTION = "linear_hook", "attention_hook"
 COMMUNICATION = "comm"
+FROZEN = "frozen"
+"""Stands for the dtype in a row of a parameter that the program has frozen, in the first step without its gradient."""
 CHECKSUM = "MD5"
 """The column of checksums."""
 

@@ -219,3 +219,32 @@ def test_only_wanted_steps_are_collected(monitored: Monitored) -> None:
     monitored.train({"wg_distribution": True, "start_step": 1, "step_interval": 2, "collect_times": 2}, steps=7)
     found = sorted(path.name for path in monitored.folder.glob("out/*/grad_reduced_*.csv"))
     assert found == ["grad_reduced_1-1.csv", "grad_reduced_3-3.csv"]
+
+
+def test_rows_follow_what_the_program_freezes_and_thaws(monitored: Monitored) -> None:
+    backend, path = monitored.backend, monitored.folder / "config.json"
+    backend.seed(5)
+    model = monitored.network()
+    backend.training(model, True)
+    parameters = backend.parameters(model)
+    optimizer, step = backend.adam(model)
+    path.write_text(json.dumps({"wg_distribution": True, "param_distribution": True}), encoding="utf-8")
+    kind = type("TrainerMon", (TrainerMon,), {"backend": loader.detect(backend.name)})
+    monitor = kind(str(path), params_have_main_grad=False)
+    parameters["two.weight"].requires_grad = False
+    monitor.set_monitor(model, optimizer)
+    for at in range(3):
+        parameters["one.weight"].requires_grad = at != 1
+        parameters["two.weight"].requires_grad = at > 0
+        step(backend.tensor(np.ones((9, 6), np.float32)))
+    monitor.stop()
+    every = ["one.weight", "one.bias", "two.weight", "two.bias"]
+    for family in ("grad_reduced", "param_origin", "param_updated"):
+        first, second, third = (monitored.rows(family, at) for at in range(3))
+        assert list(first) == ["one.weight", "one.bias", "two.bias"], family
+        frozen = ["one.weight"] if family == "grad_reduced" else []
+        assert list(second) == ["one.bias", "two.weight", "two.bias", *frozen], family
+        assert list(third) == every, family
+    row = monitored.rows("grad_reduced", 1)["one.weight"]
+    assert (row["norm"], row["dtype"]) == ("nan", "frozen")
+    assert not list(monitored.folder.rglob("dump_error_info.log"))

@@ -110,3 +110,4 @@ class Chunk(NamedTuple):
     model: Any
     modules: list[tuple[str, Any]]
     parameters: list[tuple[str, Any]]
+    """Those that are frozen as well."""
