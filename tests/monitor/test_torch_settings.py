@@ -275,14 +275,14 @@ def test_the_places_of_communication_are_logged_and_the_training_ends_where_that
 
 
 def test_settings_without_effect_are_said(capfd: pytest.CaptureFixture[str]) -> None:
-    settings = {"squash_name": True, "monitor_mbs_grad": True, "l2_targets": {"moe_router_weight_hook": ["0"]}}
+    settings = {"squash_name": True, "monitor_mbs_grad": True, "l2_targets": {"moe_router_weight_hook": []}}
     Training(**settings).monitor.stop()
     said = capfd.readouterr().err
     for text in (
         '"squash_name" has no effect; names are written in full.',
         '"monitor_mbs_grad" has no effect without "wg_distribution".',
         '"l2_targets" has no effect without "recording_l2_features".',
-        '"l2_targets.moe_router_weight_hook" has no effect; it is not available.',
+        '"l2_targets.moe_router_weight_hook" is empty and has no effect; it needs the names of routers.',
     ):
         assert said.count(text) == 1, said
 

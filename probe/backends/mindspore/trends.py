@@ -162,6 +162,15 @@ class MindSporeTrends:
         logs = np.log(np.where(p > 0, p, 1.0))
         return float(-(p * logs).sum(-1).mean()), float(p.max(-1).mean())
 
+    def routing(self, values: Any, are_logits: bool) -> list[tuple[float, float, float]]:
+        wide = _wide(values)
+        wide = wide.reshape(-1, wide.shape[-1])
+        p = np.exp(wide - wide.max(-1, keepdims=True)) if are_logits else wide
+        p = p / p.sum(-1, keepdims=True)
+        logs = np.log(np.where(p > 0, p, 1.0))
+        shares = np.bincount(p.argmax(-1), minlength=p.shape[1]) / len(p)
+        return list(zip((-p * logs).mean(0).tolist(), shares.tolist(), p.mean(0).tolist()))
+
     # --- optimizers
 
     def attach_optimizer(

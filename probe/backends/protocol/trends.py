@@ -157,6 +157,13 @@ class Trends(Protocol):
             order: The dimensions of `query` and `key`: ``s,b,h,d`` or ``b,s,h,d``.
         """
 
+    def routing(self, values: Any, are_logits: bool) -> list[tuple[float, float, float]]:
+        """For each expert its part of the mean entropy, the share of tokens that prefer it, and its mean probability.
+
+        Args:
+            values: Logits or weights, with the experts in the last dimension.
+        """
+
     def copy(self, parameter: Any) -> Any:
         """A copy of the values of a parameter."""
 

@@ -248,3 +248,23 @@ def test_rows_follow_what_the_program_freezes_and_thaws(monitored: Monitored) ->
     row = monitored.rows("grad_reduced", 1)["one.weight"]
     assert (row["norm"], row["dtype"]) == ("nan", "frozen")
     assert not list(monitored.folder.rglob("dump_error_info.log"))
+
+
+def test_routers_have_the_entropy_and_the_load_of_their_experts(monitored: Monitored) -> None:
+    hooks = {"moe_router_logit_hook": ["one"], "moe_router_weight_hook": ["act"]}
+    monitored.train({"recording_l2_features": True, "l2_targets": hooks}, steps=1)
+    x = np.random.default_rng(8).normal(size=(9, 6)).astype(np.float32).astype(np.float64)
+    weights = monitored.weights[0]
+    logits = x @ weights["one.weight"].astype(np.float64).T + weights["one.bias"]
+    powers = np.exp(logits)
+    for family, path, scores in (("logit", "one", powers), ("weight", "act", np.maximum(logits, 0))):
+        rows = monitored.rows(f"moe_router_{family}_hook", 0)
+        p = scores / scores.sum(1, keepdims=True)
+        parts = np.where(p > 0, -p * np.log(np.where(p > 0, p, 1)), 0)
+        load = (p.argmax(1)[:, None] == np.arange(p.shape[1])).mean(0)
+        assert list(rows) == [f"{path}.router", *(f"{path}.expert_{at}" for at in range(12))]
+        found = {name: [float(row[op]) for op in ("entropy", "load", "probability")] for name, row in rows.items()}
+        assert found[f"{path}.router"] == pytest.approx([parts.sum(1).mean(), load.max(), p.mean(0).max()], rel=1e-4)
+        for at in range(12):
+            expected = [parts.mean(0)[at], load[at], p.mean(0)[at]]
+            assert found[f"{path}.expert_{at}"] == pytest.approx(expected, rel=1e-4, abs=1e-6)

@@ -12,7 +12,7 @@ from probe.backends.torch import internals
 from probe.backends.torch.originals import own
 from probe.backends.torch.trends.communication import attach_communication
 from probe.backends.torch.trends.gradients import attach_gradients, reduces
-from probe.backends.torch.trends.matrices import TorchSpectralNorm, attention
+from probe.backends.torch.trends.matrices import TorchSpectralNorm, attention, routing
 from probe.backends.torch.trends.measuring import TorchMeasurer, local
 from probe.backends.torch.trends.optimizers import attach_optimizer, optimizer_state
 from probe.common.containers import found_in
@@ -37,6 +37,7 @@ __all__ = [
     "recomputing",
     "recording",
     "reduces",
+    "routing",
     "spectral_norm",
     "takes_gradient",
     "tensors_in",
