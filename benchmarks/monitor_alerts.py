@@ -1,6 +1,6 @@
 """False alarms of the monitor's rules over healthy trainings, and planted faults: writes MONITOR_ALERTS.md.
 
-    python benchmarks/monitor_alerts.py [--steps 200] [--only healthy|faults]
+    python benchmarks/monitor_alerts.py [--steps 200] [--only healthy|foreign|faults]
 
 Each training runs under `TrainerMon` with the learned rules, which see all families of rows. The rules were chosen by
 the trainings that are listed, and never by those that are held out.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from monitor_trainings import faults, healthy
+from monitor_trainings import faults, foreign, healthy
 
 from msprobe.pytorch import TrainerMon
 from probe.monitor.alerts.families import execution_order
@@ -72,7 +72,7 @@ def wrong_rank() -> tuple[str, bool]:
             monitor = TrainerMon("monitor.json", params_have_main_grad=False)
             monitor.set_monitor(model, optimizer)
             judge = monitor.alerts
-            monitor.add_receiver(lambda step: kept.append([judge._rows(table) for table in step.tables]))
+            monitor.add_receiver(lambda step: kept.append(judge.rows_of(step)))
 
         torch.manual_seed(0)
         healthy.mlp_sgd(record, _FAULT_STEPS)
@@ -88,7 +88,7 @@ def wrong_rank() -> tuple[str, bool]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--only", choices=["healthy", "faults"])
+    parser.add_argument("--only", choices=["healthy", "foreign", "faults"])
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -101,9 +101,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         Path("monitor.json").write_text(json.dumps(_CONFIG))
-        if args.only != "faults":
+        if args.only in (None, "healthy"):
             lines += _healthy(args.steps)
-        if args.only != "healthy":
+        if args.only in (None, "foreign"):
+            lines += _foreign(args.steps)
+        if args.only in (None, "faults"):
             lines += _faults()
         os.chdir(before)
     if args.only is None:
@@ -119,9 +121,31 @@ def _healthy(steps: int) -> list[str]:
     for held_out, trainings in ((False, healthy.LISTED), (True, healthy.HELD_OUT)):
         for name, training in trainings.items():
             found, _, rows = judged(training, steps)
-            first = f": {found[0].text()}" if found else ""
-            lines.append(f"| {name} | {'yes' if held_out else 'no'} | {rows} | {len(found)}{first} |")
+            lines.append(f"| {name} | {'yes' if held_out else 'no'} | {rows} | {_counted(found)} |")
             print(lines[-1], flush=True)
+    return [*lines, ""]
+
+
+def _counted(found: list[Finding]) -> str:
+    return f"{len(found)}: {found[0].text()}" if found else "0"
+
+
+def _foreign(steps: int) -> list[str]:
+    lines = [
+        f"## Healthy trainings of {steps} steps that others wrote\n",
+        "Models, loops, optimizers and schedules of packages; no rule was chosen by them.\n",
+        "| training | it has | rows of a step | alerts |",
+        "|---|---|---|---|",
+    ]
+    for name, training in foreign.FOREIGN.items():
+        has = (training.__doc__ or "").rstrip(".")
+        try:
+            found, _, rows = judged(training, steps)
+        except ModuleNotFoundError as error:
+            lines.append(f"| {name} | {has} | | not run: {error} |")
+        else:
+            lines.append(f"| {name} | {has} | {rows} | {_counted(found)} |")
+        print(lines[-1], flush=True)
     return [*lines, ""]
 
 

@@ -182,7 +182,7 @@ def test_a_rank_whose_sizes_leave_those_of_the_others() -> None:
 
 
 def _without_gradient(name: str, rows: list[FamilyRows]) -> None:
-    """Take the row of a gradient away, as where a parameter is frozen."""
+    """Take the row of a gradient away, as where nothing uses a parameter any more."""
     at = next(at for at, each in enumerate(rows) if each.family == "grad_reduced")
     each = rows[at]
     kept = [row for row, other in enumerate(each.names) if other != name]
@@ -192,7 +192,7 @@ def _without_gradient(name: str, rows: list[FamilyRows]) -> None:
     rows[at] = FamilyRows(each.family, names, each.ops, each.values[kept], numel=numel, calls=calls)
 
 
-def test_a_parameter_that_is_frozen_in_the_middle_is_named_with_the_step() -> None:
+def test_a_parameter_that_has_no_gradient_any_more_is_named_with_the_step() -> None:
     found = judged(lambda step, rows: _without_gradient("blocks.5.weight", rows))
     assert [(each.rule, each.family, each.name, each.step) for each in found] == [
         ("unchanged", "grad_reduced", "blocks.5.weight", FROM)

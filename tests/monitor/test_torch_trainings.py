@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +219,48 @@ def test_a_killed_process_keeps_every_step_that_has_ended(folder: Path) -> None:
     ended = forks.run_python("torch", script)
     assert ended.returncode == -9
     assert sorted({int(row["step"]) for row in rows("grad_reduced_0-99")}) == list(range(10))
+
+
+def test_a_process_that_was_forked_says_one_line_and_writes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    made = monitor(model, optimizer, wg_distribution=True, alert={"rules": []})
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            model(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+
+    steps(1)
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            steps(3)
+            made.stop()
+        os._exit(0)
+    os.waitpid(child, 0)
+    steps(1)
+    made.stop()
+    assert {path.name for path in Path().glob("monitor_output/*/grad_reduced_*")} == {
+        "grad_reduced_0-0.csv", "grad_reduced_1-1.csv",
+    }  # fmt: skip
+    assert [len(rows(f"grad_reduced_{step}-{step}")) for step in (0, 1)] == [4, 4]
+    assert capfd.readouterr().err.count("was forked from the one that is monitored; its steps are not written") == 1
+
+
+def test_statistics_that_one_element_does_not_have_are_no_alert() -> None:
+    model = network()
+    nn.init.zeros_(model[2].weight)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    ops = ["norm", "min", "max", "mean", "std", "kurtosis", "id"]
+    families = {"wg_distribution": True, "param_distribution": True, "ur_distribution": True, "xy_distribution": True}
+    features = {"recording_l2_features": True, "l2_targets": {"linear_hook": []}}
+    made = monitor(model, optimizer, ops=ops, alert={"rules": [], "actions": []}, **families, **features)
+    found: list[Any] = []
+    made.alerts.callbacks.append(found.extend)
+    for _ in range(3):
+        model(torch.randn(2, 4)).pow(2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    made.stop()
+    assert [each.text() for each in found] == []

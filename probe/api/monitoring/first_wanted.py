@@ -27,7 +27,7 @@ def wanted_of(settings: FirstSettings, main_grad: bool, groups: tuple[Any, ...])
         return name in names or any(name.startswith(f"{each}.") for each in names)
 
     xy, l2 = settings.xy_distribution, settings.l2_targets or {}
-    communication = settings.cc_distribution
+    communication, l2_on = settings.cc_distribution, settings.recording_l2_features
     return Wanted(
         ops=dict.fromkeys(("module", "gradient", "optimizer", "parameter"), settings.ops),
         eps=settings.eps,
@@ -43,8 +43,10 @@ def wanted_of(settings: FirstSettings, main_grad: bool, groups: tuple[Any, ...])
         direction=settings.mg_direction,
         update=settings.ur_distribution and not settings.as_msprobe,
         signs=settings.grad_sign,
-        linear=_chosen(l2.get("linear_hook"), settings.recording_l2_features, True),
-        attention=_chosen(l2.get("attention_hook"), settings.recording_l2_features, False),
+        linear=_chosen(l2.get("linear_hook"), l2_on, True),
+        attention=_chosen(l2.get("attention_hook"), l2_on, False),
+        router_logits=None if settings.as_msprobe else _chosen(l2.get("moe_router_logit_hook"), l2_on, False),
+        router_weights=None if settings.as_msprobe else _chosen(l2.get("moe_router_weight_hook"), l2_on, False),
         order=settings.sa_order,
         communication=WantedCommunication(
             communication.cc_codeline, communication.cc_pre_hook, communication.cc_log_only
@@ -97,7 +99,7 @@ def check_targets(settings: FirstSettings, models: Sequence[Any], adapter: Frame
     known: dict[str, None] = {}
     for model in models:
         known.update((path, None) for path, _ in adapter.trends.modules(model))
-        known.update((name, None) for name, _ in adapter.trends.parameters(model))
+        known.update((name, None) for name, _ in adapter.trends.parameters(model, frozen=True))
     for target in settings.targets:
         if target not in known:
             near = nearest(target, known)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from probe.api.monitoring.parts import AtExit, Receivers, adapter_for
 from probe.api.monitoring.watch import TrainingWatch
@@ -14,6 +15,7 @@ from probe.common import log
 from probe.common.config.config import Config
 from probe.common.config.fields import numbers_text
 from probe.common.errors import MsprobeException
+from probe.common.report.trends import TrendStep
 from probe.monitor.gradients import layout
 from probe.monitor.gradients.writing import SignFiles
 
@@ -26,6 +28,9 @@ class GradientProbe:
         backend: The framework.
     """
 
+    probes: ClassVar[int] = 0
+    """The number of probes of this process that were ever given a model."""
+
     def __init__(self, config: Config, backend: str) -> None:
         self._config, self._backend = config, backend
         self._watch: TrainingWatch | None = None
@@ -35,6 +40,8 @@ class GradientProbe:
         self._adapter = adapter_for(backend)
         self.is_given = False
         """True after `monitor`."""
+        self.steps = 0
+        """The number of steps that were written."""
 
     def monitor(self, given: Any) -> None:
         """Begin with a model, or an optimizer that names its parameters.
@@ -53,12 +60,17 @@ class GradientProbe:
         if self.is_given:
             log.warning("PrecisionDebugger.monitor was called before; the second call has no effect.")
             return
-        self.is_given = True
-        self._at_exit = AtExit(self.stop)
+        self._take()
         if is_optimizer:
-            self._begin(self._backend, given, given)
+            self.begin(given, given)
         else:
-            self._watch = TrainingWatch(self._backend, self._begin, given, "PrecisionDebugger.monitor")
+            begin = self._begin_watched
+            self._watch = TrainingWatch(self._backend, begin, given, "PrecisionDebugger.monitor")
+
+    def _take(self) -> None:
+        self.is_given = True
+        GradientProbe.probes += 1
+        self._at_exit = AtExit(self.stop)
 
     def stop(self) -> None:
         """Take every hook away. Whatever was begun is complete."""
@@ -73,7 +85,17 @@ class GradientProbe:
         if self._at_exit is not None:
             self._at_exit.cancel()
 
-    def _begin(self, backend: str, model: Any, optimizer: Any) -> TrendRecorder:
+    def _begin_watched(self, backend: str, model: Any, optimizer: Any) -> TrendRecorder:
+        return self.begin(model, optimizer)
+
+    def begin(self, model: Any, optimizer: Any, is_parameter: Callable[[str], bool] | None = None) -> TrendRecorder:
+        """Write the gradients of `model` before each step of `optimizer`.
+
+        Args:
+            is_parameter: True of the name of a parameter that is wanted among those of the configuration.
+        """
+        if not self.is_given:
+            self._take()
         config, trends = self._config, self._adapter.trends
         rank = self._adapter.training.rank() or 0
         log.set_rank(self._adapter.training.rank())
@@ -83,14 +105,21 @@ class GradientProbe:
             self._receivers.set_folder(folder)
             self._receivers.add(SignFiles(folder).write)
             self._check(folder, [name for name, _ in trends.parameters(model)])
+            self._receivers.add(self._count)
         else:
             log.info(f"rank {rank} is not collected; rank has {numbers_text(config.rank)}.")
         schedule = _Steps(config.step if wants_rank else (-1,))
+        wanted = wanted_of(config)
+        if is_parameter is not None:
+            named = wanted.is_parameter
+            wanted = replace(wanted, is_parameter=lambda name: named(name) and is_parameter(name))
         self._recorder = TrendRecorder(
-            self._adapter, [model], optimizer, wanted_of(config), schedule, self._receivers.receive,
-            self._receivers.failed,
-        )  # fmt: skip
+            self._adapter, [model], optimizer, wanted, schedule, self._receivers.receive, self._receivers.failed
+        )
         return self._recorder
+
+    def _count(self, step: TrendStep) -> None:
+        self.steps += 1
 
     def _check(self, folder: str, names: Sequence[str]) -> None:
         unknown = [name for name in self._config.param_list if name not in names]

@@ -56,8 +56,7 @@ class Alerts:
 
     def judge(self, step: TrendStep) -> None:
         """Judge one step."""
-        rows = [self._rows(table, step.first_row) for table in step.tables if table.family not in _NOT_JUDGED]
-        found = self._judge.judge(step.number, rows)
+        found = self._judge.judge(step.number, self.rows_of(step))
         if not found:
             return
         if self._as_msprobe:
@@ -71,6 +70,10 @@ class Alerts:
                 self._anomalies.flush()
             except Exception as error:
                 log.warning(f"anomaly.json could not be written: {failure_text(error)}", once="monitor anomalies")
+
+    def rows_of(self, step: TrendStep) -> list[FamilyRows]:
+        """The rows of a step as rules take them."""
+        return [self._rows(table, step.first_row) for table in step.tables if table.family not in _NOT_JUDGED]
 
     def _call_back(self, found: Any) -> None:
         for each in self.callbacks:

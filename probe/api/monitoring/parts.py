@@ -30,15 +30,20 @@ class Receivers:
         self._receivers: list[Callable[[TrendStep], None]] = []
 
     def set_folder(self, folder: str) -> None:
-        """Write failures to the log of `folder`, too."""
+        """Write failures to the log of `folder`, too. The steps are those of this process from now on."""
         self._folder, self._errors = folder, ErrorLog(folder)
+        self._process = os.getpid()
 
     def add(self, receive: Callable[[TrendStep], None]) -> None:
         """Hand further steps to `receive`."""
         self._receivers.append(receive)
 
     def receive(self, step: TrendStep) -> None:
-        """One step."""
+        """One step. Those of a process that was forked would be written among those of the one that it came from."""
+        if os.getpid() != self._process:
+            text = "monitor: this process was forked from the one that is monitored; its steps are not written."
+            log.warning(text, once=f"monitor fork {os.getpid()}")
+            return
         for each in self._receivers:
             self.attempt(getattr(each, "__qualname__", "the monitor"), each, step)
 

@@ -1,4 +1,4 @@
-"""``msprobe run --task monitor``: a monitor of a program that has no line of ours."""
+"""``msprobe run --task monitor``: a monitor of a program that has no line of ours, and what others share with it."""
 
 from __future__ import annotations
 
@@ -32,26 +32,20 @@ _WITHOUT_FILE: dict[str, Any] = {
 """The configuration if no file is given: activations, gradients, and the learned rules."""
 
 
-class MonitoredProgram:
-    """Monitors the first model of the program that is trained, with the optimizer that updates it.
+class WatchedProgram:
+    """Waits for the first model of the program that is trained, and for the optimizer that updates it.
 
     Args:
-        config_path: A configuration file of `TrainerMon`, or ``None``.
-        output: The folder of the runs, or ``None`` for that of `TrainerMon`.
-        module: A pattern of the modules that are monitored, with all inside; ``None`` for all.
-
-    Raises:
-        MsprobeException: something in the configuration is wrong.
+        module: A pattern of the modules that are wanted, with all inside; ``None`` for all.
     """
 
-    def __init__(self, config_path: str | None, output: str | None, module: str | None) -> None:
-        # The program may change its directory.
-        self._path = os.path.abspath(config_path) if config_path is not None else ""
-        content = read_object(self._path) if config_path is not None else _WITHOUT_FILE
-        self._settings: FirstSettings = load(config_path or "msprobe run", content)
+    done = "monitored"
+    """The word for steps that were collected."""
+    command = "monitor report"
+    """The command that reads them."""
+
+    def __init__(self, module: str | None) -> None:
         self._module = module
-        if output is not None or VARIABLE not in os.environ:
-            os.environ[VARIABLE] = os.path.abspath(output if output is not None else base())
         self._watched: dict[str, TrainingWatch] = {}
         self._failures: dict[str, str] = {}
         self._watch = ImportWatch(tuple(_BACKENDS), self._imported, self._not_imported)
@@ -61,30 +55,34 @@ class MonitoredProgram:
 
     @property
     def folder(self) -> str:
-        """The folder of the runs."""
-        return base()
+        """The folder of the files."""
+        raise NotImplementedError
+
+    def _begin(self, backend: str, model: Any, optimizer: Any) -> Any:
+        """What collects from a model, with `steps` and `stop()`; ``None`` if the script does so itself."""
+        raise NotImplementedError
 
     def end(self) -> bool:
-        """The program has ended: say what was monitored, or why nothing was; false if nothing was.
+        """The program has ended: say what was collected, or why nothing was; false if nothing was.
 
-        A failure of the tool is logged, and counts as nothing monitored.
+        A failure of the tool is logged, and counts as nothing collected.
         """
         try:
             return self._end()
         except Exception as error:
-            log.error(f"msprobe run failed to end the monitor: {failure_text(error)}")
+            log.error(f"msprobe run failed to end the collection: {failure_text(error)}")
             return False
 
     def _end(self) -> bool:
         self._watch.remove()
         for each in self._watched.values():
             each.remove()
-        monitors = [each.monitor for each in self._watched.values() if each.monitor is not None]
-        for monitor in monitors:
-            monitor.stop()
-        steps = sum(monitor.steps for monitor in monitors)
+        begun = [each.monitor for each in self._watched.values() if each.monitor is not None]
+        for each in begun:
+            each.stop()
+        steps = sum(each.steps for each in begun)
         if steps:
-            log.info(f"{steps} steps were monitored into {self.folder}; see: msprobe monitor report {self.folder}")
+            log.info(f"{steps} steps were {self.done} into {self.folder}; see: msprobe {self.command} {self.folder}")
             return True
         if any(each.is_left for each in self._watched.values()):
             return True
@@ -106,22 +104,60 @@ class MonitoredProgram:
     def _not_imported(self, name: str, error: Exception) -> None:
         self._failures[name] = f"{name} could not be imported: {failure_text(error)}"
 
+    def wanted_paths(self, backend: str, model: Any) -> list[str] | None:
+        """The paths of the modules of `model` that are wanted, and of those inside them; ``None`` for all.
+
+        Raises:
+            MsprobeException: the pattern fits none.
+        """
+        if self._module is None:
+            return None
+        fits = module_pattern(self._module)
+        modules = list(loader.load(backend).trends.modules(model))
+        paths = [path for path, each in modules if fits(_record_base(path, each))]
+        if not paths:
+            text = f"--module {self._module} fits no module of {type(model).__name__}; allowed: a path or a class"
+            raise MsprobeException(f"{text}, such as {_examples(modules)}.")
+        # Of the empty path, everything is inside.
+        return None if "" in paths else paths
+
+
+class MonitoredProgram(WatchedProgram):
+    """Monitors the first model of the program that is trained.
+
+    Args:
+        config_path: A configuration file of `TrainerMon`, or ``None``.
+        output: The folder of the runs, or ``None`` for that of `TrainerMon`.
+        module: As of `WatchedProgram`.
+
+    Raises:
+        MsprobeException: something in the configuration is wrong.
+    """
+
+    def __init__(self, config_path: str | None, output: str | None, module: str | None) -> None:
+        # The program may change its directory.
+        self._path = os.path.abspath(config_path) if config_path is not None else ""
+        content = read_object(self._path) if config_path is not None else _WITHOUT_FILE
+        self._settings: FirstSettings = load(config_path or "msprobe run", content)
+        if output is not None or VARIABLE not in os.environ:
+            os.environ[VARIABLE] = os.path.abspath(output if output is not None else base())
+        super().__init__(module)
+
+    @property
+    def folder(self) -> str:
+        """The folder of the runs."""
+        return base()
+
     def _begin(self, backend: str, model: Any, optimizer: Any) -> TrainerMon | None:
         """Monitor a model; ``None`` if the script does so itself."""
         if TrainerMon.monitors:
             log.warning("the script has a TrainerMon of its own, which collects; msprobe run does not.")
             return None
-        adapter = loader.load(backend)
-        trends = adapter.trends
+        trends = loader.load(backend).trends
         settings = self._settings
-        if self._module is not None:
-            fits = module_pattern(self._module)
-            paths = [path for path, each in trends.modules(model) if fits(_record_base(path, each))]
-            if not paths:
-                text = f"--module {self._module} fits no module of {type(model).__name__}; allowed: a path or a class"
-                raise MsprobeException(f"{text}, such as {_examples(trends.modules(model))}.")
-            targets: dict[str, Any] = {path: {} for path in paths}
-            settings = replace(settings, targets=targets, all_xy=False) if "" not in targets else settings
+        paths = self.wanted_paths(backend, model)
+        if paths is not None:
+            settings = replace(settings, targets={path: {} for path in paths}, all_xy=False)
         names = [each for _, each in trends.parameters(model)]
         # Megatron keeps gradients in buffers, which exist before the first step.
         main = any(trends.gradient(each, True) is not trends.gradient(each, False) for each in names)

@@ -98,11 +98,14 @@ class MindSporeTrends:
     def modules(self, model: Any) -> Iterator[tuple[str, Any]]:
         return iter(self._kind.inside(model))
 
-    def parameters(self, model: Any) -> Iterable[tuple[str, Any]]:
+    def parameters(self, model: Any, frozen: bool = False) -> Iterable[tuple[str, Any]]:
         if isinstance(model, _OPTIMIZERS):
             # Cells of their own, whose states are parameters as well.
             return [(each.name, each) for each in model.parameters]
-        return [(each.name, each) for each in model.trainable_params()]
+        return [(each.name, each) for each in (model.get_parameters() if frozen else model.trainable_params())]
+
+    def is_frozen(self, parameter: Any) -> bool:
+        return not parameter.requires_grad
 
     def is_optimizer(self, value: Any) -> bool:
         return isinstance(value, _OPTIMIZERS)
@@ -158,6 +161,15 @@ class MindSporeTrends:
         p /= p.sum(-1, keepdims=True)
         logs = np.log(np.where(p > 0, p, 1.0))
         return float(-(p * logs).sum(-1).mean()), float(p.max(-1).mean())
+
+    def routing(self, values: Any, are_logits: bool) -> list[tuple[float, float, float]]:
+        wide = _wide(values)
+        wide = wide.reshape(-1, wide.shape[-1])
+        p = np.exp(wide - wide.max(-1, keepdims=True)) if are_logits else wide
+        p = p / p.sum(-1, keepdims=True)
+        logs = np.log(np.where(p > 0, p, 1.0))
+        shares = np.bincount(p.argmax(-1), minlength=p.shape[1]) / len(p)
+        return list(zip((-p * logs).mean(0).tolist(), shares.tolist(), p.mean(0).tolist()))
 
     # --- optimizers
 

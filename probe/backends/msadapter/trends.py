@@ -19,8 +19,8 @@ class MSAdapterTrends(MindSporeTrends):
     def __init__(self) -> None:
         super().__init__(MODULES)
 
-    def parameters(self, model: Any) -> Iterable[tuple[str, Any]]:
-        return [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    def parameters(self, model: Any, frozen: bool = False) -> Iterable[tuple[str, Any]]:
+        return [(name, each) for name, each in model.named_parameters() if frozen or each.requires_grad]
 
     def is_optimizer(self, value: Any) -> bool:
         return False  # those of torch know no names

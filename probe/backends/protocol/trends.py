@@ -100,8 +100,11 @@ class Trends(Protocol):
     def modules(self, model: Any) -> Iterable[tuple[str, Any]]:
         """Every module of `model` with its path, itself (with an empty path) first."""
 
-    def parameters(self, model: Any) -> Iterable[tuple[str, Any]]:
-        """The parameters of `model` that are trained, each once, with their names."""
+    def parameters(self, model: Any, frozen: bool = False) -> Iterable[tuple[str, Any]]:
+        """The parameters of `model` that are trained, each once, with their names; with `frozen` the others as well."""
+
+    def is_frozen(self, parameter: Any) -> bool:
+        """True of a parameter that the program has excluded from training."""
 
     def is_optimizer(self, value: Any) -> bool:
         """True of an optimizer that names its parameters, so that `parameters` takes it in the place of a model."""
@@ -152,6 +155,13 @@ class Trends(Protocol):
 
         Args:
             order: The dimensions of `query` and `key`: ``s,b,h,d`` or ``b,s,h,d``.
+        """
+
+    def routing(self, values: Any, are_logits: bool) -> list[tuple[float, float, float]]:
+        """For each expert its part of the mean entropy, the share of tokens that prefer it, and its mean probability.
+
+        Args:
+            values: Logits or weights, with the experts in the last dimension.
         """
 
     def copy(self, parameter: Any) -> Any:

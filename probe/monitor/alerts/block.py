@@ -9,7 +9,7 @@ import numpy as np
 
 from probe.monitor.alerts.families import Kind, kind_of
 from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, finding
-from probe.monitor.alerts.tracks import Track, floor_of, size_of
+from probe.monitor.alerts.tracks import FLOOR_SHARE, WEIGHT_SHARE, Track, floor_of, size_of
 
 _FLOOR_STEPS = 16
 """Steps after which the floors of rows are found again; the typical size of a family changes slowly."""
@@ -82,7 +82,8 @@ class Block:
             found = []
             for each in self.families:
                 sizes = size_of(each)
-                found.append(np.zeros(len(each.names)) if sizes is None else floor_of(each, sizes))
+                share = WEIGHT_SHARE if kind_of(each.family) is Kind.WEIGHT else FLOOR_SHARE
+                found.append(np.zeros(len(each.names)) if sizes is None else floor_of(each, sizes, share))
             return np.concatenate(found)
 
         found: Floats = track.kept("floors", step, _FLOOR_STEPS, made)

@@ -1,9 +1,14 @@
-"""The rule over gradients that were there and are no longer: a parameter that was frozen, or that nothing uses now."""
+"""The rule over gradients that were there and are no longer: a parameter that nothing uses now.
+
+Where the files say that the program has frozen a parameter, by a row without values, it is not reported.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
+
+import numpy as np
 
 from probe.monitor.alerts.rows import FamilyRows, Finding, finding
 
@@ -33,6 +38,7 @@ class MissingGradients:
         self._begun = 0
         self._looks = 0
         self._had: dict[_Key, int] = {}
+        self._frozen: set[_Key] = set()
         self._missing: dict[_Key, _Missing] = {}
 
     def look(self, step: int, rank: int, families: Mapping[str, FamilyRows], history: int) -> list[Finding]:
@@ -59,10 +65,14 @@ class MissingGradients:
     def _change(self, step: int, rows: FamilyRows, history: int) -> None:
         """Other parameters than in the step before have gradients."""
         stages = rows.stages or (0,) * len(rows.names)
-        positions = {key: at for at, key in enumerate(zip(rows.names, stages))}
+        keys = list(zip(rows.names, stages))
+        empty = () if rows.judged is None else np.flatnonzero(~rows.judged & np.isnan(rows.values).all(axis=1)).tolist()
+        self._frozen.update(keys[at] for at in empty)
+        positions = {key: at for at, key in enumerate(keys) if at not in empty}
+        self._frozen.difference_update(positions)
         for key, at in self._positions.items():
             had = self._had[key] = self._had.get(key, 0) + self._looks - self._begun
-            if key not in positions and had >= history and self._rows is not None:
+            if key not in positions and key not in self._frozen and had >= history and self._rows is not None:
                 self._missing[key] = _Missing(step, self._looks, had, self._rows, at)
         for key in positions:
             self._missing.pop(key, None)

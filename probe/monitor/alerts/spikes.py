@@ -15,6 +15,8 @@ six healthy trainings (`benchmarks/monitor_alerts.py`) the largest excess was 0.
 _OF_STATE = 2.0
 """Second moments are squares, and so are their decades."""
 _DRIFT_STEPS = WINDOW // 2
+_UNDEFINED = ("id", "zeros", "ratio", "std", "kurtosis", "sr")
+"""Statistics that finite values may not have: a kurtosis of equal values, a ratio to zero, an id of several values."""
 
 
 def nonfinite(step: int, rank: int, block: Block, track: Track) -> list[Finding]:
@@ -22,6 +24,7 @@ def nonfinite(step: int, rank: int, block: Block, track: Track) -> list[Finding]
 
     An activation that has one infinity, on the side of its minimum alone, is a mask that is added to scores. The ratio
     of an update is infinite for a weight that began as zero; the two norms that it is made of show what is not finite.
+    So do the other statistics of a tensor whose kurtosis or standard deviation is undefined.
     """
     counts = block.column("nans")
     if np.isfinite(block.values).all() and not (counts is not None and counts.any()):
@@ -30,7 +33,7 @@ def nonfinite(step: int, rank: int, block: Block, track: Track) -> list[Finding]
             track.begins("nonfinite", np.zeros(track.length, dtype=np.bool_))
         return []
     bad: Flags = ~np.isfinite(block.values)
-    for op in ("id", "zeros", "ratio"):
+    for op in _UNDEFINED:
         if op in block.ops:
             bad[:, block.ops.index(op)] = False
     holds: Flags = np.asarray(bad.any(axis=1))

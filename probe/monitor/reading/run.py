@@ -14,6 +14,7 @@ import numpy as np
 from probe.common import log
 from probe.common.dump.reading.selection import installed_library
 from probe.common.errors import FileCheckException, MissingDependency
+from probe.common.report.trends import FROZEN
 from probe.monitor.alerts.rows import FamilyRows, Flags, Floats
 from probe.monitor.reading.csv_rows import Columns, read_file
 from probe.monitor.reading.locating import Located, locate
@@ -171,7 +172,7 @@ def _judged(columns: Columns) -> Flags:
 
 def _is_float(dtype: str) -> bool:
     name = dtype.rpartition(".")[2].lower()
-    return name not in ("", "nan") and not name.startswith(_INTEGER_TYPES)
+    return name not in ("", "nan", FROZEN) and not name.startswith(_INTEGER_TYPES)
 
 
 def _numel(columns: Columns) -> Floats | None:

@@ -28,7 +28,7 @@ from probe.monitor.setup.values import (
 PROBE, MSPROBE = "probe", "msprobe"
 RULES = "MSPROBE_RULES"
 HOOKS = ("linear_hook", "attention_hook", "moe_router_weight_hook", "moe_router_logit_hook")
-HOOKS_WITHOUT_ROWS = HOOKS[2:]
+_OF_ROUTERS = HOOKS[2:]
 FORMATS = ("csv", "tensorboard", "api")
 _SELECTIONS = ("input", "output", "input_grad", "output_grad")
 _SELECTION = re.compile(r"(tensor|(tuple|list)\[\d+\])(:\d+)?")
@@ -171,9 +171,11 @@ class FirstSettings:
             yield '"l2_targets" has no effect without "recording_l2_features".'
         if self.recording_l2_features and not self.l2_targets:
             yield '"recording_l2_features" has no effect without "l2_targets".'
-        for hook in HOOKS_WITHOUT_ROWS:
-            if hook in (self.l2_targets or {}):
-                yield f'"l2_targets.{hook}" has no effect; it is not available.'
+        for hook in _OF_ROUTERS:
+            if self.as_msprobe and hook in (self.l2_targets or {}):
+                yield f'"l2_targets.{hook}" has no effect by the rules of msProbe.'
+            elif not (self.l2_targets or {}).get(hook, ("any",)):
+                yield f'"l2_targets.{hook}" is empty and has no effect; it needs the names of routers.'
         if self.cc_distribution != Communication() and not self.cc_distribution.enable:
             yield '"cc_distribution" has no effect without "enable": true.'
 

@@ -66,3 +66,26 @@ def test_what_cannot_be_monitored_is_said(scripts: Any, tmp_path: Path) -> None:
     assert (ran.status, "no optimizer updates Sequential" in ran.log) == (0, True)
     ran = quick(scripts, tmp_path, TRAINING, "--task", "monitor", "--api", "relu")
     assert ran.status == 2 and "--api cannot be used with --task monitor" in ran.err
+
+
+def test_the_gradients_of_a_program_are_probed(scripts: Any, tmp_path: Path) -> None:
+    (tmp_path / "probe.json").write_text(json.dumps({"task": "grad_probe", "grad_probe": {"grad_level": "L0"}}))
+    options = ("--config", "probe.json", "--module", "2", "--step", "1-2")
+    ran = quick(scripts, tmp_path, TRAINING, *options)
+    assert ran.status == 0, ran.err
+    tables = sorted(ran.folder.glob("rank0/grad_summary_*.csv"))
+    assert [path.name for path in tables] == ["grad_summary_1.csv", "grad_summary_2.csv"]
+    with tables[0].open(newline="") as stream:
+        assert [row["param_name"] for row in csv.DictReader(stream)] == ["2.weight", "2.bias"]
+    assert "2 steps were probed" in ran.log
+    monitored = quick(scripts, tmp_path, TRAINING, "--task", "grad_probe", "-o", "all", "--quiet")
+    assert parameters(ran.out) == parameters(monitored.out) != []
+    assert len(list((tmp_path / "all" / "rank0").glob("step*/*.npy"))) == 12
+
+
+def test_what_cannot_be_probed_is_said(scripts: Any, tmp_path: Path) -> None:
+    ran = quick(scripts, tmp_path, TRAINING, "--task", "grad_probe", "--module", "Conv*", "--strict")
+    assert ran.status == 2 and "--module Conv* fits no module of Sequential" in ran.log
+    for option in (("--api", "relu"), ("--level", "L1"), ("--follow-children",), ("--step-after", "forward")):
+        ran = quick(scripts, tmp_path, TRAINING, "--task", "grad_probe", *option)
+        assert ran.status == 2 and f"{option[0]} cannot be used with --task grad_probe: " in ran.err

@@ -219,3 +219,52 @@ def test_only_wanted_steps_are_collected(monitored: Monitored) -> None:
     monitored.train({"wg_distribution": True, "start_step": 1, "step_interval": 2, "collect_times": 2}, steps=7)
     found = sorted(path.name for path in monitored.folder.glob("out/*/grad_reduced_*.csv"))
     assert found == ["grad_reduced_1-1.csv", "grad_reduced_3-3.csv"]
+
+
+def test_rows_follow_what_the_program_freezes_and_thaws(monitored: Monitored) -> None:
+    backend, path = monitored.backend, monitored.folder / "config.json"
+    backend.seed(5)
+    model = monitored.network()
+    backend.training(model, True)
+    parameters = backend.parameters(model)
+    optimizer, step = backend.adam(model)
+    path.write_text(json.dumps({"wg_distribution": True, "param_distribution": True}), encoding="utf-8")
+    kind = type("TrainerMon", (TrainerMon,), {"backend": loader.detect(backend.name)})
+    monitor = kind(str(path), params_have_main_grad=False)
+    parameters["two.weight"].requires_grad = False
+    monitor.set_monitor(model, optimizer)
+    for at in range(3):
+        parameters["one.weight"].requires_grad = at != 1
+        parameters["two.weight"].requires_grad = at > 0
+        step(backend.tensor(np.ones((9, 6), np.float32)))
+    monitor.stop()
+    every = ["one.weight", "one.bias", "two.weight", "two.bias"]
+    for family in ("grad_reduced", "param_origin", "param_updated"):
+        first, second, third = (monitored.rows(family, at) for at in range(3))
+        assert list(first) == ["one.weight", "one.bias", "two.bias"], family
+        frozen = ["one.weight"] if family == "grad_reduced" else []
+        assert list(second) == ["one.bias", "two.weight", "two.bias", *frozen], family
+        assert list(third) == every, family
+    row = monitored.rows("grad_reduced", 1)["one.weight"]
+    assert (row["norm"], row["dtype"]) == ("nan", "frozen")
+    assert not list(monitored.folder.rglob("dump_error_info.log"))
+
+
+def test_routers_have_the_entropy_and_the_load_of_their_experts(monitored: Monitored) -> None:
+    hooks = {"moe_router_logit_hook": ["one"], "moe_router_weight_hook": ["act"]}
+    monitored.train({"recording_l2_features": True, "l2_targets": hooks}, steps=1)
+    x = np.random.default_rng(8).normal(size=(9, 6)).astype(np.float32).astype(np.float64)
+    weights = monitored.weights[0]
+    logits = x @ weights["one.weight"].astype(np.float64).T + weights["one.bias"]
+    powers = np.exp(logits)
+    for family, path, scores in (("logit", "one", powers), ("weight", "act", np.maximum(logits, 0))):
+        rows = monitored.rows(f"moe_router_{family}_hook", 0)
+        p = scores / scores.sum(1, keepdims=True)
+        parts = np.where(p > 0, -p * np.log(np.where(p > 0, p, 1)), 0)
+        load = (p.argmax(1)[:, None] == np.arange(p.shape[1])).mean(0)
+        assert list(rows) == [f"{path}.router", *(f"{path}.expert_{at}" for at in range(12))]
+        found = {name: [float(row[op]) for op in ("entropy", "load", "probability")] for name, row in rows.items()}
+        assert found[f"{path}.router"] == pytest.approx([parts.sum(1).mean(), load.max(), p.mean(0).max()], rel=1e-4)
+        for at in range(12):
+            expected = [parts.mean(0)[at], load[at], p.mean(0)[at]]
+            assert found[f"{path}.expert_{at}"] == pytest.approx(expected, rel=1e-4, abs=1e-6)

@@ -234,6 +234,10 @@ class Backend:
 
         return train
 
+    def parameters(self, model: Any) -> dict[str, Any]:
+        """The parameters of a model by path."""
+        return dict(model.named_parameters())
+
     def adam(self, model: Any) -> tuple[Any, Callable[[Any], Any]]:
         """An optimizer with two moments, and a function that does one step of training on a batch."""
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

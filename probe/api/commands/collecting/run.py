@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from probe.api import script
 from probe.api.commands.invocation import FINE, TROUBLE, Invocation
@@ -13,6 +13,9 @@ from probe.common import log
 from probe.common.config.config import GRAD_PROBE
 from probe.common.config.fields import Location, numbers_text, one_of, quoted
 from probe.common.errors import MsprobeException
+
+if TYPE_CHECKING:
+    from probe.api.monitoring.program import WatchedProgram
 
 _FLAGS = {
     "level": "--level", "dump_path": "-o", "task": "--task", "step": "--step", "module": "--module", "api": "--api"
@@ -50,7 +53,7 @@ class RunCommand:
         parser.add_argument("--module", dest="module_pattern", metavar="GLOB", help=modules)
         parser.add_argument("--api", metavar="GLOB", help="only functions by name: 'softmax', 'Functional.*'")
         parser.add_argument("--step", metavar="STEPS", help=f'such as 0,10-12, or "all"; {without}')
-        tasks = "statistics, tensor, structure, overflow_check, free_benchmark or monitor"
+        tasks = "statistics, tensor, structure, overflow_check, free_benchmark, grad_probe or monitor"
         parser.add_argument("--task", help=f"{tasks}; statistics without a file")
         parser.add_argument("-o", "--output", metavar="DIR", help="where to write; ./msprobe_output without a file")
         parser.add_argument(
@@ -78,14 +81,13 @@ class RunCommand:
             raise MsprobeException("no program was given; give a script and its arguments, or -m and a module.")
         if args.task == MONITOR:
             return self._monitor(args, program)
+        if _task(args) == GRAD_PROBE:
+            return self._probe(args, program)
         from probe.api.run import RunningProgram
 
         running = RunningProgram(args.config, _arguments(args), args.step_after, follow=args.follow_children)
         if args.quiet:
             log.quieten()
-        if running.config.task == GRAD_PROBE:
-            hint = 'PrecisionDebugger("config.json").monitor(model)'
-            raise MsprobeException(f'task "{GRAD_PROBE}" {_NEEDS_LINES}: {hint}; run the script with python.')
         if running.config.level == "debug":
             location = Location(args.config, "level")
             raise MsprobeException(f"{location.describe('debug')}, which {_NEEDS_LINES}; use {quoted(_LEVELS)}.")
@@ -98,15 +100,17 @@ class RunCommand:
         return TROUBLE if args.strict and status == FINE and not is_collected else status
 
     def _monitor(self, args: argparse.Namespace, program: list[str]) -> int:
-        for flag, value, hint in (
-            ("--level", args.level, "it has rows of modules and parameters"),
-            ("--api", args.api, "it has no rows of functions; use --module"),
-            ("--step", args.step, "start_step, step_interval and collect_times of its configuration choose steps"),
-            ("--step-after", None if args.step_after in (AUTO, OPTIMIZER) else args.step_after, "an optimizer ends it"),
-            ("--follow-children", args.follow_children or None, "it monitors this process only"),
-        ):
-            if value is not None:
-                raise MsprobeException(f"{flag} cannot be used with --task {MONITOR}: {hint}.")
+        _refuse(
+            args,
+            MONITOR,
+            {
+                "--level": "it has rows of modules and parameters",
+                "--api": "it has no rows of functions; use --module",
+                "--step": "start_step, step_interval and collect_times of its configuration choose steps",
+                "--step-after": "an optimizer ends it",
+                "--follow-children": "it monitors this process only",
+            },
+        )
         if args.output is not None:
             from probe.common.config.config import KEYS
 
@@ -114,15 +118,64 @@ class RunCommand:
         from probe.api.monitoring.program import MonitoredProgram
 
         running = MonitoredProgram(args.config, args.output, args.module_pattern)
+        return self._watched(running, args, program, f"every step is monitored, into {running.folder}.")
+
+    def _probe(self, args: argparse.Namespace, program: list[str]) -> int:
+        _refuse(
+            args,
+            GRAD_PROBE,
+            {
+                "--level": "grad_level of its configuration chooses what is written",
+                "--api": "it has gradients of parameters; use --module",
+                "--step-after": "an optimizer ends it",
+                "--follow-children": "it probes this process only",
+            },
+        )
+        given = _arguments(args)
+        from probe.api.monitoring.probed_program import ProbedProgram
+
+        running = ProbedProgram(args.config, given["dump_path"], given["step"], given["module"])
+        text = f"the gradients of the steps of an optimizer are written, into {running.folder}."
+        return self._watched(running, args, program, text)
+
+    def _watched(self, running: WatchedProgram, args: argparse.Namespace, program: list[str], begins: str) -> int:
+        """Run `program` under what waits for its first training."""
         if args.quiet:
             log.quieten()
         loaded, arguments = _loaded(args, program)
-        log.info(f"msprobe run: every step is monitored, into {running.folder}.")
+        log.info(f"msprobe run: {begins}")
         try:
             status = script.execute(loaded, arguments, args.process_ends)
         finally:
             is_collected = running.end()
         return TROUBLE if args.strict and status == FINE and not is_collected else status
+
+
+def _task(args: argparse.Namespace) -> object:
+    """The task that is asked for, by the option or by the file; ``None`` if neither names one."""
+    if args.task is not None or args.config is None:
+        return args.task
+    from probe.common.config.json_file import read_object
+
+    return read_object(args.config).get("task")
+
+
+def _refuse(args: argparse.Namespace, task: str, hints: dict[str, str]) -> None:
+    """Refuse options that have no meaning for `task`, with what to use instead.
+
+    Raises:
+        MsprobeException: one of them was given.
+    """
+    given = {
+        "--level": args.level,
+        "--api": args.api,
+        "--step": args.step,
+        "--step-after": None if args.step_after in (AUTO, OPTIMIZER) else args.step_after,
+        "--follow-children": args.follow_children or None,
+    }
+    for flag, hint in hints.items():
+        if given[flag] is not None:
+            raise MsprobeException(f"{flag} cannot be used with --task {task}: {hint}.")
 
 
 def _loaded(args: argparse.Namespace, program: list[str]) -> tuple[Any, list[str]]:

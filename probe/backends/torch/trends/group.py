@@ -12,7 +12,7 @@ from probe.backends.torch import internals
 from probe.backends.torch.originals import own
 from probe.backends.torch.trends.communication import attach_communication
 from probe.backends.torch.trends.gradients import attach_gradients, reduces
-from probe.backends.torch.trends.matrices import TorchSpectralNorm, attention
+from probe.backends.torch.trends.matrices import TorchSpectralNorm, attention, routing
 from probe.backends.torch.trends.measuring import TorchMeasurer, local
 from probe.backends.torch.trends.optimizers import attach_optimizer, optimizer_state
 from probe.common.containers import found_in
@@ -25,6 +25,7 @@ __all__ = [
     "copy",
     "gradient",
     "is_first",
+    "is_frozen",
     "is_optimizer",
     "linear_weight",
     "measurer",
@@ -36,6 +37,7 @@ __all__ = [
     "recomputing",
     "recording",
     "reduces",
+    "routing",
     "spectral_norm",
     "takes_gradient",
     "tensors_in",
@@ -52,9 +54,14 @@ def modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
     return ((_plain(path), module) for path, module in model.named_modules() if not path.endswith("_orig_mod"))
 
 
-def parameters(model: torch.nn.Module) -> Iterable[tuple[str, Any]]:
-    """The parameters that take gradients, each once."""
-    return [(_plain(name), each) for name, each in model.named_parameters() if each.requires_grad]
+def parameters(model: torch.nn.Module, frozen: bool = False) -> Iterable[tuple[str, Any]]:
+    """The parameters that take gradients, each once; with `frozen` the others as well."""
+    return [(_plain(name), each) for name, each in model.named_parameters() if frozen or each.requires_grad]
+
+
+def is_frozen(parameter: Any) -> bool:
+    """True of a parameter that takes no gradient."""
+    return not parameter.requires_grad
 
 
 def _plain(name: str) -> str:

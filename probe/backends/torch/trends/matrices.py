@@ -1,4 +1,4 @@
-"""Statistics of whole matrices: spectral norms, and how attention spreads."""
+"""Statistics of whole matrices: spectral norms, how attention spreads, and how routers choose experts."""
 
 from __future__ import annotations
 
@@ -72,6 +72,19 @@ def attention(query: torch.Tensor, key: torch.Tensor, order: str) -> tuple[float
         p = own.exp(logs)
         entropy = own.sum(own.masked_fill(functions.mul(p, logs), own.logical_not(causal), 0.0), -1)
         return -float(own.item(functions.mean(entropy))), float(own.item(functions.mean(own.amax(p, -1))))
+
+
+def routing(values: torch.Tensor, are_logits: bool) -> list[tuple[float, float, float]]:
+    """For each expert its part of the mean entropy, the share of tokens that prefer it, and its mean probability."""
+    with with_autograd_kernels():
+        wide = own.to(own.detach(values), torch.float32)
+        experts = wide.shape[-1]
+        wide = own.reshape(wide, (-1, experts))
+        p = own.softmax(wide, -1) if are_logits else functions.div(wide, own.sum(wide, -1, True))
+        first = own.unsqueeze(own.argmax(p, -1), -1)
+        prefers = own.to(own.eq(first, functions.arange(experts, device=p.device)), torch.float32)
+        parts = functions.stack([own.neg(functions.xlogy(p, p)), prefers, p])
+        return [tuple(each) for each in own.tolist(own.t(own.mean(parts, 1)))]
 
 
 def _first(tensor: torch.Tensor, order: str) -> Any:

@@ -1,4 +1,4 @@
-"""L2 metrics: spectral norms of weights, and how attention spreads."""
+"""L2 metrics: spectral norms of weights, how attention spreads, and how routers choose experts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from probe.backends.protocol import FrameworkAdapter, SpectralNorm
 from probe.collect.sinks.trend.modules import ModuleTrends
 from probe.collect.sinks.trend.wanted import Chunk, Wanted
 from probe.common import log
-from probe.common.report.trends import ATTENTION, LINEAR, TrendRow, TrendTable
+from probe.common.report.trends import ATTENTION, LINEAR, ROUTER_LOGITS, ROUTER_WEIGHTS, TrendRow, TrendTable
 
 _ATTENTION_OPS = ("entropy", "softmax_max")
 _LINEAR_OPS = ("kernel_norm", "sr")
+_ROUTER_OPS = ("entropy", "load", "probability")
 
 
 class FeatureTrends:
@@ -42,22 +43,30 @@ class FeatureTrends:
     @property
     def watches_modules(self) -> bool:
         """True if modules are to be hooked."""
-        return self._wanted.attention is not None
+        wanted = self._wanted
+        return any(each is not None for each in (wanted.attention, wanted.router_logits, wanted.router_weights))
 
     def wants_module(self, path: str) -> bool:
-        """True if the module at `path` computes attention."""
-        wanted = self._wanted.attention
-        return wanted is not None and wanted(path)
+        """True if the module at `path` computes attention, or is a router."""
+        wanted = self._wanted
+        return any(_fits(each, path) for each in (wanted.attention, wanted.router_logits, wanted.router_weights))
 
     def listen_to(self, modules: ModuleTrends) -> None:
-        """Have the arguments of attention reported."""
-        if self.watches_modules:
+        """Have the arguments of attention reported, and the outputs of routers."""
+        wanted = self._wanted
+        if wanted.attention is not None:
             modules.attention = self._add_attention
+        if wanted.router_logits is not None or wanted.router_weights is not None:
+            modules.routers = self._add_routers
 
     def begin_step(self) -> None:
         """Forget the step before."""
         self._attention = TrendTable(ATTENTION, _ATTENTION_OPS, has_micro=True, has_shape=False)
         self._norms = TrendTable(LINEAR, _LINEAR_OPS, has_shape=False)
+        self._routers = {
+            family: TrendTable(family, _ROUTER_OPS, has_micro=True, has_shape=False)
+            for family in (ROUTER_LOGITS, ROUTER_WEIGHTS)
+        }
 
     def before(self) -> None:
         """The optimizer is about to step."""
@@ -72,10 +81,10 @@ class FeatureTrends:
 
     def tables(self) -> list[TrendTable]:
         """The rows of the step."""
-        return [self._attention, self._norms]
+        return [self._attention, *self._routers.values(), self._norms]
 
     def _add_attention(self, module: Any, micro: int, args: Sequence[Any]) -> None:
-        if not self.wants_module(module.path):
+        if not _fits(self._wanted.attention, module.path):
             return
         tensors = [each for each in args if self._is_tensor(each)]
         if len(tensors) < 2:
@@ -85,3 +94,25 @@ class FeatureTrends:
         values = self._trends.attention(tensors[0], tensors[1], self._wanted.order)
         name = f"{module.path}.attention"
         self._attention.rows.append(TrendRow(name, module.chunk, micro, values, "", "", order=next(self._order)))
+
+    def _add_routers(self, module: Any, micro: int, output: Any) -> None:
+        wanted = self._wanted
+        for family, chosen in ((ROUTER_LOGITS, wanted.router_logits), (ROUTER_WEIGHTS, wanted.router_weights)):
+            if not _fits(chosen, module.path):
+                continue
+            tensors = [output] if self._is_tensor(output) else self._trends.tensors_in(output)
+            if not tensors or not tensors[0].shape:
+                text = f"{family}: {module.path} returns no tensor with a dimension for experts; no row is made."
+                log.warning(text, once=f"monitor router {module.path}")
+                continue
+            experts = self._trends.routing(tensors[0], family == ROUTER_LOGITS)
+            entropies, loads, probabilities = zip(*experts)
+            whole = sum(entropies), max(loads), max(probabilities)
+            names = [f"{module.path}.router", *(f"{module.path}.expert_{at}" for at in range(len(experts)))]
+            table = self._routers[family]
+            for name, values in zip(names, [whole, *experts]):
+                table.rows.append(TrendRow(name, module.chunk, micro, values, "", "", order=next(self._order)))
+
+
+def _fits(chosen: Callable[[str], bool] | None, path: str) -> bool:
+    return chosen is not None and chosen(path)

@@ -39,10 +39,12 @@ class _Module:
 class _Call:
     """One call of a module, and what its backward gave."""
 
-    __slots__ = ("arguments", "counts", "found", "micro", "module", "number", "positions", "rows", "takers")
+    __slots__ = ("arguments", "counts", "found", "micro", "module", "number", "positions", "rows", "takers", "watched")
 
     def __init__(self, module: _Module | None, micro: int, number: int) -> None:
         self.module = module
+        self.watched: _Module | None = None
+        """The module, if something else than rows is made of its output."""
         self.micro = micro
         self.number = number
         self.arguments: Any = None
@@ -99,6 +101,8 @@ class ModuleTrends:
         self._handles: list[Handle] = []
         self.attention: Callable[[_Module | Any, int, Sequence[Any]], None] | None = None
         """Told of the arguments of calls, for the L2 metrics."""
+        self.routers: Callable[[_Module | Any, int, Any], None] | None = None
+        """Told of what calls return, for those of routers."""
         self._measured_modules: set[str] = set()
         self.begin_step()
 
@@ -178,6 +182,8 @@ class ModuleTrends:
         call = _Call(module, micro, number)
         if self.attention is not None and not again:
             self.attention(module, micro, args)
+        if self.routers is not None and not again:
+            call.watched = module
         if name.base not in self._measured_modules:
             call.module = None
             return call
@@ -190,6 +196,8 @@ class ModuleTrends:
 
     def leave_module(self, call: _Call, output: Any, parameters: Mapping[str, Any]) -> bool:
         self._depth -= 1
+        if call.watched is not None and self.routers is not None:
+            self.routers(call.watched, call.micro, output)
         module = call.module
         if module is None:
             return False

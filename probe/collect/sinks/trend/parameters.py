@@ -16,6 +16,7 @@ from probe.common.report.trends import (
     BEFORE,
     CHECKSUM,
     DIRECTION,
+    FROZEN,
     REDUCED,
     SIGN,
     UNREDUCED,
@@ -72,13 +73,20 @@ class ParameterTrends:
         self._measurers = measurers
         self._order = order
         self.failed = failed
-        self._parameters = [
+        self._all = [
             Parameter(name, chunk.number, each, self._trends.placement(each), self._trends.whole_shape(each))
             for chunk in chunks
             for name, each in chunk.parameters
             if wanted.is_parameter(name)
         ]
-        sharded = any(each.placement for each in self._parameters)
+        self._parameters: list[Parameter] = []
+        """Those that are trained now."""
+        self._attached = self._parameters
+        """Those that report gradients, by the index with which they do."""
+        self._flags: list[bool] | None = None
+        self._frozen: list[Parameter] = []
+        """Those that were trained in the step before and are not any more."""
+        sharded = any(each.placement for each in self._all)
         self._more = ("placement",) if sharded and not wanted.as_msprobe else ()
         self._reduces = wanted.unreduced_always or any(self._trends.reduces(chunk.model) for chunk in chunks)
         self._writes_reduced = all(self._trends.is_first(group) for group in wanted.first_of)
@@ -91,7 +99,11 @@ class ParameterTrends:
 
     def begin_step(self) -> None:
         """Forget the step before."""
-        self._counts = [0] * len(self._parameters)
+        self._follow()
+        if self._handles and self._attached is not self._parameters:
+            self.detach()
+            self.attach()
+        self._counts = [0] * len(self._attached)
         self._last: dict[int, TrendRow] = {}
         self._tables: list[TrendTable] = []
         self._copies: list[Any] = []
@@ -101,6 +113,8 @@ class ParameterTrends:
 
     def attach(self) -> None:
         """Have gradients reported when they are ready."""
+        self._attached = self._parameters
+        self._counts = [0] * len(self._attached)
         if self._wanted.gradients and self._reduces and self._parameters:
             models = [chunk.model for chunk in self._chunks]
             values = [each.value for each in self._parameters]
@@ -120,6 +134,23 @@ class ParameterTrends:
         """The backward passes of this step, as far as hooks on gradients tell; 0 without them."""
         return max(self._counts, default=0)
 
+    def _follow(self) -> None:
+        """See which parameters are trained: a program may freeze layers, or thaw them one after the other."""
+        if self._flags is not None and self._wanted.as_msprobe:
+            return
+        is_frozen = self._trends.is_frozen
+        flags = [not is_frozen(each.value) for each in self._all]
+        if flags == self._flags:
+            return
+        before, is_first, self._flags = self._parameters, self._flags is None, flags
+        self._parameters = [each for each, is_trained in zip(self._all, flags) if is_trained]
+        gone = [each for each in before if each not in self._parameters]
+        new = [each for each in self._parameters if each not in before]
+        self._frozen = [each for each in self._frozen if each not in self._parameters] + gone
+        for each, what in ((gone, "frozen by now, and have no rows"), (new, "trained by now, and have rows")):
+            if each and not is_first:
+                log.info(f"monitor: {len(each)} parameters are {what} from here on, such as {each[0].name}.")
+
     # --- gradients as they become ready
 
     def _ready(self, index: int, gradient: Any) -> None:
@@ -128,7 +159,7 @@ class ParameterTrends:
         each = self._wanted.each_micro_batch
         if not each and self._expected is not None and micro + 1 < self._expected:
             return
-        parameter = self._parameters[index]
+        parameter = self._attached[index]
         if self._wanted.main_gradients:
             gradient = self._main(parameter, gradient)
         row = self._row(parameter, "gradient", gradient, micro)
@@ -151,12 +182,14 @@ class ParameterTrends:
 
     def before(self) -> None:
         """The optimizer is about to step: gradients are final."""
+        self._follow()
         wanted, trends = self._wanted, self._trends
         if not wanted.each_micro_batch:
             self._learn()
             self.unreduced.rows += self._last.values()
         if wanted.gradients and self._writes_reduced:
             self._table(REDUCED, "gradient", self._gradients())
+            self._note_frozen(self._tables[-1])
         if wanted.weights:
             self._table(BEFORE, "parameter", ((each, each.value) for each in self._parameters))
         if wanted.states and not wanted.states_after:
@@ -203,6 +236,13 @@ class ParameterTrends:
             gradient = self._trends.gradient(each.value, self._wanted.main_gradients)
             if gradient is not None:
                 yield each, gradient
+
+    def _note_frozen(self, table: TrendTable) -> None:
+        """One row without values says that a gradient is missing because the program has frozen the parameter."""
+        frozen, self._frozen = self._frozen, []
+        for each in frozen:
+            more = (each.placement,) if table.more else ()
+            table.rows.append(TrendRow(each.name, each.chunk, 0, None, "", FROZEN, 1, False, next(self._order), more))
 
     def _add_states(self) -> None:
         tables: dict[str, TrendTable] = {}

@@ -77,7 +77,7 @@ class TrendRecorder:
         self.current: Sequence[TrendTable] = ()
         """The rows of the step that goes on, or of the last one."""
         chunks = [
-            Chunk(at, model, list(trends.modules(model)), list(trends.parameters(model)))
+            Chunk(at, model, list(trends.modules(model)), list(trends.parameters(model, frozen=True)))
             for at, model in enumerate(models)
         ]
         # One counter for all steps, which whoever makes rows calls directly.
@@ -227,4 +227,3 @@ class TrendRecorder:
         now = [self._modules.forward, self._modules.backward, self._parameters.unreduced]
         found = [each for each in now if each.rows]
         return found if found else self.current
-

@@ -45,6 +45,7 @@ class Wanted:
         signs: The share of positive elements of gradients.
         signatures: Of gradients, for the probe of gradients.
         linear, attention: The modules of the L2 metrics; ``None`` if there are none.
+        router_logits, router_weights: The routers whose outputs are logits, or weights, of experts.
         order: Of the dimensions of attention.
         item_name: Names of rows of modules.
         as_msprobe: True if rows are those of msProbe also where they mislead.
@@ -71,6 +72,8 @@ class Wanted:
     signatures: Optional[WantedSignatures] = None  # noqa: UP045
     linear: Optional[Callable[[str], bool]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     attention: Optional[Callable[[str], bool]] = None  # noqa: UP045
+    router_logits: Optional[Callable[[str], bool]] = None  # noqa: UP045
+    router_weights: Optional[Callable[[str], bool]] = None  # noqa: UP045
     order: str = "s,b,h,d"
     communication: Optional[WantedCommunication] = None  # noqa: UP045
     item_name: ItemName = first_item_name
@@ -110,3 +113,4 @@ class Chunk(NamedTuple):
     model: Any
     modules: list[tuple[str, Any]]
     parameters: list[tuple[str, Any]]
+    """Those that are frozen as well."""

@@ -1,8 +1,9 @@
 // The heat map: a canvas over the part of the rows that is in sight. A column of pixels shows the worst of its steps.
 
-const ROW = 16;
+const ROW = { least: 16, most: 26 };
 const AXIS = 22;
-const LABELS = 240;
+const LABELS = { most: 240, share: 0.42 };
+const LETTER = 7.3;
 
 /** The colours of blue, white and red, and of a scale from dark to light; both can be told apart by the colour-blind. */
 const DIVERGING = { light: [[33, 102, 172], [146, 197, 222], [246, 246, 246], [244, 165, 130], [178, 24, 43]],
@@ -37,6 +38,7 @@ class HeatMap {
     box.append(this.scroll);
     /** @type {MapState | null} */
     this.state = null;
+    this.longest = 0;
     this.scroll.addEventListener("scroll", () => this.draw());
     new ResizeObserver(() => this.draw()).observe(this.scroll);
     this.canvas.addEventListener("click", (event) => {
@@ -51,8 +53,15 @@ class HeatMap {
     this.canvas.addEventListener("mouseleave", () => hovered(-1, -1, null));
   }
 
+  /** The width of the names: as wide as the longest one, within limits. */
   get labels() {
-    return Math.min(LABELS, this.scroll.clientWidth * 0.34);
+    return Math.min(LABELS.most, this.longest * LETTER + 24, this.scroll.clientWidth * LABELS.share);
+  }
+
+  /** The height of a row: a few rows take the room that there is. */
+  get row() {
+    const room = Math.floor((this.scroll.clientHeight - AXIS) / Math.max(this.state?.lines.length ?? 1, 1));
+    return Math.min(ROW.most, Math.max(ROW.least, room));
   }
 
   get steps() {
@@ -62,7 +71,7 @@ class HeatMap {
   /** The line and step under the pointer. @param {MouseEvent} event @returns {[number, number] | null} */
   at(event) {
     if (!this.state) return null;
-    const line = Math.floor((event.offsetY + this.scroll.scrollTop) / ROW);
+    const line = Math.floor((event.offsetY + this.scroll.scrollTop) / this.row);
     const across = (event.offsetX - this.labels) / (this.scroll.clientWidth - this.labels - 8);
     if (line < 0 || line >= this.state.lines.length || across >= 1 || event.offsetY > this.scroll.clientHeight - AXIS) return null;
     return [line, Math.max(0, Math.floor(across * this.steps))];
@@ -71,7 +80,7 @@ class HeatMap {
   /** @param {MapState} state */
   show(state) {
     this.state = state;
-    this.space.style.height = `${state.lines.length * ROW + AXIS}px`;
+    this.longest = state.lines.reduce((most, line) => Math.max(most, line.label.length), TEXTS.step.length);
     this.canvas.setAttribute("aria-label", `${state.lines.length} rows, ${this.steps} steps`);
     this.draw();
   }
@@ -79,9 +88,9 @@ class HeatMap {
   /** Scrolls until a line is in sight. @param {number} line */
   reveal(line) {
     const { scroll } = this;
-    const inSight = scroll.clientHeight - AXIS;
-    if (line * ROW < scroll.scrollTop) scroll.scrollTop = line * ROW;
-    else if ((line + 1) * ROW > scroll.scrollTop + inSight) scroll.scrollTop = (line + 2) * ROW - inSight;
+    const [inSight, row] = [scroll.clientHeight - AXIS, this.row];
+    if (line * row < scroll.scrollTop) scroll.scrollTop = line * row;
+    else if ((line + 1) * row > scroll.scrollTop + inSight) scroll.scrollTop = (line + 2) * row - inSight;
   }
 
   draw() {
@@ -89,6 +98,8 @@ class HeatMap {
     const ratio = devicePixelRatio || 1;
     const [width, height] = [scroll.clientWidth, scroll.clientHeight];
     if (!state || !width || !height) return;
+    const row = this.row;
+    this.space.style.height = `${state.lines.length * row + AXIS}px`;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
     canvas.style.height = `${height}px`;
@@ -102,13 +113,13 @@ class HeatMap {
     const left = this.labels;
     const wide = width - left - 8;
     const columns = Math.min(this.steps, Math.max(1, Math.floor(wide)));
-    const first = Math.floor(scroll.scrollTop / ROW);
-    const last = Math.min(state.lines.length, Math.ceil((scroll.scrollTop + height - AXIS) / ROW));
+    const first = Math.floor(scroll.scrollTop / row);
+    const last = Math.min(state.lines.length, Math.ceil((scroll.scrollTop + height - AXIS) / row));
     const [low, high] = state.limits;
     const scale = state.isDiverging ? diverging() : RISING;
     for (let at = first; at < last; at++) {
       const line = state.lines[at];
-      const y = at * ROW - scroll.scrollTop;
+      const y = at * row - scroll.scrollTop;
       for (let column = 0; column < columns; column++) {
         const from = Math.floor((column / columns) * this.steps);
         const to = Math.max(from + 1, Math.floor(((column + 1) / columns) * this.steps));
@@ -122,10 +133,10 @@ class HeatMap {
         if (worst === undefined) continue;
         brush.fillStyle = Number.isNaN(worst) ? colour("--alone") : shade(scale, (worst - low) / (high - low || 1));
         const x = left + (column / columns) * wide;
-        brush.fillRect(x, y, Math.max(1, wide / columns + (wide / columns > 3 ? -0.5 : 0.5)), ROW - 1);
+        brush.fillRect(x, y, Math.max(1, wide / columns + (wide / columns > 3 ? -0.5 : 0.5)), row - 1);
       }
       brush.fillStyle = colour(at === state.selected[0] ? "--text" : "--soft");
-      brush.fillText(cut(line.label, Math.floor((left - 20) / 7.3)), 12, y + ROW / 2);
+      brush.fillText(cut(line.label, Math.floor((left - 20) / LETTER)), 12, y + row / 2);
     }
     this.drawMarks(brush, colour, left, wide, first, last);
     this.drawAxis(brush, colour, left, wide, height);
@@ -133,24 +144,25 @@ class HeatMap {
 
   /** @param {CanvasRenderingContext2D} brush @param {(name: string) => string} colour @param {number} left @param {number} wide @param {number} first @param {number} last */
   drawMarks(brush, colour, left, wide, first, last) {
+    const row = this.row;
     const state = /** @type {MapState} */ (this.state);
     const size = wide / this.steps;
     for (const [key, name] of state.marks) {
       const [line, step] = key.split(" ").map(Number);
       if (line < first || line >= last) continue;
-      const [x, y] = [left + step * size, line * ROW - this.scroll.scrollTop];
+      const [x, y] = [left + step * size, line * row - this.scroll.scrollTop];
       brush.strokeStyle = colour(name);
       brush.lineWidth = 2;
-      brush.strokeRect(x - 1, y, Math.max(size, 5) + 1, ROW - 1);
+      brush.strokeRect(x - 1, y, Math.max(size, 5) + 1, row - 1);
     }
     const [line, step] = state.selected;
     if (line >= first && line < last) {
-      const y = line * ROW - this.scroll.scrollTop;
+      const y = line * row - this.scroll.scrollTop;
       brush.fillStyle = colour("--focus");
-      brush.fillRect(4, y + 2, 3, ROW - 5);
+      brush.fillRect(4, y + 2, 3, row - 5);
       brush.strokeStyle = colour("--text");
       brush.lineWidth = 1.5;
-      brush.strokeRect(left + step * size - 1, y - 0.5, Math.max(size, 4) + 1.5, ROW);
+      brush.strokeRect(left + step * size - 1, y - 0.5, Math.max(size, 4) + 1.5, row);
     }
   }
 
@@ -158,7 +170,7 @@ class HeatMap {
   drawAxis(brush, colour, left, wide, height) {
     const steps = this.state?.lines[0]?.cells.run.steps ?? [];
     // Below the last row, or at the foot.
-    const rows = (this.state?.lines.length ?? 0) * ROW - this.scroll.scrollTop;
+    const rows = (this.state?.lines.length ?? 0) * this.row - this.scroll.scrollTop;
     height = Math.min(height, rows + AXIS);
     brush.fillStyle = colour("--back");
     brush.fillRect(0, height - AXIS, left + wide + 8, AXIS);

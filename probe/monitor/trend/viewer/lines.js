@@ -70,6 +70,15 @@ function drawLines(canvas, curves, marked) {
   });
 }
 
+/** True if a curve has a value that a line cannot show. @param {Curve} curve */
+function hasNonfinite({ cells, rank, row }) {
+  for (let step = 0; step < cells.steps; step++) {
+    const value = cells.value(rank, row, step);
+    if (value !== undefined && !Number.isFinite(value)) return true;
+  }
+  return false;
+}
+
 /** Round values between two. @param {number} from @param {number} to @param {boolean} isLog */
 function levels(from, to, isLog) {
   const rough = (to - from) / 4;
@@ -119,7 +128,7 @@ function drawCurve(brush, { cells, rank, row, dash }, colour, x, y, top) {
     const value = cells.value(rank, row, step);
     if (value === undefined) continue;
     if (!Number.isFinite(value)) {
-      // A triangle at the top, and a gap in the line.
+      // A mark at the top, and a gap in the line.
       brush.fillRect(x(step) - 2, top, 4, 6);
       isDown = false;
     } else if (isDown) brush.lineTo(x(step), y(value));

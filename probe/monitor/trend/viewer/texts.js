@@ -3,7 +3,7 @@
 const TEXTS = {
   noData: "This page holds no data. Make it again with: msprobe trend DIR -o OUT",
   otherFormat: "The data of this page has format {0}, its scripts read {1}: make the page again.",
-  healthy: "No alert", alerts: "{0} alerts", runs: "{0} runs", of: "{0} ranks, {1} steps",
+  healthy: "No alert", alerts: ["{0} alert", "{0} alerts"], ranks: ["{0} rank", "{0} ranks"], steps: ["{0} step", "{0} steps"],
   go: "show", firstDifference: "first difference: {0}", noDifference: "no difference beyond rounding in {0} rows",
   family: "family", statistic: "statistic", shown: "values", rank: "rank", axis: "axes", search: "filter: words, /regex/",
   order: "order", orders: { execution: "execution", name: "name" },
@@ -13,7 +13,7 @@ const TEXTS = {
   },
   axes: { rows: "rows × steps", ranks: "ranks × steps" },
   aggregated: { min: "minimum over ranks", median: "median over ranks", max: "maximum over ranks" },
-  nan: "NaN or infinity", missing: "no value", alert: "alert", first: "first difference", selected: "selected",
+  nan: "NaN or infinity", nanAbove: "marks above the lines: NaN or infinity", missing: "no value", alert: "alert", first: "first difference", selected: "selected",
   noRows: "No row matches the filter.", badSearch: "Not understood: {0}",
   step: "step", ofRank: "rank {0}", ofRanks: "ranks {0}", noAlerts: "No rule reports a row of this run.", more: "{0} more: msprobe monitor report --json",
   theme: "Light or dark", help: "Keys", close: "Close", band: "the band is minimum to maximum over the ranks", unpin: "remove this line",

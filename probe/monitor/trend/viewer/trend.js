@@ -168,12 +168,13 @@ async function showLines() {
   const wanted = [...manifest.runs.map((_, index) => /** @type {[number, string, string, number]} */ ([index, state.family, state.row, state.rank])), ...state.pins];
   for (const [index, family, row, rank] of wanted) {
     const run = manifest.runs[index];
-    const cells = await cellsOf(run, family, opsOf(family).includes(state.op) ? state.op : "norm");
+    const op = opsOf(family).includes(state.op) ? state.op : "norm";
+    const cells = await cellsOf(run, family, op);
     const at = cells ? cells.family.rows.indexOf(row) : -1;
     if (!cells || at < 0) continue;
     const named = manifest.runs.length > 1 ? `${run.name}: ` : "";
     const of = run.ranks.length > 1 ? `, ${rankName(run, run.ranks[Math.min(rank, run.ranks.length - 1)])}` : "";
-    curves.push({ label: `${named}${row} (${family})${of}`, cells, rank: Math.min(rank, run.ranks.length - 1), row: at, dash: index > 0 });
+    curves.push({ label: `${named}${row} (${family}, ${op})${of}`, cells, rank: Math.min(rank, run.ranks.length - 1), row: at, dash: index > 0 });
   }
   const ownRuns = manifest.runs.length;
   byId("pins").replaceChildren(
@@ -181,7 +182,7 @@ async function showLines() {
       el("button", { class: "pin", title: index >= ownRuns ? TEXTS.unpin : "", onclick: () => index >= ownRuns && void (state.pins.splice(index - ownRuns, 1), showLines()) },
         el("i", { style: `background: ${lineColour(index)}` }), curve.label)
     ),
-    el("small", {}, curves.some(({ cells }) => cells.run.ranks.length > 1) ? TEXTS.band : "")
+    el("small", {}, [...(curves.some(({ cells }) => cells.run.ranks.length > 1) ? [TEXTS.band] : []), ...(curves.some(hasNonfinite) ? [TEXTS.nanAbove] : [])].join("; "))
   );
   drawLines(/** @type {HTMLCanvasElement} */ (byId("plot")), curves, state.step);
 }
@@ -279,6 +280,9 @@ function showBar() {
   if (focused) /** @type {HTMLElement | undefined} */ ([...byId("bar").querySelectorAll("[aria-label]")].find((one) => one.getAttribute("aria-label") === focused))?.focus();
 }
 
+/** A number of things, by the word for one or for several. @param {string[]} words @param {number} number */
+const counted = (words, number) => fill(words[number === 1 ? 0 : 1], number);
+
 function showHead() {
   const { runs, difference, compared } = manifest;
   const firsts = runs.flatMap((run, index) => (run.first ? [/** @type {[number, string]} */ ([index, run.first])] : []));
@@ -291,7 +295,7 @@ function showHead() {
   else if (compared !== null) parts.push(el("p", {}, fill(TEXTS.noDifference, compared)));
   byId("head").replaceChildren(
     el("div", { id: "verdict", class: bad ? "bad" : "" }, ...(parts.length ? parts : [el("h1", {}, TEXTS.healthy)]),
-      el("p", {}, runs.map((run) => `${run.name}: ${fill(TEXTS.of, run.aggregated ? "" : run.ranks.length, run.steps.length)}, ${fill(TEXTS.alerts, run.alert_count)}`).join("; "))),
+      el("p", {}, runs.map((run) => `${run.name}: ${[...(run.aggregated ? [] : [counted(TEXTS.ranks, run.ranks.length)]), counted(TEXTS.steps, run.steps.length), counted(TEXTS.alerts, run.alert_count)].join(", ")}`).join("; "))),
     el("div", { id: "about" }, el("button", { onclick: changeTheme, title: TEXTS.theme, "aria-label": TEXTS.theme }, "◐"), el("button", { onclick: showHelp, title: TEXTS.help, "aria-label": TEXTS.help }, "?")),
     ...runs.flatMap((run) => run.notes.map((note) => el("div", { class: "banner" }, note)))
   );
@@ -301,7 +305,7 @@ function showAlerts() {
   const all = manifest.runs.flatMap((run, index) => run.alerts.map((one) => /** @type {[number, Alert]} */ ([index, one])));
   const left = manifest.runs.reduce((sum, run) => sum + run.alert_count - run.alerts.length, 0);
   byId("side").replaceChildren(
-    el("h2", {}, fill(TEXTS.alerts, all.length + left)),
+    el("h2", {}, counted(TEXTS.alerts, all.length + left)),
     el("ul", { id: "alerts" }, ...all.map(([run, one], at) =>
       el("li", {}, el("button", { onclick: () => jumpToAlert(at) }, el("b", {}, one.rule), ` ${TEXTS.step} ${one.step}${manifest.runs[run].ranks.length > 1 ? `, ${fill(one.ranks.length > 1 ? TEXTS.ofRanks : TEXTS.ofRank, rangeText(one.ranks))}` : ""}`,
         el("small", {}, el("code", {}, one.row), ` ${one.family}`), el("small", {}, one.why)))),
