@@ -18,7 +18,8 @@
 #   make newest                what pip gives today without a pin, and the oldest torch: for each of the three releases of torch
 #                              6 GB and 20 minutes on two free cores; ENV=oldest-torch runs one environment
 #   make verdicts              what a comparison says first, and whether it is right: writes benchmarks/VERDICTS.md;
-#                              ARGUMENTS="--only pairs" does a part of it
+#                              PARTS="fused packages" does these parts and makes what they need, no more; others are
+#                              pairs, faults, ports, speed; ARGUMENTS="--packages mambapy" takes one pair of packages
 #   make fuzz SECONDS=60       every reader fuzzed for so long
 #   make docs                  the pages below docs as a site, in ./site; a broken link fails
 #   make lint | benchmark | clean
@@ -30,6 +31,9 @@ TOX_PARALLEL ?= $(if $(filter 1,$(CORES)),1,2)
 KILLS ?= 200
 SEED ?=
 ARGUMENTS ?=
+PARTS ?= pairs faults ports fused packages speed
+# The environments with other interpreters, by the parts of the verdicts that take them.
+VERDICT_ENVIRONMENTS := $(if $(filter pairs,$(PARTS)),transformers4) $(if $(filter ports,$(PARTS)),mindspore msadapter)
 
 # torch is named first everywhere, so that pip takes this build and not whatever a plain `torch` resolves to.
 TORCH := torch==2.13.0
@@ -90,8 +94,7 @@ benchmark: .tox/bootstrap/.installed
 
 # The environments whose interpreters it takes; MindSpore has wheels for some Pythons only.
 verdicts: .tox/bootstrap/.installed
-	$(TOX) run -e transformers4,mindspore,msadapter --notest
-	$(TOX) run -e verdicts -- $(ARGUMENTS)
+	$(foreach name,$(VERDICT_ENVIRONMENTS),$(TOX) run -e $(name) --notest &&) $(TOX) run -e verdicts -- --only $(PARTS) $(ARGUMENTS)
 
 reliability: .tox/bootstrap/.installed
 	$(TOX) run -e reliability -- --kills $(KILLS) $(if $(SEED),--seed $(SEED))

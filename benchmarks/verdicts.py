@@ -2,6 +2,7 @@
 
     python benchmarks/verdicts.py                                  # everything; writes VERDICTS.md beside this file
     python benchmarks/verdicts.py --only pairs --pairs release-vit --settings mix:statistics
+    python benchmarks/verdicts.py --only packages --packages litgpt-llama       # with the environment of these alone
     python benchmarks/verdicts.py --keep DIR                       # the dumps stay there; what it has is not made again
     python benchmarks/verdicts.py --dumps DIR                      # judge those again
     python benchmarks/verdicts.py --python transformers4=PYTHON    # the interpreter of an environment of tox.ini
@@ -72,9 +73,9 @@ def pairs_section(work: Work, options: argparse.Namespace) -> tuple[str, list[Ro
     return "\n\n".join(["## Pairs of models", about, *parts]), found
 
 
-def plugged_section(name: str, work: Work) -> tuple[str, list[Row]]:
+def plugged_section(name: str, work: Work, pairs: Sequence[str] = ()) -> tuple[str, list[Row]]:
     title, about = _PLUGGED[name]
-    rows = verdicts.plugged(name, work)
+    rows = verdicts.plugged(name, work, pairs)
     if rows is None:
         return f"## {title}\n\n{about} There is no such section yet.", []
     parts = [f"## {title}: {sum(row.right for row in rows)} of {len(rows)}", about]
@@ -124,6 +125,7 @@ def options_from(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--settings", nargs="+", choices=model_pairs.SETTINGS, default=list(model_pairs.SETTINGS), metavar="LEVEL:TASK"
     )
+    parser.add_argument("--packages", nargs="+", choices=verdicts.names_of_packages(), default=[], metavar="NAME")
     parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="of an environment")
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--keep", type=Path, metavar="DIR", help="leave the dumps there; what it has is not made again")
@@ -137,7 +139,7 @@ def options_from(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error(str(error))
     if options.dumps is not None and not options.dumps.is_dir():
         parser.error(f"--dumps: there is no {options.dumps}; --keep makes it")
-    is_whole = set(options.only) == set(SECTIONS) and not options.pairs and len(options.settings) == 4
+    is_whole = set(options.only) == set(SECTIONS) and not (options.pairs or options.packages) and len(options.settings) == 4
     options.report = options.report or (REPORT if is_whole else None)
     return options
 
@@ -157,7 +159,7 @@ def main(arguments: Sequence[str]) -> int:
             "faults": lambda: faults_section(work("faults")),
             "ports": lambda: plugged_section("ports", work("ports")),
             "fused": lambda: plugged_section("fused", work("fused")),
-            "packages": lambda: plugged_section("packages", work("packages")),
+            "packages": lambda: plugged_section("packages", work("packages"), options.packages),
             "speed": speed_section,
         }
         for name in SECTIONS:

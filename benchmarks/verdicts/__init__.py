@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,18 +48,30 @@ class Work:
     """Environments of tox.ini with their interpreters, as far as there are any."""
 
 
-def plugged(name: str, work: Work) -> list[Row] | None:
+def plugged(name: str, work: Work, pairs: Sequence[str] = ()) -> list[Row] | None:
     """The rows of a section that is a program of its own; ``None`` where there is no such program.
 
-    It makes what it has not made, and marks what is complete.
+    It makes what it has not made, and marks what is complete. `pairs` are those that are taken, all by default; only
+    ``packages`` is asked for some.
     """
-    script = Path(__file__).parent / name / "run.py"
+    script = _script(name)
     if not script.exists():
         return None
     if not work.makes and not work.dumps.is_dir():
         return [Row(name, "dumps", "no dumps", False)]
-    found = _PLUGS[name](loaded(name, script), script, work)
+    module = loaded(name, script)
+    found = _packages(module, script, work, pairs) if name == "packages" else _PLUGS[name](module, script, work)
     return [row if isinstance(row, Row) else _row(*row[:4]) for row in found]
+
+
+def names_of_packages() -> list[str]:
+    """The names of the pairs of packages."""
+    script = _script("packages")
+    return [pair for pairs in loaded("packages", script).PAIRS.values() for pair in pairs] if script.exists() else []
+
+
+def _script(name: str) -> Path:
+    return Path(__file__).parent / name / "run.py"
 
 
 def loaded(name: str, script: Path) -> Any:
@@ -96,10 +108,10 @@ def _fused(module: Any, script: Path, work: Work) -> Iterable[Any]:
     return found
 
 
-def _packages(module: Any, script: Path, work: Work) -> Iterable[Any]:
+def _packages(module: Any, script: Path, work: Work, pairs: Sequence[str]) -> Iterable[Any]:
     # Its environments have packages that nothing else needs, so it makes them itself.
     environments = script.parents[3] / ".tox" / "verdicts_packages"
-    for row in module.rows(work.dumps, environments) if work.makes else module.judge(work.dumps):
+    for row in module.rows(work.dumps, environments, pairs) if work.makes else module.judge(work.dumps, pairs):
         pair, type_, setting, fault = row.name.split(" ", 3)
         yield Row(f"{pair} {fault}", row.truth, row.said, row.right, f"{type_} {setting}", is_unjudged=row.unsure)
 
@@ -107,5 +119,4 @@ def _packages(module: Any, script: Path, work: Work) -> Iterable[Any]:
 _PLUGS: dict[str, Callable[[Any, Path, Work], Iterable[Any]]] = {
     "ports": _ports,
     "fused": _fused,
-    "packages": _packages,
 }

@@ -83,10 +83,14 @@ _SETTINGS = {
 }  # fmt: skip
 
 
-def rows(out: Path, environments: Path) -> list[Row]:
-    """Make the environments and the dumps that are missing, and judge."""
-    make(out, {name: make_environment(name, environments) for name in PAIRS})
-    return list(judge(out))
+def rows(out: Path, environments: Path, names: Sequence[str] = ()) -> list[Row]:
+    """Make the environments and the dumps that are missing, of the named pairs or of all, and judge."""
+    wanted = [name for name, pairs in PAIRS.items() if not names or set(names) & set(pairs)]
+    missing = make(out, {name: make_environment(name, environments) for name in wanted}, names)
+    if missing:
+        print(f"not made: {', '.join(missing)}", file=sys.stderr)
+    there = [name for name in pairs_in(out) if not names or name in names]
+    return list(judge(out, there)) if there else []
 
 
 def summary(rows: Sequence[Row]) -> str:

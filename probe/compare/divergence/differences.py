@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import function_name
@@ -154,6 +155,19 @@ def of_gradient(row: Row, target: Item) -> Sentence:
 def of_result(error: float, usual: float) -> str:
     """Sentence on a result of the whole pass that is further apart than tensors before it."""
     return f"what the pass returns has a relative error of {error:.1e}; of tensors before it {usual:.1e} is usual"
+
+
+def of_frontier(row: Row, error: float, usual: float, result: float) -> str:
+    """An output from which on values stay apart."""
+    behind = f"values stay apart up to what the pass returns, which has one of {_size(result)}"
+    return f"{short_name(row)} has a relative error of {_size(error)}; before it {_size(usual)} is usual; {behind}"
+
+
+def of_region(equal: str, between: Sequence[str]) -> str:
+    """The region that ends at a call: after a layer with an equal result, and modules whose results tell too little."""
+    start = f"everything is equal in every digit up to {equal}" if equal else "nothing before is equal in every digit"
+    inside = f"; statistics of this precision do not exclude {', '.join(between)} before it" if between else ""
+    return f"{start}{inside}"
 
 
 def of_first_unequal(row: Row, error: float, rounding: float) -> str:

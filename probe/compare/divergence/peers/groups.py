@@ -378,6 +378,11 @@ def _deviations(number: int) -> float:
     return NormalDist().inv_cdf(1.0 - _FALSE_ALARMS / max(1, number))
 
 
+def largest_by_chance(number: int) -> float:
+    """The ratio of the largest relative error of so many to the usual one, which one right run in a hundred exceeds."""
+    return math.exp(_deviations(number) * _DEVIATION)
+
+
 def _leaving(members: Sequence[Member], largest: float) -> dict[int, Leaving]:
     """The members of a group that leave it, or nearly, in its order of execution."""
     # An input that has little to do with the other side's tells nothing of what errors do.

@@ -46,8 +46,8 @@ _WHOLE = 1.0
 """The relative size of a difference that is the whole of a tensor."""
 
 
-class ApartResult(NamedTuple):
-    """A result that two programs do not have in common."""
+class Result(NamedTuple):
+    """What the pass of two programs returns."""
 
     record: str
     golden_record: str
@@ -132,18 +132,30 @@ class Regions:
         error = self._values.error(item, side) if self.is_coarse else None
         return self._values.shows_from if error is None else error
 
-    def result_apart(self) -> ApartResult | None:
+    def result_apart(self) -> Result | None:
         """The last result of the pass, if types are short and it differs by more than the tensors before it."""
-        results = [graph.result() for graph in self._graphs] if self.is_coarse else [None, None]
-        target, golden = results
+        found = self.result() if self.is_coarse else None
+        return found if found is not None and found.error > SPREAD * found.usual else None
+
+    def result(self) -> Result | None:
+        """The last result of the pass; ``None`` if both sides have other ones, or if statistics do not tell."""
+        target, golden = (graph.result() for graph in self._graphs)
         if target is None or golden is None or _elements(target[1]) != _elements(golden[1]):
             return None
         error = error_of(target[1], golden[1])
         usual = self._usual_up_to(self._graphs[TARGET].positions[target[0]])
         usual = max(usual, roundoff_of(target[1], golden[1]))
-        if error is None or error <= SPREAD * usual:
-            return None
-        return ApartResult(target[0], golden[0], target[1].name, error, usual)
+        return None if error is None else Result(target[0], golden[0], target[1].name, error, usual)
+
+    def usual_before(self, record: str, row: Row) -> float:
+        """The relative error of elements that is usual of what the target returned before, one rounding at least."""
+        usual = self._usual_up_to(self._graphs[TARGET].positions.get(record, 0))
+        return usual if row.target is None or row.golden is None else max(usual, roundoff_of(row.target, row.golden))
+
+    @staticmethod
+    def have_as_many(row: Row) -> bool:
+        """True if both sides of a row have as many elements."""
+        return row.target is not None and row.golden is not None and _elements(row.target) == _elements(row.golden)
 
     def _is_of_other_form(self, call: AlignedCall, side: int) -> bool:
         """True if no gradient or parameter of the other side is the one that this call has, in another place."""
