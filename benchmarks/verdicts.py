@@ -139,7 +139,8 @@ def options_from(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error(str(error))
     if options.dumps is not None and not options.dumps.is_dir():
         parser.error(f"--dumps: there is no {options.dumps}; --keep makes it")
-    is_whole = set(options.only) == set(SECTIONS) and not (options.pairs or options.packages) and len(options.settings) == 4
+    whole = set(options.only) == set(SECTIONS) and len(options.settings) == 4
+    is_whole = whole and not (options.pairs or options.packages)
     options.report = options.report or (REPORT if is_whole else None)
     return options
 

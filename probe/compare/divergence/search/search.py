@@ -28,7 +28,7 @@ from probe.compare.divergence.differences import Differences, item_name, of_fron
 from probe.compare.divergence.effects import Agreement, Effects, Key, key_of
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
-from probe.compare.divergence.search.findings import Findings, unexplained_item
+from probe.compare.divergence.search.findings import Findings, reason_of, unexplained_item
 from probe.compare.divergence.search.items import in_direction, is_on_input, rounds
 from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
@@ -152,12 +152,12 @@ class _Search:
             # What the pass returns leaves no doubt that something diverges.
             index, call = next((index, each) for index, each in enumerate(runs.calls) if each.record == unequal.record)
             row = next(row for row in call.rows if item_name(row) == unequal.item)
-            found = unexplained_item(runs, call, row, unequal.reason, unequal.shows_from or 0.0, 0.0)
+            found = unexplained_item(runs, call, row, reason_of(unequal), unequal.shows_from or 0.0, 0.0)
             return replace(found, allowed=None, place=index)
         seen = frontier(runs.calls, runs.regions, runs.tree)
         if seen is None:
             return None
-        reason = of_frontier(seen.row, seen.error, seen.usual, seen.of_result)
+        reason = Sentence(of_frontier(seen.row, seen.error, seen.usual, seen.of_result))
         found = unexplained_item(runs, seen.call, seen.row, reason, seen.error, seen.allowed)
         places = {(call.record or "", call.golden_record or ""): index for index, call in enumerate(runs.calls)}
         place = places[found.record, found.golden_record]
