@@ -144,7 +144,7 @@ def _unknown_command(text: str) -> str:
 def _of_older_releases(given: Sequence[str]) -> str:
     """The command to type instead of ``msprobe -f pytorch COMMAND ...``."""
     if "graph" not in given[2:3]:
-        return f"{given[0]} is the form of older releases; leave it out: the dumps say of which framework they are."
+        return f"{given[0]} belongs to older releases; leave it out: each dump has its framework."
     inputs = [value for flag, value in zip(given, given[1:]) if flag in ("-i", "--input_path")]
     return older_form(inputs[0] if inputs else "")
 

@@ -79,7 +79,7 @@ class ConfigChecker:
     ) -> None:
         _check_framework("ConfigChecker", fmk)
         if type(steps) is not int or steps < 1:
-            raise MsprobeException(f"ConfigChecker: steps is {steps!r}; allowed: an integer from 1 on.")
+            raise MsprobeException(f"ConfigChecker: steps is {steps!r}; allowed: an integer of 1 or more.")
         paths = [shell_path] if isinstance(shell_path, str) else list(shell_path or ())
         check_name(output_zip_path)
         self._adapter = loader.serve(_BACKENDS[fmk])

@@ -66,8 +66,8 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
         loader.serve(BACKEND).hooks.check_mode()
         if cls._instance is not None and cls._instance._served_by != loader.detect(BACKEND):
             log.warning(
-                "torch was imported after the PrecisionDebugger was made, so what is collected is MindSpore's and not "
-                "torch's; import torch first.",
+                "torch was imported after the PrecisionDebugger was made, so MindSpore's cells and functions are "
+                "collected; import torch first.",
                 once="torch-late",
             )
         if model is None:

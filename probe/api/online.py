@@ -47,7 +47,7 @@ def online_check(
     from probe.runtime_checks.online_check import Budget, OnlineCheck
 
     if isinstance(api_list, str) or not all(isinstance(name, str) for name in api_list):
-        raise MsprobeException(f'online_check: api_list is {show(api_list)}; allowed: a list of names, as ["mm"].')
+        raise MsprobeException(f'online_check: api_list is {show(api_list)}; allowed: a list of names, such as ["mm"].')
     return OnlineCheck(loader.serve(backend), Budget(every, most_elements, share), frozenset(api_list), dump_path)
 
 

@@ -281,11 +281,11 @@ class RunningProgram:
                 return True
             why = f"the program ran {steps} steps, none of them wanted."
             if session.starts:
-                why = failure or "what was wanted is not of this rank; see the lines above."
+                why = failure or "no wanted step or record was on this rank; see the lines above."
             return self._log_nothing(why)
         which = f"step{'s' if len(collected) > 1 else ''} {numbers_text(collected)}"
         if not sinks.total_needs().records:
-            log.info(f"the calls of {which} were checked; what was found is below {self._arguments['dump_path']}.")
+            log.info(f"the calls of {which} were checked; the findings are in {self._arguments['dump_path']}.")
             return True
         until = f", step {collected[-1]} until the program failed in it," if failed and in_step else ""
         log.info(f"collected {which}{until} into {self._arguments['dump_path']}; see: {self._show_command}")
@@ -321,9 +321,9 @@ class RunningProgram:
             return "the processes that imported a framework were not watched; see the lines above."
         if not self._loops:
             text = f"the program imported none of {', '.join(_BACKENDS)} in this process. "
-            text += "What launches others is put in front: torchrun ... -m msprobe run train.py. "
+            text += "Put a launcher in front: torchrun ... -m msprobe run train.py. "
             if self._follower is None:
-                text += "Programs that it starts by itself are seen with --follow-children. "
+                text += "To collect from programs that it starts, give --follow-children. "
             there = [one.installed_text() for one in FRAMEWORKS.values() if is_installed(one.module)]
             return f"{text}Installed: {', '.join(there) or 'none of them'}. Tested: {all_tested_text()}."
         text = "no call of a model was seen in this process"

@@ -80,7 +80,7 @@ def _read(folder: str, expected: Mapping[str, float]) -> int:
 
     dumps = list(Run(folder))
     if len(dumps) != 1:
-        raise MsprobeException(f"{len(dumps)} dumps were written, and not 1")
+        raise MsprobeException(f"{len(dumps)} dumps were written; expected 1")
     (dump,) = dumps
     largest = {item.name: item.max for record in dump for item in dump.items(record)}
     missing = [name for name in expected if name not in largest]

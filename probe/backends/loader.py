@@ -100,7 +100,7 @@ def _import(backend: _Backend, module: str) -> ModuleType:
         adapted = FRAMEWORKS["msadapter"].module
         if is_installed(adapted):
             # Installing the real one beside it would hide it.
-            text = f"{backend.package} is not imported yet; {adapted} is installed: make torch mean it first."
+            text = f"{backend.package} is not imported yet; {adapted} is: call its initialize_torch_proxy() first."
         raise MissingDependency(text)
     return _guarded(backend, lambda: importlib.import_module(module))
 

@@ -163,7 +163,7 @@ class RecordedArguments(Arguments):
         if isinstance(entry, list):
             return [self._read(f"{name}.{i}", each) for i, each in enumerate(entry)]
         if not isinstance(entry, dict):
-            raise Unreadable(f"{name} is {entry!r}, which is no entry")
+            raise Unreadable(f"{name} is {entry!r}, which is not an entry")
         kind = entry.get("type")
         if not isinstance(kind, str):
             return {key: self._read(f"{name}.{key}", each) for key, each in entry.items()}

@@ -84,7 +84,7 @@ def _generated(item: Item, dtype: str, shape: tuple[int, ...], draws: np.random.
     if is_integer(dtype):
         return _whole_numbers(int(low), int(high), shape, draws)
     if not is_float(dtype):
-        raise Unreadable(f"{item.name} is {dtype}, of which statistics say too little")
+        raise Unreadable(f'{item.name} is {dtype}, and its statistics say too little; collect with "tensor"')
     return _generated_floats(item, low, high, dtype, shape, draws)
 
 

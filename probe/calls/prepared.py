@@ -100,7 +100,7 @@ def prepare(execution: Execution, dump: Dump, case: Case, seed: int, load: Load 
     named = case.base, made_with(case), called(case)
     function = None if why else execution.function(*named)
     if function is None:
-        raise Unreadable(why or f"{called(case) or case.base} is no function of this framework's lists")
+        raise Unreadable(why or f"{called(case) or case.base} is not in this framework's lists of functions")
     given = recorded_values(dump, case, seed, load)
     reference_function = execution.reference_function(*named)
     values = given.leaves, given.of_outputs
@@ -142,7 +142,7 @@ def called(case: Case) -> str:
     """
     found = case.forward.fields.get("function", "")
     if not isinstance(found, str):
-        raise Unreadable(f'its "function" is {found!r}, which is no name')
+        raise Unreadable(f'its "function" is {found!r}, which is not a name')
     return found
 
 
@@ -285,7 +285,7 @@ def _recorded(dump: Dump, item: Item, like: Output) -> Output:
         return Output(like.path, item.value, None)
     array = dump.tensor(item)
     if array is None:
-        raise Unreadable("the dump has not the values of every result")
+        raise Unreadable('the dump lacks values of some results; collect with "tensor"')
     return Output(like.path, array, plain_name(item.dtype or ""))
 
 

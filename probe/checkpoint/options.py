@@ -37,7 +37,7 @@ class CheckpointOptions:
         if self.weights not in WEIGHTS:
             raise MsprobeException(f"--weights is {self.weights!r}; allowed: {', '.join(WEIGHTS)}.")
         if self.tp < 0 or self.pp < 1:
-            raise MsprobeException(f"--tp is {self.tp} and --pp is {self.pp}; allowed: numbers from 1 on.")
+            raise MsprobeException(f"--tp is {self.tp} and --pp is {self.pp}; allowed: numbers of 1 or more.")
         if self.heads is not None and (min(self.heads) < 1 or self.heads[0] % self.heads[1]):
             raise MsprobeException(
                 f"--heads is {self.heads[0]} {self.heads[1]}; allowed: heads, and a number of groups that divides them."

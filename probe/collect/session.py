@@ -413,7 +413,7 @@ class Session:
             return
         what = "no module inside the model was called between start and stop, and the model itself has no record"
         if config.level != "L0":
-            what = "nothing that is recorded was called between start and stop"
+            what = "no function that is recorded was called between start and stop"
         log.warning(f"step {self.current_step} has no records: {what}.")
 
     def _log_unreached(self) -> None:

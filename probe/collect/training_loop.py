@@ -365,6 +365,6 @@ class TrainingLoop:
             text = "Neither gradients nor an optimizer were seen; "
             return text + "--step-after forward ends a step with each model call."
         if self._step_after != AUTO or not counts or not waiting:
-            return "No optimizer was seen to step; --step-after backward, or forward, says what ends a step."
+            return "No optimizer stepped; give --step-after backward or --step-after forward to end a step."
         stepped = " and ".join(f"{type(each).__name__} ({count} times)" for each, count in counts.items())
         return f"In one step {stepped} stepped and {waiting} not once; --step-after optimizer ends a step with each."

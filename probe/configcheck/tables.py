@@ -27,7 +27,7 @@ VARIABLES = (
     Variable("ASCEND_LAUNCH_BLOCKING", "CUDA_LAUNCH_BLOCKING", "0",
              "kernels run one by one in one run only: it hides races"),
     Variable("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", None,
-             "another number of devices splits batches otherwise"),
+             "another number of devices splits batches differently"),
     Variable("", "CUBLAS_WORKSPACE_CONFIG", None, f"matrix products of cuBLAS may not be deterministic: {ORDER}"),
     Variable("", "NVIDIA_TF32_OVERRIDE", None, "TF32 rounds inputs of matrix products to 10 bits"),
     Variable("CLOSE_MATMUL_K_SHIFT", "", "0", f"matrix products begin at another position: {ORDER}"),
@@ -41,7 +41,7 @@ VARIABLES = (
     Variable("", "FLASH_ATTENTION_DETERMINISTIC", "0", ORDER),
     Variable("", "NVTE_FLASH_ATTN", None, "another kernel computes attention"),
     Variable("", "NVTE_FUSED_ATTN", None, "another kernel computes attention"),
-    Variable("WORLD_SIZE", "WORLD_SIZE", None, "another number of processes splits batches and sums otherwise"),
+    Variable("WORLD_SIZE", "WORLD_SIZE", None, "another number of processes splits batches and sums differently"),
 )  # fmt: skip
 """The variables that are known to change numbers, with the values that they have if unset. Defaults of msProbe's list
 are those of its documentation."""
@@ -58,9 +58,9 @@ PACKAGES = {
         ("error", KERNELS)),
     **dict.fromkeys(
         ("transformers", "accelerate", "peft", "trl", "lightning", "pytorch-lightning", "verl", "diffusers", "timm"),
-        ("error", "another release may build the model or the training step otherwise")),
+        ("error", "another release may build the model or the training step differently")),
     **dict.fromkeys(("datasets", "tokenizers", "sentencepiece", "tiktoken", "torchvision", "torchaudio", "webdataset"),
-                    ("error", "another release may prepare data otherwise")),
+                    ("error", "another release may prepare data differently")),
     "numpy": ("error", "numpy's generators and data preparation may differ"),
     **dict.fromkeys(("scipy", "einops", "safetensors", "ml-dtypes", "pandas", "pyarrow", "pillow", "opencv-python"),
                     ("warning", "it may take part in preparing data or loading weights")),
@@ -98,24 +98,24 @@ WITHOUT_EFFECT = (
 """Words at the beginning of the last part of a name that say that it decides no value of the training; a guess."""
 HYPERPARAMETER_WHY = {
     "seed": "another seed gives other weights, dropout masks and data order",
-    "compute_dtype": "another dtype rounds otherwise: compare with tolerance, or run both in one dtype",
-    "batch_size": "another batch size gives other gradients from the first step on",
+    "compute_dtype": "another dtype rounds differently: compare with tolerance, or run both in one dtype",
+    "batch_size": "another batch size gives other gradients, starting at the first step",
     "learning_rate": "weights differ after the first update",
-    "dropout_rate": "activations differ from the first forward on, while training",
+    "dropout_rate": "activations differ in training, starting at the first forward",
 }
 OTHER_HYPERPARAMETER = "the two runs were asked for different things"
 
 SWITCH_WHY = {
     "seeds": "another seed gives other weights, dropout masks and data order",
-    "switches": "other kernels run, or they round otherwise",
+    "switches": "other kernels run, or they round differently",
     "versions": KERNELS,
     "devices": "kernels of another device add in another order",
-    "layout": "another number of processes splits batches and sums otherwise",
+    "layout": "another number of processes splits batches and sums differently",
     "random_states": "one run has drawn more random numbers than the other",
     "optimizers": "weights differ after the first update",
     "data": "the runs are trained on different data",
 }
-DATASET_WHY = "the model gets other data: outputs differ from this step on"
+DATASET_WHY = "the model gets other data: outputs differ, starting at this step"
 WEIGHTS_WHY = "the model has other weights: all outputs differ"
 MISSING_WEIGHT = "a weight is missing on one side: the model is another one, or a checkpoint was not loaded completely"
 RANDOM_WHY = "one run draws other random numbers, and all later draws are shifted"

@@ -291,7 +291,7 @@ class _Judged:
 
     def _notes(self) -> list[str]:
         found = [
-            f"By design {mine} stands beside {theirs} of the golden run: values are judged with the coarser of the two."
+            f"By design, {mine} is compared with {theirs} of the golden run: values are judged with the coarser dtype."
             for mine, theirs in self._evidence.design
         ]
         levels = in_words(self._result.levels)

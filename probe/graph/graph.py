@@ -104,7 +104,7 @@ def graph_of(dump: Dump) -> Graph:
     records = [record.name for record in dump]
     notes: list[str] = []
     if dump.ending:
-        notes.append(f"{dump.path} {dump.ending}: what ran after its last record is missing.")
+        notes.append(f"{dump.path} {dump.ending}: calls after its last record are missing.")
     notes += dump.missing
     tree: Mapping[str, str | None] = dump.tree or {}
     if not tree and dump.level != "debug":
@@ -114,7 +114,7 @@ def graph_of(dump: Dump) -> Graph:
         what = "the modules around them are those that call stacks name" if tree else "they are listed in order"
         is_lost = has_modules or dump.level in ("L0", "mix")
         why = f"construct.json is {'missing' if dump.tree is None else 'empty'}" if is_lost else f"level {dump.level}"
-        advice = "Keep that file beside it" if is_lost else "Collect with level mix"
+        advice = "Keep that file next to it" if is_lost else "Collect with level mix"
         notes.append(f"{dump.path} has no tree of calls ({why}): {what}. {advice} to see modules with their values.")
     parents = _with_corrected_parents(_with_optimizer(tree or dict.fromkeys(records)), records, notes)
     _attach_orphans(parents, notes)

@@ -39,7 +39,7 @@ def add_micro_steps(graph: Graph, wanted: str | int = AUTO) -> int:
         problem = outermost.problem(count) if count > 1 else ""
         if problem:
             graph.notes.append(
-                f"{graph.path}: what runs {count} times is not the same each time ({problem}), so that all of it is "
+                f"{graph.path}: the calls that run {count} times are not the same each time ({problem}), so they are "
                 "shown as one micro step. Give the number of micro steps with --micro_step."
             )
             return 1

@@ -287,5 +287,5 @@ def _words(parts: Sequence[_Part], worst: _Part, shape: tuple[int, ...]) -> str:
     wrong = sum(part.row.verdict.status not in (EXACT, PASS) for part in parts)
     begin = list(map(int, np.unravel_index(worst.start, shape)))
     return (
-        f"{words}, in the {PART} elements from {begin} on; {wrong} of {len(parts)} such parts are over their tolerance"
+        f"{words}, in the {PART} elements at {begin}; {wrong} of {len(parts)} such parts are over their tolerance"
     )

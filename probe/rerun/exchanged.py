@@ -87,8 +87,8 @@ class Exchanged:
             return f"not run again: {self.why}"
         if self.answer == NOT_REPRODUCED:
             return (
-                "run again on its own inputs, the target's call does not give what the target gave: the kernel of the "
-                "target is not the one that is here"
+                "run again on its own inputs, the target's call does not give the target's result: the kernel of the "
+                "target is not the kernel of this machine"
             )
         found = f"run again on the golden run's inputs, the target's call gives {_ANSWERS[self.answer]}"
         if self.answer == INPUTS:
@@ -100,7 +100,7 @@ class Exchanged:
 
 _ANSWERS = {
     INPUTS: "the golden result: its inputs are the cause",
-    CALL: "what the target gave: the kernel or its arguments differ",
+    CALL: "the target's result: the kernel or its arguments differ",
     NEITHER: "neither result: inputs and call both have an effect",
     EITHER: "either result: they are the same within rounding error",
 }
@@ -273,7 +273,7 @@ def _recorded(dump: Dump, prepared: Prepared, like: Results, direction: str) -> 
     """
     found = recorded_results(dump, prepared, like)
     if direction == BACKWARD and not any(each.value is not None for each in found.gradients):
-        raise Unreadable("recorded are gradients of steps inside of the function")
+        raise Unreadable("the recorded gradients belong to steps inside the function")
     return found
 
 

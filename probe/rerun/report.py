@@ -28,7 +28,7 @@ def answer(rerun: Rerun) -> str:
     now, before = rerun.now in FAILURES, rerun.recorded in FAILURES
     overflow = next((each.overflow for each in rerun.results if each.overflow), "")
     if rerun.is_suspect and not overflow:
-        return f"suspect: the error is larger than the operation should have{_repeats(rerun)}."
+        return f"suspect: the error is larger than expected of the operation{_repeats(rerun)}."
     if not now and not before:
         exact = "as exact as the operation can be" if rerun.recorded else "now as exact as the operation can be"
         return f"{overflow or exact}{_repeats(rerun)}."

@@ -190,7 +190,7 @@ def _run(where: str, run: Callable[[], Any]) -> Any:
 def _recorded(dump: Dump, prepared: Prepared, like: Results, notes: list[str]) -> Results | None:
     """The results of the dump, or a note why there are none."""
     if prepared.generated:
-        notes.append("its inputs are generated from statistics, so nothing recorded can be compared with")
+        notes.append("its inputs are generated from statistics, so there are no recorded values to compare with")
         return None
     try:
         found = recorded_results(dump, prepared, like)

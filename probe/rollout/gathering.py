@@ -199,7 +199,7 @@ def _integers(values: Array, rows: Rows | None) -> Array:
         return values
     found = values.astype(np.int64) if values.dtype.kind in "fb" else None
     if found is None or not np.array_equal(found, values):
-        raise MsprobeException(f"{rows.name} holds {values.dtype} with values that are no whole numbers.")
+        raise MsprobeException(f"{rows.name} holds {values.dtype} with values that are not whole numbers.")
     return found
 
 

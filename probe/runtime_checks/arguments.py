@@ -64,7 +64,7 @@ class LiveArguments(Arguments):
                 parts = (value.start, value.stop, value.step)
                 return slice(*(self._read(each, None, depth + 1) for each in parts))
         # A generator would be advanced, a function could do anything.
-        raise Unreadable(f"an argument of type {type(value).__name__} is none that it can be called with again")
+        raise Unreadable(f"an argument of type {type(value).__name__} cannot be reproduced")
 
     def _leaf(self, tensor: Any) -> LiveLeaf:
         leaf = self._known.get(id(tensor))

@@ -84,7 +84,7 @@ class FindingsFile:
             with contextlib.suppress(OSError):
                 # A folder that holds files of others stays.
                 os.rmdir(self._folder)
-            log.info(f"This process has a rank now: {self.path} is {path} from here on.")
+            log.info(f"This process has a rank now: its file {self.path} is renamed to {path}.")
         self._folder, self.path = folder, path
         self._is_ours = self.exists
 

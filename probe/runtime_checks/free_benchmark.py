@@ -54,7 +54,7 @@ class FreeBenchmark:
     def __init__(self, config: Config, adapter: FrameworkAdapter) -> None:
         if config.fuzz_stage == "backward" and not adapter.execution.differentiates_anywhere:
             raise MsprobeException(
-                f'"free_benchmark.fuzz_stage" is "backward", which {adapter.framework} has no way to do: the gradients '
+                f'"free_benchmark.fuzz_stage" is "backward", which {adapter.framework} cannot do: the gradients '
                 'of one call cannot be computed while those of the step are. Use "forward", or record the step and '
                 "run msprobe acc_check."
             )

@@ -30,7 +30,7 @@ def check_folders(paths: Sequence[str]) -> None:
     """
     for path in paths:
         if os.path.isfile(path):
-            raise FileCheckException(f"{path} is no folder; give that of a step with its ranks, or of all steps.")
+            raise FileCheckException(f"{path} is not a folder; give that of a step with its ranks, or of all steps.")
 
 
 def common_steps(target: str, golden: str | None) -> tuple[list[StepFolders], list[str]]:
@@ -73,7 +73,7 @@ def dumps_of(step: str) -> dict[int, Dump]:
     """
     dumps = {rank: read(path) for rank, path in rank_folders(step).items()}
     if not dumps:
-        raise MsprobeException(f"{step} holds no rank folders; what is merged are the ranks of a step.")
+        raise MsprobeException(f"{step} holds no rank folders; give the folder of a step with its ranks.")
     return dumps
 
 

@@ -125,7 +125,7 @@ class SplitDimensions:
             self._given = values
         pieces = ", ".join(map(shape_text, shapes))
         if dimension is None:
-            return None, f"the shapes of its pieces are {pieces}; along which dimension it is split is not known."
+            return None, f"the shapes of its pieces are {pieces}; the dimension along which it is split is not known."
         self._of_item[name] = (shapes[0], dimension)
         self._of_values.setdefault(values, set()).add(dimension)
         parameter = self._parameter(name)

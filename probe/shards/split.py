@@ -44,15 +44,15 @@ class Split:
         for flag in ("rank_size", "tp", "pp", "vpp"):
             value = getattr(self, flag)
             if value < 1:
-                raise MsprobeException(f"--{flag} is {value}; allowed: whole numbers from 1 on.")
+                raise MsprobeException(f"--{flag} is {value}; allowed: whole numbers of 1 or more.")
         check_order(self.order)
         if self.rank_size % (self.tp * self.pp):
             raise MsprobeException(
                 f"--rank_size is {self.rank_size}; allowed with --tp {self.tp} and --pp {self.pp}: multiples of "
-                f"{self.tp * self.pp}, for it is tp * pp * dp."
+                f"{self.tp * self.pp}, because it is tp * pp * dp."
             )
         if self.vpp > 1 and self.pp == 1:
-            raise MsprobeException(f"--vpp is {self.vpp}; allowed with --pp 1: 1, for stages hold chunks of layers.")
+            raise MsprobeException(f"--vpp is {self.vpp}; allowed with --pp 1: 1; only stages hold chunks of layers.")
 
     def __str__(self) -> str:
         return f"--rank_size {self.rank_size} --tp {self.tp} --pp {self.pp} --vpp {self.vpp} --order {self.order}"
@@ -136,7 +136,7 @@ def splits(
         counts = " and ".join(str(split.dp) for split in found)
         raise MsprobeException(
             f"--rank_size is {_joined(rank_size)}: dp = rank_size / (tp * pp) is {counts}; allowed: the same dp of "
-            "both sides, for copies of the model are compared one by one; cp and ep are not merged."
+            "both sides, because copies of the model are compared one by one; cp and ep are not merged."
         )
     return found
 

@@ -171,7 +171,7 @@ def test_what_a_step_takes_is_said_after_the_first_forward_pass(
         run.begin(step + 1)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "tensor files" in line]
     assert "[INFO] The tensor files of step0 take about 6 KiB, of which 3 KiB are the forward pass. " in line
-    assert 'takes about as much; at 100 GiB ("max_gib") the saving of tensors ends, and not the training; ' in line
+    assert 'takes about as much; at 100 GiB ("max_gib") no more tensors are saved, and the training goes on; ' in line
     assert line.endswith("GiB are free on the disk.") or line.endswith("TiB are free on the disk.")
 
 

@@ -48,7 +48,7 @@ def test_a_wrong_value_is_named(content: dict[str, Any], message: str) -> None:
 
 def test_an_unknown_key_is_a_warning_with_the_nearest(capfd: pytest.CaptureFixture[str]) -> None:
     first.load("config.json", {"xy_distributions": True})
-    assert '"xy_distributions" is no key of a monitor and has no effect; did you mean "xy_distribution"?' in (
+    assert '"xy_distributions" is not a key of a monitor and has no effect; did you mean "xy_distribution"?' in (
         capfd.readouterr().err
     )
 

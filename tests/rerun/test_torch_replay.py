@@ -84,7 +84,7 @@ def test_a_suspect_result_is_not_called_exact(recorded: dict[str, str]) -> None:
     with planted(F, "silu", one_element(lambda result: result * (1 + 2e-6))):
         found = probe.replay(recorded["tensor"], f"{name}.forward")
     assert (found.replayed.now, found.is_wrong, found.is_suspect) == ("suspect", False, True)
-    assert str(found).startswith(f"{name} on cpu: suspect: the error is larger than the operation should have, but")
+    assert str(found).startswith(f"{name} on cpu: suspect: the error is larger than expected of the operation, but")
     assert found.as_json()["answer"].startswith("suspect: ")
 
 

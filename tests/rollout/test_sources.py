@@ -143,7 +143,7 @@ def test_lists_of_arrays_may_have_any_lengths() -> None:
         ({"sequences": [1, 2, 1]}, r"sequences has the id 1 twice"),
         ({"sequences": [1, 2]}, r"sequences has 2 ids; allowed: one for each of the 3 sequences"),
         ({"step": [1, 2]}, r"step has 2 numbers"),
-        ({"tokens": VALUES + 0.5}, r"tokens holds float32 with values that are no whole numbers"),
+        ({"tokens": VALUES + 0.5}, r"tokens holds float32 with values that are not whole numbers"),
         ({"rollout": np.zeros((2, 2, 2))}, r"rollout: its shape is \(2, 2, 2\)"),
         ({"rollout": np.zeros((0, 4))}, r"rollout holds no log-probabilities"),
         ({"rollout": "nowhere.npy"}, r"rollout: nowhere.npy does not exist"),

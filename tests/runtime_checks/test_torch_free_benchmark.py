@@ -432,7 +432,7 @@ def test_scope_chooses_calls(check: Check) -> None:
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({"handler_type": "fix"}, 'free_benchmark.handler_type" is "fix", which changes what the training computes'),
+        ({"handler_type": "fix"}, 'free_benchmark.handler_type" is "fix", which changes the results of the training'),
         ({"pert_mode": "noise"}, 'free_benchmark.pert_mode" is "noise"; allowed: "improve_precision"'),
         ({"fuzz_stage": "both"}, 'free_benchmark.fuzz_stage" is "both"'),
     ],

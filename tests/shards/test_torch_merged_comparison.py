@@ -98,4 +98,4 @@ def test_a_file_has_no_ranks(runs: Path, tmp_path: Path, capsys: pytest.CaptureF
     file = next((runs / "whole").rglob("dump.json"))
     paths = ["-tp", str(runs / "tensor"), "-gp", str(file), "-o", str(tmp_path)]
     assert main(["compare", *paths, *CASES["tensor"].flags(CASES["whole"])]) != 0
-    assert "is no folder; give that of a step with its ranks" in capsys.readouterr().err
+    assert "is not a folder; give that of a step with its ranks" in capsys.readouterr().err

@@ -366,7 +366,7 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "found": Case(1, details(lambda folder: DETAILS / "planted_details.csv")),
         "unreadable": Case(2, details(lambda folder: DETAILS / "clean_result.csv"), "it is another table, or damaged"),
         "wrong argument": Case(2, details(lambda folder: folder / "a", "--fail-on", "x"), "argument --fail-on"),
-        "nothing to judge": Case(2, details(nothing_run), "not a case of"),
+        "nothing to judge": Case(2, details(nothing_run), "no case of"),
         "interrupted": Case(130, details(lambda folder: DETAILS / "clean_details.csv"), "interrupted."),
     },
     "replay": {

@@ -35,7 +35,7 @@ def gigabytes(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no amount of memory; allowed: a number of GB above 0.")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an amount of memory; allowed: a number of GB above 0.")
     return number
 
 
@@ -85,7 +85,7 @@ def add_output(parser: argparse.ArgumentParser, what: str) -> None:
 def add_matching(parser: argparse.ArgumentParser) -> None:
     """Add ``-fm`` and ``-lm``."""
     add = parser.add_argument
-    add("-fm", "--fuzzy_match", action="store_true", help="match without regard to the numbers of calls")
+    add("-fm", "--fuzzy_match", action="store_true", help="match calls by their order and not by their numbers")
     add("-lm", "--layer_mapping", metavar="FILE", nargs="?", const="", help="names of layers that correspond")
 
 

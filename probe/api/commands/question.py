@@ -60,7 +60,7 @@ class Question(ABC):
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         self.add_arguments(parser)
         parser.add_argument("--json", action="store_true", help="print the answer as JSON")
-        parser.add_argument("-q", "--quiet", action="store_true", help="no notes and no progress beside the answer")
+        parser.add_argument("-q", "--quiet", action="store_true", help="no notes and no progress")
 
     @abstractmethod
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -124,7 +124,7 @@ class GradientProbe:
     def _check(self, folder: str, names: Sequence[str]) -> None:
         unknown = [name for name in self._config.param_list if name not in names]
         if unknown:
-            shown = f"grad_probe.param_list: {', '.join(unknown[:3])} is no parameter that is trained"
+            shown = f"grad_probe.param_list: {', '.join(unknown[:3])} is not a trained parameter"
             log.warning(f"{shown}; there are {len(names)}, such as {', '.join(names[:3])}.")
         if os.path.isdir(folder) and any(layout.SUMMARY.fullmatch(name) for name in os.listdir(folder)):
             log.warning(f"{folder} has tables of another run; those of steps with the same number are replaced.")

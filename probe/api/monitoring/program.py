@@ -116,7 +116,7 @@ class WatchedProgram:
         modules = list(loader.load(backend).trends.modules(model))
         paths = [path for path, each in modules if fits(_record_base(path, each))]
         if not paths:
-            text = f"--module {self._module} fits no module of {type(model).__name__}; allowed: a path or a class"
+            text = f"--module {self._module} matches no module of {type(model).__name__}; allowed: a path or a class"
             raise MsprobeException(f"{text}, such as {_examples(modules)}.")
         # Of the empty path, everything is inside.
         return None if "" in paths else paths

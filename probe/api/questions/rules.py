@@ -210,7 +210,7 @@ def case_rules(rules: str | None, headers: str = "english", against: str | None 
     if name == PROBE:
         if against is not None:
             raise MsprobeException(
-                f"{against} is compared by the rules of msProbe, but there is {asked_by(rules)}; allowed: {MSPROBE}, "
+                f"{against} is compared by msProbe's rules only, but there is {asked_by(rules)}; allowed: {MSPROBE}, "
                 f"{DOCUMENTED}."
             )
         return None

@@ -60,14 +60,14 @@ compilers: list[Any] = [
 ]
 """Classes whose `compile` is MindSpore's compiler."""
 if not compilers:
-    _find("graph.api._JitExecutor", None, "what ms.jit compiles is compiled together with the tool's hooks")
+    _find("graph.api._JitExecutor", None, "ms.jit compiles code together with the tool's hooks")
 
 calls_hooks: Any = _find("nn.Cell._run_forward_pre_hook", None)
 """The method in whose frames the hooks of a cell run."""
 HookHandle: Any = _find("common.hook_handle.HookHandle", None, "cells with a bprop of their own have no records")
 RuntimeConf: Any = _find("_c_expression.RuntimeConf", None)
 """Sets the number of threads; without it results of one kernel may differ in their last bits between two runs."""
-_Communication: Any = _find("communication.GlobalComm", SimpleNamespace(INITED=False), "the rank is taken for unknown")
+_Communication: Any = _find("communication.GlobalComm", SimpleNamespace(INITED=False), "the rank counts as unknown")
 _context: Any = _find("context._context", None, "seed_all does not switch deterministic operators")
 
 

@@ -79,7 +79,7 @@ def _read_file(path: str, into: Checkpoint) -> None:
         read_ckpt(path, into)
         into.format = "MindSpore"
         if check_sum(path) is False:
-            raise DumpFormatError(f"{path}: its checksum is not that of its bytes; copy the file again.")
+            raise DumpFormatError(f"{path}: its checksum does not match its bytes; copy the file again.")
     else:
         raise DumpFormatError(
             f"{path}: not a checkpoint that is known: it begins with {start[:8]!r}; allowed: safetensors, files of "

@@ -49,4 +49,4 @@ def why_it_stays(config: Config, new: Config) -> str:
 
 def unused_numbers_text(config: Config) -> str:
     """Said where a program gives the loss or the gradient norm of a step and no sink needs it."""
-    return f'step(loss=, grad_norm=): task "{config.task}" does nothing with them, only task "{_WATCHING}" does.'
+    return f'step(loss=, grad_norm=): task "{config.task}" ignores them; only task "{_WATCHING}" uses them.'

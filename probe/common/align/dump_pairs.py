@@ -116,13 +116,13 @@ def _with_tasks(pairs: list[DumpPair], tasks: PoolTasks) -> list[DumpPair]:
         if pair.label not in others and tasks.differ(pair.target, pair.golden):
             others[pair.label] = pair
             name = os.path.basename(pair.golden)
-            log.warning(f"{pair.label}: from {pair.step} on it has other tasks of a pool than {name}: not compared.")
+            log.warning(f"{pair.label}: not compared; starting at {pair.step}, its tasks of a pool differ from {name}.")
         if pair.label not in others:
             found.append(pair)
     left_out = next(map(str, others.values()), "")
     if not found:
         raise FileCheckException(
-            f"nothing is compared: from {left_out} on, the processes of a pool took other tasks in each run. "
+            f"nothing is compared: starting at {left_out}, the processes of a pool took other tasks in each run. "
             "Use a pool of one process in both runs."
         )
     return [replace(pair, left_out=left_out) for pair in found] if left_out else pairs
@@ -159,7 +159,7 @@ def beside_one_step(
 def _not_the_same_form(one: str, other: str) -> str:
     if os.path.isfile(one):
         return (
-            f"{other} holds no dump itself, and {one} is a file; give two files, the folder of one process beside a "
+            f"{other} holds no dump itself, and {one} is a file; give two files, the folder of one process and a "
             "file, or two folders."
         )
     return f"{one} is the folder of one process and {other} holds folders of processes; give both in the same form."

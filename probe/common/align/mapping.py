@@ -141,7 +141,7 @@ def derived_items(
         return None
     rules = {} if options.layer_mapping == BUILT_IN else load_rules(options.layer_mapping)
     if (dumps[0].tree is None) != (dumps[1].tree is None):
-        raise MsprobeException("a layer mapping (-lm) needs construct.json beside both dumps; one of them has none.")
+        raise MsprobeException("a layer mapping (-lm) needs construct.json next to both dumps; one of them has none.")
     sides = _scopes(dumps, calls)
     mapping_checks.warn_of_layers(options.layer_mapping, rules, sides[0])
     return map_items(*calls, sides, rules, by_position=by_position)

@@ -80,7 +80,7 @@ def _without_async_dump(config: Config) -> str:
 def _without_tensors(config: Config) -> str:
     if config.task == "tensor" or config.tensor_list:
         return ""
-    return 'where no tensors are saved, which task "tensor" and "statistics.tensor_list" do'
+    return 'if no tensors are saved; task "tensor" and "statistics.tensor_list" save them'
 
 
 def _without_reference(config: Config) -> str:
@@ -92,7 +92,7 @@ def _without_replay(config: Config) -> str:
 
 
 def _with_checksums_only(config: Config) -> str:
-    return "" if config.summary_mode != "xor" else 'where "summary_mode" is "xor", which computes no statistics'
+    return "" if config.summary_mode != "xor" else 'if "summary_mode" is "xor", which computes no statistics'
 
 
 def _without_intervals(config: Config) -> str:
@@ -107,7 +107,7 @@ def _without_apis(config: Config) -> str:
 
 
 def _on_every_device(config: Config) -> str:
-    return "here: no unit of a device is asked, for the statistics of every value are looked at"
+    return "here: the statistics of every value are checked, not a unit of a device"
 
 
 def _at_debug(config: Config) -> str:
@@ -115,12 +115,12 @@ def _at_debug(config: Config) -> str:
 
 
 def _by_derived_limits(config: Config) -> str:
-    return "here: what a correct kernel may do is derived for each call, and not learned in the first steps"
+    return "here: the limits of a correct kernel are derived for each call, not learned in the first steps"
 
 
 _BY_HAND = (
-    "changes what the training computes, which this tool never does; compute what is found in higher precision, or on "
-    "the CPU, in your own code"
+    "changes the results of the training, which this tool never does; compute the functions found in higher precision, "
+    "or on the CPU, in your own code"
 )
 
 
@@ -282,7 +282,7 @@ def load_config(
     if top.value("dump_path") is None:
         meant = nearest("dump_path", [key for key in content if key not in KEYS])
         why = f', and {show(meant[0])} is not a known key; did you mean "dump_path"?' if meant else (
-            "; name the folder for the dump there or in PrecisionDebugger(dump_path=)."
+            "; give the folder for the dump there or in PrecisionDebugger(dump_path=)."
         )  # fmt: skip
         raise MsprobeException(f'{path}: "dump_path" is missing{why}')
     return _checked(top)

@@ -139,10 +139,10 @@ def _in_the_way(path: str) -> str:
             is_folder = stat.S_ISDIR(os.stat(part).st_mode)
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
-                return f", and that cannot be: {error.strerror}"
+                return f", which is not possible: {error.strerror}"
             # Else it is a link to nothing, or not there, or the system may say something else when it is used.
             if os.path.islink(part):
-                return f', but "{part}" is a link to what is not there'
+                return f', but "{part}" is a link whose target does not exist'
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 return ""
         else:

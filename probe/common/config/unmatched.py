@@ -52,14 +52,14 @@ def unmatched(config: Config, met: Met) -> list[str]:
         lines.append(_of_all_filters(config))
     elif (config.names or config.scope) and not met.records and not lines:
         lines.append(
-            f'nothing was recorded: no call that "{section}.list" and "{section}.scope" want had a part that '
-            f'"{section}.data_mode" wants.'
+            f'nothing was recorded: no call selected by "{section}.list" and "{section}.scope" had a part that '
+            f'"{section}.data_mode" selects.'
         )
     about_tensors = _of_texts(config.tensor_list, f'"{section}.tensor_list"', met.calls)
     if config.tensor_list and not met.tensors and not about_tensors and not lines:
         about_tensors.append(
-            f'no tensor was saved: what "{section}.tensor_list" names was met, but other settings ("risk_level", '
-            f'"{section}.list", "{section}.scope", "{section}.data_mode") leave it out.'
+            f'no tensor was saved: records of "{section}.tensor_list" occurred, but other settings ("risk_level", '
+            f'"{section}.list", "{section}.scope", "{section}.data_mode") exclude them.'
         )
     return lines + about_tensors
 
@@ -70,10 +70,10 @@ def _of_scope(scope: Sequence[str], key: str, met: Met) -> list[str]:
     first, last = scope
     if not met.first_of_scope:
         near = _near_in_scope(first, met.calls)
-        return [f"nothing was collected, for {show(first)}, the first name of {key}, was not met{near}."]
+        return [f"nothing was collected, because {show(first)}, the first name of {key}, did not occur{near}."]
     if not met.last_of_scope:
         near = _near_in_scope(last, met.calls)
-        return [f"collection did not end early, for {show(last)}, the last name of {key}, was not met after it{near}."]
+        return [f"collection did not end early: {show(last)}, the last name of {key}, did not occur after it{near}."]
     return []
 
 
@@ -81,7 +81,7 @@ def _near_in_scope(name: str, calls: Mapping[str, int]) -> str:
     parsed = naming.parse(name)
     if parsed is None or parsed.number >= calls.get(parsed.base, 0):
         return _nearest([name], calls)
-    return "; its forward was met" if parsed.direction == naming.BACKWARD else "; it was met before"
+    return "; its forward occurred" if parsed.direction == naming.BACKWARD else "; it occurred before"
 
 
 def _of_pattern(pattern: str | None, key: str, calls: Mapping[str, int]) -> list[str]:
@@ -98,10 +98,10 @@ def _of_all_filters(config: Config) -> str:
     """The sentence about a step without records in which each filter fits something."""
     if config.module and config.api:
         return (
-            f'nothing was recorded: no call of a function that fits {show(config.api)} of "api" ran inside a module '
-            f'that fits {show(config.module)} of "module"; a call has to fit both.'
+            f'nothing was recorded: no call of a function that matches {show(config.api)} of "api" ran inside a '
+            f'module that matches {show(config.module)} of "module"; a call has to match both.'
         )
-    return 'nothing was recorded: "module" or "api" fits calls that were made, and other settings leave them out.'
+    return 'nothing was recorded: "module" or "api" matches calls that were made, but other settings exclude them.'
 
 
 def _fits_a_call(fits: Callable[[str], bool], calls: Mapping[str, int]) -> Callable[[str], bool]:
@@ -140,7 +140,7 @@ def _names(base: str, number: int) -> Iterator[str]:
 def _nearest(texts: Sequence[str], calls: Mapping[str, int]) -> str:
     """The end of a sentence about `texts`, which are in no name: the names that are most like them."""
     if not calls:
-        return "; no call was seen"
+        return "; no call was recorded"
     bases = list(islice(calls, _MOST_COMPARED))
     found: dict[str, None] = {}
     for text in texts:

@@ -66,9 +66,9 @@ class Framework(NamedTuple):
 FRAMEWORKS = {
     "torch": Framework(
         "PyTorch", "pytorch", "torch", "torch", ("2.5.1", "2.13.0", "2.14.1", "2.15.0"), "torch",
-        left_out="The default risk level leaves out casts (half, to, float), full, what allocates memory, and parts of "
-        'torch.fft, torch.special and torch.linalg; risk_level "ALL" records casts and full, and task overflow_check '
-        "records every function.",
+        left_out="The default risk level leaves out casts (half, to, float), full, functions that allocate memory, and "
+        'parts of torch.fft, torch.special and torch.linalg; risk_level "ALL" records casts and full, and task '
+        "overflow_check records every function.",
     ),
     "mindspore": Framework(
         "MindSpore", "mindspore", "mindspore", "mindspore", ("2.7.0", "2.10.0"), "'mindspore==2.10.0' 'numpy<2'",

@@ -96,7 +96,7 @@ def _checked_metrics(path: str, columns: list[str], choice: Choice) -> tuple[str
     metrics = choice.metrics or (*found, "Requires_grad Consistent")
     unknown = [name for name in metrics if name not in columns]
     if unknown:
-        raise MsprobeException(f'{path}: "compare_index" names {unknown[0]!r}, which is no column of this table.')
+        raise MsprobeException(f'{path}: "compare_index" names {unknown[0]!r}, which is not a column of this table.')
     return metrics
 
 
@@ -132,7 +132,7 @@ def _whole(parts: dict[int, str]) -> list[str]:
     missing = next((part for part in range(1, max(*parts, 2) + 1) if part not in parts), None)
     if missing is not None:
         some = next(iter(parts.values()))
-        raise MsprobeException(f"{some} is one part of a table, and part {missing} is missing; put it beside.")
+        raise MsprobeException(f"{some} is one part of a table, and part {missing} is missing; copy it there.")
     return [parts[part] for part in sorted(parts)]
 
 

@@ -65,7 +65,7 @@ def mode_of(comparison: Comparison, both: Calls, values: bool) -> Mode:
         return Mode.TENSOR if values else Mode.STATISTICS
     if target.task != "statistics":
         raise MsprobeException(
-            f'{target.path}: "task" is {target.task!r}; what can be compared is "statistics" and "tensor".'
+            f'{target.path}: "task" is {target.task!r}; allowed: "statistics" and "tensor".'
         )
     with_checksums = [has_checksum(side) for side in both]
     if with_checksums[0] != with_checksums[1]:

@@ -22,7 +22,7 @@ _LEAST_SIMILARITY = 0.85
 """Names below it are not taken for the same; msProbe pairs ``lr_warmup_iters`` with ``lr_warmup_iterations``, 0.857."""
 _DTYPE = "compute_dtype"
 _SAME_MEANING = "another name of the same setting"
-_ONE_SIDE = "the other run goes by its default, which nobody can tell from here"
+_ONE_SIDE = "the other run uses its default, which is not in the pack"
 
 
 def _pure(name: str) -> str:

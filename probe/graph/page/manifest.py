@@ -118,4 +118,4 @@ def verdict(columns: Columns, rules: GraphRules) -> list[str]:
         return ["no difference: both runs make the same calls"]
     row = int(np.flatnonzero((columns.name < 0) | (columns.golden_name < 0))[0])
     side = "golden run" if columns.name[row] < 0 else "target"
-    return [f"first difference: {name_of(columns, row)} ({side} only)", f"  {alone} calls of one side alone"]
+    return [f"first difference: {name_of(columns, row)} ({side} only)", f"  {alone} calls on one side only"]

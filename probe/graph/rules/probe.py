@@ -16,14 +16,14 @@ from probe.graph.rules.protocol import Status
 from probe.graph.status import STATUSES
 
 _SHOWN = (
-    Status("none", "·", "no data", "The dumps have no values of it to compare.", "none"),
+    Status("none", "·", "no data", "The dumps have no values to compare.", "none"),
     Status("same", "=", "same", "Both runs have the same values.", "good"),
-    Status("explained", "~", "explained", "It differs as much as its inputs and rounding explain.", "neutral"),
-    Status("follows", "→", "follows", "A NaN or an infinity came in, or an earlier step has diverged.", "neutral"),
-    Status("structure", "S", "structure", "A shape, a type or an argument differs, and no value by it.", "info"),
+    Status("explained", "~", "explained", "Its inputs and rounding explain the difference.", "neutral"),
+    Status("follows", "→", "follows", "An input is not finite, or an earlier step has diverged.", "neutral"),
+    Status("structure", "S", "structure", "A shape, a dtype or an argument differs; values agree.", "info"),
     Status("alone", "1", "one side only", "The other run has no such call.", "alone"),
-    Status("suspect", "?", "suspect", "It too differs by more than its inputs explain.", "warn", True),
-    Status("diverged", "!", "diverged", "The first that nothing explains, or not finite on one side.", "bad", True),
+    Status("suspect", "?", "suspect", "It also differs by more than its inputs explain.", "warn", True),
+    Status("diverged", "!", "diverged", "The first unexplained difference, or not finite on one side.", "bad", True),
 )
 _INDEX = {name: index for index, name in enumerate(STATUSES)}
 

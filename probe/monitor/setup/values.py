@@ -35,7 +35,7 @@ def settings_of(kind: type[_Settings], content: Mapping[str, Any], origin: str, 
         if known is None:
             near = nearest(name, table)
             hint = f'; did you mean "{near[0]}"?' if near else f"; known keys: {', '.join(sorted(table))}."
-            log.warning(f'{origin}: "{above}{name}" is no key of a monitor and has no effect{hint}')
+            log.warning(f'{origin}: "{above}{name}" is not a key of a monitor and has no effect{hint}')
             continue
         found[known.attribute] = known.parse(value, Location(origin, f"{above}{name}"))
     return kind(**found)

@@ -265,7 +265,7 @@ class Groups:
             return None
         grows = of_line > strength
         of_tokens_ = self.tokens.positions if of_tokens is None else of_tokens()
-        text = f"tokens differ from position {cut} {way} on, those before do not"
+        text = f"tokens differ from position {cut} {way}; those before do not"
         if grows:
             text = f"the difference grows with the position {way}, by a factor of {math.exp(min(rise, 50)):.0f}"
         return Finding(POSITION, text, {"position": cut, "of": way, "grows": grows}, max(strength, of_line),

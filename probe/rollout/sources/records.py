@@ -46,7 +46,7 @@ def _numbers(found: Any, where: str) -> Any:
             return np.array([np.nan if each is None else each for each in found], None if found else np.float64)
         return np.array([found])
     except (TypeError, ValueError):
-        raise MsprobeException(f"{where}: its value is no list of numbers.") from None
+        raise MsprobeException(f"{where}: its value is not a list of numbers.") from None
 
 
 def read_parquet(path: str, key: str, name: str) -> Rows:

@@ -98,7 +98,7 @@ def _array(value: Any, name: str) -> tuple[Array, str]:
             array = _numbers(value)
         except (TypeError, RuntimeError, ValueError) as error:
             if not hasattr(value, "float"):
-                raise MsprobeException(f"{name}: it is no array of numbers: {error}.") from None
+                raise MsprobeException(f"{name}: it is not an array of numbers: {error}.") from None
             # numpy has no bfloat16.
             array = _numbers(value.float())
     if array.ndim == 0:

@@ -46,7 +46,7 @@ def _numbers(values: dict[Position, Any], where: str) -> list[NDArray[Any]]:
     rows: dict[str, list[float]] = {}
     for position, value in values.items():
         if not (value is None or isinstance(value, (int, float))):
-            raise MsprobeException(f"{where}: {str(value)[:40]!r} at {position} is no number.")
+            raise MsprobeException(f"{where}: {str(value)[:40]!r} at {position} is not a number.")
         row = str(position).rpartition(".")[0]
         rows.setdefault(row, []).append(np.nan if value is None else value)
     return [np.array(row) for row in rows.values()]

@@ -183,7 +183,7 @@ def test_recover_names_the_journals_that_a_later_run_has_put_aside(
         (aside.parent / beside).write_text(WHOLE)
     assert cli.main(["recover", "--remove", str(tmp_path)]) == 0
     said = capsys.readouterr()
-    assert said.err == "" and said.out.startswith(f"{aside}: of an earlier run; ")
+    assert said.err == "" and said.out.startswith(f"{aside} belongs to an earlier run; ")
     assert "nothing to recover" not in said.out and said.out.count("\n") == 1
     assert aside.exists(), "what is said of it can still be done"
     # As the line says.

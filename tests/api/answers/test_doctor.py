@@ -61,7 +61,7 @@ def test_a_framework_that_cannot_be_imported_ends_nothing_and_is_named(tmp_path:
     assert " ".join(line(lines, "torch")) == f"torch 2.1.0 BROKEN: {said}"
     assert line(lines, "torch_npu")[1:3] == ["2.1.0", "imports"]
     command = "" if line(lines, "mindtorch")[1] != "not" else ": pip install 'torch>=2.5'"
-    assert f"  ! torch 2.1.0 is older than what is supported{command}" in lines
+    assert f"  ! torch 2.1.0 is older than supported releases{command}" in lines
     assert line(doctor(tmp_path, options=("--no-import",)), "torch") == ["torch", "2.1.0", "installed"]
 
 
@@ -91,7 +91,7 @@ def test_what_is_missing_comes_with_its_command(tmp_path: Path) -> None:
         assert line(lines, "mindspore")[1:3] == ["not", "installed"]
 
 
-OWN = "not installed wants an environment of its own"
+OWN = "not installed needs an environment of its own"
 WITH_MINDTORCH = "pip install 'mindspore==2.7.0' 'numpy<2' ml_dtypes"
 
 

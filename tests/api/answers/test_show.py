@@ -136,7 +136,7 @@ def test_what_is_asked_for_is_shown(
 ) -> None:
     lines = shown(capsys, folder, *options)
     if not expected:
-        assert lines[-1] == "nothing fits; each option by itself may fit something"
+        assert lines[-1] == "no record matches; each option alone may match something"
         return
     found = names(lines)
     with_items = "--where" in options or "--items" in options
@@ -158,7 +158,7 @@ def test_what_is_asked_for_is_shown(
 def test_where_nothing_fits_the_nearest_names_are_said(
     folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], hint: str
 ) -> None:
-    assert shown(capsys, folder, *options)[-1].startswith(f"nothing fits; {hint}")
+    assert shown(capsys, folder, *options)[-1].startswith(f"no record matches; {hint}")
 
 
 def test_a_module_named_by_its_record_has_all_that_is_below_its_path(
@@ -192,9 +192,9 @@ def test_a_timeline_has_a_line_for_each_module_and_step(tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        (["--tree"], "--tree does not go together with --timeline"),
-        (["--module", "nrom"], "nothing fits; nearest modules: "),
-        (["--module", "norm", "--api", "log"], "nothing fits; each option by itself may fit something"),
+        (["--tree"], "--tree cannot be combined with --timeline"),
+        (["--module", "nrom"], "no record matches; nearest modules: "),
+        (["--module", "norm", "--api", "log"], "no record matches; each option alone may match something"),
     ],
 )
 def test_a_timeline_that_cannot_be_is_refused(
@@ -207,7 +207,7 @@ def test_a_timeline_that_cannot_be_is_refused(
 def test_no_hint_ends_in_the_air(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = dump(tmp_path / "a", {LOG: DATA[LOG]})
     (folder / "construct.json").write_text("{}")
-    assert shown(capsys, folder, "--module", "norm")[-1] == "nothing fits; no module was recorded"
+    assert shown(capsys, folder, "--module", "norm")[-1] == "no record matches; no module was recorded"
 
 
 def test_what_ran_inside_the_optimizer_is_a_module_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -295,7 +295,7 @@ def test_a_run_that_died_is_shown_from_its_journal(tmp_path: Path, capsys: pytes
 
 def test_without_statistics_nothing_is_said_of_nan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = dump(tmp_path / "a", {LINEAR: call([], [tensor(None, None)])})
-    assert shown(capsys, folder)[0] == "whether there is a NaN is not known: no statistics were recorded"
+    assert shown(capsys, folder)[0] == "no statistics were recorded, so a NaN cannot be seen"
 
 
 def test_a_limit_says_what_it_leaves_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -335,7 +335,7 @@ def test_names_from_a_file_command_no_terminal(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--where", "Max >"], 'where "Max >": that is no condition. Allowed: Max, Min'),
+        (["--where", "Max >"], 'where "Max >": this is not a condition. Allowed: Max, Min'),
         (["--limit", "-3"], "'-3' is not a number of lines; allowed: 0 (all) and more."),
         (["nowhere"], "nowhere does not exist"),
     ],

@@ -61,7 +61,7 @@ def test_modules_are_chosen_by_a_pattern_and_the_rest_by_a_file(scripts: Any, tm
 def test_what_cannot_be_monitored_is_said(scripts: Any, tmp_path: Path) -> None:
     ran = quick(scripts, tmp_path, TRAINING, "--task", "monitor", "--module", "Conv*", "--strict")
     assert ran.status == 2
-    assert "--module Conv* fits no module of Sequential; allowed: a path or a class, such as 0, 1, 2." in ran.log
+    assert "--module Conv* matches no module of Sequential; allowed: a path or a class, such as 0, 1, 2." in ran.log
     ran = quick(scripts, tmp_path, "network()(torch.randn(2, 8))\n", "--task", "monitor")
     assert (ran.status, "no optimizer updates Sequential" in ran.log) == (0, True)
     ran = quick(scripts, tmp_path, TRAINING, "--task", "monitor", "--api", "relu")

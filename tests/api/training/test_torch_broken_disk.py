@@ -181,7 +181,7 @@ def test_files_that_may_not_be_large_leave_the_status_to_the_script(
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))"
     ended = run_command(scripts, tmp_path, "statistics", limit, end)
     assert ended.status == status and ended.lines[-1].count("File too large") == 1
-    text = r"not everything was collected\. steps 0-2: \d+ records or .*, dump\.json and the files beside it are not"
+    text = r"not everything was collected\. steps 0-2: \d+ records or .*, dump\.json and the files next to it are not"
     assert re.match(text, ended.lines[-1]), ended.lines
 
 
@@ -205,7 +205,7 @@ def test_a_read_only_folder(scripts: Any, tmp_path: Path) -> None:
     line, last = ended.lines
     assert "step 0 is not collected: its folder cannot be written" in line and "Read-only file system" in line
     assert last == "not everything was collected. steps 0-3: the folder could not be made (Read-only file system)."
-    assert "Nor are later ones" in line and list((tmp_path / "left").iterdir()) == []
+    assert "Later steps are not collected either" in line and list((tmp_path / "left").iterdir()) == []
 
 
 @pytest.mark.parametrize("task", ["tensor", "statistics"])

@@ -43,7 +43,7 @@ def test_every_rank_writes_the_step_in_which_one_has_found_something(tmp_path: P
     assert dumped.read(folder / "dump", 1, "rank0").names == ["Mint.abs.0.forward"]
     told = "".join(logs)
     assert "[rank 1] [WARNING] step 1: Mint.log.0.forward is the first record" in told
-    assert "[rank 0] [WARNING] step 1: another rank has something to report" in told
+    assert "[rank 0] [WARNING] step 1: another rank has a finding" in told
 
 
 def train(debugger: Any, scaler: Any, scales: list[float]) -> None:

@@ -69,10 +69,10 @@ def test_of_a_scope_the_name_that_was_not_met_is_said(
     for name, scope in {"first": [f"{names.fc}.forward.4", last], "last": [first, f"{names.head}.forward.7"]}.items():
         train(runs.new(dump_path=runs.path / name, level="L0", scope=scope), backend)
     assert warnings(capsys) == [
-        f'step 0: nothing was collected, for "{names.fc}.forward.4", the first name of "statistics.scope", was not '
-        f'met; nearest names seen: "{first}".',
-        f'step 0: collection did not end early, for "{names.head}.forward.7", the last name of "statistics.scope", '
-        f'was not met after it; nearest names seen: "{last}".',
+        f'step 0: nothing was collected, because "{names.fc}.forward.4", the first name of "statistics.scope", did '
+        f'not occur; nearest names seen: "{first}".',
+        f'step 0: collection did not end early: "{names.head}.forward.7", the last name of "statistics.scope", '
+        f'did not occur after it; nearest names seen: "{last}".',
     ]
     train(runs.new(dump_path=runs.path / "both", level="L0", scope=[first, last]), backend)
     assert warnings(capsys) == []
@@ -85,7 +85,7 @@ def test_a_tensor_list_that_saves_nothing_is_said(runs: Any, backend: Any, capsy
     train(runs.new(dump_path=runs.path / "c", level="L0", tensor_list=[names.fc]), backend)
     absent, left_out = warnings(capsys)
     assert absent.startswith('step 0: nothing matches "body.fx" of "statistics.tensor_list"; ')
-    assert left_out.startswith('step 0: no tensor was saved: what "statistics.tensor_list" names was met, but other ')
+    assert left_out.startswith('step 0: no tensor was saved: records of "statistics.tensor_list" occurred, but other ')
 
 
 # --- steps, ranks, folders
@@ -128,14 +128,14 @@ def test_a_step_in_which_nothing_was_called_is_said_once(
         debugger.start()
         debugger.step()
     debugger.reset()
-    text = "step 0 has no records: nothing that is recorded was called between start and stop."
+    text = "step 0 has no records: no function that is recorded was called between start and stop."
     assert warnings(capsys) == [text]
 
 
 @pytest.mark.parametrize(
     ("api", "begin"),
     [
-        ("*relu*", 'step 0: nothing was recorded: no call of a function that fits "*relu*" of "api" ran inside a mod'),
+        ("*relu*", 'step 0: nothing was recorded: no call of a function that matches "*relu*" of "api" ran inside '),
         ("rellu", 'step 0: nothing matches "rellu" of "api"; '),
     ],
 )
@@ -201,7 +201,7 @@ def test_the_lines_name_the_real_file_also_after_the_process_got_a_rank(
     without, rank = runs.path / "step0" / f"proc{os.getpid()}", runs.path / "step0" / "rank0"
     out = capsys.readouterr().err
     assert re.findall(r"dump.json is at (.*)\.", out) == [str(without / "dump.json"), str(rank / "dump.json")]
-    assert f"[INFO] This process has a rank now: {without} is {rank} from here on." in out
+    assert f"[INFO] This process has a rank now: its folder {without} is renamed to {rank}." in out
     assert re.findall(r"the data goes to (.*)\.", out) == [str(without), str(rank)] and rank.is_dir()
 
 
@@ -220,7 +220,7 @@ def test_what_tensors_take_is_said_and_max_gib_ends_them_and_not_the_training(
     train(runs.new(task="tensor", level="mix"), backend)
     out = capsys.readouterr().err
     (line,) = [line for line in out.splitlines() if "The tensor files of step0 take about" in line]
-    assert 'at 100 GiB ("max_gib") the saving of tensors ends' in line
+    assert 'at 100 GiB ("max_gib") no more tensors are saved' in line
     limit = taken(runs.read().folder) // 2
     part = runs.path / "part"
     outcome = train(runs.new(dump_path=part, task="tensor", level="mix", max_gib=limit / (1 << 30)), backend)

@@ -197,7 +197,7 @@ def test_other_tasks_say_that_they_have_no_use_for_the_numbers(runs: Any, progra
     debugger = runs.new(level="L0")
     program.step(debugger, loss=float("nan"))
     program.step(debugger, grad_norm=1.0)
-    assert capsys.readouterr().err.count('task "statistics" does nothing with them') == 1
+    assert capsys.readouterr().err.count('task "statistics" ignores them') == 1
     assert dumped.folders(runs.path) == ["step0/procN", "step1/procN"]
 
 
@@ -216,7 +216,7 @@ def test_a_step_is_run_again_or_it_is_said_that_it_cannot_be(
         assert "step 2 was run again" in out
     else:
         assert dumped.folders(runs.path) == ["step2/procN"]
-        assert out.count('"replay_step" does nothing with') == 1
+        assert out.count('"replay_step" has no effect with') == 1
 
 
 def test_a_failure_of_the_watch_does_not_stop_the_training(

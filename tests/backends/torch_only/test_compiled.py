@@ -171,8 +171,8 @@ def test_a_compiled_module_is_one_record(runs: Any, form: Any, when: str) -> Non
         (the_model, "Module._orig_mod.Net is compiled with torch.compile and runs as a whole"),
         (a_module_of_it, "Module.two.OptimizedModule is compiled with torch.compile and runs as a whole"),
         (a_module_in_place, "Module.two.Block is compiled with torch.compile and runs as a whole"),
-        (the_model_in_place, "the model given to start is compiled as a whole: none of its modules can be seen."),
-        (its_forward, "the model given to start is compiled as a whole: none of its modules can be seen."),
+        (the_model_in_place, "the model given to start is compiled as a whole: its modules have no records."),
+        (its_forward, "the model given to start is compiled as a whole: its modules have no records."),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

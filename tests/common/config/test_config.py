@@ -251,10 +251,13 @@ def test_refuses_an_element_that_is_no_step_or_rank(key, value, shown):
         ("link", '"dump_path" is "link", a symbolic link; give the folder it points to.'),
         ("link/", '"dump_path" is "link/", a symbolic link; give the folder it points to.'),
         ("dangling", '"dump_path" is "dangling", a symbolic link; give the folder it points to.'),
-        ("dangling/below", '"dump_path" is "dangling/below", but "/.../dangling" is a link to what is not there.'),
+        (
+            "dangling/below",
+            '"dump_path" is "dangling/below", but "/.../dangling" is a link whose target does not exist.',
+        ),
         ("file", '"dump_path" is "file", which is not a folder.'),
         ("file/below/deep", '"dump_path" is "file/below/deep", but "/.../file" is not a folder.'),
-        ("x" * 5000, f'"dump_path" is "{"x" * 80}...", and that cannot be: File name too long.'),
+        ("x" * 5000, f'"dump_path" is "{"x" * 80}...", which is not possible: File name too long.'),
     ],
 )
 @pytest.mark.parametrize("as_argument", [False, True])

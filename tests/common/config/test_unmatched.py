@@ -66,10 +66,10 @@ def test_several_texts_are_one_line_and_those_that_matched_are_not_in_it() -> No
 @pytest.mark.parametrize(
     ("first", "last", "line"),
     [
-        (False, False, 'nothing was collected, for "Functional.relu.9.forward", the first name of "statistics.scope", '
-         'was not met; nearest names seen: "Functional.relu.2.forward".'),
-        (True, False, 'collection did not end early, for "Functional.conv2d.4.forward", the last name of '
-         '"statistics.scope", was not met after it; nearest names seen: "Functional.conv2d.0.forward".'),
+        (False, False, 'nothing was collected, because "Functional.relu.9.forward", the first name of '
+         '"statistics.scope", did not occur; nearest names seen: "Functional.relu.2.forward".'),
+        (True, False, 'collection did not end early: "Functional.conv2d.4.forward", the last name of '
+         '"statistics.scope", did not occur after it; nearest names seen: "Functional.conv2d.0.forward".'),
     ],
 )  # fmt: skip
 def test_of_a_scope_the_name_that_was_not_met_is_named(first: bool, last: bool, line: str) -> None:
@@ -81,18 +81,18 @@ def test_of_a_scope_the_name_that_was_not_met_is_named(first: bool, last: bool, 
 def test_of_a_call_in_a_scope_that_ran_it_is_said_what_of_it_was_met() -> None:
     scope = ("Functional.relu.1.backward", "Functional.conv2d.0.forward")
     (first,) = said(scope=scope, first_of_scope=False, records=False)
-    assert first.endswith('the first name of "statistics.scope", was not met; its forward was met.')
+    assert first.endswith('the first name of "statistics.scope", did not occur; its forward occurred.')
     (last,) = said(scope=scope, last_of_scope=False)
-    assert last.endswith('the last name of "statistics.scope", was not met after it; it was met before.')
+    assert last.endswith('the last name of "statistics.scope", did not occur after it; it occurred before.')
 
 
 def test_what_other_settings_leave_out_is_said_too() -> None:
     assert said(names=("relu",), records=False) == [
-        'nothing was recorded: no call that "statistics.list" and "statistics.scope" want had a part that '
-        '"statistics.data_mode" wants.'
+        'nothing was recorded: no call selected by "statistics.list" and "statistics.scope" had a part that '
+        '"statistics.data_mode" selects.'
     ]
     (line,) = said(tensor_list=("relu",), tensors=False)
-    assert line.startswith('no tensor was saved: what "statistics.tensor_list" names was met, but other settings')
+    assert line.startswith('no tensor was saved: records of "statistics.tensor_list" occurred, but other settings')
     assert said(tensor_list=("rellu",), tensors=False)[0].startswith('nothing matches "rellu" of "statistics.tensor_l')
 
 
@@ -120,11 +120,11 @@ def test_filters_that_fit_no_call_in_common_are_both_named() -> None:
     given = {"module": "head", "api": "relu"}
     assert said(**given) == []
     assert said(records=False, **given) == [
-        'nothing was recorded: no call of a function that fits "relu" of "api" ran inside a module that fits "head" of '
-        '"module"; a call has to fit both.'
+        'nothing was recorded: no call of a function that matches "relu" of "api" ran inside a module that matches '
+        '"head" of "module"; a call has to match both.'
     ]
     (line,) = said(records=False, module="head", api="rellu")
     assert line.startswith('nothing matches "rellu" of "api"')
     assert said(records=False, module="head") == [
-        'nothing was recorded: "module" or "api" fits calls that were made, and other settings leave them out.'
+        'nothing was recorded: "module" or "api" matches calls that were made, but other settings exclude them.'
     ]

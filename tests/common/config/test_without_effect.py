@@ -96,17 +96,17 @@ def test_says_that_what_selects_kernels_of_a_compiled_graph_is_not_available():
         ({"async_dump_max_mib": 5}, '"async_dump_max_mib" has no effect without "async_dump".'),
         (
             {"max_gib": 5},
-            '"max_gib" has no effect where no tensors are saved, which task "tensor" and "statistics.tensor_list" do.',
+            '"max_gib" has no effect if no tensors are saved; task "tensor" and "statistics.tensor_list" save them.',
         ),
         (
             {"task": "overflow_check", "overflow_check": {"check_mode": "all"}},
-            '"overflow_check.check_mode" has no effect here: no unit of a device is asked, for the statistics of every '
-            "value are looked at.",
+            '"overflow_check.check_mode" has no effect here: the statistics of every value are checked, not a '
+            "unit of a device.",
         ),
         (
             {"task": "free_benchmark", "free_benchmark": {"if_preheat": True}},
-            '"free_benchmark.if_preheat" has no effect here: what a correct kernel may do is derived for each call, '
-            "and not learned in the first steps.",
+            '"free_benchmark.if_preheat" has no effect here: the limits of a correct kernel are derived for '
+            "each call, not learned in the first steps.",
         ),
         (
             {"task": "free_benchmark", "free_benchmark": {"data_mode": ["forward"]}},

@@ -48,7 +48,7 @@ WRONG = {
     ),
     "dump_path_absent": (
         {"dump_path": ...},
-        '"dump_path" is missing; name the folder for the dump there or in PrecisionDebugger(dump_path=).',
+        '"dump_path" is missing; give the folder for the dump there or in PrecisionDebugger(dump_path=).',
     ),
     "dump_path_misspelled": (
         {"dump_path": ..., "dump_pth": "x"},
@@ -249,8 +249,8 @@ WRONG["free_benchmark_level"] = (
 )
 WRONG["free_benchmark_fix"] = (
     {"task": "free_benchmark", "free_benchmark": {"handler_type": "fix"}},
-    '"free_benchmark.handler_type" is "fix", which changes what the training computes, which this tool never does; '
-    'compute what is found in higher precision, or on the CPU, in your own code; use "check".',
+    '"free_benchmark.handler_type" is "fix", which changes the results of the training, which this tool never does; '
+    'compute the functions found in higher precision, or on the CPU, in your own code; use "check".',
 )
 
 for _value, _shown in ((0, "0"), (-2, "-2"), (1.0, "1.0"), (True, "true"), ("1", '"1"')):

@@ -260,8 +260,8 @@ def test_other_versions_are_refused_by_number() -> None:
 
 
 def test_a_header_stands_first_and_only_there() -> None:
-    refused(raw(HEAD_BODY), "a header stands first")
-    refused(raw(head=FRAMES[0]), "a header stands first")
+    refused(raw(HEAD_BODY), "only the first frame is a header")
+    refused(raw(head=FRAMES[0]), "only the first frame is a header")
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_communication_is_collected_over_ranks(tmp_path: Path, more: tuple[str, 
     [
         ("api: []", '"api" is a list of 0'),
         ("compare_index: [a]", '"api" is null'),
-        ("api: [Distributed.all_reduce]\ncompare_index: [Maximum]", "'Maximum', which is no column"),
+        ("api: [Distributed.all_reduce]\ncompare_index: [Maximum]", "'Maximum', which is not a column"),
         ("api: [Distributed.nothing]", "no table has a row"),
         ("api: [", "not valid YAML"),
     ],

@@ -473,7 +473,7 @@ def test_a_dump_of_which_nothing_can_be_run_is_not_right(tmp_path: Path, capsys:
         file.unlink()
     assert main(["acc_check", "-api_info", path, "-o", str(tmp_path / "out")]) == 2
     out, error = capsys.readouterr()
-    assert error.endswith(f"msprobe acc_check: not a call of {path} could be run.\n")
+    assert error.endswith(f"msprobe acc_check: no call of {path} could be run.\n")
     assert "0 calls run on cpu; 1 not run." in out
     assert "exact" not in out.splitlines()[0]
 

@@ -184,7 +184,7 @@ def test_a_call_that_needs_too_much_memory_is_not_run(
 @pytest.mark.parametrize("text", ["0", "-1", "much", "nan", "inf"])
 def test_only_an_amount_is_taken_for_a_limit(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["acc_check", "-api_info", "dump.json", "--max-memory", text]) == 2
-    assert f"{text!r} is no amount of memory; allowed: a number of GB above 0." in capsys.readouterr().err
+    assert f"{text!r} is not an amount of memory; allowed: a number of GB above 0." in capsys.readouterr().err
 
 
 def test_the_default_is_a_quarter_of_the_machine_and_half_of_it_for_many_processes() -> None:

@@ -44,7 +44,7 @@ class AccCheck(Question):
             "--result_csv_path",
             metavar="FILE",
             type=arguments.path,
-            help="go on with the run of this file",
+            help="continue the run of this file",
         )
         add("-f", "--filter_api", action="store_true", help="check one of those calls that differ in values only")
         add("-config", "--config_path", metavar="FILE", type=arguments.path, help="white_list, black_list of acc_check")
@@ -58,11 +58,11 @@ class AccCheck(Question):
         arguments.add_standard(
             arguments.add_rules(parser, "judge the drop-in tables; probe: none (msprobe-documented)")
         )
-        add("--headers", choices=["english", "msprobe"], default="english", help="what the drop-in tables look like")
+        add("--headers", choices=["english", "msprobe"], default="english", help="form of the drop-in tables")
         add("--against", metavar="FILE", type=arguments.path, help="details of another device, for the second stage")
         add(
             "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="suspect",
-            help="from which verdict on the status is 1 (suspect)",
+            help="lowest verdict with exit status 1 (suspect)",
         )  # fmt: skip
         self.add_processes(parser)
 
@@ -106,7 +106,7 @@ def _report(
     report = precheck(path, _options(args, output), load, watch)
     if not report.run:
         # Nothing that could not be run is right.
-        invocation.problem(f"not a call of {path} could be run.")
+        invocation.problem(f"no call of {path} could be run.")
     return report
 
 
@@ -166,7 +166,7 @@ class MultiAccCheck(AccCheck):
         several = parser.add_mutually_exclusive_group()
         several.add_argument(
             "-n", "--num_splits", "--jobs", metavar="N", dest="jobs", type=_splits, default=8,
-            help="how many processes, 1 to 64 (8)",
+            help="number of processes, 1 to 64 (8)",
         )  # fmt: skip
         several.add_argument("--dask", metavar="ADDRESS", help="on the dask cluster of this scheduler instead")
 

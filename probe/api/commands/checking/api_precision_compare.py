@@ -38,7 +38,7 @@ class ApiPrecisionCompare(Question):
         add("--headers", choices=["english", "msprobe"], default="english", help="of the tables (english)")
         add(
             "--fail-on", choices=["warning", "error", "never"], default="error",
-            help="from which verdict on the exit status is 1 (error)",
+            help="lowest verdict with exit status 1 (error)",
         )  # fmt: skip
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> DeviceAnswer:
@@ -48,7 +48,7 @@ class ApiPrecisionCompare(Question):
                 raise FileCheckException(f"{path}: there is no such file; {needed}.")
         found = compare_devices(args.npu_csv_path, args.gpu_csv_path, args.out_path, args.rules, args.headers)
         if not found.is_any_judged:
-            invocation.problem(f"not a case of {args.npu_csv_path} and {args.gpu_csv_path} can be judged.")
+            invocation.problem(f"no case of {args.npu_csv_path} and {args.gpu_csv_path} can be judged.")
         failing = {"warning": {"warning", "error"}, "error": {"error"}, "never": set()}[args.fail_on]
         return DeviceAnswer(found.cases, found.paths, bool(failing.intersection(found.statuses)))
 

@@ -55,7 +55,7 @@ class ConfigCheck(Question):
             "-vc", "--verl_compare", metavar=("NPU", "BENCH"), nargs=2, type=arguments.path, help="compare logs of verl"
         )
         add("-vv", "--verl_verify", metavar="FILE", nargs="+", type=arguments.path,
-            help="hold a log of verl to recommended values: [BENCH.yaml] LOG")  # fmt: skip
+            help="compare a log of verl with recommended values: [BENCH.yaml] LOG")  # fmt: skip
         add(
             "-sc",
             "--slime_compare",

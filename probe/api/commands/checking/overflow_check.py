@@ -45,8 +45,8 @@ class OverflowCheck(Question):
             default=_OUTPUT,
             help=f"for the report and the page, where something is found ({_OUTPUT})",
         )
-        add("--explain", metavar="RECORD", help="say of this record why it is not finite, and write no files")
-        add("--no_page", action="store_true", help="write no page, which takes as long as reading the dumps again")
+        add("--explain", metavar="RECORD", help="give the reason why this record is not finite, and write no files")
+        add("--no_page", action="store_true", help="write no page; it takes as long as reading the dumps again")
         arguments.add_where(parser, "read dumps")
         arguments.add_rules(parser, "decide on msProbe's file of anomalies; probe writes none (msprobe)")
 
@@ -63,7 +63,7 @@ class OverflowCheck(Question):
             files.make_folder(args.output_path)
         report = find_overflow(args.input_path, args.explain, Where(args.jobs, args.dask), watch)
         if not any(sum(step.records.values()) for step in report.steps):
-            raise MsprobeException(f"{args.input_path} holds no records, and so nothing to judge.")
+            raise MsprobeException(f"{args.input_path} holds no records; give a folder with dumps.")
         written = [] if args.explain is not None else _write(report, args, write_anomalies)
         return OverflowAnswer(report, args.explain, written)
 

@@ -30,7 +30,7 @@ class ReplayCommand(Question):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("dump", metavar="DUMP", type=arguments.path, help="what was collected at level L1 or mix")
+        add("dump", metavar="DUMP", type=arguments.path, help="a dump of level L1 or mix")
         add("record", metavar="RECORD", help="the call, such as Functional.silu.0")
         add("-d", "--device", metavar="DEVICE", default="", help="cpu, cuda:0, npu:0 (the accelerator, else cpu)")
         add("--emit", metavar="FILE", type=arguments.path, help="write a script that runs it without this package")
@@ -42,7 +42,7 @@ class ReplayCommand(Question):
         )  # fmt: skip
         add(
             "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="suspect",
-            help="from which verdict on the status is 1 (suspect)",
+            help="lowest verdict with exit status 1 (suspect)",
         )  # fmt: skip
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> RunAgain:

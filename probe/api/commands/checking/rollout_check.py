@@ -21,11 +21,11 @@ _SOURCES = {
     "mask": "1 for the tokens that count",
     "tokens": "ids of the tokens",
     "prompt-lengths": "tokens of the prompt of each sequence",
-    "step": "the step of each sequence; a folder of SingleSave tells it itself",
+    "step": "the step of each sequence; not needed for a folder of SingleSave",
     "sequences": "ids of sequences, or of the sequence of each token",
     "rollout-entropy": "entropy of the distribution of each token, in nats",
     "top-logprobs": "log-probabilities of the likeliest tokens at each position, for garbled responses",
-    "current": "log-probabilities after the update; TRAINING are those at sampling time then",
+    "current": "log-probabilities after the update; TRAINING then has those at sampling time",
 }
 
 
@@ -45,7 +45,8 @@ class RolloutCheck(Question):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("rollout", metavar="ROLLOUT", type=arguments.path, help="log-probabilities of the inference engine")
-        add("training", metavar="TRAINING", type=arguments.path, help="those of the trainer, of the same tokens")
+        of_trainer = "log-probabilities of the trainer for the same tokens"
+        add("training", metavar="TRAINING", type=arguments.path, help=of_trainer)
         for name, text in _SOURCES.items():
             add(f"--{name}", metavar="SOURCE", type=arguments.path, help=text)
         add("--dtype", metavar="NAME", default="", help="dtype in which both sides compute (any up to bfloat16)")
@@ -127,5 +128,5 @@ class TablesAnswer:
 def _number(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number; allowed: 1 and more.")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number; allowed: 1 and more.")
     return number

@@ -146,7 +146,7 @@ def _advice(missing: str, found: dict[str, str]) -> str:
 
 
 def _of_torch(found: dict[str, str]) -> str:
-    own = "wants an environment of its own: it would hide mindtorch"
+    own = "needs an environment of its own: it would hide mindtorch"
     return own if "mindtorch" in found else "pip install torch"
 
 
@@ -156,9 +156,9 @@ def _of_mindspore(found: dict[str, str]) -> str:
 
 def _of_mindtorch(found: dict[str, str]) -> str:
     if "torch" in found:
-        return "wants an environment of its own: torch would hide it"
+        return "needs an environment of its own: torch would hide it"
     if "mindspore" in found and not _suits_mindtorch(found["mindspore"]):
-        return "wants an environment of its own, with MindSpore 2.7.0"
+        return "needs an environment of its own, with MindSpore 2.7.0"
     return f"{_MINDSPORE_OF_MINDTORCH} && {_MINDTORCH}"
 
 
@@ -225,9 +225,9 @@ def _conflicts(found: dict[str, str]) -> Iterator[str]:
     for backend in ("torch", "mindspore"):
         one = FRAMEWORKS[backend]
         if one.module in found and numbers(found[one.module]) < one.oldest:
-            yield f"{_CONFLICT}{one.module} {found[one.module]} is older than what is supported{_newer(one, found)}"
+            yield f"{_CONFLICT}{one.module} {found[one.module]} is older than supported releases{_newer(one, found)}"
     if "mindtorch" in found and "torch" in found:
-        yield f"{_CONFLICT}torch hides mindtorch, which is installed too: pip uninstall torch, if MSAdapter is meant"
+        yield f"{_CONFLICT}torch hides mindtorch, which is installed too: pip uninstall torch, if you use MSAdapter"
     if "mindspore" in found and is_installed("numpy") and numbers(version("numpy")) >= (2,):
         yield f"{_CONFLICT}MindSpore fails at arithmetic of a tensor and a number with numpy 2: pip install 'numpy<2'"
 
@@ -252,7 +252,7 @@ def _compiled() -> Iterator[str]:
         name = os.path.basename(path)
         yield f"{name:20} there" if _is_compiled(path) else f"{name:20} missing: {cost}"
     if not all(_is_compiled(path) for path, _ in _COMPILED):
-        yield "they are made where a C compiler is found when the package is installed; in a checkout:"
+        yield "the installation of the package builds them if there is a C compiler; in a checkout:"
         yield "  python setup.py build_ext --inplace"
 
 

@@ -53,7 +53,7 @@ class Recovery:
                 yield Line(f"{recovered.folder}: {made}{_torn(recovered)}{left}")
         for journal in self._set_aside():
             nothing = False
-            yield Line(f"{journal}: of an earlier run; to use it, move it to an empty folder as {JOURNAL_FILE}.")
+            yield Line(f"{journal} belongs to an earlier run; to use it, move it to an empty folder as {JOURNAL_FILE}.")
         if nothing:
             text = "nothing to recover: its runs ended normally, or were recovered before."
             yield Line(f"{self.directory}: {text}")

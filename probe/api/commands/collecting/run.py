@@ -46,7 +46,7 @@ class RunCommand:
             "A step begins with the first forward that records gradients, and ends when every optimizer has stepped. "
             "With several processes: torchrun ... -m msprobe run train.py"
         )
-        parser.add_argument("--config", metavar="FILE", help="a configuration file; the options below win over it")
+        parser.add_argument("--config", metavar="FILE", help="a configuration file; the options below override it")
         parser.add_argument("--level", help="L0 (modules), L1 (APIs) or mix (both); mix without a configuration file")
         without = "without a file 0-1, all with task overflow_check"
         modules = "only modules by path or class, and all inside: 'layers.1', '*Norm'"
@@ -55,22 +55,22 @@ class RunCommand:
         parser.add_argument("--step", metavar="STEPS", help=f'such as 0,10-12, or "all"; {without}')
         tasks = "statistics, tensor, structure, overflow_check, free_benchmark, grad_probe or monitor"
         parser.add_argument("--task", help=f"{tasks}; statistics without a file")
-        parser.add_argument("-o", "--output", metavar="DIR", help="where to write; ./msprobe_output without a file")
+        parser.add_argument("-o", "--output", metavar="DIR", help="output folder; without a file ./msprobe_output")
         parser.add_argument(
             "--step-after",
             choices=STEP_AFTER,
             default=AUTO,
             metavar="EVENT",
-            help="have a step end with each backward, each optimizer's step, or each forward",
+            help="end a step with each backward, each optimizer's step, or each forward",
         )
         parser.add_argument(
             "--follow-children",
             action="store_true",
-            help="collect from Python programs too that the program starts by subprocess, os.exec or a notebook",
+            help="also collect from Python programs that the program starts by subprocess, os.exec or a notebook",
         )
         parser.add_argument("-q", "--quiet", action="store_true", help="show only warnings and errors of the tool")
         parser.add_argument(
-            "--strict", action="store_true", help="end with status 2 if nothing was collected and the script's is 0"
+            "--strict", action="store_true", help="exit status 2 if nothing was collected and the script's status is 0"
         )
         parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module")
         parser.add_argument("program", nargs=argparse.REMAINDER, metavar="train.py", help="the script, its arguments")

@@ -37,16 +37,16 @@ class Show(Question):
         add("path", metavar="PATH", type=arguments.path, help="a dump, or a folder with one or several")
         add("--module", metavar="GLOB", help="modules by path, class or record, and all inside: 'layers.1', '*Norm'")
         add("--api", metavar="GLOB", help="functions by name: 'softmax', 'Functional.*'; or whole records")
-        add("--where", metavar="CONDITION", help="items for which this holds: 'Max > 1e4 or nan'")
+        add("--where", metavar="CONDITION", help="items that satisfy a condition: 'Max > 1e4 or nan'")
         add("--items", action="store_true", help="a line for each input, parameter and output")
-        add("--tree", action="store_true", help="as a tree: which call ran inside which module")
+        add("--tree", action="store_true", help="as a tree of modules and their calls")
         add("--stack", action="store_true", help="with the call stacks")
         add("--timeline", action="store_true", help="a line for each module and step, and how its output grows")
         add(
             "--limit",
             metavar="N",
             type=_limit,
-            help=f"how many lines, 0 for all ({_LIMIT} on a terminal, otherwise all)",
+            help=f"number of lines, 0 for all ({_LIMIT} on a terminal, otherwise all)",
         )
 
     def answer(
@@ -61,7 +61,7 @@ class Show(Question):
             return Shown(read(args.path), wanted, args.tree, args.stack, args.limit)
         for flag in ("items", "where", "tree", "stack"):
             if getattr(args, flag):
-                raise UsageError(f"--{flag} does not go together with --timeline; leave one of them out.")
+                raise UsageError(f"--{flag} cannot be combined with --timeline; leave one of them out.")
         from probe.api.commands.collecting.timeline import timeline
         from probe.common.dump.reading.run import Run
 

@@ -61,7 +61,7 @@ def first_nonfinite(dump: Dump) -> FirstNonfinite:
     tensors = (item for record in dump for item in dump.items(record) if item.is_tensor)
     if any(item.max is not None for item in tensors):
         return FirstNonfinite("no NaN and no infinity")
-    return FirstNonfinite("whether there is a NaN is not known: no statistics were recorded")
+    return FirstNonfinite("no statistics were recorded, so a NaN cannot be seen")
 
 
 def _first(dump: Dump) -> tuple[Record, Item] | None:
@@ -119,7 +119,8 @@ def dump_lines(dump: Dump, wanted: Wanted, as_tree: bool = False, with_stacks: b
     table = _table(dump, wanted, as_tree, with_stacks)
     first = next(table, None)
     if first is None:
-        yield ShownLine("nothing was recorded" if wanted.everything else f"nothing fits{names_there_are(dump, wanted)}")
+        unmatched = f"no record matches{names_there_are(dump, wanted)}"
+        yield ShownLine("nothing was recorded" if wanted.everything else unmatched)
     else:
         yield from chain([first], table)
 
@@ -139,7 +140,7 @@ def several_dumps_lines(
             yield from _head_lines(dump, with_stacks)
             yield from chain([first], table)
     if nothing:
-        yield ShownLine(f"nothing fits in any of {len(run)} dumps{names_there_are(next(iter(run)), wanted)}")
+        yield ShownLine(f"no record matches in any of {len(run)} dumps{names_there_are(next(iter(run)), wanted)}")
 
 
 def _head_lines(dump: Dump, with_stacks: bool) -> Iterator[ShownLine]:

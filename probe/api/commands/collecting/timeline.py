@@ -66,7 +66,7 @@ def timeline(dumps: Iterable[Dump], wanted: Wanted) -> list[TimelineRow]:
                 rows.append(_row(record.name, dump, item, rows[-1] if rows else None))
     found = modules or functions
     if first is not None and not fits and not wanted.everything:
-        raise MsprobeException(f"nothing fits{names_there_are(first, wanted)}")
+        raise MsprobeException(f"no record matches{names_there_are(first, wanted)}")
     if not found:
         raise MsprobeException("no selected call has statistics; --timeline needs a dump of task statistics or tensor.")
     return [row for rows in found.values() for row in rows]

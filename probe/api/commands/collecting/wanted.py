@@ -86,7 +86,7 @@ def names_there_are(dump: Dump, wanted: Wanted) -> str:
         if text is not None and not any(map(alone.named(dump), names)):
             return _known_of(kind, text, names)
     given = [part for part in (wanted.module, wanted.api, wanted.fits) if part is not None]
-    return "; each option by itself may fit something" if len(given) > 1 else ""
+    return "; each option alone may match something" if len(given) > 1 else ""
 
 
 def _known_of(kind: str, wanted: str, names: Iterable[str]) -> str:

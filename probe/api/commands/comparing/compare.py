@@ -43,13 +43,13 @@ class Compare(Question):
         add("-m", "--mode", choices=["auto"], default="auto", help="kind of data; only that of frameworks is known")
         add_pair(parser)
         arguments.add_output(parser, "tables")
-        add("--xlsx", action="store_true", help="write a workbook and not CSV")
+        add("--xlsx", action="store_true", help="write a workbook instead of CSV")
         arguments.add_matching(parser)
         add("-am", "--api_mapping", metavar="FILE", nargs="?", const="", help="APIs that correspond (MindSpore)")
         add("-cm", "--cell_mapping", metavar="FILE", nargs="?", const="", help="cells or modules that correspond")
         add("-dm", "--data_mapping", metavar="FILE", type=arguments.path, help="items that correspond")
-        add("-da", "--diff_analyze", action="store_true", help="find where several ranks part first; writes JSON")
-        add("--config", metavar="FILE", type=arguments.path, help="what is done to tensors before they are compared")
+        add("-da", "--diff_analyze", action="store_true", help="first difference of several ranks; writes JSON")
+        add("--config", metavar="FILE", type=arguments.path, help="operations on tensors before they are compared")
         add(
             "--algorithms",
             metavar="FILE",
@@ -64,7 +64,7 @@ class Compare(Question):
             "--fail-on",
             choices=[DIVERGENCE, "error", "warning", NEVER],
             default=NEVER,
-            help="exit with status 1 when the runs diverge, or a row is that bad; 2 when that cannot be told (never)",
+            help="exit status 1 if the runs diverge, or a row has this result or a worse one; 2 if unknown (never)",
         )
         add("--rerun", action="store_true", help="run the first calls that diverge again on the golden run's inputs")
         add(

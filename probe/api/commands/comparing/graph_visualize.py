@@ -41,9 +41,9 @@ class GraphVisualize(Question):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        of_golden = "the run it is held against; up to eight times beside one target; without it one graph is shown"
+        of_golden = "the golden run; up to eight times with one target; without it one graph is shown"
         for flag, name, text in (
-            ("-tp", "--target_path", "the run under test; up to eight times beside one golden run"),
+            ("-tp", "--target_path", "the run under test; up to eight times with one golden run"),
             ("-gp", "--golden_path", of_golden),
         ):
             add(flag, name, metavar="PATH", action="append", default=[], type=arguments.path, help=text)
@@ -55,7 +55,7 @@ class GraphVisualize(Question):
             "-oc",
             "--overflow_check",
             action="store_true",
-            help="mark numbers that are too large; done by itself where one is not finite",
+            help="mark numbers that are too large; automatic if a value is not finite",
         )
         add("--micro_step", metavar="auto|N|off", type=_micro_step, default="auto", help="micro steps of a step (auto)")
         add_merging(parser)
@@ -81,7 +81,7 @@ class GraphVisualize(Question):
             const="auto",
             action="append",
             default=[],
-            help="cut this off the paths in the page; without a value what is no one's business, all leaves stacks out",
+            help="cut this off the paths in the page; without a value: common folders; all: leave out stacks, too",
         )
         arguments.add_tensor_log(parser)
         add("-progress_log", "--progress_log", action="store_true", help="a line for each pair of dumps that is done")
@@ -91,7 +91,7 @@ class GraphVisualize(Question):
             "--fail-on",
             choices=[DIVERGENCE, NEVER],
             default=NEVER,
-            help="exit with status 1 when the runs diverge, and 2 when that cannot be told (never)",
+            help="exit status 1 if the runs diverge, and 2 if that cannot be told (never)",
         )
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
@@ -131,7 +131,7 @@ def _check_fail_on(args: argparse.Namespace) -> None:
         raise MsprobeException("--file_type json compares nothing; leave --fail-on out.")
     if chosen(args.rules, PROBE) != PROBE:
         leave = f"leave {asked_by(args.rules)} out" if args.rules else f"{asked_by(None)} is set, so give --rules probe"
-        raise MsprobeException(f"--fail-on divergence goes by our own rules; {leave}.")
+        raise MsprobeException(f"--fail-on divergence uses the rules of probe; {leave}.")
 
 
 @dataclass(frozen=True)
@@ -246,14 +246,14 @@ def _megabytes(text: str) -> float:
 def _micro_step(text: str) -> str:
     if text in ("auto", "off") or (text.isdecimal() and int(text) > 0):
         return text
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of micro steps; allowed: auto, off, 1 and more.")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of micro steps; allowed: auto, off, 1 and more.")
 
 
 def _formats(text: str) -> list[str]:
     found = text.split(",")
     for name in found:
         if name not in _FORMATS:
-            raise argparse.ArgumentTypeError(f"{name!r} is no format; allowed: {', '.join(_FORMATS)}.")
+            raise argparse.ArgumentTypeError(f"{name!r} is not a format; allowed: {', '.join(_FORMATS)}.")
     return found
 
 
@@ -287,4 +287,4 @@ def older_form(path: str) -> str:
             target = content["npu_path"]
             golden = content.get("bench_path") or ""
     command = f"msprobe graph_visualize -tp {target}" + (f" -gp {golden}" if golden else "")
-    return f"-i {os.path.basename(path)} is the form of older releases; write: {command} -o OUTPUT"
+    return f"-i {os.path.basename(path)} belongs to older releases; write: {command} -o OUTPUT"

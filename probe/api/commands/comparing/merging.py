@@ -14,11 +14,11 @@ _FLAGS = ("rank_size", "tp", "pp", "vpp", "order")
 def add_merging(parser: argparse.ArgumentParser) -> None:
     """Add the flags, which have one value for each side."""
     add = parser.add_argument_group("merging the ranks of a split model, a value for each side").add_argument
-    add("--rank_size", metavar="N", type=_number, nargs="+", help="how many ranks there are: tp * pp * dp")
+    add("--rank_size", metavar="N", type=_number, nargs="+", help="number of ranks: tp * pp * dp")
     add("--tp", metavar="N", type=_number, nargs="+", help="ranks that share a layer (tensor parallel)")
     add("--pp", metavar="N", type=_number, nargs="+", help="stages of layers (pipeline parallel)")
     add("--vpp", metavar="N", type=_number, nargs="+", help="virtual stages of a stage")
-    add("--order", metavar="TEXT", type=_order, nargs="+", help="how ranks are numbered (tp-cp-ep-dp-pp)")
+    add("--order", metavar="TEXT", type=_order, nargs="+", help="order in which ranks are numbered (tp-cp-ep-dp-pp)")
 
 
 def splits_given(args: argparse.Namespace, sides: int) -> list[Split]:

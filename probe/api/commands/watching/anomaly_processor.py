@@ -41,9 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("-d", "--data_path", dest="data_path_dir", metavar="DIR", required=True, help="anomaly_detected of a monitor")
-    add("-o", "--out_path", metavar="DIR", help="where the file is written (the same folder)")
+    add("-o", "--out_path", metavar="DIR", help="folder for the file (the same folder)")
     add("-k", "--topk", dest="top_k", metavar="N", type=_count, default=8, help="how many anomalies (8)")
-    add("-s", "--step", dest="step_list", metavar="STEPS", type=_steps, help='steps that are looked at: "[3,4]" or 3,4')
+    add("-s", "--step", dest="step_list", metavar="STEPS", type=_steps, help='steps to examine: "[3,4]" or 3,4')
     return parser
 
 
@@ -60,5 +60,5 @@ def _steps(text: str) -> list[int]:
         value = None
     steps = [value] if isinstance(value, int) else value
     if not isinstance(steps, (list, tuple)) or not all(type(each) is int and each >= 0 for each in steps):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of steps; allowed: [3,4], 3,4 or 3.")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of steps; allowed: [3,4], 3,4 or 3.")
     return list(steps)

@@ -21,8 +21,8 @@ class Data2Db(Question):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("--data", metavar="DIR", type=arguments.path, required=True, help="the output folder of a monitor")
-        add("--db", metavar="DIR", type=arguments.path, required=True, help="where the file is written")
-        add("--format", choices=["auto", "monitor"], default="auto", help="what the data is (auto)")
+        add("--db", metavar="DIR", type=arguments.path, required=True, help="folder for the file")
+        add("--format", choices=["auto", "monitor"], default="auto", help="kind of data (auto)")
         add("--mapping", metavar="JSON", type=arguments.path, help="a file with ordered replacements in names of rows")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Database:

@@ -35,7 +35,7 @@ class MonitorDump(Question):
 
 def _rank(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no rank; allowed: 0 and more.")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rank; allowed: 0 and more.")
     return int(text)
 
 

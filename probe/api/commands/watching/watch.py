@@ -34,14 +34,14 @@ class MonitorWatch:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("path", metavar="DIR", type=arguments.path, help="the output folder of a monitor")
-        add("--interval", metavar="SECONDS", type=_seconds, default=1.0, help="between two looks at the files (1)")
-        add("--once", action="store_true", help="show what is there, and end; the status is 1 if there is an alert")
+        add("--interval", metavar="SECONDS", type=_seconds, default=1.0, help="between two reads of the files (1)")
+        add("--once", action="store_true", help="show the current state, and end; exit status 1 if there is an alert")
 
     def run(self, args: argparse.Namespace, invocation: Invocation) -> int:
         from probe.monitor.report.live import LiveState
 
         if not os.path.isdir(args.path):
-            raise MsprobeException(f"{args.path} is no folder; give the output folder of a monitor.")
+            raise MsprobeException(f"{args.path} is not a folder; give the output folder of a monitor.")
         state = LiveState(args.path)
         if args.once:
             state.update(is_last=True)
@@ -61,7 +61,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; allowed: a number above 0.")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds; allowed: a number above 0.")
     return number
 
 

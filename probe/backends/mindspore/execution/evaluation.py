@@ -179,7 +179,7 @@ def autocast(dtype: str, device: str) -> contextlib.AbstractContextManager[None]
     Raises:
         UnknownValue: always.
     """
-    raise UnknownValue(f"MindSpore has no autocast to {dtype}: its amp changes a network before that runs")
+    raise UnknownValue(f"MindSpore has no autocast to {dtype}: its amp changes a network before it runs")
 
 
 def rounding_inside(unit: float, seed: int) -> contextlib.AbstractContextManager[None]:

@@ -129,10 +129,10 @@ def primitive(class_name: str, attributes: Mapping[str, Any] | None) -> Any:
     if kind is None:
         return None
     if attributes is None and _takes_arguments(kind):
-        raise UnknownValue(f"the dump does not say with which arguments the primitive {class_name} was made")
+        raise UnknownValue(f"the dump lacks the arguments of the primitive {class_name}")
     unknown = [name for name, value in (attributes or {}).items() if value is None]
     if unknown:
-        raise UnknownValue(f"the dump does not say with which {unknown[0]} the primitive {class_name} was made")
+        raise UnknownValue(f"the dump lacks {unknown[0]} of the primitive {class_name}")
     made_with = settings(attributes)
     try:
         made = kind(**made_with)

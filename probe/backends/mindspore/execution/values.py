@@ -68,7 +68,7 @@ def plain_value(entry: Mapping[str, Any], device: str) -> Any:
     """
     kind, name = entry.get("type"), entry.get("value")
     if kind != "mindspore.dtype":
-        raise UnknownValue(f'a value of type "{kind}" cannot be made; there is mindspore.dtype')
+        raise UnknownValue(f'a value of type "{kind}" cannot be made; allowed: mindspore.dtype')
     found = dtypes.dumped_dtype(name) if isinstance(name, str) else None
     if found is None:
         raise UnknownValue(f"MindSpore {ms.__version__} has no such value: {dict(entry)!r}")

@@ -78,6 +78,6 @@ def _warn(executor: Any) -> None:
     if not str(getattr(function, "__module__", "")).startswith("mindspore."):  # its own optimizers compile too
         name = getattr(function, "__qualname__", "a cell")
         log.warning(
-            f"{name} is compiled with ms.jit and runs as a whole: what is inside it cannot be seen and has no records.",
+            f"{name} is compiled with ms.jit and runs as a whole: calls inside it have no records.",
             once=f"jit {name}",
         )

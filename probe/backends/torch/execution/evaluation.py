@@ -134,7 +134,7 @@ def autocast(dtype: str, device: str) -> Iterator[None]:
     """
     kind = torch.device(device).type
     if dtype not in _CAST_TO:
-        raise UnknownValue(f"autocast to {dtype} is not there; there are {', '.join(_CAST_TO)}")
+        raise UnknownValue(f"autocast to {dtype} is not supported; allowed: {', '.join(_CAST_TO)}")
     try:
         # Without its cache, which holds on to the casts of tensors that take a gradient.
         casting = torch.autocast(kind, _CAST_TO[dtype], enabled=True, cache_enabled=False)

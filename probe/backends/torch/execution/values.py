@@ -133,7 +133,7 @@ def plain_value(entry: Mapping[str, Any], device: str) -> Any:
     kind = entry.get("type")
     make = _MAKERS.get(kind) if isinstance(kind, str) else None
     if make is None:
-        raise UnknownValue(f'a value of type "{kind}" cannot be made; there are {", ".join(sorted(_MAKERS))}')
+        raise UnknownValue(f'a value of type "{kind}" cannot be made; allowed: {", ".join(sorted(_MAKERS))}')
     made = make(entry, device)
     if made is None:
         raise UnknownValue(f"torch {torch.__version__} has no such value: {dict(entry)!r}")

@@ -231,7 +231,7 @@ class ModuleHooks:
             )
         if isinstance(module, torch.jit.ScriptModule):
             slug = f"script-module {name.base}"
-            log.warning(f"{name.base} is a ScriptModule, whose calls cannot be seen.", once=slug)
+            log.warning(f"{name.base} is a ScriptModule: its calls have no records.", once=slug)
             return
         before, after = self._hooks_of(name, module)
         if compiled_in_place(module):

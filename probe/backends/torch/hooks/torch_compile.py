@@ -56,7 +56,7 @@ def say_what_is_compiled(modules: list[tuple[ModuleName, torch.nn.Module]], give
     for index, model in enumerate(given):
         if id(model) not in recorded and (compiled_in_place(model) or compiled_forward(model)):
             log.warning(
-                "the model given to start is compiled as a whole: none of its modules can be seen. To see them compile "
+                "the model given to start is compiled as a whole: its modules have no records. To record them, compile "
                 "it after collecting, or compile its blocks.",
                 once=f"compiled model {index}",
             )

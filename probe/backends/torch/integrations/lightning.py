@@ -75,7 +75,7 @@ class MsprobeLightningCallback(Callback):  # type: ignore[misc]
         self._steps.pause()
         if trainer.global_step == self._epoch_began:
             log.warning(
-                "trainer.global_step is what it was before this epoch, so all its batches belong to one step. "
+                "trainer.global_step did not change in this epoch, so all its batches belong to one step. "
                 "Lightning does not count the steps of optimizers that are fetched with use_pl_optimizer=False.",
                 once="lightning-no-step",
             )

@@ -111,7 +111,7 @@ class DumpFolder:
         except OSError as error:
             log.warning(f"{self.path} cannot be renamed ({error}); this run stays there.")
             return
-        log.info(f"This process has a rank now: {self.path} is {target} from here on.")
+        log.info(f"This process has a rank now: its folder {self.path} is renamed to {target}.")
         self.path = target
         self.tensor_folder = os.path.join(target, TENSOR_FOLDER)
 
@@ -168,7 +168,7 @@ class DumpFolder:
         several = f"{number} records or tensor files are missing or incomplete"
         parts = [several if number > 1 else "1 record or tensor file is missing or incomplete"] if number else []
         if self._is_unmade:
-            parts.append(f"{self.header.file_name} and the files beside it are not made")
+            parts.append(f"{self.header.file_name} and the files next to it are not made")
         return f"{', '.join(parts)} ({self._reason})" if parts else ""
 
     def has_records(self) -> bool:

@@ -135,7 +135,7 @@ class JournalSink(RecordSink):
         if reason != self._unwritable:
             self._unwritable = reason
             text = f"step {self._step} is not collected: its folder cannot be written ({error})."
-            log.error(f"{text} Nor are later ones, as long as that is so; the training goes on.")
+            log.error(f"{text} Later steps are not collected either while this lasts; the training goes on.")
 
     def _log_unwritten(self, folder: DumpFolder, error: Exception) -> None:
         """The training goes on; what is in the journal can still be recovered."""

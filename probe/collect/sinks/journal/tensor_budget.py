@@ -88,7 +88,7 @@ class TensorBudget:
             return
         ends = '"max_gib" is -1, so there is no limit'
         if self._most != math.inf:
-            ends = f'at {self._limit} GiB ("max_gib") the saving of tensors ends, and not the training'
+            ends = f'at {self._limit} GiB ("max_gib") no more tensors are saved, and the training goes on'
         try:
             free = f"; {size_text(shutil.disk_usage(self._folder.path).free)} are free on the disk"
         except OSError:

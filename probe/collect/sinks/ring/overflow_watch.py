@@ -199,7 +199,7 @@ class OverflowWatch:
             return self._adapter.training.largest_over_ranks(flags)
         except Exception as error:
             self._asks_ranks = False
-            text = "the ranks cannot ask each other any more: each writes only what it has found itself"
+            text = "the ranks can no longer ask each other: each writes only its own findings"
             log.warning(f"{text} ({type(error).__name__}: {error}); the training goes on.")
             return flags
 
@@ -209,7 +209,7 @@ class OverflowWatch:
         if found is not None:
             first = f"{found.name} is the first record of this process with a value that is not finite"
             reasons.insert(0, f"{first}, in its {found.where}")
-        text = "; ".join(reasons) or "another rank has something to report, and this one nothing"
+        text = "; ".join(reasons) or "another rank has a finding, and this one has none"
         log.warning(f"step {ended.step}: {text}.")
 
     def _write(self, ring: StepRing, rank: int | None) -> None:
@@ -230,10 +230,10 @@ class OverflowWatch:
             return
         finally:
             folder.close()
-        left_out = f' Of {ring.left_out} more there was no room ("ring").' if ring.left_out else ""
+        left_out = f' {ring.left_out} more records did not fit ("ring").' if ring.left_out else ""
         log.info(
             f"Its {len(ring.frames)} records are in {folder.path}.{left_out} "
-            f"`msprobe overflow_check -i {folder.step_path}` tells what was first over all ranks."
+            f"`msprobe overflow_check -i {folder.step_path}` finds the first one of all ranks."
         )
 
 

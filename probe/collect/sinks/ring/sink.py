@@ -49,7 +49,7 @@ class RingSink(Sink):
         replaying = adapter.replaying
         if replaying is None:
             log.warning(
-                f'"replay_step" does nothing with {adapter.framework}: gradients come of a transformation of the '
+                f'"replay_step" has no effect with {adapter.framework}: gradients come from a transformation of the '
                 "whole step there, and the backward of a call cannot be run again by itself."
             )
             return None
@@ -85,7 +85,7 @@ class RingSink(Sink):
         try:
             return self._keeper.attach(models)
         except ReplayError as error:
-            log.warning(f'"replay_step" does nothing here: {error}.', once="no-replay")
+            log.warning(f'"replay_step" has no effect here: {error}.', once="no-replay")
             return None
 
     def has_records(self) -> bool:

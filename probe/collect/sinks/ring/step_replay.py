@@ -43,7 +43,7 @@ def replay(config: Config, adapter: FrameworkAdapter, kept: KeptStep, ring: Step
     except Exception as error:
         first_line = str(error).partition("\n")[0]
         kind = f"{type(error).__name__}: {first_line}"
-        so_far = f" What it had come to is in {again.path}." if again is not None and again.path else ""
+        so_far = f" The tensors so far are in {again.path}." if again is not None and again.path else ""
         log.warning(f"step {ring.step} could not be run again to its end ({kind}); the training goes on.{so_far}")
 
 
@@ -119,7 +119,7 @@ class _Replay:
         batch = self._keep == "batch"
         parameters = "the parameters that it has now" if batch else "the parameters that it had"
         name = self._found.name
-        itself = "" if name in read(folder) else f"; {name} itself is no record of what is run again"
+        itself = "" if name in read(folder) else f"; {name} itself is not run again"
         left_out = f" {self._kept.left_out} later calls of the model were not kept." if self._kept.left_out else ""
         log.info(
             f"step {self._step} was run again, forward and backward of the model, with {parameters}: the tensors "

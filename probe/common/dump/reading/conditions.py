@@ -119,7 +119,7 @@ def condition(text: str) -> Condition:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         tree = None
     if tree is None:
-        raise _wrong(text, "that is no condition")
+        raise _wrong(text, "this is not a condition")
     if sum(1 for _ in ast.walk(tree)) > _MOST_PARTS:
         raise _wrong(text, "it has too many parts")
     try:
@@ -149,7 +149,7 @@ def _condition(node: ast.expr) -> Condition:
         return _all([_comparison(how, left, right) for how, left, right in pairs])
     if isinstance(node, ast.Name) and node.id.lower() in _ALONE:
         return _ALONE[node.id.lower()]
-    raise _Refused(f"{_spelled(node)} is {_operand(node).kind} and no condition; compare it with something")
+    raise _Refused(f"{_spelled(node)} is {_operand(node).kind} and not a condition; compare it with something")
 
 
 def _all(parts: Sequence[Condition]) -> Condition:
@@ -228,7 +228,7 @@ def _arithmetic(compute: Callable[..., Any], nodes: Sequence[ast.expr]) -> _Oper
     operands = [_operand(node) for node in nodes]
     for node, operand in zip(nodes, operands):
         if operand.kind is not _NUMBER:
-            raise _Refused(f"{_spelled(node)} is {operand.kind} and no number to compute with")
+            raise _Refused(f"{_spelled(node)} is {operand.kind} and not a number to compute with")
 
     def of(item: Item) -> float | None:
         values = [operand.of(item) for operand in operands]

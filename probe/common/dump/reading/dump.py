@@ -249,7 +249,7 @@ def _finished_or_journal(path: str) -> Dump:
         dump = Dump(Files(path))
     except DumpFormatError as error:
         found = Dump(JournalSource(journal))
-        log.warning(f"{error} The journal beside it is read in its place.")
+        log.warning(f"{error} The journal next to it is read instead.")
         return found
     # A run begins by writing files without records, and a run that is killed leaves them so.
     return Dump(JournalSource(journal)) if dump.died or not dump.records else dump

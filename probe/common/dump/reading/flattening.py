@@ -92,7 +92,7 @@ def add(found: list[Item], name: str, state: str, value: Any, depth: int) -> Non
         found.append(Item(name, state))
         return
     else:
-        raise DumpFormatError(f"{name}: {_kind(value)} ({value!r}) stands where an object, a list or null may.")
+        raise DumpFormatError(f"{name}: {_kind(value)} ({value!r}); allowed: an object, a list or null.")
     if depth > DEEPEST:
         raise DumpFormatError(f"{name}: nested deeper than {DEEPEST} levels.")
     for key, child in children:

@@ -105,7 +105,7 @@ class Files:
         """The content of a file beside the records; what is cut off is missing, and said to be."""
         found, cut_at = _decoded(path, kind, 1, bool)
         if cut_at is not None:
-            lacks = f"{path} is cut off at byte {cut_at}: {what} behind the {len(found)} that were read are missing."
+            lacks = f"{path} is cut off at byte {cut_at}: {what} after the {len(found)} that were read are missing."
             self.missing.append(lacks)
             log.warning(lacks)
         return found

@@ -55,7 +55,7 @@ def test_every_rank_writes_the_step_in_which_one_has_found_something(tmp_path: P
     assert all(f"ended {rank}" in output for rank, output in enumerate(outputs)), "\n".join(outputs)
     assert dumped.folders(tmp_path / "dump") == ["step3/rank0", "step3/rank1"]
     assert "[rank 1] [WARNING] step 3: Torch.sqrt.0.forward is the first record" in outputs[1]
-    assert "[rank 0] [WARNING] step 3: another rank has something to report" in outputs[0]
+    assert "[rank 0] [WARNING] step 3: another rank has a finding" in outputs[0]
     for rank in (0, 1):
         dump = dumped.read(tmp_path / "dump", 3, f"rank{rank}")
         assert not any("all_reduce" in name for name in dump.names), "what the ranks ask each other is no record"
@@ -114,7 +114,7 @@ def test_what_ranks_exchange_is_described_again_and_a_failure_of_one_does_not_me
     for rank, output in enumerate(outputs):
         assert f"ended {rank}" in output, "\n".join(outputs)
         assert [line for line in output.splitlines() if line.startswith("sum")] == [f"sum {n} 3.0" for n in range(4)]
-        assert output.count("the ranks cannot ask each other any more") == 1
+        assert output.count("the ranks can no longer ask each other") == 1
     # Without a word among them, each writes its own.
     assert dumped.folders(tmp_path / "dump") == ["step2/rank0", "step3/rank1"]
     assert dumped.read(tmp_path / "dump", 2, "rank0").data["Distributed.irecv.0.forward"]["waited_after"] == (
