@@ -111,7 +111,7 @@ def graph_of(dump: Dump) -> Graph:
         # Modules that were recorded have names, and those that stacks name would be others.
         has_modules = any(map(is_module, records))
         tree = {} if has_modules else restored_tree(records, dump.stacks or {}, dump.framework)
-        what = "the modules around them are those that call stacks name" if tree else "they are listed in order"
+        what = "their call stacks give the modules around them" if tree else "they are listed in order"
         is_lost = has_modules or dump.level in ("L0", "mix")
         why = f"construct.json is {'missing' if dump.tree is None else 'empty'}" if is_lost else f"level {dump.level}"
         advice = "Keep that file next to it" if is_lost else "Collect with level mix"

@@ -190,7 +190,7 @@ class _Analysis:
         missing = sorted(set(exchange.sources) & set(exchange.missing))
         if missing:
             if not rank.causes:
-                source = f"rank {', '.join(map(str, missing))}, of which there is no dump"
+                source = f"rank {', '.join(map(str, missing))}, which has no dump"
                 came_in = Finding(OUTSIDE, rank.scan.rank, call.call.record, item, source=source)
                 self._find(rank, came_in, call.call.index)
             return

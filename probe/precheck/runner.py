@@ -58,7 +58,8 @@ def precheck(path: str, options: PrecheckOptions, load: LoadAdapter, watch: Prog
     with _output(dump, devices, options) as output:
         other = output.done.difference(case.name for case in cases)
         if other:
-            raise MsprobeException(f"{options.resume} has {min(other)}, and {dump.path} has not: it is another dump's.")
+            table = f"{options.resume} contains {min(other)}, which {dump.path} does not contain"
+            raise MsprobeException(f"{table}. The table belongs to another dump; give its dump, or leave -csv_path out.")
         parts = _parts(cases, output.done, options.where.jobs or processors())
         checked = 0
         for checked, result in enumerate(_checked(dump.path, parts, devices, options, load, output.error_data), 1):

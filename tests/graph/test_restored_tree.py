@@ -117,7 +117,7 @@ def test_a_dump_of_functions_shows_these_modules_and_says_so(tmp_path: Path) -> 
         sides.append(written(tmp_path / side, records, {}, shared, level="L1"))
     graph = graph_of(sides[0])
     assert graph.names[-2] == "Module.model.Module.forward.0"
-    assert "the modules around them are those that call stacks name" in graph.notes[0]
+    assert "their call stacks give the modules around them" in graph.notes[0]
     found = diff_of(*sides)
     assert found.golden is not None
     alone = [found.target.names[node] for node, other in enumerate(found.pairs) if other < 0]

@@ -164,7 +164,7 @@ class _Machine:
     def pop(self) -> Any:
         found = self._stack.pop()
         if found is _MARK:
-            raise ValueError("a mark where a value has to be")
+            raise ValueError("a mark instead of a value")
         return found
 
     def top(self) -> Any:

@@ -61,7 +61,7 @@ def _parse_targets(value: object, location: Location) -> dict[str, Any]:
         for role, text in selection.items():
             if not isinstance(text, str) or not _SELECTION.fullmatch(text):
                 place = Location(location.origin, f"{inner.key}.{role}")
-                raise place.wrong(text, '"tensor", or as "tuple[2]:0" the number of tensors and the index of one')
+                raise place.wrong(text, '"tensor", or "tuple[2]:0": the number of tensors and the index of one')
     return targets
 
 

@@ -153,8 +153,8 @@ def _precision(differences: Differences) -> Finding:
         f"{int(np.count_nonzero(differences.far))} tokens are far off, without a pattern"
     )  # fmt: skip
     text = (
-        f"{where}; their size relative to 1 - p is {differences.size:.2g} nats, and rounding of "
-        f"{_assumed(differences, level)} explains {explained:.2g}: another dtype or kernel in a part, or other weights"
+        f"{where}; size relative to 1 - p: {differences.size:.2g} nats, expected at most {explained:.2g} by rounding "
+        f"of {_assumed(differences, level)}: another dtype or kernel in a part, or other weights"
     )
     return Finding(PRECISION, text, {"size": differences.size, "explained": explained})
 
@@ -163,8 +163,8 @@ def _rounding(differences: Differences) -> Finding:
     level = differences.level_of_body
     explained = differences.of_level(level)
     text = (
-        f"the rounding of {_assumed(differences, level)} explains the differences; their size relative to 1 - p is "
-        f"{differences.size:.2g} nats, and {explained:.2g} are explained"
+        f"the rounding of {_assumed(differences, level)} explains the differences; size relative to 1 - p: "
+        f"{differences.size:.2g} nats, expected at most {explained:.2g}"
     )
     return Finding(ROUNDING, text, {"size": differences.size, "explained": explained})
 

@@ -64,7 +64,8 @@ class Compare(Question):
             "--fail-on",
             choices=[DIVERGENCE, "error", "warning", NEVER],
             default=NEVER,
-            help="exit status 1 if the runs diverge, or a row has this result or a worse one; 2 if unknown (never)",
+            help="exit status 1 if the runs diverge, or a row has this result or a worse one; "
+            "2 if that cannot be told (never)",
         )
         add("--rerun", action="store_true", help="run the first calls that diverge again on the golden run's inputs")
         add(
