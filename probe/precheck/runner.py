@@ -59,7 +59,7 @@ def precheck(path: str, options: PrecheckOptions, load: LoadAdapter, watch: Prog
         other = output.done.difference(case.name for case in cases)
         if other:
             table = f"{options.resume} contains {min(other)}, which {dump.path} does not contain"
-            raise MsprobeException(f"{table}. The table belongs to another dump; give its dump, or leave -csv_path out.")
+            raise MsprobeException(f"{table}. The table belongs to another dump; give that dump, or no -csv_path.")
         parts = _parts(cases, output.done, options.where.jobs or processors())
         checked = 0
         for checked, result in enumerate(_checked(dump.path, parts, devices, options, load, output.error_data), 1):

@@ -518,7 +518,7 @@ def test_a_dump_that_was_recorded_anew_is_not_gone_on_with(tmp_path: Path) -> No
     check(path, tmp_path / "out")
     (table,) = (tmp_path / "out").glob("accuracy_checking_result_*.csv")
     os.replace(dump_of(tmp_path / "other", lambda: torch.sin(torch.ones(3))), path)
-    with pytest.raises(MsprobeException, match="another dump's"):
+    with pytest.raises(MsprobeException, match="belongs to another dump"):
         check(path, tmp_path / "out", resume=str(table))
 
 
