@@ -246,7 +246,7 @@ class Call:
         return None
 
     def _in_high(self, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Results:
-        # What a function draws is no part of how its inputs move it.
+        # Random draws are not part of the movement by the inputs.
         self._execution.seed_draws(0)
         dtypes = [_raised(leaf.dtype) for leaf in self._arguments.leaves]
         return self._evaluate(leaves, of_outputs, dtypes, "cpu", high=True)

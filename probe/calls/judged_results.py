@@ -51,7 +51,7 @@ def draws_random_numbers(execution: Execution, prepared: Prepared, device: str, 
             found.append(prepared.call.on(where, autocast or None))
         except Exception as error:
             raise_unless_refusal(error)
-            # What was recorded elsewhere may have no kernel here.
+            # A call recorded elsewhere may have no kernel here.
             return False
     first, again, other = found
     return are_equal(first, again) and not are_equal(first, other)

@@ -79,7 +79,7 @@ class AttachedHooks:
         passed = 0
 
         def begin() -> None:
-            # What runs after a wanted pass, sampling say, belongs to it.
+            # Calls after a wanted pass, such as sampling, belong to it.
             if passed == first:
                 self._collector.collecting = True
             elif passed > last:

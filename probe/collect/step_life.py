@@ -137,7 +137,7 @@ class StepLife:
     def failed(self, about: Any, error: BaseException) -> None:
         """Log a failure of the tool itself, once per place, with the name of the record it happened at."""
         if isinstance(about, ActiveCall) and about.api is not None:
-            # What ends the call may have failed, and nothing further would be seen on this thread.
+            # The end of the call may have failed, and no later call would be recorded on this thread.
             self._state.thread.in_api = False
         name = _name_of(about)
         if not self.sinks.failed(name, error):

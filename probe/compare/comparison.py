@@ -77,7 +77,7 @@ def compared(
     mode = mode_of(comparison, both, values)
     matched = match(comparison, both)
     algorithms = measure(comparison, matched.rows, mode, watch)
-    # What only the golden side has stands at the end and belongs to no record of the target.
+    # Rows of the golden side alone are at the end and belong to no record of the target.
     groups = groupby((row for row in matched.rows if row.target is not None), key=attrgetter("record"))
     classify_records(comparison, (list(rows) for _, rows in groups), mode)
     stacks = target.stacks, golden.stacks

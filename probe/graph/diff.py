@@ -348,7 +348,7 @@ class _Judged:
         if suspect is not None and suspect.record != judged.call.record:
             self._target.cause[node] = f"named for it: {suspect.record or suspect.golden_record}"
         if self._evidence.is_nonfinite(judged):
-            # What came in explains it, and the call that made it is named.
+            # Its inputs explain it, and the call that made these is reported.
             self._target.statuses[node] = DIVERGED if judged.outcome == CALL_UNEXPLAINED else FOLLOWS
 
     def _add_saved_values(self, pairs: Pairs) -> None:

@@ -100,7 +100,7 @@ def expanded(pairs: Sequence[ManualPair], target: Graph, golden: Graph) -> dict[
                 raise MsprobeException(f"{pair.location}: {graph.names[node]} is in another pair already.")
         found[mine] = theirs
         taken.add(theirs)
-    # What a pair names itself is not paired by one around it.
+    # A pair around another one does not override it.
     for pair in wanted:
         if pair.descendants:
             _add_inside(target.index[pair.target], golden.index[pair.golden], (target, golden), found, taken)

@@ -83,7 +83,7 @@ def _overflow(graph: Graph, items: Callable[[int], Iterable[Item]]) -> OverflowL
             name, values = graph.names[node], CallValues.of(items(node))
             calls.pass_by(node, name)
             if is_communication(name):
-                # What comes from another rank is no consequence of what was made here before.
+                # A value from another rank is not a consequence of earlier values of this rank.
                 passed = calls.communicate(node, name, values.inputs, values.outputs)
                 flags = INPUT * bool(passed.inputs) | OUTPUT * bool(passed.outputs)
                 exchanged += [BadRecord(node, name, flags)] if flags else []

@@ -104,7 +104,7 @@ class _Analysis:
         if flags & EXPLAINED:
             return
         is_made_here = not flags & (INPUT | PARAMETER)
-        # What was added up to a gradient is not recorded, nor all that goes on inside of a module.
+        # The summands of a gradient are not recorded, nor are all calls inside a module.
         if rank.causes and (not is_made_here or is_gradients(record.name) or is_module(record.name)):
             self._spread(rank, record.name)
             return
@@ -155,7 +155,7 @@ class _Analysis:
                 continue
             causes = self._given(exchange) if exchange.sources else None
             if causes is not None:
-                # What has no output recorded is taken to have got what was sent.
+                # A call without a recorded output counts as having received the sent values.
                 self._reach(rank, call, causes)
             elif result is not None:
                 self._made_by_communication(rank, call, exchange, result)

@@ -150,5 +150,5 @@ def _checked(
     with closing(results(tasks, run(options.where, check_part, tasks))) as found:
         for of_part in found:
             yield from of_part
-    # What it holds of the dump is not needed any more.
+    # Its data of the dump is not needed any more.
     opened.cache_clear()

@@ -141,7 +141,7 @@ class _Script:
             spelled, args = f"{args[0].text}.{spelled.rpartition('.')[2]}", args[1:]
         if not self._only_writes:
             return lambda before: call(spelled, args, kwargs, before)
-        # What returns nothing was called for what it writes into its first argument.
+        # A function that returns nothing was called to write into its first argument.
         return lambda before: f"{call(spelled, args, kwargs, '')}\n{before}{variables[0].text}"
 
     def _results(self) -> list[tuple[str, str, str]]:

@@ -53,7 +53,7 @@ def check(sources: Mapping[str, Any], dtype: str = "", vocabulary: int = 0, laye
     differences = Differences(left, dtype or tokens.dtype, vocabulary, layers)
     judgement = judge(differences)
     rest = judgement.findings
-    # What differs by rounding is no second finding.
+    # A difference by rounding is not a second finding.
     findings = bad + (tuple(each for each in rest if each.kind not in ("none", "rounding")) if bad else rest)
     return RolloutReport(left, judgement, findings, tuple(_remarks(tokens, read)))
 

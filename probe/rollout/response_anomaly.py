@@ -338,7 +338,7 @@ def _distinct_share(rows: Array, windows: _Windows, base: int) -> Array:
     """The number of distinct 3-grams over that of all."""
     codes = rows[:, :-2] * (base * base) + rows[:, 1:-1] * base + rows[:, 2:]
     inside = windows.valid[:, _NGRAM - 1 :]
-    # What is outside comes first, and counts once where there is any.
+    # Positions outside come first, and count once if there are any.
     ordered = np.sort(np.where(inside, codes, -1), axis=1)
     distinct = 1 + np.count_nonzero(ordered[:, 1:] != ordered[:, :-1], axis=1) - ~inside.all(axis=1)
     share: Array = distinct / (windows.length - _NGRAM + 1)

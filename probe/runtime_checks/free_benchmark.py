@@ -165,7 +165,7 @@ class FreeBenchmark:
                 None if each is None else Output(str(index), execution.values(each), execution.dtype_name(each))
                 for index, each in enumerate(gradients)
             ]
-            # What the training got is in the order of the gradient function, which is not that of the arguments.
+            # The gradients of the training are in the order of the gradient function, not in that of the arguments.
             given = [None if each is None else execution.copied(each) for each in gradients]
             results = call.again(None, given, autocast).gradients
             return Examination(call, results, of_outputs, gradients, autocast).under(self._mode)
@@ -209,7 +209,7 @@ class FreeBenchmark:
         ))  # fmt: skip
 
     def _leave_out(self, error: Exception) -> None:
-        # Which call it was is seldom of interest, and thousands of them would be.
+        # The single call is seldom of interest, and there would be thousands of lines.
         self._left_out[reason(error)] += 1
 
 

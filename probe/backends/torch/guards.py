@@ -141,7 +141,7 @@ def guarded(listener: Logs, about: Any, function: Callable[..., Any], *args: Any
     try:
         if _get_tracing_state() is not None:
             return unobserved(function, *args)
-        # What `unobserved` does, written out: this runs several times for every record.
+        # `unobserved`, written out: this runs several times for every record.
         try:
             guard = _idle.pop()
         except IndexError:

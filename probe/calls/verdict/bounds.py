@@ -80,10 +80,10 @@ def bound_of(subject: Subject) -> Bound:
         sums_in = sums_in or (FLOAT32 if _is_given_rounded(subject) else "")
         return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT, sums_in=sums_in)
     if subject.direction == "backward" and kind != ACTIVATION and _is_reduced(subject, kind):
-        # What is summed may be a product that was rounded.
+        # The summands may be products that were rounded.
         return Bound(SUM, _terms(subject, known), sums_in=sums_in)
     if kind == EXACT and subject.direction == "backward" and not _are_held(subject):
-        # Which side of a limit an element is on may differ, where the limit is rounded.
+        # If the limit is rounded, an element may be on its other side.
         return Bound(CONDITIONING, sums_in=sums_in)
     if kind == ROUNDED_ONCE and not _is_one_rounding(subject):
         kind = ELEMENTWISE
@@ -148,7 +148,7 @@ def _terms(subject: Subject, known: Known) -> int:
     inputs = subject.inputs
     size = max(subject.result.size, 1)
     if known.kind == SUM and inputs and inputs[0].shape == inputs[-1].shape == subject.result.shape:
-        # What is summed and keeps its shape is a running sum along one dimension.
+        # A sum that keeps the shape is a running sum along one dimension.
         return max(subject.result.shape, default=1)
     if _is_of_convolution_weight(subject, known):
         summed = inputs[0] if "transpose" in known.name else inputs[-1]

@@ -137,7 +137,7 @@ def _judge_numbers(subject: Subject, of: Format) -> KernelVerdict:
         found = _nonfinite(result, reference, bound, of)
         if found is not None:
             return found
-        # What agrees without being finite has no error, and takes no part in what follows.
+        # Equal elements that are not finite have no error and are left out below.
         kept = replace(subject, result=np.where(finite, result, 0), reference=np.where(finite, reference, 0))
         return _judge_numbers(kept, of)
     for moves_inside in (False, True):

@@ -92,7 +92,7 @@ class CallDescriber:
         if call.api is not None and call.api.function:
             fields["function"] = call.api.function
         if call.api is not None and call.api.attributes is not None:
-            # Where tensors are saved, all that it takes to run the call again.
+            # If tensors are saved: all that is needed to run the call again.
             if save:
                 fields["attributes"] = call.api.attributes
             elif call.api.deciding:

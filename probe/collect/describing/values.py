@@ -147,7 +147,7 @@ class ValueDescriber:
         entry = self._describe_value(value, key)
         if entry is not None:
             if entry.get("tensor") is not None:
-                # What a send or receive of a batch holds.
+                # The fields of a send or receive of a batch.
                 entry["tensor"] = self.describe(entry["tensor"], None, path, save, 1)
             return entry, None
         if value is Ellipsis:
@@ -196,7 +196,7 @@ def _array_entry(array: np.ndarray[Any, Any]) -> Entry:
     entry.update(dict.fromkeys(("Max", "Min", "Mean", "Norm")))
     if array.dtype.kind in "biuf" and array.size:
         plain = float if array.dtype.kind == "f" else int if array.dtype.kind in "iu" else bool
-        # What is no number or too large would be a warning of the user's program.
+        # A text or a too large number would be a warning of the user's program.
         with np.errstate(all="ignore"):
             entry.update(Max=plain(array.max()), Min=plain(array.min()))
             entry.update(Mean=float(array.mean(dtype=np.float64)), Norm=_norm(array))

@@ -78,7 +78,7 @@ def flow_of_operation(call: CollectiveCall, name: str, is_send: bool) -> Flow:
     if is_send:
         return Flow((name,))
     inputs, _, argument_path = name.rpartition(f".{INPUT}.")
-    # Where the arguments are repeated they stand in a list.
+    # If the arguments are repeated, they are in a list.
     result = argument_path.rpartition(".")[2] if is_returning(call) else argument_path
     return Flow((), (name,), (f"{inputs}.{OUTPUT}.{result}",))
 

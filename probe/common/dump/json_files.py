@@ -62,7 +62,7 @@ def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
 def _changed(records: Iterable[_Record], change: Callable[[Any], None]) -> Iterator[_Record]:
     for name, fields, _ in records:
         change(fields)
-        # What is there now is not known.
+        # The present contents are unknown.
         yield name, fields, False
 
 
@@ -149,7 +149,7 @@ class _SourceLines(dict[Frame, str]):
         if not text:
             line = frame_text(frame)
             if line:
-                # What is not found may be there the next time.
+                # A missing file may exist the next time.
                 text = _source_lines[frame] = quote(line)
         self[frame] = text
         return text

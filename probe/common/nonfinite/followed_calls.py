@@ -192,7 +192,7 @@ class FollowedCalls:
         """Report a candidate; the records that it reached are its consequences."""
         first = self._candidates.first_open()
         if first is not None and first.place < candidate.place and candidate.records[0].flags != OUTPUT:
-            # What seems to have come from outside has most likely come from there, by a call that is not recorded.
+            # A value that seems to come from outside most likely comes from there, by a call that is not recorded.
             self._reach(self._candidates.take(first))
         self._reach(self._candidates.take(candidate))
 
@@ -232,7 +232,7 @@ class FollowedCalls:
             source.last = index
         masks = tuple(map(_as_record, sources))
         if any(infinite_sign(item) != -1 for item in bad_outputs):
-            # What it gives may be a mask, and something else has come with that of other ranks.
+            # Its own values may be a mask, and other values have come from other ranks.
             self.is_reached = True
             return Passed((), got, given, (), masks)
         for item in bad_outputs:

@@ -20,7 +20,7 @@ _BIAS = 1023
 
 def spacing(values: Array, of: Format) -> Array:
     """The distance between neighbours of the format at each of `values`, which are finite, real and float64."""
-    # What is left of a number of float64 without its significand is the power of two below it.
+    # A float64 number without its significand is the power of two below it.
     bits = np.asarray(values, np.float64, order="C").view(np.int64) & _EXPONENT_BITS
     powers = bits.view(np.float64)
     if not of.tapers:

@@ -143,7 +143,7 @@ def _executed(path: str, *version: object) -> Algorithm:
         source = stream.read()
     module = ModuleType(f"msprobe_algorithm_{os.path.splitext(os.path.basename(path))[0]}")
     module.__file__ = path
-    # Where dataclasses look for the module of a class.
+    # Dataclasses look there for the module of a class.
     sys.modules[module.__name__] = module
     try:
         # Not by the import system, which would leave its cache beside the file.

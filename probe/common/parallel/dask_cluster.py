@@ -49,7 +49,7 @@ def on_cluster(
         except CancelledError:
             raise MsprobeException(f"--dask {address}: the cluster is gone, or has cancelled the work.") from None
         finally:
-            # What is left when this is closed early.
+            # Work left over when this is closed early.
             client.cancel(futures)
 
 
@@ -59,7 +59,7 @@ def _check_workers(client: Client, address: str) -> None:
     try:
         client.wait_for_workers(1, timeout=_PATIENCE_S)
     except (Late, TimeoutError):
-        # Which of them it is depends on the release, and on that of Python.
+        # The class depends on the release, and on Python's.
         raise MsprobeException(f"--dask {address}: the cluster has no worker; start one.") from None
     try:
         # The scheduler reads what is submitted too; what is run is run by every worker.

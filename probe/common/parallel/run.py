@@ -33,7 +33,7 @@ def run(
     jobs = min(where.jobs or processors(), len(tasks))
     if jobs <= 1:
         return here(work, tasks, done)
-    # What it imports is a fifth of the time in which the command starts.
+    # Its imports take a fifth of the start of the command.
     from probe.common.parallel.worker_processes import in_processes
 
     return in_processes(work, tasks, jobs, done)

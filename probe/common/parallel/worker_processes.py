@@ -153,7 +153,7 @@ def _serve(pipe: Connection) -> None:
         except OSError:
             return  # Nobody waits for it any more.
         del work, task, answer
-        # What earlier tasks left in circles.
+        # Objects that earlier tasks left in reference cycles.
         gc.collect()
 
 

@@ -77,7 +77,7 @@ def block(result: ComparisonResult, start: int, stop: int) -> list[Cells]:
     targets = [row.target or _MISSING for row in chosen]
     goldens = [row.golden or _MISSING for row in chosen]
     pairs = list(zip(targets, goldens))
-    # Where the two dumps say the same, what is shown of an item is made once.
+    # If both dumps have the same values, the cells of an item are made once.
     sides = [targets] if all(map(is_, targets, goldens)) else [targets, goldens]
     names = [_harmless([item.name for item in side]) for side in sides]
     forms = [

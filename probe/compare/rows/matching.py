@@ -127,7 +127,7 @@ def _with_numbers_of_golden(comparison: Comparison, both: Calls, moved: Renumber
     aligned = align(*names, trees, marks(*_sides(both, trees, moved)), moved.record)
     there = {call.record.name: call.key for call in golden}
     keys = {record: there[other] for record, other in aligned if record is not None and other is not None}
-    # What has no counterpart has no key that the golden side knows.
+    # An item without a counterpart has no key of the golden side.
     return [call._replace(key=keys.get(call.record.name, f"+{call.key}")) for call in target], golden
 
 

@@ -62,7 +62,7 @@ def measure_row(comparison: Comparison, row: Row, mode: Mode, further: int = 0) 
     elif target is None or golden is None:
         row.metrics = statistics.UNMATCHED if mode is Mode.STATISTICS else UNSUPPORTED
     if further and len(row.metrics) == len(UNSUPPORTED):
-        # What keeps the built-in metrics from being taken keeps these too.
+        # If the built-in metrics cannot be taken, these cannot either.
         row.metrics += row.metrics[:1] * further
     if target is None or golden is None or target.requires_grad != golden.requires_grad:
         row.requires_grad_consistent = _is_requires_grad_consistent(comparison, target, golden)

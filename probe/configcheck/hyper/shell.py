@@ -108,7 +108,7 @@ def _logical_lines(text: str) -> Iterator[str]:
     document = ""
     for part in text.splitlines():
         if document:
-            # What is between `<<END` and `END` is no command.
+            # Lines between `<<END` and `END` are not commands.
             document = "" if part.strip() == document else document
             continue
         part = part.rstrip()

@@ -286,7 +286,7 @@ class _Collector:
         flat = list(chain.from_iterable(rows))
         names = self._texts.indexes([_item_name(row) for row in flat])
         tensors, indexes = tensors_of([row.target for row in flat] + [row.golden for row in flat], self._texts)
-        # What one side lacks differs by no size.
+        # A node that one side lacks has no size of difference.
         differences = [
             None if row.relative_difference == math.inf and is_tensor_of_one(row) else row.relative_difference
             for row in flat

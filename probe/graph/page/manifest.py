@@ -61,7 +61,7 @@ def comparison_as_json(columns: Columns, rules: GraphRules) -> dict[str, Any]:
     first, suspects = rules.named_rows(columns)
     follows = columns.summary is not None and columns.summary.follows is not None
     if follows:
-        # What a divergence has reached is not judged anew.
+        # Values that a divergence has reached are not judged again.
         first, suspects = -1, []
     return {
         "target": asdict(columns.target),

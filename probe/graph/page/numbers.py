@@ -79,7 +79,7 @@ def _json_value(value: Any) -> Any:
     """A value that is no float as JSON has it."""
     if value is None or type(value) is str:
         return value
-    # What is larger would be another number in a browser.
+    # Larger numbers would be other numbers in a browser.
     return int(value) if isinstance(value, int) and abs(value) < _LARGEST_INTEGER else str(value)
 
 

@@ -59,7 +59,7 @@ def _sort_keys(
             predecessors[parent] = _predecessors(target, golden, partners, parent)
         behind = predecessors[parent][node]
         if behind >= 0:
-            # What comes behind a node comes before what is first inside of the next one.
+            # A node's successors come before the first node inside the next one.
             sort_keys[node] = behind + 1, -1, node, node
         else:
             sort_keys[node] = target.firsts[around], target.depths[around], node, node

@@ -60,7 +60,7 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[GraphL
     warn_of_left_out(*sides)
     with log.collected() as lines:
         pairs = pairs_of(*sides)
-    # What it warns of is said below, of every dump.
+    # Its warnings are given below, for every dump.
     log.show(line for line in lines if line.level < log.WARNING)
     locations = [GraphLocation(pair.target, pair.golden, pair.before, run, pair.step, pair.label) for pair in pairs]
     alone = [*_alone(sides[0], (pair.target for pair in pairs), "golden run", golden)]

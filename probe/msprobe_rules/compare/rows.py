@@ -243,7 +243,7 @@ def _is_unremarkable(rows: list[Row]) -> bool:
         if target.shape == () and str(target.max) != str(golden.max):
             return False
         largest, smallest = target.max, target.min
-        # What is not finite is not zero when it is taken from itself.
+        # A value that is not finite minus itself is not zero.
         if (type(largest) is float and largest - largest) or (type(smallest) is float and smallest - smallest):
             return False
         error = row.metrics[_NORM]

@@ -53,7 +53,7 @@ def _twin(row: Row, mode: Mode, is_collective: bool) -> Row:
     if _is_null(row.golden):
         golden = Item(target.name, target.state, target.dtype, target.shape, requires_grad=target.requires_grad)
     else:
-        # What the golden run lacks has no type, no shape and no gradient, and differs in all of them.
+        # A row that the golden run lacks has no type, no shape and no gradient, and differs in all of them.
         golden = row.golden or Item(target.name, target.state)
     metrics = row.metrics
     if mode is Mode.CHECKSUM:

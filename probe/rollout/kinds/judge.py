@@ -114,7 +114,7 @@ def _group(differences: Differences) -> Finding | None:
         assert each.picked is not None
         left = ~each.picked
         size, others = differences.size_of(each.picked), differences.size_of(left)
-        # What grows is not apart.
+        # A growing difference is not a separate group.
         apart = 1.0 if each.numbers.get("grows") else _APART
         is_apart = size > max(differences.explained_by(left), apart * others)
         if is_apart and (best is None or each.strength > best.strength):
@@ -137,7 +137,7 @@ def _of_all(differences: Differences, has_groups: bool) -> list[Finding]:
     # A few tokens that are nearly certain are no sign of a dtype.
     if differences.body <= differences.of_level(differences.level_of_body) and not is_beyond_rounding(differences):
         return []
-    # What a group leaves, such as the tokens after it, is not a part of its own.
+    # The rest after a group, such as the tokens after it, is not a part of its own.
     return [] if has_groups else [_precision(differences)]
 
 

@@ -143,7 +143,7 @@ class Graphs:
 
     def lines(self) -> Iterator[Line]:
         report = self.report
-        # What could not be read is reported already.
+        # Unreadable dumps are reported already.
         unpaired = [sentence for sentence in report.unpaired if sentence not in report.left_out]
         yield from map(Line, [*report.verdict, *report.remarks, *unpaired])
         *others, last = report.files

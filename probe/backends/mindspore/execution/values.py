@@ -30,7 +30,7 @@ def tensor(values: NDArray[Any], dtype: str, device: str) -> Tensor:
     if kind is None or not _has_conversion(dtypes.FORMATS[kind]):
         raise UnknownValue(f"no tensor of dtype {dtype} can be made with MindSpore {ms.__version__}")
     values = np.asarray(values)
-    # What overflows, or is no integer, would be a warning of the user's program.
+    # An overflow, or a number that is not an integer, would be a warning of the user's program.
     with np.errstate(all="ignore"):
         if dtype == "bfloat16":
             # MindSpore rounds float32 to it, to nearest and ties to even.

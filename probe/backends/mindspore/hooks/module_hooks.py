@@ -365,7 +365,7 @@ def hook_gradient(tensor: Any, hook: Callable[[Any], None]) -> int | None:
     try:
         return _register_hook(tensor, hook)
     except RuntimeError as error:
-        # What comes out of stop_gradient; before 2.10 nothing else tells.
+        # The result of stop_gradient; before 2.10 nothing else tells.
         if "requires grad is false" in str(error):
             return None
         raise

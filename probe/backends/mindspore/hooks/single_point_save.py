@@ -253,7 +253,7 @@ def _save_grad(save_dir: Any, name: Any, data: Any) -> Any:
     except Exception as error:
         log.error(f'the gradient of "{name}" cannot be saved in {save_dir} ({error}); the training goes on.')
         return data
-    # Where no gradient will come there is none; on a parameter it would stay.
+    # If no gradient will come, no hook is set; on a parameter it would stay.
     if number is not None:
         hook.append(number)
     return data

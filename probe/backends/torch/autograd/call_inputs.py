@@ -46,7 +46,7 @@ class CallInputs(list[GradientEdge]):
             if edge is None and at not in written:
                 # Its node was made inside of the call, if the call used it.
                 self[at] = edge_or_none(tensors[at])
-        # What was used after the write has another node.
+        # A tensor used after the write has another node.
         again = [(at, edge_or_none(tensors[at])) for at in elsewhere]
         again = [(at, edge) for at, edge in again if edge is not None and edge != self[at]]
         if not written and not filled and not again:

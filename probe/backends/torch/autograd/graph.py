@@ -137,7 +137,7 @@ class TorchGraph:
         return None if node is None else self.number(node)
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
-        # Where this is not to be had, what is due is done at the end of the step.
+        # If this is not available, the work is done at the end of the step.
         if _queue_callback is not None:
             _queue_callback(callback)
 

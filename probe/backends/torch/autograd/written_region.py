@@ -47,7 +47,7 @@ def written_region(write: Any, whole: StridedLayout) -> StridedLayout | None:
             write(gradient)
     except _CutOut as found:
         part = StridedLayout.of(found.part)
-        # What torch computes with begins where the tensor does.
+        # The storage that torch computes with begins where the tensor does.
         return part._replace(offset=part.offset + whole.offset * whole.dtype.itemsize // part.dtype.itemsize)
     except RuntimeError:  # torch's about a graph that has been given back, which the backward will raise as well
         return None

@@ -228,7 +228,7 @@ class _Surroundings:
                 stack.enter_context(alone(self._records, kind))
                 stack.enter_context(with_mode(mode))
             else:
-                # What the compiler is given is called as a program calls it.
+                # The compiled code is called as a program calls it.
                 stack.enter_context(torch.set_grad_enabled(self._records))
             for each, dtype in self._casts:
                 # Without its cache, which holds on to the casts of parameters.

@@ -59,7 +59,7 @@ class Evaluated:
             if not taken or not self._inputs:
                 return [None] * len(self._inputs)
             outputs, gradients = zip(*taken)
-            # What torch.autograd.grad calls, which takes longer to prepare a small call than the engine to run it.
+            # torch.autograd.grad calls this; its preparation of a small call takes longer than the engine.
             found = internals.engine.run_backward(
                 outputs, gradients, False, False, self._inputs, allow_unreachable=True, accumulate_grad=False
             )

@@ -113,7 +113,7 @@ class Raised(_Mode):  # type: ignore[no-untyped-call]
         assert self._units is not None
         index, self._next = self._next, self._next + 1
         known = self._units[index] if index < len(self._units) else None
-        # Where float64 takes another way than the call did, nothing is known of the dtype.
+        # If float64 takes another way than the call did, nothing is known about the dtype.
         return max(self._least, known[1] if known is not None and known[0] == name else self._coarsest)
 
 

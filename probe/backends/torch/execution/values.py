@@ -62,7 +62,7 @@ def _write(into: NDArray[Any], values: NDArray[Any]) -> None:
     if into.dtype == values.dtype:
         into[...] = values
         return
-    # What overflows, or is no integer, would be a warning of the user's program.
+    # An overflow, or a number that is not an integer, would be a warning of the user's program.
     with np.errstate(all="ignore"):
         np.copyto(into, values, casting="unsafe")
 

@@ -193,7 +193,7 @@ class ApiHooks:
     def end_step(self) -> None:
         self._calls.async_handles.forget()
         if not self._attached and (self._mode.on_some_thread or self._attributes.in_place):
-            # What was out of reach of `stop`.
+            # The parts that `stop` could not reach.
             self.remove()
 
     # --- calls that pass the mode

@@ -55,7 +55,7 @@ class TorchHooks:
         return self._parts
 
     def check_mode(self) -> None:
-        # What torch compiles is told from the rest call by call.
+        # Code compiled by torch is distinguished call by call.
         return
 
     def attach_apis(self, models: Any, listener: Listener, everything: bool = False) -> Handle:

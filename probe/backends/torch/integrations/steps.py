@@ -32,7 +32,7 @@ class LibrarySteps:
         """True if a step has begun and not ended."""
 
     def __reduce__(self) -> Any:
-        # Where processes are spawned, they are sent the trainer with its callbacks.
+        # Spawned processes are sent the trainer with its callbacks.
         text = f"{self._callback} cannot be sent to another process, which needs a debugger of its own"
         raise MsprobeException(f'{text}; start the processes with torchrun, or in Lightning with strategy="ddp".')
 

@@ -18,7 +18,7 @@ def random_calls() -> list[RandomCall]:
     # that to be after the replacement, it would not recognise the originals we call.
     with torch.device("meta"):
         torch.empty(0)
-    # What draws inside C++, such as dropout, never passes through a Python attribute that could be replaced.
+    # Draws inside C++, such as dropout, never pass through a Python attribute that could be replaced.
     names = names_with(Trait.DRAWS)
     functions = existing_calls("torch_random", torch, names, compiling)
     return functions + existing_calls("tensor_random", torch.Tensor, names, compiling)

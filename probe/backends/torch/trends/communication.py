@@ -56,7 +56,7 @@ def _around(name: str, listener: CommunicationListener, logs: Logs, thread: _Thr
         try:
             entered = guarded(logs, name, _enter, listener, name, args, kwargs)
             result = body(*args, **kwargs)
-            # What goes on in the background is not there yet, and nobody waits for it here.
+            # Results of background communication are not there yet, and nobody waits for them here.
             done = () if result is not None and hasattr(result, "wait") else _tensors(name, args, kwargs, is_over=True)
             guarded(logs, name, listener.leave_communication, entered, done)
             return result

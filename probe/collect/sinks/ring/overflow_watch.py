@@ -184,7 +184,7 @@ class OverflowWatch:
         if ring is not None:
             ring.end()
         if ended.skips_expected:
-            # What the scaler answers for: gradients, and their norm.
+            # Values under the scaler's control: gradients, and their norm.
             ended.norm = ""
             if ring is not None:
                 ring.judgement.leave_out_backward()
@@ -213,7 +213,7 @@ class OverflowWatch:
         log.warning(f"step {ended.step}: {text}.")
 
     def _write(self, ring: StepRing, rank: int | None) -> None:
-        # What is written is a dump of statistics like any other.
+        # The written dump is a dump of statistics like any other.
         config = dataclasses.replace(self._config, task="statistics")
         try:
             folder = DumpFolder(config, ring.step, process_folder(rank), self._adapter.framework, False)

@@ -75,7 +75,7 @@ class _Replay:
             try:
                 self._run_observed()
             except Exception as error:
-                # What the folder has by now is no whole step.
+                # The folder does not have a complete step.
                 folder.log_error("the step that is run again", error, report=False)
                 raise
             finally:

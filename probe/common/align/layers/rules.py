@@ -79,7 +79,7 @@ def map_items(
     counterpart = pair(mine, theirs, lambda path: translate(path, mine.classes, rules))
     if values_decide:
         counterpart = by_value.corrected(counterpart, mine, theirs)
-    # What was saved stands in no tree.
+    # Saved values are not in a tree.
     counterpart.update({call.record.name: call.record.name for call in target if call.record.name not in mine.calls})
     by_name = {call.record.name: call for call in golden}
     by_suffix = by_position or mine.framework == theirs.framework

@@ -44,7 +44,7 @@ def read_tensor(path: str, mapped: bool = False) -> Array:
     except OSError as error:
         raise FileCheckException(f"{path}: cannot be read: {error.strerror or error}.") from None
     except Exception as error:
-        # What torch and numpy raise for a damaged file is of many classes, among them RuntimeError and KeyError.
+        # For a damaged file, torch and numpy raise errors of many classes, among them RuntimeError and KeyError.
         raise FileCheckException(f"{path}: not a tensor: {_first_line(error)}.") from None
     raise FileCheckException(f"{path}: tensors are read from .pt and .npy files.")
 
