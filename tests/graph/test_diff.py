@@ -207,7 +207,7 @@ def test_another_precision_is_a_design_and_no_red_nodes() -> None:
     assert counts[DIVERGED] == counts[SUSPECT] == counts[ONE_SIDE] == 0
     assert counts[EXPLAINED] > counts[STRUCTURE]
     assert GOALS["bf16"]["first_divergence_kind"] == "dtype"
-    assert any("bfloat16 stands beside float32" in note for note in found.notes)
+    assert any("bfloat16 is compared with float32" in note for note in found.notes)
     assert diff("weight").notes == []
 
 

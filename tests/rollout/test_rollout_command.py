@@ -90,7 +90,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["nowhere.npy", "nowhere.npy"], "rollout: nowhere.npy does not exist"),
-        (["a.npy", "b.npy", "--layers", "0"], "'0' is no number"),
+        (["a.npy", "b.npy", "--layers", "0"], "'0' is not a number"),
     ],
 )
 def test_trouble_has_status_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

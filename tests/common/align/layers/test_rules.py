@@ -82,7 +82,7 @@ def test_blocks_of_a_pipeline_stage_are_counted_from_zero(tmp_path: Path) -> Non
 
 def test_a_tree_on_one_side_only_is_an_error(tmp_path: Path) -> None:
     tree = {"Torch.sin.0.forward": None}
-    with pytest.raises(MsprobeException, match=r"needs construct\.json beside both"):
+    with pytest.raises(MsprobeException, match=r"needs construct\.json next to both"):
         met(dump(tmp_path / "a", tree), dump(tmp_path / "b", tree, with_tree=False))
 
 
