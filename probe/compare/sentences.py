@@ -1,4 +1,4 @@
-"""What differs, in two forms: a sentence, which programs read in JSON, and labels with numbers, which people are shown.
+"""Differences in two forms: a sentence, which programs read in JSON, and labels with numbers, which people read.
 
 Both are made here at once, so that nobody takes a sentence apart to know what it says.
 """
@@ -14,12 +14,12 @@ FROM_INPUTS, NOT_FROM_INPUTS, NOT_RECORDED = (
     ("that does not come from its inputs", "the inputs have none"),
     ("what was recorded before does not explain it", "no earlier recorded call made it"),
 )
-"""Where a NaN or an infinity comes from, in both forms."""
+"""The origins of a NaN or an infinity, in both forms."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """What differs; false if nothing does.
+    """A difference; false if there is none.
 
     Example:
         >>> other_value("eps", 0.01, 1e-05)

@@ -59,7 +59,7 @@ class WatchedProgram:
         raise NotImplementedError
 
     def _begin(self, backend: str, model: Any, optimizer: Any) -> Any:
-        """What collects from a model, with `steps` and `stop()`; ``None`` if the script does so itself."""
+        """An object that collects from a model, with `steps` and `stop()`; ``None`` if the script collects itself."""
         raise NotImplementedError
 
     def end(self) -> bool:

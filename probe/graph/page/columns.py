@@ -42,7 +42,7 @@ class ColumnRules(Protocol):
         """The status of each item of two dumps."""
 
     def item_notes(self, diff: GraphDiff, rows: Sequence[Row]) -> list[str]:
-        """What is said of each item; empty of most."""
+        """The note on each item; empty for most."""
 
 
 @dataclass

@@ -64,7 +64,7 @@ class ProbeGraph:
         return bytes([_INDEX[result_of(row, marked, differing)] for row in rows])
 
     def item_notes(self, diff: GraphDiff, rows: Sequence[Row]) -> list[str]:
-        """What differs in an item and is no value, as ``msprobe compare`` says it.
+        """The differences of an item other than its values, in the words of ``msprobe compare``.
 
         The reason of a divergence is that of its call.
         """

@@ -85,7 +85,7 @@ def test_the_gradients_of_a_program_are_probed(scripts: Any, tmp_path: Path) -> 
 
 def test_what_cannot_be_probed_is_said(scripts: Any, tmp_path: Path) -> None:
     ran = quick(scripts, tmp_path, TRAINING, "--task", "grad_probe", "--module", "Conv*", "--strict")
-    assert ran.status == 2 and "--module Conv* fits no module of Sequential" in ran.log
+    assert ran.status == 2 and "--module Conv* matches no module of Sequential" in ran.log
     for option in (("--api", "relu"), ("--level", "L1"), ("--follow-children",), ("--step-after", "forward")):
         ran = quick(scripts, tmp_path, TRAINING, "--task", "grad_probe", *option)
         assert ran.status == 2 and f"{option[0]} cannot be used with --task grad_probe: " in ran.err

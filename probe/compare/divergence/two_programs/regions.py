@@ -47,7 +47,7 @@ _WHOLE = 1.0
 
 
 class Result(NamedTuple):
-    """What the pass of two programs returns."""
+    """The result of the pass of two programs."""
 
     record: str
     golden_record: str
