@@ -98,7 +98,7 @@ class Raised(_Mode):  # type: ignore[no-untyped-call]
                 lost = lost_in_sum(terms, min(unit, SUMMED_IN))
                 output = function(*_each(args, lambda tensor: self._moved_copy(tensor, lost.of_terms)), **given)
                 unit += lost.of_sum
-            if known_function(name).rounding == ROUNDED_ONCE:
+            if name in _CASTS or known_function(name).rounding == ROUNDED_ONCE:
                 for tensor in floats_of(output):
                     self._move_what_is_rounded(tensor, unit)
             else:
