@@ -32,10 +32,10 @@ class MSAdapterTrends(MindSporeTrends):
         self, optimizer: Any, before: Callable[[], None], after: Callable[[], None], logs: Logs
     ) -> Handle:
         def enter(*_: Any) -> None:
-            guarded(logs, "the step of the optimizer", self._begin, before)  # type: ignore[arg-type]
+            guarded(logs, "the step of the optimizer", self._begin, before)
 
         def leave(*_: Any) -> None:
-            guarded(logs, "the step of the optimizer", after)  # type: ignore[arg-type]
+            guarded(logs, "the step of the optimizer", after)
 
         return Handles([optimizer.register_step_pre_hook(enter), optimizer.register_step_post_hook(leave)])
 
