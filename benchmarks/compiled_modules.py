@@ -10,7 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -18,6 +18,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 import torch  # noqa: E402
 from compiled.faults import FAULTS, Planted  # noqa: E402
+from compiled.held_out import HELD_OUT, held_out  # noqa: E402
+from compiled.held_out_faults import HELD_OUT_FAULTS  # noqa: E402
 from compiled.models import MODELS, made  # noqa: E402
 
 from msprobe.pytorch import PrecisionChecker  # noqa: E402
@@ -30,7 +32,12 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--backends", default="eager,aot_eager,inductor")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--held-out", action="store_true", help="print those that no constant was chosen with")
     args = parser.parse_args()
+    if args.held_out:
+        for line in chain(_held_out(args.only, args.backends.split(",")), _held_out_faults(args.only)):
+            print(line, flush=True)
+        return
     lines = [
         "# Compiled modules", "",
         f"`python benchmarks/compiled_modules.py`, torch {torch.__version__}, {args.seeds} seeds: the first module "
@@ -88,6 +95,52 @@ def _faults(only: str, seeds: int) -> Iterator[str]:
                 named = (first.module, first.tensor, largest, first.why)
             where_text = checked[fault.where] if planted.is_planted else "not planted"
             yield f"| {name} | {fault.model} | {where_text} | {' | '.join(named)} |"
+
+
+def _held_out(only: str, backends: list[str]) -> Iterator[str]:
+    yield "| model | dtype | backend | modules | tensors | in other bits | accused |"
+    yield "|---|---|---|---|---|---|---|"
+    for name in HELD_OUT:
+        for dtype, backend in product(("float32", "bfloat16"), backends) if only in name else ():
+            try:
+                model, classes, step = held_out(name, 0, dtype)
+            except ImportError as error:
+                yield f"| {name} | {dtype} | {backend} | not run: {error} | | | |"
+                continue
+            checker = PrecisionChecker(backend=backend)
+            checker.wrap_by_policy(model, classes)
+            report = checker.compare(step, model)
+            parts = [part for part in report.parts if part.stage]
+            accused = [f"{part.module} {part.tensor}" for part in parts if part.status == "different"]
+            accused += [f"{part.module}: {part.why}" for part in report.parts if part.status == "not checked"]
+            other = sum(part.status == "rounding" for part in parts)
+            found = "; ".join(accused) or "none"
+            yield f"| {name} | {dtype} | {backend} | {report.modules} | {len(parts)} | {other} | {found} |"
+
+
+def _held_out_faults(only: str) -> Iterator[str]:
+    yield ""
+    yield "| fault | model | planted in | named | tensor |"
+    yield "|---|---|---|---|---|"
+    for fault_name, fault in HELD_OUT_FAULTS.items():
+        if only not in fault.model:
+            continue
+        name, _, dtype = fault.model.partition(", b")
+        try:
+            model, classes, step = held_out(name, 0, "bfloat16" if dtype else "float32")
+        except ImportError as error:
+            yield f"| {fault_name} | {fault.model} | not run: {error} | | |"
+            continue
+        planted = Planted(fault)
+        checker = PrecisionChecker(backend=planted)
+        checker.wrap_by_policy(model, classes)
+        report = checker.compare(step, model)
+        # The graphs are made in the order in which the modules returned.
+        called = list(dict.fromkeys(part.module for part in report.parts))
+        first = report.first
+        named = "nothing | " if first is None else f"{first.module} | {first.tensor}"
+        where = called[fault.where] if planted.is_planted else "not planted"
+        yield f"| {fault_name} | {fault.model} | {where} | {named} |"
 
 
 if __name__ == "__main__":

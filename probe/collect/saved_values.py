@@ -114,7 +114,9 @@ class SavedValues:
             if self._is_tensor(value):
                 path = naming.unused(path, paths)
                 paths.add(path)
-                handle = self._attach_gradient(value, self._gradient_callback(holder, put, full, path, order))
+                handle = self._attach_gradient(
+                    value, self._gradient_callback(holder, put, full, path, order), collector, full
+                )
                 if handle is not None:
                     handles.append(handle)
             return None
@@ -132,11 +134,4 @@ class SavedValues:
                 put(collector.describe_saved(full, gradient, path))
                 collector.write_saved(full, order, holder[0])
 
-        def callback(gradient: Any) -> None:
-            try:
-                take(gradient)
-            except Exception as error:
-                # This is a hook of the user's backward.
-                collector.failed(full, error)
-
-        return callback
+        return take

@@ -81,6 +81,13 @@ class Handle(Protocol):
     def remove(self) -> None: ...
 
 
+class Logs(Protocol):
+    """Receiver of failures of the tool itself, which must not reach the user's program."""
+
+    def failed(self, about: Any, error: Exception) -> None:
+        """The tool failed at `about`."""
+
+
 class Listener(Protocol):
     """The callbacks of a backend. No method raises, none changes a value.
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import Execution, FrameworkAdapter
 from probe.backends.protocol.compiling import Backend, Compilation, Given, KeptModule, NothingCompiled, Part
 from probe.calls.arguments import Unreadable
 from probe.calls.evaluation import DRAWS
@@ -23,7 +23,6 @@ from probe.calls.memory_errors import raise_unless_refusal
 from probe.calls.prepared import reason
 from probe.calls.verdict.subject import FAILURES, SUSPECT, KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge
-from probe.common import log
 from probe.common.interfaces import Handle
 from probe.common.numerics.formats import is_float, unit_roundoff
 from probe.common.numerics.values import compare_values
@@ -31,6 +30,7 @@ from probe.runtime_checks.arguments import LiveArguments
 from probe.runtime_checks.running_call import differing
 
 Array = NDArray[Any]
+Failed = Callable[[str, Exception], None]
 IDENTICAL = "identical"
 """The same bits."""
 ROUNDING = "rounding"
@@ -67,11 +67,14 @@ class KeptCall:
         compilation: Its compiler.
         name: Of the module.
         class_name: Of the module.
+        failed: Called with what a failure of the tool concerns, and the failure.
     """
 
-    def __init__(self, adapter: FrameworkAdapter, compilation: Compilation, name: str, class_name: str) -> None:
+    def __init__(
+        self, adapter: FrameworkAdapter, compilation: Compilation, name: str, class_name: str, failed: Failed
+    ) -> None:
         self.name, self.class_name = name, class_name
-        self._adapter, self._compilation = adapter, compilation
+        self._adapter, self._compilation, self._failed = adapter, compilation, failed
         self._module: KeptModule | None = None
         self._problem = ""
         self._gradients: list[Any] = []
@@ -96,23 +99,22 @@ class KeptCall:
         """It returned these tensors."""
         self._gradients = [None] * len(outputs)
         for index, tensor in enumerate(outputs):
-            handle = self._adapter.hooks.attach_gradient(tensor, self._taking(index))
+            about = f"the gradient of output {index} of {self.name or 'the model'}"
+            handle = self._adapter.hooks.attach_gradient(tensor, self._taking(index), self, about)
             if handle is not None:
                 self._handles.append(handle)
 
     def _taking(self, index: int) -> Callable[[Any], None]:
         def take(gradient: Any) -> None:
             # Of a tensor that is used twice the whole gradient comes at once.
-            try:
-                self._gradients[index] = self._adapter.execution.copied(gradient)
-            except Exception as error:
-                # This is a hook of the user's backward.
-                where = f"a gradient of {self.name or 'the model'} cannot be kept ({reason(error)})"
-                log.warning(f"PrecisionChecker: {where}; the backward is checked without it.", once=where)
-            else:
-                self.has_backward = True
+            self._gradients[index] = self._adapter.execution.copied(gradient)
+            self.has_backward = True
 
         return take
+
+    def failed(self, about: Any, error: Exception) -> None:
+        """A gradient cannot be kept; the backward is checked without it."""
+        self._failed(str(about), error)
 
     def release(self) -> None:
         """Leave the program as it was."""
@@ -145,24 +147,25 @@ class KeptCall:
     def _judged(
         self, module: KeptModule, backend: Backend, cast: str | None, dump: Callable[[str], None] | None
     ) -> Iterator[CompiledPart]:
-        eager = self._drawing(lambda: module.eager(self._given()))
-        compiled_module, given = module, self._given()
+        eager = self.drawing(lambda: module.eager(self.given()))
+        compiled_module, given = module, self.given()
         if cast is not None:
-            compiled_module, given = self._compilation.cast(module, cast), self._given(cast)
-        compiled = self._drawing(lambda: compiled_module.compiled(given, backend, dump))
+            compiled_module, given = self._compilation.cast(module, cast), self.given(cast)
+        compiled = self.drawing(lambda: compiled_module.compiled(given, backend, dump))
         if [(each.stage, each.name) for each in eager] != [(each.stage, each.name) for each in compiled]:
             why = f"the compiled form gives {len(compiled)} tensors, and the eager one {len(eager)}"
             yield CompiledPart(self.name, self.class_name, "forward", "", DIFFERENT, why)
             return
-        exact = _Exact(self, module, cast)
+        exact = _Exact(self, module, self._adapter.execution, cast)
         for index, (one, other) in enumerate(zip(eager, compiled)):
             yield self._part(index, one, other, exact, cast)
 
-    def _drawing(self, run: Callable[[], list[Part]]) -> list[Part]:
+    def drawing(self, run: Callable[[], list[Part]]) -> list[Part]:
+        """The parts that `run` gives when it draws the random numbers of the call."""
         self._adapter.execution.set_random_states(self._states)
         return run()
 
-    def _given(self, dtype: str | None = None) -> Given:
+    def given(self, dtype: str | None = None) -> Given:
         """Copies of the arguments of the call; of another dtype if one is given."""
         execution, leaves = self._adapter.execution, self._arguments.leaves
         tensors = []
@@ -173,6 +176,26 @@ class KeptCall:
                 tensors.append(execution.tensor(execution.values(tensor), dtype, leaf.device))
         differentiated = [leaf.number for leaf in leaves if leaf.is_differentiated]
         return Given(self._arguments.as_given, tensors, differentiated, self._gradients if self.has_backward else ())
+
+    def moved(self, given: Given, draw: int, least: float) -> Given:
+        """The inputs moved by the roundings of sums, which every form of a product makes in another order.
+
+        Args:
+            given: Copies of the arguments in float64.
+            draw: The number of the draw.
+            least: The unit by which they are moved at least.
+        """
+        execution = self._adapter.execution
+        signs = np.random.default_rng([*self.name.encode(), draw])
+        tensors = []
+        for leaf, tensor in zip(self._arguments.leaves, given.tensors):
+            if is_float(leaf.dtype):
+                unit = max(least, min(unit_roundoff(leaf.dtype), unit_roundoff("float32")))
+                values = execution.values(tensor)
+                values = values * (1 + unit * signs.choice((-1.0, 1.0), values.shape))
+                tensor = execution.tensor(values, "float64", leaf.device)
+            tensors.append(tensor)
+        return replace(given, tensors=tensors)
 
     def _part(self, index: int, eager: Part, compiled: Part, exact: _Exact, cast: str | None) -> CompiledPart:
         execution = self._adapter.execution
@@ -201,8 +224,8 @@ class KeptCall:
 class _Exact:
     """The call in float64, evaluated where a result in other bits asks for it."""
 
-    def __init__(self, call: KeptCall, module: KeptModule, cast: str | None) -> None:
-        self._call, self._module = call, module
+    def __init__(self, call: KeptCall, module: KeptModule, execution: Execution, cast: str | None) -> None:
+        self._call, self._module, self._execution = call, module, execution
         self._least = 0.0 if cast is None else unit_roundoff(cast)
         self._parts: list[Part] | None = None
         self._spreads: list[Any] | None = None
@@ -244,15 +267,14 @@ class _Exact:
             self._parts = self._evaluated(None)
         if index >= len(self._parts) or self._parts[index].tensor is None:
             return None
-        return self._call._adapter.execution.values(self._parts[index].tensor)
+        return self._execution.values(self._parts[index].tensor)
 
     def _evaluated(self, moved: int | None) -> list[Part]:
-        call = self._call
         try:
-            given = call._given("float64")
+            given = self._call.given("float64")
             if moved is not None:
-                given = _moved(call, given, moved, self._least)
-            return call._drawing(lambda: self._module.exact(given, moved, self._least))
+                given = self._call.moved(given, moved, self._least)
+            return self._call.drawing(lambda: self._module.exact(given, moved, self._least))
         except Exception as error:
             raise_unless_refusal(error)
             return []
@@ -264,7 +286,7 @@ class _Exact:
         return self._spreads[index] if index < len(self._spreads) else None
 
     def _furthest(self) -> list[Any]:
-        execution = self._call._adapter.execution
+        execution = self._execution
         if self._parts is None:
             self._parts = self._evaluated(None)
         first = [None if each.tensor is None else execution.values(each.tensor) for each in self._parts]
@@ -278,21 +300,6 @@ class _Exact:
                     distance = np.abs(execution.values(part.tensor) - value)
                     found[index] = np.fmax(found[index], distance)
         return found
-
-
-def _moved(call: KeptCall, given: Given, draw: int, least: float) -> Given:
-    """The inputs moved by the roundings of sums, which every form of a product or a mean makes in another order."""
-    execution = call._adapter.execution
-    signs = np.random.default_rng([*call.name.encode(), draw])
-    tensors = []
-    for leaf, tensor in zip(call._arguments.leaves, given.tensors):
-        if is_float(leaf.dtype):
-            unit = max(least, min(unit_roundoff(leaf.dtype), unit_roundoff("float32")))
-            values = execution.values(tensor)
-            values = values * (1 + unit * signs.choice((-1.0, 1.0), values.shape))
-            tensor = execution.tensor(values, "float64", leaf.device)
-        tensors.append(tensor)
-    return Given(given.bind, tensors, given.differentiated, given.gradients)
 
 
 def _measured(eager: Array, compiled: Array) -> tuple[float | None, float | None, float | None]:

@@ -10,10 +10,10 @@ from typing import Any
 from probe.backends.protocol import FrameworkAdapter
 from probe.backends.protocol.compiling import Backend, Compilation, ModuleAt
 from probe.common import files, log
-from probe.common.containers import found_in
 from probe.common.dump.naming import file_name
-from probe.common.errors import MsprobeException
+from probe.common.errors import MsprobeException, failure_text
 from probe.common.interfaces import Handle
+from probe.common.log import ERROR_LOG, ErrorLog
 from probe.common.report.csv_lines import csv_line
 from probe.runtime_checks.compiled_call import DIFFERENT, NOT_CHECKED, CompiledPart, KeptCall
 
@@ -94,17 +94,15 @@ class _Watched:
         if self.open == 1 and not self.done:
             self.call.enter(self.at.module, args, kwargs)
 
-    def leave(self, output: Any) -> None:
+    def leave(self, tensors: Sequence[Any]) -> None:
         self.open -= 1
         if self.open == 0 and not self.done:
             self.done = True
-            is_tensor = self.checker.adapter.execution.is_tensor
-            self.call.leave([each for each in found_in(output, object, in_fields=True) if is_tensor(each)])
+            self.call.leave(tensors)
             self.checker.returned.append(self.call)
 
     def failed(self, about: Any, error: Exception) -> None:
-        text = f"PrecisionChecker: {about}: {type(error).__name__}: {error}; the program goes on."
-        log.warning(text, once=f"PrecisionChecker {type(error).__name__}: {error}")
+        self.checker.log_failure(f"{about} ({self.at.name or 'the model'})", error)
 
 
 @dataclass
@@ -149,6 +147,7 @@ class PrecisionChecker:
         self._unwanted: list[Callable[[Any], bool]] = []
         self._depth: int | None = None
         self._watched: list[_Watched] = []
+        self._errors = ErrorLog(os.getcwd())
 
     # --- which modules
 
@@ -199,7 +198,8 @@ class PrecisionChecker:
                 "wrap_by_policy(model, (Block,)) or wrap(module) before install."
             )
         for at in chosen:
-            call = KeptCall(self.adapter, self._compilation, at.name, self.adapter.hooks.class_name(at.module))
+            class_name = self.adapter.hooks.class_name(at.module)
+            call = KeptCall(self.adapter, self._compilation, at.name, class_name, self.log_failure)
             watched = _Watched(at, call, self)
             watched.handle = self._compilation.attach(at.module, watched)
             self._watched.append(watched)
@@ -253,6 +253,13 @@ class PrecisionChecker:
                     row["allclose"] = "" if row["allclose"] is None else str(row["allclose"])
                     stream.write(csv_line([row[name] for name in HEADER]))
         return result
+
+    def log_failure(self, name: str, error: Exception) -> None:
+        """Log a failure of the tool, each kind once; the program and the rest of the check go on."""
+        is_first, unwritten = self._errors.add(f"PrecisionChecker: {name}", error)
+        if is_first:
+            where = f"{ERROR_LOG} cannot be written ({unwritten})" if unwritten else f"Details: {ERROR_LOG}"
+            log.warning(f"PrecisionChecker: {name}: {failure_text(error)}; the program goes on. {where}.")
 
     # --- inside
 
@@ -313,6 +320,6 @@ class PrecisionChecker:
                 with files.replacing(path) as stream:
                     stream.write(text.encode(errors="backslashreplace"))
             except (MsprobeException, OSError) as error:
-                log.error(f"PrecisionChecker: {path} cannot be written ({error}); the check goes on.")
+                self.log_failure(path, error)
 
         return write

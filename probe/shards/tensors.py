@@ -46,9 +46,7 @@ def calls_of(dump: Dump, rank: int) -> Calls:
         MsprobeException: it is no dump of statistics.
     """
     if dump.task not in (None, "statistics"):
-        raise MsprobeException(
-            f'{dump.path}: "task" is "{dump.task}"; allowed for merged ranks: "statistics".'
-        )
+        raise MsprobeException(f'{dump.path}: "task" is "{dump.task}"; allowed for merged ranks: "statistics".')
     records = {record.name: record.fields for record in dump}
     tree = dict(dump.tree or {})
     origins = {name: [(rank, name)] for name in (*tree, *records)}

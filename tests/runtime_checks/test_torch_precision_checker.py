@@ -175,7 +175,10 @@ def test_a_check_without_memory_costs_the_check_and_not_the_training() -> None:
     assert [part.status for part in others] == [DIFFERENT]
 
 
-def test_a_gradient_that_cannot_be_kept_costs_the_backward_of_the_check_alone() -> None:
+def test_a_gradient_that_cannot_be_kept_costs_the_backward_of_the_check_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     checker, model = PrecisionChecker("eager"), nn.Sequential(nn.Linear(2, 2))
     checker.wrap_all_children(model)
     checker.install(model)
@@ -185,6 +188,60 @@ def test_a_gradient_that_cannot_be_kept_costs_the_backward_of_the_check_alone() 
     assert torch.equal(rows, model[0].weight)
     found = checker.collect().parts
     assert {(part.stage, part.status) for part in found} == {("forward", IDENTICAL)}
+
+
+class Pairs(nn.Module):
+    """Returns a tuple, as the layers of Transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        return self.linear(x), {"doubled": 2 * x}
+
+
+def test_the_backward_of_a_module_that_returns_a_tuple_is_checked() -> None:
+    checker, model = PrecisionChecker("eager"), Pairs()
+    checker.wrap(model)
+
+    def step(model: nn.Module) -> None:
+        first, others = model(torch.ones(2, 4, requires_grad=True))
+        (first.sum() + others["doubled"].sum()).backward()
+
+    found = checker.compare(step, model)
+    assert [part.tensor for part in found.parts if part.stage == "forward"] == ["output.0", "output.1"]
+    backward = {part.tensor for part in found.parts if part.stage == "backward"}
+    assert backward == {"gradient of input 0", "gradient of linear.weight", "gradient of linear.bias"}
+
+
+def test_a_failure_of_the_tool_goes_to_the_error_log_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    checker, model = PrecisionChecker("eager"), nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    checker.wrap_all_children(model)
+    checker.install(model)
+    x = torch.ones(2, requires_grad=True)
+    torch.autograd.grad(model(x), x, torch.eye(2), is_grads_batched=True)
+    said = [line for line in capsys.readouterr().err.splitlines() if "the program goes on" in line]
+    assert len(said) == 1 and "the gradient of output 0 of 1" in said[0] and "dump_error_info.log" in said[0]
+    text = (tmp_path / "dump_error_info.log").read_text()
+    assert "the gradient of output 0 of 0" in text and text.count("Traceback") == 1
+
+
+def test_numbers_of_a_mask_that_are_equal_stay_equal() -> None:
+    class Masked(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            # As Swin makes its mask of windows.
+            groups = (torch.arange(8) // 4).to(x.dtype) + 2
+            return x.masked_fill(groups - groups.unsqueeze(1) != 0, -100.0)
+
+    model = Masked()
+    checker = PrecisionChecker(scaled(1 + 1e-3))
+    checker.wrap(model)
+    found = checker.compare(lambda model: model(torch.randn(8, 8)), model)
+    assert [part.status for part in found.parts] == [DIFFERENT]
 
 
 def test_a_step_that_is_given_up_leaves_no_hook_on_what_it_returned() -> None:

@@ -14,7 +14,7 @@ from mindspore import Tensor
 
 from probe.backends.mindspore.internals import wait_pipeline
 from probe.common.containers import found_in
-from probe.common.interfaces import Listener
+from probe.common.interfaces import Listener, Logs
 
 _wait = wait_pipeline
 
@@ -42,7 +42,7 @@ def unobserved(function: Callable[..., Any], *args: Any) -> Any:
         _thread.unobserved = before
 
 
-def guarded(listener: Listener, about: Any, function: Callable[..., Any], *args: Any) -> Any:
+def guarded(listener: Logs, about: Any, function: Callable[..., Any], *args: Any) -> Any:
     """Call `function(*args)` unobserved, and log a failure: an error of the tool must not reach the user's program."""
     # Not by way of `unobserved`: it is called several times for each record.
     before = _thread.unobserved

@@ -15,11 +15,11 @@ from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleKind
 from probe.backends.mindspore.internals import executor
 from probe.backends.mindspore.tensors.statistics import to_array
 from probe.backends.protocol import Measured, Measurer, Signature, SpectralNorm
-from probe.backends.protocol.trends import CommunicationListener, Logs, Ready
+from probe.backends.protocol.trends import CommunicationListener, Ready
 from probe.backends.shared.patching import Handles
 from probe.backends.shared.trends import arrays, signs
 from probe.common import log
-from probe.common.interfaces import Handle
+from probe.common.interfaces import Handle, Logs
 
 _NAMES = {"moment1": "exp_avg", "moment2": "exp_avg_sq", "moments": "momentum_buffer", "accum": "momentum_buffer"}
 """States by the names that PyTorch has for them."""

@@ -8,9 +8,8 @@ from typing import Any, Callable
 from probe.backends.mindspore.guards import guarded
 from probe.backends.mindspore.trends import MindSporeTrends
 from probe.backends.msadapter.module_hooks import MODULES
-from probe.backends.protocol.trends import Logs
 from probe.backends.shared.patching import Handles
-from probe.common.interfaces import Handle
+from probe.common.interfaces import Handle, Logs
 
 
 class MSAdapterTrends(MindSporeTrends):
@@ -33,10 +32,10 @@ class MSAdapterTrends(MindSporeTrends):
         self, optimizer: Any, before: Callable[[], None], after: Callable[[], None], logs: Logs
     ) -> Handle:
         def enter(*_: Any) -> None:
-            guarded(logs, "the step of the optimizer", self._begin, before)  # type: ignore[arg-type]
+            guarded(logs, "the step of the optimizer", self._begin, before)
 
         def leave(*_: Any) -> None:
-            guarded(logs, "the step of the optimizer", after)  # type: ignore[arg-type]
+            guarded(logs, "the step of the optimizer", after)
 
         return Handles([optimizer.register_step_pre_hook(enter), optimizer.register_step_post_hook(leave)])
 

@@ -41,8 +41,8 @@ class CallListener(Protocol):
     def enter(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """The module is about to be called."""
 
-    def leave(self, output: Any) -> None:
-        """It returned."""
+    def leave(self, tensors: Sequence[Any]) -> None:
+        """It returned these tensors, in containers or not, in the order of the forward parts of `KeptModule.eager`."""
 
     def failed(self, about: Any, error: Exception) -> None:
         """The tool itself failed; to be logged, and the program goes on."""
@@ -123,7 +123,7 @@ class Compilation(Protocol):
         """The model and every module inside, each once."""
 
     def attach(self, module: Any, listener: CallListener) -> Handle:
-        """Report every call of `module`, with its arguments and what it returns, to `listener`."""
+        """Report every call of `module`, with its arguments and the tensors that it returns, to `listener`."""
 
     def keep(self, module: Any) -> KeptModule:
         """A copy of `module` as it is now, without the hooks of anyone.

@@ -7,7 +7,7 @@ from typing import Any, Callable, NamedTuple
 
 from typing_extensions import Protocol
 
-from probe.common.interfaces import Handle, Listener, ModuleName
+from probe.common.interfaces import Handle, Listener, Logs, ModuleName
 
 
 class ModuleHandles(NamedTuple):
@@ -86,8 +86,13 @@ class Hooks(Protocol):
     def attach_passes(self, models: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
         """Call `begin` and `end` around every forward pass of the (first) model itself."""
 
-    def attach_gradient(self, tensor: Any, callback: Callable[[Any], None]) -> Handle | None:
-        """Call `callback` with every gradient of `tensor`; ``None`` when it takes none."""
+    def attach_gradient(self, tensor: Any, callback: Callable[[Any], None], logs: Logs, about: str) -> Handle | None:
+        """Call `callback` with every gradient of `tensor`; ``None`` when it takes none.
+
+        Args:
+            logs: It is told of a failure of `callback`, which does not reach the backward of the program.
+            about: The record that the gradient belongs to.
+        """
 
     def unobserved(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call `function(*args)`, and let neither the tool nor anything of the user's see its operations."""

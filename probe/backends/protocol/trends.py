@@ -7,7 +7,7 @@ from typing import Any, Callable, NamedTuple
 
 from typing_extensions import Protocol
 
-from probe.common.interfaces import Handle
+from probe.common.interfaces import Handle, Logs
 
 
 class Measured(NamedTuple):
@@ -82,12 +82,6 @@ class CommunicationListener(Protocol):
 
     def leave_communication(self, entered: Any, tensors: Sequence[Any]) -> None:
         """It has returned; `entered` is what `enter_communication` gave."""
-
-
-class Logs(Protocol):
-    """Receiver of failures of the tool itself."""
-
-    def failed(self, about: Any, error: Exception) -> None: ...
 
 
 Ready = Callable[[int, Any], None]

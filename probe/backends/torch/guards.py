@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any, Callable, TypeVar
 
 import torch
-from typing_extensions import Protocol
 
 from probe.backends.torch import internals
+from probe.common.interfaces import Logs
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -127,12 +127,6 @@ def beneath_transforms(function: Callable[..., Any], *args: Any) -> Any:
 
 _idle: deque[Any] = deque()
 """Key guards that are not in use: to make one takes as long as to use it."""
-
-
-class Logs(Protocol):
-    """The loggers that are told of a failure of the tool."""
-
-    def failed(self, about: Any, error: Exception) -> None: ...
 
 
 @skipped

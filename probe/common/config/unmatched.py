@@ -91,7 +91,7 @@ def _of_pattern(pattern: str | None, key: str, calls: Mapping[str, int]) -> list
     fits = module_pattern(pattern) if key == "module" else _fits_a_call(api_pattern(pattern), calls)
     if any(fits(base) for base in calls if naming.is_module(base) is (key == "module")):
         return []
-    return [f"nothing matches {show(pattern)} of \"{key}\"{_nearest([pattern], calls)}."]
+    return [f'nothing matches {show(pattern)} of "{key}"{_nearest([pattern], calls)}.']
 
 
 def _of_all_filters(config: Config) -> str:

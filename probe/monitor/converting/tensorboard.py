@@ -112,7 +112,5 @@ def _write_rows(file: EventFile, columns: Columns) -> None:
     for row, name in enumerate(columns.name):
         micro = f":micro{columns.micro[row]}" if columns.has_micro else ""
         tag = f"vp{columns.stage[row]}:{name}{micro}"
-        scalars = [
-            (f"{tag}/{op}", of_rows[row]) for op, of_rows in columns.statistics.items() if op not in _NO_SCALARS
-        ]
+        scalars = [(f"{tag}/{op}", of_rows[row]) for op, of_rows in columns.statistics.items() if op not in _NO_SCALARS]
         file.add(scalars, columns.step[row])

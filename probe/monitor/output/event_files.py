@@ -57,7 +57,5 @@ def load_tensorboard() -> tuple[Any, Any, Any]:
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError:
-        raise MissingDependency(
-            "tensorboard is needed for TensorBoard files; run: pip install tensorboard."
-        ) from None
+        raise MissingDependency("tensorboard is needed for TensorBoard files; run: pip install tensorboard.") from None
     return EventFileWriter, Event, Summary

@@ -35,7 +35,8 @@ def run_folder(above: str, rank: int, continues: Sequence[str] = ()) -> str:
         found = [
             name
             for name in sorted(os.listdir(above) if os.path.isdir(above) else ())
-            if (match := _FOLDER.fullmatch(name)) and int(match["rank"]) == rank
+            if (match := _FOLDER.fullmatch(name))
+            and int(match["rank"]) == rank
             and _moment(continues[0]) <= _moment(match["time"]) <= _moment(continues[1])
         ]
         if found:

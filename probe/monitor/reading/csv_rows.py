@@ -143,9 +143,7 @@ def _columns(file: MonitorFile, header: list[str], rows: list[list[str]], notes:
         statistics[column] = numbers
         places = max(places, _decimals(cells))
     decimals = places if places <= _MOST_DECIMALS else None
-    return ReadFile(
-        _split(families, names, steps, micros, stages, statistics, texts, decimals), notes, whole
-    )
+    return ReadFile(_split(families, names, steps, micros, stages, statistics, texts, decimals), notes, whole)
 
 
 def _split(

@@ -73,5 +73,3 @@ def _text(folder: str, name: str, text: str) -> str:
     with files.replacing(path) as stream:
         stream.write(text.encode("utf-8", "backslashreplace"))
     return path
-
-

@@ -55,9 +55,7 @@ def read_parquet(path: str, key: str, name: str) -> Rows:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise MissingDependency(
-            f"{name}: pyarrow is needed for .parquet files: pip install pyarrow."
-        ) from None
+        raise MissingDependency(f"{name}: pyarrow is needed for .parquet files: pip install pyarrow.") from None
     with files.open_for_reading(path) as stream:
         try:
             table = parquet.ParquetFile(stream)

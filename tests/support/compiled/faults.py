@@ -72,10 +72,10 @@ def _calls(graph: GraphModule, *targets: Any) -> list[Any]:
     return found
 
 
-def _function(graph: GraphModule, wanted: Any, made: Callable[..., Any]) -> bool:
-    """Put another function in the place of the first call of one."""
+def function_instead(graph: GraphModule, wanted: Any, made: Callable[..., Any]) -> bool:
+    """Put another function in the place of the first call of one, or of a method if `wanted` is a name."""
     for node in _calls(graph, wanted)[:1]:
-        node.target = made
+        node.op, node.target = "call_function", made
         return True
     return False
 
@@ -84,14 +84,14 @@ def _function(graph: GraphModule, wanted: Any, made: Callable[..., Any]) -> bool
 
 
 def _tanh_gelu(graph: GraphModule) -> bool:
-    return _function(graph, torch._C._nn.gelu, lambda x: nn.functional.gelu(x, approximate="tanh"))
+    return function_instead(graph, torch._C._nn.gelu, lambda x: nn.functional.gelu(x, approximate="tanh"))
 
 
 def _other_epsilon(graph: GraphModule) -> bool:
     def norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
         return torch.layer_norm(x, shape, weight, bias, 1e-3)
 
-    return _function(graph, nn.functional.layer_norm, norm)
+    return function_instead(graph, nn.functional.layer_norm, norm)
 
 
 def _epilogue_epsilon(graph: GraphModule) -> bool:
@@ -130,11 +130,11 @@ def _wrong_scale(graph: GraphModule) -> bool:
 
 
 def _hard_silu(graph: GraphModule) -> bool:
-    return _function(graph, nn.functional.silu, lambda x, inplace=False: nn.functional.hardswish(x))
+    return function_instead(graph, nn.functional.silu, lambda x, inplace=False: nn.functional.hardswish(x))
 
 
 def _without_bias(graph: GraphModule) -> bool:
-    return _function(graph, torch._C._nn.linear, lambda x, weight, bias=None: torch._C._nn.linear(x, weight))
+    return function_instead(graph, torch._C._nn.linear, lambda x, weight, bias=None: torch._C._nn.linear(x, weight))
 
 
 def _short_product(graph: GraphModule) -> bool:
@@ -142,7 +142,7 @@ def _short_product(graph: GraphModule) -> bool:
         short = torch._C._nn.linear(x.bfloat16(), weight.bfloat16()).to(x.dtype)
         return short if bias is None else short + bias
 
-    return _function(graph, torch._C._nn.linear, product)
+    return function_instead(graph, torch._C._nn.linear, product)
 
 
 def _unbiased_variance(graph: GraphModule) -> bool:
@@ -155,12 +155,12 @@ def _unbiased_variance(graph: GraphModule) -> bool:
         of_channels = (1, -1, *(1 for _ in x.shape[2:]))
         return scaled * weight.reshape(of_channels) + bias.reshape(of_channels)
 
-    return _function(graph, nn.functional.group_norm, norm)
+    return function_instead(graph, nn.functional.group_norm, norm)
 
 
 def _open_relu(graph: GraphModule) -> bool:
     """A backward that lets every gradient through."""
-    return _function(graph, torch.ops.aten.threshold_backward.default, lambda gradient, x, threshold: gradient)
+    return function_instead(graph, torch.ops.aten.threshold_backward.default, lambda gradient, x, threshold: gradient)
 
 
 def _lost_sum(graph: GraphModule) -> bool:
@@ -169,7 +169,7 @@ def _lost_sum(graph: GraphModule) -> bool:
     def mean(x: Any, dims: Any, keepdim: bool = False) -> Any:
         return torch.mean(x, dims, keepdim)
 
-    return _function(graph, torch.ops.aten.sum.dim_IntList, mean)
+    return function_instead(graph, torch.ops.aten.sum.dim_IntList, mean)
 
 
 FAULTS = {

@@ -146,7 +146,8 @@ def encoder() -> Made:
     return Made(nn.Sequential(layer), (nn.TransformerEncoderLayer,), _square(torch.randn(2, 10, 32)))
 
 
-def _of_words(model: Any, words: int) -> Callable[[nn.Module], torch.Tensor]:
+def of_words(model: Any, words: int) -> Callable[[nn.Module], torch.Tensor]:
+    """A step of a language model on random words."""
     ids = torch.randint(0, words, (2, 12))
 
     def step(model: Any) -> torch.Tensor:
@@ -162,7 +163,7 @@ def gpt2() -> Made:
     from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
     model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=4, use_cache=False))
-    return Made(model, (GPT2Block,), _of_words(model, 64))
+    return Made(model, (GPT2Block,), of_words(model, 64))
 
 
 def llama_bf16() -> Made:
@@ -174,7 +175,7 @@ def llama_bf16() -> Made:
         num_key_value_heads=2, use_cache=False,
     )  # fmt: skip
     model = LlamaForCausalLM(config).to(torch.bfloat16)
-    return Made(model, (LlamaDecoderLayer,), _of_words(model, 64))
+    return Made(model, (LlamaDecoderLayer,), of_words(model, 64))
 
 
 def bert() -> Made:
@@ -186,7 +187,7 @@ def bert() -> Made:
         max_position_embeddings=32,
     )  # fmt: skip
     model = BertForMaskedLM(config)
-    return Made(model, (BertLayer,), _of_words(model, 64))
+    return Made(model, (BertLayer,), of_words(model, 64))
 
 
 OF_TORCH = {

@@ -15,9 +15,7 @@ def answer(case: Case, setting: Setting, with_layers: bool = True, with_dtype: b
         "rollout": case.rollout, "training": case.training, "mask": case.mask, "tokens": case.tokens,
         "prompt_lengths": case.prompt_lengths, "step": case.steps,
     }  # fmt: skip
-    return check(
-        sources, setting.dtype if with_dtype else "", setting.vocabulary, setting.layers if with_layers else 0
-    )
+    return check(sources, setting.dtype if with_dtype else "", setting.vocabulary, setting.layers if with_layers else 0)
 
 
 def size(case: Case) -> float:

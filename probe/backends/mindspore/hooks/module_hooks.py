@@ -19,7 +19,7 @@ from typing_extensions import TypeAlias
 
 from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE
 from probe.backends.mindspore.autograd.interface import Tracker
-from probe.backends.mindspore.guards import guarded, is_unobserved, unobserved, wait_for, wait_for_all
+from probe.backends.mindspore.guards import guarded, is_unobserved, wait_for, wait_for_all
 from probe.backends.mindspore.hooks.jit import Compilation
 from probe.backends.mindspore.internals import HookHandle, calls_hooks, executor, register_hook, remove_hook
 from probe.backends.protocol import ModuleHandles
@@ -30,7 +30,7 @@ from probe.backends.shared.patching import Handles, each, remove_all
 from probe.common import callstack
 from probe.common.containers import by_prefix
 from probe.common.dump.frameworks import FRAMEWORKS
-from probe.common.interfaces import Handle, Listener, ModuleName
+from probe.common.interfaces import Handle, Listener, Logs, ModuleName
 
 _recording: Callable[[], bool] = executor.requires_grad
 _register_hook = register_hook
@@ -347,14 +347,14 @@ class _TensorHook:
             _remove_hook(number)
 
 
-def attach_gradient(tensor: Any, callback: Callable[[Any], None]) -> Handle | None:
+def attach_gradient(tensor: Any, callback: Callable[[Any], None], logs: Logs, about: str) -> Handle | None:
     """Call `callback` with every gradient of `tensor`; ``None`` where none is recorded or its type has none."""
 
-    def callback_unobserved(gradient: Any) -> None:
+    def callback_guarded(gradient: Any) -> None:
         wait_for(gradient)
-        unobserved(callback, gradient)
+        guarded(logs, about, callback, gradient)
 
-    number = hook_gradient(tensor, callback_unobserved)
+    number = hook_gradient(tensor, callback_guarded)
     return None if number is None else _TensorHook(number)
 
 

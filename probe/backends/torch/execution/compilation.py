@@ -62,7 +62,8 @@ class _Attached:
 
     @skipped
     def _leave(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        guarded(self._listener, "an output of a module", self._listener.leave, output)
+        tensors = list(found_in(output, torch.Tensor))
+        guarded(self._listener, "an output of a module", self._listener.leave, tensors)
 
 
 def attach(module: torch.nn.Module, listener: CallListener) -> _Attached:
@@ -93,9 +94,10 @@ def check_backend(backend: Backend) -> None:
         return
     known = torch.compiler.list_backends(exclude_tags=())
     if backend not in known:
-        near = did_you_mean(str(backend), known)
+        near = did_you_mean(str(backend), known) or "."
         raise MsprobeException(
-            f'PrecisionChecker: backend is "{backend}"{near or "."} Allowed: a function, or one of {", ".join(known)}.'
+            f'PrecisionChecker: backend is "{backend}"{near} Allowed: "eager", "aot_eager", "inductor", another name '
+            "of torch.compiler.list_backends(exclude_tags=()), or a function."
         )
 
 

@@ -14,10 +14,12 @@ from probe.backends.torch.guards import skipped
 from probe.backends.torch.internals import TorchDispatchMode
 from probe.common.containers import found_in
 from probe.common.numerics.formats import unit_roundoff
+from probe.common.numerics.rounding import lost_in_sum
+from probe.common.operations.function import DOT_PRODUCT, ROUNDED_ONCE
+from probe.common.operations.lookup import function as known_function
 
 _CASTS = ("_to_copy", "copy_", "to")
 """They are not counted: in float64 there are others of them, and each says what it rounds to."""
-_PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "convolution", "dot", "mv"))
 SUMMED_IN = unit_roundoff("float32")
 """Sums of products are accumulated in float32 where the numbers are shorter."""
 _RAISED = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
@@ -93,11 +95,27 @@ class Raised(_Mode):  # type: ignore[no-untyped-call]
         if unit:
             terms = 1.0 if function._schema.is_mutable else _terms(name, args, output)
             if terms > 1:
-                # Partial sums are rounded, each to a unit of itself: as if every term were off by this.
-                lost = min(unit, SUMMED_IN) * math.sqrt(terms) / 2
-                output = function(*_each(args, lambda tensor: self._moved_copy(tensor, lost)), **given)
-            move(output, unit, self._generator)
+                lost = lost_in_sum(terms, min(unit, SUMMED_IN))
+                output = function(*_each(args, lambda tensor: self._moved_copy(tensor, lost.of_terms)), **given)
+                unit += lost.of_sum
+            if name in _CASTS or known_function(name).rounding == ROUNDED_ONCE:
+                for tensor in floats_of(output):
+                    self._move_what_is_rounded(tensor, unit)
+            else:
+                move(output, unit, self._generator)
         return output
+
+    def _move_what_is_rounded(self, tensor: torch.Tensor, unit: float) -> None:
+        """Move the elements that the dtype cannot hold; the others are exact, as counts and the numbers of masks are.
+
+        A mask compares such numbers: two that are equal must stay so.
+        """
+        if tensor.is_complex():
+            move(tensor, unit, self._generator)
+            return
+        before = tensor.clone()
+        move(tensor, unit, self._generator)
+        tensor.copy_(torch.where(_is_held(before, max(unit, SUMMED_IN)), before, tensor))
 
     def _moved_copy(self, tensor: torch.Tensor, unit: float) -> torch.Tensor:
         copied = tensor.clone()
@@ -125,10 +143,16 @@ def _terms(name: str, args: Any, output: Any) -> float:
     made = min((each.numel() for each in floats_of(output)), default=0)
     if not given or not made:
         return 1.0
-    if name in _PRODUCTS and len(given) > 1:
+    if known_function(name).rounding == DOT_PRODUCT and len(given) > 1:
         # Of m x k by k x n elements to m x n of them: the root of mk * kn / mn is k.
         return max(math.sqrt(given[0] * given[1] / made), 1.0)
     return max(given[0] / made, 1.0)
+
+
+def _is_held(values: torch.Tensor, unit: float) -> torch.Tensor:
+    """True for each element that a format with this unit roundoff has."""
+    digits = torch.frexp(values).mantissa / unit
+    return digits == digits.round()
 
 
 def plain_name(dtype: torch.dtype) -> str:

@@ -16,9 +16,10 @@ from torch.overrides import TorchFunctionMode
 
 from probe.backends.shared.patching import Attributes
 from probe.backends.torch import internals
-from probe.backends.torch.guards import Logs, compiling, guarded, passed_over, skipped
+from probe.backends.torch.guards import compiling, guarded, passed_over, skipped
 from probe.backends.torch.originals import BUILT_IN, HANDING_OVER, forget, looked_up_as
 from probe.common.callstack import hide_own_frames
+from probe.common.interfaces import Logs
 
 _pop = internals.pop_function_mode
 _push = internals.push_function_mode

@@ -19,7 +19,7 @@ from probe.backends.shared.copies import HooksStayOut, NotCopied
 from probe.backends.shared.models import ModuleShape, NamedModules
 from probe.backends.shared.patching import Handles, each
 from probe.backends.torch import internals
-from probe.backends.torch.guards import compiling, guarded, skipped, unobserved
+from probe.backends.torch.guards import compiling, guarded, skipped
 from probe.backends.torch.hooks.torch_compile import (
     compiled_by_wrapper,
     compiled_in_place,
@@ -32,7 +32,7 @@ from probe.backends.torch.originals import of_torch
 from probe.common import log
 from probe.common.containers import by_prefix
 from probe.common.dump.frameworks import FRAMEWORKS
-from probe.common.interfaces import Handle, Listener, ModuleName
+from probe.common.interfaces import Handle, Listener, Logs, ModuleName
 
 ROOT = FRAMEWORKS["torch"].module_root
 SHAPE = ModuleShape(
@@ -324,16 +324,16 @@ class ModuleHooks:
             self._listener.parameter_gradient(name, parameter_name, parameter.grad, owed)
 
 
-def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None]) -> Handle | None:
+def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None], logs: Logs, about: str) -> Handle | None:
     """Call `callback` with every gradient of `tensor`; ``None`` where it takes none."""
     if not tensor.requires_grad:
         return None
 
-    def callback_unobserved(gradient: Any) -> None:
-        unobserved(callback, gradient)
+    def callback_guarded(gradient: Any) -> None:
+        guarded(logs, about, callback, gradient)
 
     def register() -> Any:
-        return _register_hook(tensor, callback_unobserved)
+        return _register_hook(tensor, callback_guarded)
 
     return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", register)
 

@@ -11,7 +11,8 @@ import torch
 
 from probe.backends.shared.patching import CodeSwap, plain_swap
 from probe.backends.torch import internals
-from probe.backends.torch.guards import Logs, guarded
+from probe.backends.torch.guards import guarded
+from probe.common.interfaces import Logs
 
 Suspended = Callable[[Optional[torch.nn.Module]], "AbstractContextManager[Any]"]
 """Gives what suspends hooks while a module is made into a ScriptModule, or a function (``None``) into another."""

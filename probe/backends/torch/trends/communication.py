@@ -10,11 +10,11 @@ from typing import Any, Callable
 import torch
 import torch.distributed
 
-from probe.backends.protocol.trends import CommunicationListener, Logs
+from probe.backends.protocol.trends import CommunicationListener
 from probe.backends.shared.patching import Handles, plain_swap
 from probe.backends.torch.guards import guarded, passed_over
 from probe.common.collectives.functions import IN_PLACE
-from probe.common.interfaces import Handle
+from probe.common.interfaces import Handle, Logs
 
 _NAMES = (
     "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor", "broadcast",

@@ -9,14 +9,14 @@ from typing import Any, Callable
 
 import torch
 
-from probe.backends.protocol.trends import Logs, Ready
+from probe.backends.protocol.trends import Ready
 from probe.backends.shared.patching import Handles, argument, plain_swap
 from probe.backends.torch import internals
 from probe.backends.torch.guards import guarded, passed_over, skipped
 from probe.backends.torch.hooks.module_hooks import attach_accumulated
 from probe.backends.torch.originals import own
 from probe.common import log
-from probe.common.interfaces import Handle
+from probe.common.interfaces import Handle, Logs
 
 
 class _Accumulated:

@@ -8,10 +8,9 @@ from typing import Any, Callable
 
 import torch
 
-from probe.backends.protocol.trends import Logs
 from probe.backends.shared.patching import Handles, wrap_attribute
 from probe.backends.torch.guards import guarded
-from probe.common.interfaces import Handle
+from probe.common.interfaces import Handle, Logs
 
 
 def attach_optimizer(optimizer: Any, before: Callable[[], None], after: Callable[[], None], logs: Logs) -> Handle:
