@@ -123,8 +123,8 @@ def settings_at(environment: Environment | None, step: int | None) -> Settings:
     found: dict[str, ModuleSettings] = {}
     for entry in begun[-1]["settings"]:
         settings = _settings(entry)
-        for name in _unfolded_names(entry.get("names")) if settings is not None else ():
-            found[name] = settings
+        if settings is not None:
+            found.update(dict.fromkeys(_unfolded_names(entry.get("names")), settings))
     return found
 
 
