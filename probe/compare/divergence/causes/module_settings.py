@@ -71,7 +71,7 @@ def other_settings(
         across_frameworks: true if the runs are of two frameworks.
     """
     found: list[OtherSetting] = []
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, ...]] = set()
     for call in calls if all(settings) else ():
         if not (call.record and call.golden_record) or FORWARD not in call.record or not is_module(call.record):
             continue
