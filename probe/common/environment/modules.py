@@ -51,7 +51,7 @@ class ModuleSettings(NamedTuple):
     values: Mapping[str, Any] = {}
     """Public attributes that are plain values: numbers, truth values, texts, ``None``, and short lists of these."""
     hooks: tuple[str, ...] = ()
-    """What the program runs with each call of this module: hooks on its forward, and a forward of its own."""
+    """Hooks of the program on the forward of this module, and a forward of its own."""
     buffers: Mapping[str, Buffer] = {}
 
     @property

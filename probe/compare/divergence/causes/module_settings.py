@@ -48,7 +48,7 @@ class OtherSetting(NamedTuple):
     name: str
     reason: str
     apart: float
-    """How far two numbers are apart, absolutely or not, whichever is less; infinity if no number tells."""
+    """The distance of two numbers, absolute or relative, whichever is less; infinity if no number tells."""
     computes: bool
     """True if it decides values in any case."""
 
@@ -176,7 +176,7 @@ def _apart(mine: Buffer, other: Buffer) -> float:
 
 
 def _rounding(mine: Buffer, other: Buffer) -> float:
-    """What two buffers may differ by that were computed alike, and rounded to their types."""
+    """The relative difference of two buffers that were computed alike, and rounded to their types."""
     roundoffs = [unit_roundoff(each.dtype) for each in (mine, other)]
     if not all(roundoffs):
         return 0.0  # Whole numbers are not rounded.
