@@ -19,7 +19,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.result import GOLDEN, TARGET, Difference
 
 SettingsPair = tuple[Settings, Settings]
-"""Of target and golden side."""
+"""Settings of target and golden side."""
 
 _EPSILON = re.compile(r"(?:\w+_)?eps(?:ilon)?\Z")
 """The names that programs have for the number which a norm adds to a variance."""
