@@ -74,7 +74,7 @@ class DescribedModels:
 
 
 def _is_small(tensor: Any) -> bool:
-    return math.prod(tensor.shape) <= _MOST_ELEMENTS
+    return bool(math.prod(tensor.shape) <= _MOST_ELEMENTS)
 
 
 def _buffer(entry: Entry, is_state: bool) -> Buffer:

@@ -151,7 +151,8 @@ _FORM = SettingsForm(
 
 def modules(models: Any) -> list[DescribedModule]:
     """The settings of every cell, with the tensors that are no parameters."""
-    return unobserved(described_modules, _FORM, models)
+    described: list[DescribedModule] = unobserved(described_modules, _FORM, models)
+    return described
 
 
 def weights(model: Any) -> Sequence[tuple[str, Any]]:

@@ -160,7 +160,8 @@ _FORM = SettingsForm(
 
 def modules(models: Any) -> list[DescribedModule]:
     """The settings of every module, with its buffers."""
-    return unobserved(described_modules, _FORM, models)
+    described: list[DescribedModule] = unobserved(described_modules, _FORM, models)
+    return described
 
 
 def weights(model: Any) -> Sequence[tuple[str, Any]]:

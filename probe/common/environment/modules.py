@@ -51,7 +51,7 @@ class ModuleSettings(NamedTuple):
     values: Mapping[str, Any] = {}
     """Public attributes that are plain values: numbers, truth values, texts, ``None``, and short lists of these."""
     hooks: tuple[str, ...] = ()
-    """The program's code in each call of this module: hooks on its forward, and a forward of its own."""
+    """Hooks of the program on the forward of this module, and a forward of its own."""
     buffers: Mapping[str, Buffer] = {}
 
     @property
@@ -123,8 +123,8 @@ def settings_at(environment: Environment | None, step: int | None) -> Settings:
     found: dict[str, ModuleSettings] = {}
     for entry in begun[-1]["settings"]:
         settings = _settings(entry)
-        for name in _unfolded_names(entry.get("names")) if settings is not None else ():
-            found[name] = settings
+        if settings is not None:
+            found.update(dict.fromkeys(_unfolded_names(entry.get("names")), settings))
     return found
 
 

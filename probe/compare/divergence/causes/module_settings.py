@@ -19,7 +19,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.result import GOLDEN, TARGET, Difference
 
 SettingsPair = tuple[Settings, Settings]
-"""The settings of target and golden side."""
+"""Settings of target and golden side."""
 
 _EPSILON = re.compile(r"(?:\w+_)?eps(?:ilon)?\Z")
 """The names that programs have for the number which a norm adds to a variance."""
@@ -71,7 +71,7 @@ def other_settings(
         across_frameworks: true if the runs are of two frameworks.
     """
     found: list[OtherSetting] = []
-    seen: set[tuple[str, str]] = set()
+    seen: set[tuple[str, ...]] = set()
     for call in calls if all(settings) else ():
         if not (call.record and call.golden_record) or FORWARD not in call.record or not is_module(call.record):
             continue
@@ -176,7 +176,7 @@ def _apart(mine: Buffer, other: Buffer) -> float:
 
 
 def _rounding(mine: Buffer, other: Buffer) -> float:
-    """The largest difference of two buffers that were computed alike, and rounded to their types."""
+    """The relative difference of two buffers that were computed alike, and rounded to their types."""
     roundoffs = [unit_roundoff(each.dtype) for each in (mine, other)]
     if not all(roundoffs):
         return 0.0  # Whole numbers are not rounded.
