@@ -20,11 +20,11 @@ from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, function_name, i
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING
 from probe.common.operations.lookup import has
-from probe.compare.answers.first_unequal import first_unequal
+from probe.compare.answers.first_unequal import first_by_argument, first_unequal
 from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
-from probe.compare.divergence.differences import Differences, item_name, of_frontier, of_nearly_leaving, of_region
+from probe.compare.divergence.differences import Differences, item_name, of_frontier, of_nearly_leaving, of_output, of_region
 from probe.compare.divergence.effects import Agreement, Effects, Key, key_of
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
@@ -145,6 +145,13 @@ class _Search:
             known: the differences by their effect; the last undecided argument before the layer is the cause.
         """
         runs = self._runs
+        argument = first_by_argument(runs.calls, known.undecided)
+        if argument is not None:
+            difference, row = argument
+            place, call = next((at, each) for at, each in enumerate(runs.calls) if each.record == difference.record)
+            apart = self.walk.error.difference(row)
+            found = unexplained_item(runs, call, row, of_output(row, apart, 0.0, 0.0), apart, 0.0, difference.reason)
+            return replace(found, place=place)
         if runs.regions is None or runs.regions.result_apart() is None:
             return None
         unequal = first_unequal(runs.calls, runs.regions)
