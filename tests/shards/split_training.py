@@ -1,7 +1,7 @@
 """Train a small transformer, whole or split over ranks as Megatron splits it, and record its first step.
 
-``split_training.py FOLDER RANK PORT TP PP VPP DP ORDER CHANGE DTYPE`` is one rank; what it records goes to FOLDER. Every
-way of splitting computes the same, from the same weights and the same data, so that what is recorded can be held
+``split_training.py FOLDER RANK PORT TP PP VPP DP ORDER CHANGE DTYPE`` is one rank; what it records goes to FOLDER.
+Every way of splitting computes the same, from the same weights and the same data, so that what is recorded can be held
 against the run of one process. CHANGE is ``none``, ``sequence`` for sequence parallelism, or the name of a parameter of
 which the last of its pieces is wrong.
 """
@@ -325,7 +325,9 @@ class Training:
         returned = self.chunks[chunk](taken)
         self.taken[chunk, batch] = taken
         if self.is_last(chunk):
-            returned = F.cross_entropy(returned.float().flatten(0, 1), words(self.parallel.index["dp"], batch + 10).flatten())
+            returned = F.cross_entropy(
+                returned.float().flatten(0, 1), words(self.parallel.index["dp"], batch + 10).flatten()
+            )
         else:
             self.send(returned.detach(), 1)
         self.returned[chunk, batch] = returned

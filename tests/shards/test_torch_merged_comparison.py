@@ -21,8 +21,14 @@ def compare(runs: Path, target: str, golden: str, output: Path, *more: str) -> i
 
 @pytest.mark.parametrize(
     ("target", "golden"),
-    [("both", "whole"), ("virtual", "whole"), ("whole", "tensor"), ("both", "virtual"), ("copies_split", "copies"),
-     ("tensor_short", "whole")],
+    [
+        ("both", "whole"),
+        ("virtual", "whole"),
+        ("whole", "tensor"),
+        ("both", "virtual"),
+        ("copies_split", "copies"),
+        ("tensor_short", "whole"),
+    ],
 )
 def test_a_split_run_and_one_that_is_split_otherwise_do_not_diverge(
     target: str, golden: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
