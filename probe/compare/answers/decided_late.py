@@ -17,7 +17,7 @@ from probe.compare.divergence.search.findings import reason_of, unexplained_item
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.two_programs.frontier import Frontier, frontier
 from probe.compare.result import Difference, Unexplained
-from probe.compare.sentences import Sentence
+from probe.compare.sentences import NOTHING, Sentence
 
 _MOST_BETWEEN = 3
 """The largest number of modules that are named as the region before a call. A guess: more are no place."""
@@ -35,7 +35,7 @@ def decided_late(runs: Runs, known: LookedFor) -> Unexplained | None:
         difference, row = argument
         apart = _apart(row)
         reason = differences.of_output(row, apart, 0.0, 0.0)
-        return _at(runs, difference.record, row, reason, apart, 0.0, difference.reason)
+        return _at(runs, difference.record, row, reason, apart, 0.0, reason_of(difference))
     if runs.regions is None or runs.regions.result_apart() is None:
         return None
     # What the pass returns leaves no doubt that something diverges.
@@ -62,11 +62,11 @@ def _at_frontier(runs: Runs, seen: Frontier, known: LookedFor) -> Unexplained:
     between = seen.between if len(seen.between) <= _MOST_BETWEEN else []
     cause = _argument_before(runs, record, known)
     if not cause and (seen.equal or between):
-        cause = differences.of_region(seen.equal, between)
+        cause = Sentence(differences.of_region(seen.equal, between))
     return _at(runs, record, seen.row, reason, seen.error, seen.allowed, cause)
 
 
-def _argument_before(runs: Runs, record: str, known: LookedFor) -> str:
+def _argument_before(runs: Runs, record: str, known: LookedFor) -> Sentence:
     """The last argument before a call of which nobody can tell by itself whether it has an effect."""
     places = {call.record: place for place, call in enumerate(runs.calls)}
     found = [
@@ -75,12 +75,13 @@ def _argument_before(runs: Runs, record: str, known: LookedFor) -> str:
         if each.record and each.golden_record and not each.is_value
         if places.get(each.record, places[record]) < places[record]
     ]
-    return f"in {found[-1].record}, {found[-1].reason}" if found else ""
+    return reason_of(found[-1]).inside(found[-1].record) if found else NOTHING
 
 
 def _at(
-    runs: Runs, record: str, row: Row, reason: Sentence, found: float, allowed: float | None = None, cause: str = ""
-) -> Unexplained:
+    runs: Runs, record: str, row: Row, reason: Sentence, found: float, allowed: float | None = None,
+    cause: Sentence = NOTHING,
+) -> Unexplained:  # fmt: skip
     place, call = next((place, call) for place, call in enumerate(runs.calls) if call.record == record)
-    named = unexplained_item(runs, call, row, reason, found, allowed or 0.0, cause)
+    named = unexplained_item(runs, call, row, reason, found, allowed or 0.0).because(cause)
     return replace(named, allowed=allowed, place=place)

@@ -28,7 +28,7 @@ from probe.compare.divergence.differences import Differences, item_name, of_near
 from probe.compare.divergence.effects import Agreement, Effects, Key, key_of
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
-from probe.compare.divergence.search.findings import Findings, reason_of, unexplained_item
+from probe.compare.divergence.search.findings import Findings, unexplained_item
 from probe.compare.divergence.search.items import in_direction, is_on_input, rounds
 from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
