@@ -104,8 +104,11 @@ def _fused(module: Any, script: Path, work: Work) -> Iterable[Any]:
     if work.makes:
         # In a process of its own, which the debugger may change as it likes.
         subprocess.run([work.pythons["torch"], script, work.dumps], check=True, stdout=sys.stderr)
-    found: Iterable[Any] = module.judge(work.dumps)
-    return found
+    for dtype in module.TYPES:
+        for row in module.judge(work.dumps / dtype):
+            network, level, fault = row.name.split(" ", 2)
+            name, setting = f"{network} {fault}", f"{dtype} {level}"
+            yield Row(name, row.truth, row.said, row.right, setting, is_unjudged=UNTOLD in row.said)
 
 
 def _packages(module: Any, script: Path, work: Work, pairs: Sequence[str]) -> Iterable[Any]:

@@ -48,6 +48,18 @@ def test_every_row_has_its_own_metrics_in_order(tmp_path: Path) -> None:
     assert [row.metrics[3] for row in rows] == pytest.approx([0.5 / (i + 1) for i in range(len(rows))], rel=1e-6)
 
 
+@pytest.mark.parametrize(("shape", "judged"), [((0,), True), (ARRAYS[3].shape, False)], ids=["emptied", "no file"])
+def test_an_emptied_tensor_has_no_values_to_judge_and_a_missing_file_cannot_be_judged(
+    tmp_path: Path, shape: tuple[int, ...], judged: bool
+) -> None:
+    """An engine packs a weight elsewhere, and leaves a tensor without elements, of which no file is saved."""
+    values = TensorValues(written(tmp_path / "a", ARRAYS[3:4]), written(tmp_path / "b", ARRAYS[3:4]))
+    (row,) = rows_of(values.target, values.golden)
+    assert row.target is not None
+    row.target.shape, row.target.data_name = shape, None
+    assert [each.judged for each in values.measured([row])] == [judged]
+
+
 def test_an_error_ends_the_work_as_without_threads(tmp_path: Path) -> None:
     values = TensorValues(written(tmp_path / "a", ARRAYS[:40]), written(tmp_path / "b", ARRAYS[:40]))
     rows = rows_of(values.target, values.golden)

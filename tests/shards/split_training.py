@@ -1,7 +1,7 @@
 """Train a small transformer, whole or split over ranks as Megatron splits it, and record its first step.
 
-``split_training.py FOLDER RANK PORT TP PP VPP DP ORDER CHANGE`` is one rank; what it records goes to FOLDER. Every
-way of splitting computes the same, from the same weights and the same data, so that what is recorded can be held
+``split_training.py FOLDER RANK PORT TP PP VPP DP ORDER CHANGE DTYPE`` is one rank; what it records goes to FOLDER.
+Every way of splitting computes the same, from the same weights and the same data, so that what is recorded can be held
 against the run of one process. CHANGE is ``none``, ``sequence`` for sequence parallelism, or the name of a parameter of
 which the last of its pieces is wrong.
 """
@@ -21,7 +21,7 @@ from torch import nn
 from msprobe.pytorch import PrecisionDebugger
 
 HIDDEN, HEADS, WORDS, LENGTH, SAMPLES, LAYERS, MICRO_BATCHES = 8, 4, 12, 5, 2, 4, 2
-CHANGE = sys.argv[9]
+CHANGE, DTYPE = sys.argv[9], getattr(torch, sys.argv[10])
 
 
 class Parallel:
@@ -286,7 +286,7 @@ class Training:
         self.parallel = parallel
         self.stage = parallel.index["pp"]
         places = [chunk * parallel.pp + self.stage for chunk in range(parallel.vpp)]
-        self.chunks = [Model(parallel, place) for place in places]
+        self.chunks = [Model(parallel, place).to(DTYPE) for place in places]
         self.taken: dict[tuple[int, int], torch.Tensor] = {}
         self.returned: dict[tuple[int, int], torch.Tensor] = {}
         self.sent: list[Any] = []
@@ -325,7 +325,9 @@ class Training:
         returned = self.chunks[chunk](taken)
         self.taken[chunk, batch] = taken
         if self.is_last(chunk):
-            returned = F.cross_entropy(returned.flatten(0, 1), words(self.parallel.index["dp"], batch + 10).flatten())
+            returned = F.cross_entropy(
+                returned.float().flatten(0, 1), words(self.parallel.index["dp"], batch + 10).flatten()
+            )
         else:
             self.send(returned.detach(), 1)
         self.returned[chunk, batch] = returned

@@ -21,7 +21,14 @@ def compare(runs: Path, target: str, golden: str, output: Path, *more: str) -> i
 
 @pytest.mark.parametrize(
     ("target", "golden"),
-    [("both", "whole"), ("virtual", "whole"), ("whole", "tensor"), ("both", "virtual"), ("copies_split", "copies")],
+    [
+        ("both", "whole"),
+        ("virtual", "whole"),
+        ("whole", "tensor"),
+        ("both", "virtual"),
+        ("copies_split", "copies"),
+        ("tensor_short", "whole"),
+    ],
 )
 def test_a_split_run_and_one_that_is_split_otherwise_do_not_diverge(
     target: str, golden: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -38,6 +45,7 @@ def test_a_split_run_and_one_that_is_split_otherwise_do_not_diverge(
     [
         ("faulty_tensor", "tensor", "Functional.linear.10.forward", "rank 1, whose part differs; ranks 0, 1 make"),
         ("faulty_tensor", "whole", "Functional.linear.10.forward", "rank 1, whose part differs; ranks 0, 1 make"),
+        ("faulty_short", "whole", "Functional.linear.10.forward", "rank 1, whose part differs; ranks 0, 1 make"),
         ("faulty_pipeline", "whole", "Functional.linear.10.forward", "ranks:  rank 1"),
         ("faulty_both", "both", "Functional.linear.10.forward", "rank 3, whose part differs; ranks 2, 3 make"),
     ],

@@ -25,6 +25,7 @@ class Case:
     dp: int = 1
     order: str = DEFAULT_ORDER
     change: str = "none"
+    dtype: str = "float32"
 
     @property
     def split(self) -> Split:
@@ -53,6 +54,8 @@ CASES = {
     "faulty_tensor": Case(tp=2, change=FAULTY),
     "faulty_pipeline": Case(pp=2, change=FAULTY),
     "faulty_both": Case(tp=2, pp=2, change=FAULTY),
+    "tensor_short": Case(tp=2, dtype="bfloat16"),
+    "faulty_short": Case(tp=2, change=FAULTY, dtype="bfloat16"),
 }
 """By name, the runs that are merged and compared."""
 
@@ -63,7 +66,7 @@ def train(folder: Path, cases: Mapping[str, Case]) -> None:
     for name, case in cases.items():
         port = str(free_port())
         sizes = map(str, (case.tp, case.pp, case.vpp, case.dp))
-        rest = (port, *sizes, case.order, case.change)
+        rest = (port, *sizes, case.order, case.change, case.dtype)
         arguments += [(str(folder / name), str(rank), *rest) for rank in range(case.split.rank_size)]
     environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT, "OMP_NUM_THREADS": "1"}
     ended = forks.server(*forks.MODULES["torch"]).run(SCRIPT, *arguments, environment=environment, timeout=150)

@@ -2,7 +2,8 @@
 
     run.py OUT      makes the dumps in OUT, compares them and prints one line for each pair
 
-Forward only, float32, statistics. A right port has to be silent, a wrong one named at the module where it is wrong.
+Forward only, statistics, both sides in float32 and both in bfloat16. A right port has to be silent, a wrong one named
+at the module where it is wrong.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from probe.compare.runner import compare
 NO_DUMPS = "no dumps"
 NETWORKS = ("llama", "qwen2")
 LEVELS = ("mix", "L0")
+FLOAT32 = "float32"
+TYPES = (FLOAT32, "bfloat16")
 _ATTENTION = r"layers\.1\.self_attn|blocks\.1\.attn"
 
 
@@ -115,7 +118,11 @@ def _dump(model: torch.nn.Module, level: str, path: Path, ids: torch.Tensor) -> 
 
 
 def make(
-    out: Path, networks: Iterable[str] = NETWORKS, levels: Iterable[str] = LEVELS, faults: Iterable[str] = tuple(FAULTS)
+    out: Path,
+    networks: Iterable[str] = NETWORKS,
+    levels: Iterable[str] = LEVELS,
+    faults: Iterable[str] = tuple(FAULTS),
+    dtype: str = FLOAT32,
 ) -> None:
     """Write the dumps that are not there yet: golden runs and, of each network, the port with each fault."""
     faults = list(faults)
@@ -127,13 +134,13 @@ def make(
             continue
         shutil.rmtree(out / name / level, ignore_errors=True)
         marker.unlink(missing_ok=True)
-        golden = _golden(name)
+        golden = _golden(name).to(getattr(torch, dtype))
         expected = _dump(golden, level, out / name / level / "golden", ids).logits
         for fault in faults:
-            engine = _engine(golden).eval()
+            engine = _engine(golden).to(getattr(torch, dtype)).eval()
             FAULTS[fault][1](engine)
             found = _dump(engine, level, out / name / level / _folder(fault), ids)
-            if fault == "right":
+            if fault == "right" and dtype == FLOAT32:
                 torch.testing.assert_close(found.view_as(expected), expected)
         marker.write_text("\n".join(faults), encoding="utf-8")
 
@@ -180,9 +187,11 @@ def _engine(golden: torch.nn.Module) -> Engine:
 
 def main() -> None:
     """Make the dumps that are not there, and print one line for each pair."""
-    out = Path(sys.argv[1])
-    make(out)
-    rows = list(judge(out))
+    rows = []
+    for dtype in TYPES:
+        out = Path(sys.argv[1]) / dtype
+        make(out, dtype=dtype)
+        rows += [row._replace(name=f"{dtype} {row.name}") for row in judge(out)]
     for row in rows:
         print("right" if row.right else "WRONG", row.name, "::", row.said)
     print(f"{sum(row.right for row in rows)} of {len(rows)} right")

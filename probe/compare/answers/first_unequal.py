@@ -44,6 +44,41 @@ def first_unequal(calls: Sequence[AlignedCall], regions: Regions) -> Difference 
     return None
 
 
+def first_by_argument(calls: Sequence[AlignedCall], differing: Sequence[Difference]) -> tuple[Difference, Row] | None:
+    """An argument of the first call that returns another thing, where all that it and calls before it take is equal.
+
+    Whatever rounding may hide: the same kernel makes another thing of the same numbers, because of the argument.
+
+    Args:
+        calls: the calls of both runs, in order.
+        differing: the differences of which nobody can tell whether they have an effect.
+    """
+    equal = 0
+    for call in calls:
+        if not (call.record and call.golden_record) or FORWARD not in call.record:
+            continue
+        results = [row for row in call.rows if not is_input(row) and _rounds(row)]
+        apart = [row for row in results if _differs(row)]
+        if not apart:
+            equal += len(results)
+            continue
+        if equal < _FEWEST or any(_differs(row) for row in call.rows if is_input(row)):
+            return None
+        names = {(each.record, each.item): each for each in differing}
+        for row in call.rows:
+            found = names.get((call.record, differences.item_name(row))) if _is_plain(row) else None
+            if found is not None:
+                return found, apart[0]
+        return None
+    return None
+
+
+def _is_plain(row: Row) -> bool:
+    """True if both sides give a number or a word."""
+    kinds = {None if item is None else type(item.value) for item in (row.target, row.golden)}
+    return is_input(row) and (kinds == {float} or kinds == {str})
+
+
 def _found(call: AlignedCall, row: Row) -> Difference | None:
     target, golden = row.target, row.golden
     if target is None or golden is None or target.dtype != golden.dtype:

@@ -141,8 +141,9 @@ def uncompared(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     if untold.left_out:
         found.append(("  next:   use a pool of one process in both runs", ""))
     elif untold.is_too_little_in_common and any(each.name == BATCH_SHAPE for each in untold.outside):
-        why = "one that is packed, padded, or computed in parts (prefill and decode) has other statistics"
-        found.append((f"  next:   give both runs batches of one shape; {why}", ""))
+        how = "of a generation with a cache, compare the prefill with one forward pass over the prompt alone"
+        why = "a batch that is packed, padded, or computed in parts has other statistics"
+        found.append((f"  next:   give both runs batches of one shape ({how}); {why}", ""))
     elif untold.is_too_little_in_common:
         text = "check that both runs have the same model and weights; a mapping file (-lm, -cm) pairs other names"
         found.append((f"  next:   {text}", ""))

@@ -113,6 +113,29 @@ def test_an_argument_too_small_to_show_cannot_be_told_and_what_would_decide_is_s
     assert said["divergence"]["first"] is None and said["undecided"][0]["shows_from"] > 0
 
 
+@pytest.mark.parametrize("before", [False, True], ids=["first", "not first"])
+def test_an_argument_is_the_cause_where_its_call_is_the_first_that_returns_another_thing(
+    tmp_path: Path, before: bool
+) -> None:
+    """One unit in the last place, which rounding explains anywhere; but it begins at the call with another argument."""
+    target, golden = chain(), chain()
+    for run, value in ((target, 1e-7), (golden, 2e-7)):
+        run["Torch.tanh.5.forward"]["input_kwargs"] = {"eps": {"type": "float", "value": value}}
+    result = np.tanh(X)
+    changed = np.nextafter(result, np.float32(2))
+    golden["Torch.tanh.5.forward"]["output"] = [tensor(result)]
+    target["Torch.tanh.5.forward"]["output"] = [tensor(changed)]
+    if before:
+        target["Torch.tanh.1.forward"]["output"] = [tensor(changed)]
+        golden["Torch.tanh.1.forward"]["output"] = [tensor(result)]
+    found = summary(tmp_path, target, golden)
+    assert found.answer == ("cannot_tell" if before else "divergence")
+    if not before:
+        assert found.divergence is not None
+        first = found.divergence.first
+        assert (first.record, first.cause) == ("Torch.tanh.5.forward", "eps is 1e-07 and in the golden run 2e-07")
+
+
 def test_another_way_to_compute_a_function_cannot_be_told_in_a_short_type(tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
     answers = []

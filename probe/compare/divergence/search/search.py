@@ -20,22 +20,21 @@ from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, function_name, i
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING
 from probe.common.operations.lookup import has
-from probe.compare.answers.first_unequal import first_unequal
+from probe.compare.answers.decided_late import decided_late
 from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
-from probe.compare.divergence.differences import Differences, item_name, of_frontier, of_nearly_leaving, of_region
+from probe.compare.divergence.differences import Differences, item_name, of_nearly_leaving
 from probe.compare.divergence.effects import Agreement, Effects, Key, key_of
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
-from probe.compare.divergence.search.findings import Findings, reason_of, unexplained_item
+from probe.compare.divergence.search.findings import Findings, unexplained_item
 from probe.compare.divergence.search.items import in_direction, is_on_input, rounds
 from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
 from probe.compare.divergence.two_programs.following import Outcome
-from probe.compare.divergence.two_programs.frontier import frontier
 from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.result import Difference, Unexplained
 from probe.compare.sentences import Sentence
@@ -43,9 +42,6 @@ from probe.compare.sentences import Sentence
 SUSPECTS = 5
 """The number of calls after the first that are looked for, where nobody asks for all: the rest of the run is not
 looked at."""
-
-_MOST_BETWEEN = 3
-"""The largest number of modules that are named as the region before a call. A guess: more are no place."""
 
 _HIDDEN_BY_ROUNDING = "the values computed from it agree within rounding error, which may hide an effect"
 _SEEN_OF = {
@@ -79,7 +75,7 @@ def unexplained(runs: Runs) -> Findings:
         found[suspect.record, suspect.golden_record] = replace(suspect, place=place)
     # Where values diverge, the answer is known, and differences are its causes.
     known = LookedFor(walk.without_effect, []) if found else search.looked_for()
-    suspect = None if found else search.stays_apart(known)
+    suspect = None if found else decided_late(runs, known)
     if suspect is not None:
         found[suspect.record, suspect.golden_record] = suspect
         known = LookedFor(walk.without_effect, [])
@@ -137,40 +133,6 @@ class _Search:
         # What may be a cause comes before values, which may be its effect.
         undecided = sorted([*self.walk.undecided, *known.undecided], key=lambda each: each.is_value)
         return known._replace(undecided=undecided)
-
-    def stays_apart(self, known: LookedFor) -> Unexplained | None:
-        """The finding on the layer of two programs from which on values stay apart, where no call is found by itself.
-
-        Args:
-            known: the differences by their effect; the last undecided argument before the layer is the cause.
-        """
-        runs = self._runs
-        if runs.regions is None or runs.regions.result_apart() is None:
-            return None
-        unequal = first_unequal(runs.calls, runs.regions)
-        if unequal is not None:
-            # What the pass returns leaves no doubt that something diverges.
-            index, call = next((index, each) for index, each in enumerate(runs.calls) if each.record == unequal.record)
-            row = next(row for row in call.rows if item_name(row) == unequal.item)
-            found = unexplained_item(runs, call, row, reason_of(unequal), unequal.shows_from or 0.0, 0.0)
-            return replace(found, allowed=None, place=index)
-        seen = frontier(runs.calls, runs.regions, runs.tree)
-        if seen is None:
-            return None
-        reason = Sentence(of_frontier(seen.row, seen.error, seen.usual, seen.of_result))
-        found = unexplained_item(runs, seen.call, seen.row, reason, seen.error, seen.allowed)
-        places = {(call.record or "", call.golden_record or ""): index for index, call in enumerate(runs.calls)}
-        place = places[found.record, found.golden_record]
-        arguments = [
-            each
-            for each in known.undecided
-            if each.record and each.golden_record and not each.is_value
-            if places.get((each.record, each.golden_record), place) < place
-        ]
-        between = seen.between if len(seen.between) <= _MOST_BETWEEN else []
-        cause = of_region(seen.equal, between) if seen.equal or between else ""
-        cause = f"in {arguments[-1].record}, {arguments[-1].reason}" if arguments else cause
-        return replace(found, place=place, cause=cause)
 
     def explain_call(self, call: AlignedCall) -> Unexplained | None:
         """The finding on the next call, if there is one."""

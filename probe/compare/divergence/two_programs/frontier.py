@@ -83,9 +83,7 @@ def _stays_apart(layer: _Layer, largest: float, regions: Regions) -> bool:
 def _takes_the_same(call: AlignedCall, allowed: float) -> bool:
     """True if all that a layer takes was compared and agrees."""
     rows = [row for row in call.rows if is_input(row) and _is_given(row)]
-    errors = [
-        None if row.target is None or row.golden is None else error_of(row.target, row.golden) for row in rows
-    ]
+    errors = [None if row.target is None or row.golden is None else error_of(row.target, row.golden) for row in rows]
     return bool(errors) and all(error is not None and error <= allowed for error in errors)
 
 
