@@ -163,7 +163,7 @@ def test_shards_are_joined_to_the_statistics_of_the_whole(tmp_path: Path) -> Non
         text += line("a.weight", part, "R, S(0) of [5, 4]") + line("b.weight", whole, "")
         (folder / "param_origin_7-7.csv").write_text(text)
     table = probe.load_monitor(str(tmp_path), "dict", join_shards=True)
-    assert list(zip(table["rank"], table["name"]))[0] == (0, "a.weight")
+    assert (table["rank"][0], table["name"][0]) == (0, "a.weight")
     assert sorted(table["name"]) == ["a.weight", *["b.weight"] * 4]
     row = {name: column[table["name"].index("a.weight")] for name, column in table.items()}
     expected = [whole.min(), whole.max(), whole.mean(), np.linalg.norm(whole), 1 / 20]
