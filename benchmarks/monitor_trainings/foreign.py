@@ -94,7 +94,7 @@ def t5_adafactor(record: Record, steps: int) -> None:
 
 
 def timm_vit(record: Record, steps: int) -> None:
-    """timm: a vision transformer with drop path, its own parameter groups, scheduler with warm-up, and mixup loss."""
+    """timm: a vision transformer with drop path, parameter groups, scheduler with warm-up, and label smoothing."""
     timm: Any = importlib.import_module("timm")
     model = timm.create_model(
         "vit_tiny_patch16_224", img_size=32, patch_size=8, num_classes=4, embed_dim=48, depth=3, num_heads=4,

@@ -6,6 +6,7 @@ import csv
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,3 +144,28 @@ def test_a_growing_folder_is_read_on(folder: Path) -> None:
         seen += follower.read_on().columns()["norm"]
     assert sorted(seen) == sorted(whole["norm"])
     assert follower.notes == []
+
+
+def test_shards_are_joined_to_the_statistics_of_the_whole(tmp_path: Path) -> None:
+    whole = np.random.default_rng(2).normal(size=(5, 4))
+    whole[0, 0] = 0
+    parts = {0: whole[:3], 1: whole[3:], 2: whole[:3], 3: whole[3:]}
+
+    def line(name: str, values: Any, placement: str) -> str:
+        numbers = [values.min(), values.max(), values.mean(), np.linalg.norm(values), (values == 0).mean(), 3.5]
+        shape = str(list(values.shape))
+        return f'0,{name},7,{",".join(repr(float(each)) for each in numbers)},"{shape}",torch.float32,"{placement}"\n'
+
+    for rank, part in parts.items():
+        folder = tmp_path / f"Nov27_10-00-00-rank{rank}-0123abcd"
+        folder.mkdir()
+        text = "vpp_stage,name,step,min,max,mean,norm,zeros,kurtosis,shape,dtype,placement\n"
+        text += line("a.weight", part, "R, S(0) of [5, 4]") + line("b.weight", whole, "")
+        (folder / "param_origin_7-7.csv").write_text(text)
+    table = probe.load_monitor(str(tmp_path), "dict", join_shards=True)
+    assert (table["rank"][0], table["name"][0]) == (0, "a.weight")
+    assert sorted(table["name"]) == ["a.weight", *["b.weight"] * 4]
+    row = {name: column[table["name"].index("a.weight")] for name, column in table.items()}
+    expected = [whole.min(), whole.max(), whole.mean(), np.linalg.norm(whole), 1 / 20]
+    assert [row[op] for op in ("min", "max", "mean", "norm", "zeros")] == pytest.approx(expected, rel=1e-12)
+    assert math.isnan(row["kurtosis"]) and row["shape"] == "[5, 4]" and row["placement"] == "joined from 4 ranks"

@@ -17,6 +17,7 @@ from probe.common.errors import FileCheckException, MissingDependency
 from probe.common.report.trends import FROZEN
 from probe.monitor.alerts.rows import FamilyRows, Flags, Floats
 from probe.monitor.reading.csv_rows import Columns, read_file
+from probe.monitor.reading.joining import join_shards as joined
 from probe.monitor.reading.locating import Located, locate
 
 _INTEGER_TYPES = ("int", "uint", "bool")
@@ -100,13 +101,15 @@ def read_monitor(path: str) -> MonitorRun:
     return MonitorRun(located, of_rank, notes)
 
 
-def load_monitor(path: str, library: str | None = None) -> Any:
+def load_monitor(path: str, library: str | None = None, join_shards: bool = False) -> Any:
     """Read the files of a training monitor as one table.
 
     Args:
         path: The output folder of a monitor, or the folder of one rank. Of several runs the last one is read.
         library: ``polars`` or ``pandas``; ``dict`` gives a dict with a list for each column. By default the first
             of the libraries that is installed, or else a dict.
+        join_shards: Make one row of the shards of a parameter, which ranks write each for itself. A statistic that does
+            not follow from those of the shards is NaN.
 
     Returns:
         A table with the columns rank, step, micro_step, vpp_stage, family, name, the statistics, shape and dtype.
@@ -128,6 +131,8 @@ def load_monitor(path: str, library: str | None = None) -> Any:
     for note in run.notes:
         log.warning(note)
     columns = run.columns()
+    if join_shards:
+        columns = joined(columns)
     return columns if chosen == "dict" else importlib.import_module(chosen).DataFrame(columns)
 
 
