@@ -177,10 +177,10 @@ class MindSporeTrends:
         self, optimizer: Any, before: Callable[[], None], after: Callable[[], None], logs: Logs
     ) -> Handle:
         def enter(cell: Any, args: Any, kwargs: Any) -> None:
-            guarded(logs, "the step of the optimizer", self._enter, optimizer, args, before)  # type: ignore[arg-type]
+            guarded(logs, "the step of the optimizer", self._enter, optimizer, args, before)
 
         def leave(cell: Any, args: Any, kwargs: Any, output: Any) -> None:
-            guarded(logs, "the step of the optimizer", after)  # type: ignore[arg-type]
+            guarded(logs, "the step of the optimizer", after)
             self._given.clear()
 
         handles: list[Handle] = []
