@@ -17,6 +17,7 @@ from probe.common.numerics.error_bounds import SAFETY, is_number
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.result import GOLDEN, TARGET, Difference
+from probe.compare.sentences import Sentence, other_value
 
 SettingsPair = tuple[Settings, Settings]
 """Settings of target and golden side."""
@@ -46,7 +47,7 @@ class OtherSetting(NamedTuple):
     call: AlignedCall
     """The first call of the modules."""
     name: str
-    reason: str
+    sentence: Sentence
     apart: float
     """The distance of two numbers, absolute or relative, whichever is less; infinity if no number tells."""
     computes: bool
@@ -56,7 +57,13 @@ class OtherSetting(NamedTuple):
     def difference(self) -> Difference:
         """It as a difference of the call."""
         record = self.call.record or ""
-        return Difference(record, self.call.golden_record or "", f"{record}.settings.{self.name}", self.reason)
+        return Difference(
+            record,
+            self.call.golden_record or "",
+            f"{record}.settings.{self.name}",
+            self.sentence.text,
+            labelled_reason=self.sentence.labelled,
+        )
 
 
 def other_settings(
@@ -120,7 +127,8 @@ def _of_epsilon(call: AlignedCall, target: ModuleSettings, golden: ModuleSetting
         if not _agree(value, other):
             found = _of_two(call, name, value, other, True)
             called = "" if name == golden_name else f" ({golden_name})"
-            yield found._replace(reason=found.reason + called)
+            text, labelled = found.sentence.text, found.sentence.labelled
+            yield found._replace(sentence=Sentence(text + called, labelled + called))
 
 
 def _of_two(call: AlignedCall, name: str, value: Any, other: Any, computes: bool) -> OtherSetting:
@@ -128,7 +136,7 @@ def _of_two(call: AlignedCall, name: str, value: Any, other: Any, computes: bool
     if type(value) is float and type(other) is float:
         size = max(abs(value), abs(other))
         apart = min(abs(value - other), abs(value - other) / size)
-    return OtherSetting(call, name, f"{name} is {value} and in the golden run {other}", apart, computes)
+    return OtherSetting(call, name, other_value(name, value, other), apart, computes)
 
 
 def _agree(value: Any, other: Any) -> bool:
@@ -141,7 +149,7 @@ def _of_hooks(call: AlignedCall, target: ModuleSettings, golden: ModuleSettings)
     for hooks, others, side in ((target.hooks, golden.hooks, TARGET), (golden.hooks, target.hooks, GOLDEN)):
         for hook in hooks:
             if hook not in others:
-                yield OtherSetting(call, "hooks", f"the {hook} is there in the {side} only", math.inf, True)
+                yield OtherSetting(call, "hooks", Sentence(f"the {hook} is there in the {side} only"), math.inf, True)
 
 
 # --- buffers
@@ -156,7 +164,7 @@ def _of_buffers(call: AlignedCall, target: ModuleSettings, golden: ModuleSetting
         apart = _apart(mine, other)
         if apart > _rounding(mine, other):
             size = f"differs by {apart:.1e} of its size" if math.isfinite(apart) else "has other values"
-            yield OtherSetting(call, name, f"buffer {name} {size}", apart, True)
+            yield OtherSetting(call, name, Sentence(f"buffer {name} {size}"), apart, True)
 
 
 def _apart(mine: Buffer, other: Buffer) -> float:

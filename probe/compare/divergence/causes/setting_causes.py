@@ -10,6 +10,7 @@ from probe.common.dump.reading.sources import Tree
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.causes.module_settings import OtherSetting
 from probe.compare.result import Unexplained
+from probe.compare.sentences import NOTHING, Sentence
 
 
 class SettingCauses:
@@ -34,7 +35,7 @@ class SettingCauses:
             found.setdefault(_base(each.call.record or ""), []).append(each)
         return found
 
-    def of_module(self, suspect: Unexplained, is_on_input: bool) -> str:
+    def of_module(self, suspect: Unexplained, is_on_input: bool) -> Sentence:
         """The setting of the module that a finding is on, or of the innermost one around it.
 
         Args:
@@ -42,24 +43,27 @@ class SettingCauses:
             is_on_input: true if an input of the call parts, which the call itself does not make.
         """
         if not self._settings:
-            return ""
+            return NOTHING
         record = suspect.record
         if is_on_input or not is_module(record):
             record = self._tree.get(record) or ""
         found = self._by_module.get(_base(record)) if record else None
-        return "" if not found else _text(found[0], suspect)
+        return NOTHING if not found else _text(found[0], suspect)
 
-    def near(self, suspect: Unexplained, call: AlignedCall) -> str:
+    def near(self, suspect: Unexplained, call: AlignedCall) -> Sentence:
         """The setting of a module around a finding, the innermost first; else the last one that differs before it."""
         if not self._settings:
-            return ""
+            return NOTHING
         for around in self._around(suspect.record):
-            for found in self._by_module.get(_base(around), ()):
-                return _text(found, suspect)
+            for setting in self._by_module.get(_base(around), ()):
+                return _text(setting, suspect)
         index = next((index for index, each in enumerate(self._calls) if each is call), 0)
         before = {id(each) for each in self._calls[:index]}
         last = [each for each in self._settings if each.computes and id(each.call) in before]
-        return f"a setting differs as well: {_text(last[-1], suspect)}" if last else ""
+        if not last:
+            return NOTHING
+        found = _text(last[-1], suspect)
+        return Sentence(f"a setting differs as well: {found.text}", f"a setting differs as well: {found.shown}")
 
     def _around(self, record: str) -> Iterator[str]:
         around, seen = self._tree.get(record), set[str]()
@@ -75,8 +79,8 @@ def _base(record: str) -> str:
     return "" if parsed is None else parsed.base
 
 
-def _text(setting: OtherSetting, suspect: Unexplained) -> str:
+def _text(setting: OtherSetting, suspect: Unexplained) -> Sentence:
     """The setting in words, with its module if that is another one than the finding is on."""
     record = setting.call.record or ""
     is_there = _base(record) == _base(suspect.record)
-    return setting.reason if is_there else f"in {record}, {setting.reason}"
+    return setting.sentence if is_there else setting.sentence.inside(record)

@@ -56,7 +56,7 @@ class Causes:
     def added(self, call: AlignedCall, suspect: Unexplained, of_call: Sequence[Difference]) -> Unexplained:
         """The finding with its cause, and with a setting that differs near it where no other cause is found."""
         found = self._added(call, suspect, of_call)
-        return found if found.cause else replace(found, cause=self._settings.near(found, call))
+        return found if found.cause else found.because(self._settings.near(found, call))
 
     def _added(self, call: AlignedCall, suspect: Unexplained, of_call: Sequence[Difference]) -> Unexplained:
         """The finding with its cause, as far as one is found; it may be another call that is to be named.
@@ -71,7 +71,7 @@ class Causes:
         if of_call:
             return suspect.because(self._optimizer.differing(call) or reason_of(of_call[0]))
         if setting := self._settings.of_module(suspect, is_on_input(call, suspect) and suspect.record == call.record):
-            return replace(suspect, cause=setting)
+            return suspect.because(setting)
         if not self._runs.same_names and (settings := self._optimizer.differing(call)):
             return suspect.because(settings)
         if self._were_gradients_kept(call):
