@@ -325,9 +325,8 @@ class Training:
         returned = self.chunks[chunk](taken)
         self.taken[chunk, batch] = taken
         if self.is_last(chunk):
-            returned = F.cross_entropy(
-                returned.float().flatten(0, 1), words(self.parallel.index["dp"], batch + 10).flatten()
-            )
+            logits = returned if DTYPE is torch.float32 else returned.float()
+            returned = F.cross_entropy(logits.flatten(0, 1), words(self.parallel.index["dp"], batch + 10).flatten())
         else:
             self.send(returned.detach(), 1)
         self.returned[chunk, batch] = returned
