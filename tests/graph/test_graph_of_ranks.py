@@ -139,3 +139,23 @@ def test_a_comparison_gives_the_memory_of_records_back(
     monkeypatch.setattr("probe.graph.tasks.task.read", reading)
     shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path)
     assert [dump.is_released for dump in dumps] == [True, True]
+
+
+def test_a_rank_that_gets_the_difference_from_a_later_one_follows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 1 makes the fault, and rank 0, which comes before it, gets it by an all_reduce."""
+    for side, factor in (("target", 1.5), ("golden", 1.0)):
+        for rank in range(2):
+            made = factor if rank == 1 else 1.0
+            records = {
+                "Functional.relu.0.forward": call(tensor(1.0), output=tensor(made)),
+                "Distributed.all_reduce.0.forward": call(tensor(made), output=tensor(1.0 + factor)),
+                "Functional.relu.1.forward": call(tensor(1.0 + factor), output=tensor(1.0 + factor)),
+            }
+            written(tmp_path / side / "step0" / f"rank{rank}", records, dict.fromkeys(records))
+    shown(capsys, "-tp", tmp_path / "target", "-gp", tmp_path / "golden", "-o", tmp_path / "out")
+
+    manifest = page_in(tmp_path / "out").manifest
+    assert [(each["rank"], each["follows"]) for each in manifest["comparisons"]] == [(0, True), (1, False)]
+    assert manifest["first"] == 1 and manifest["comparisons"][1]["first_name"] == "Functional.relu.0.forward"

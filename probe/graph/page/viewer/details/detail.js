@@ -21,7 +21,8 @@ const columnsOf = (tensors) => (tensors.some((one) => one && one.sum !== null) ?
 
 /** A text, marked from where it differs on. @param {string} text @param {string | undefined} other */
 function differing(text, other) {
-  if (other === undefined || text === other) return el("td", { class: /^-?(inf|nan)$/i.test(text) ? "nonfinite" : null }, text);
+  // Frameworks write a dtype in capitals, or not.
+  if (other === undefined || text.toLowerCase() === other.toLowerCase()) return el("td", { class: /^-?(inf|nan)$/i.test(text) ? "nonfinite" : null }, text);
   let same = 0;
   while (same < text.length && text[same] === other[same]) same++;
   return el("td", {}, text.slice(0, same), el("mark", {}, text.slice(same) || " "));

@@ -1,0 +1,28 @@
+"""What is said of the data of two runs: the batch of the first call, and no gradient."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from made_dumps import call, tensor, written
+
+from probe.common.environment.files import write
+from probe.compare.comparison import compare_dumps
+from probe.compare.output.outside import outside_of
+
+NAME = "Cell.head.Dense.{}.0"
+
+
+@pytest.mark.parametrize(
+    ("direction", "expected"),
+    [("forward", ["first batch differs: other data, or another order of the data"]), ("backward", [])],
+)
+def test_a_gradient_is_no_batch(direction: str, expected: list[str], tmp_path: Path) -> None:
+    dumps = []
+    for side, norm in (("target", 1.0), ("golden", 2.0)):
+        given = tensor(norm, -norm, 0.1, norm, (4, 8), "Float32")
+        name = NAME.format(direction)
+        dumps.append(written(tmp_path / side / "step0" / "rank0", {name: call([given], [given])}, {name: None}))
+        write(str(tmp_path / side), "rank0", {"framework": "mindspore"})
+    assert [each.text for each in outside_of(compare_dumps(*dumps))] == expected
