@@ -22,6 +22,7 @@ from probe.graph.options import HTML, GraphOptions
 from probe.graph.output.formats import MakeWriter, Writer, writers_of
 from probe.graph.output.shown import ShownComparison
 from probe.graph.output.stamps import stamped
+from probe.graph.page.arguments import arguments_of
 from probe.graph.page.columns import Columns, name_of, names_of
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.prefixes import Prefixes
@@ -283,6 +284,7 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
             continue
         columns = each.columns
         comparison = comparison_as_json(columns, manifest.rules)
+        manifest.arguments.update(arguments_of(columns))
         for writer in writers:
             writer.add(each, comparison)
         if not each.is_part:

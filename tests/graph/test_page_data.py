@@ -14,8 +14,9 @@ from graph_dumps import CASES, call, tensor
 from hypothesis import given
 from hypothesis import strategies as st
 from made_dumps import written
-from written_pages import WrittenPage
+from written_pages import WrittenPage, page_in
 
+from probe.api.cli import main
 from probe.common.dump.reading.items import Item, shape_text
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
@@ -429,3 +430,12 @@ def test_a_type_that_another_framework_spells_otherwise_is_the_same(tmp_path: Pa
     page = WrittenPage(tmp_path / "page.html")
     keys = [status["key"] for status in page.manifest["statuses"]]
     assert {keys[item[5]] for detail in page.details() for item in detail["i"]} == {"same"}
+
+
+def test_arguments_have_the_names_of_the_signature(tmp_path: Path) -> None:
+    main(["graph_visualize", "-tp", str(CASES / "dumps" / "llama"), "-o", str(tmp_path)])
+    found = page_in(tmp_path).manifest["arguments"]
+    # As the documentation of PyTorch has them.
+    assert found["Functional.linear"][:3] == ["input", "weight", "bias"]
+    assert found["Functional.embedding"][:2] == ["input", "weight"]
+    assert "Module.model.norm.LlamaRMSNorm" not in found

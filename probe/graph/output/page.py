@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ _VIEWER = os.path.join(os.path.dirname(page.__file__), "viewer")
 # Files that the page of a folder may load: those next to it, from a disk or from a server.
 _BESIDE = " 'self' file:"
 
+_OF_SEVERAL = ("views/matrix.js", "views/several.js")
+"""The table of ranks and steps, which also lists what has no partner, and the columns of several targets."""
 MEGABYTE = 1_000_000
 _BLOCKS_IN_FILE = 16 * MEGABYTE
 """The part of a page in a folder that is in one file: a browser reads it at once when any of it is wanted."""
@@ -36,7 +38,13 @@ class PageData:
 
 def html(data: PageData) -> str:
     """The page as one file."""
-    return filling.page(_VIEWER, str(data.manifest["title"]), filling.data_elements(data.manifest, data.blocks))
+    elements = filling.data_elements(data.manifest, data.blocks)
+    return filling.page(_VIEWER, str(data.manifest["title"]), elements, without=_not_needed(data.manifest))
+
+
+def _not_needed(manifest: Mapping[str, Any]) -> Sequence[str]:
+    """The scripts of views that a page does not have: those of several comparisons where there is one."""
+    return () if len(manifest["comparisons"]) > 1 or manifest["unpaired"] else _OF_SEVERAL
 
 
 def write_page(data: PageData, path: str, max_megabytes: float) -> str:

@@ -33,6 +33,8 @@ class Manifest:
 
     said: Sequence[str] = ()
     """The answer of the command that writes the page besides its own files."""
+    arguments: dict[str, list[str]] = field(default_factory=dict)
+    """The names of arguments by function, of all comparisons."""
 
     def as_json(self, comparisons: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The manifest of a page with these comparisons, whose blocks are all in one file."""
@@ -50,6 +52,7 @@ class Manifest:
             "blocks": {},
             "unpaired": self.unpaired,
             "said": list(self.said),
+            "arguments": self.arguments,
             "first": self.first,
             "comparisons": list(comparisons),
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -35,7 +35,7 @@ def data_elements(manifest: Mapping[str, Any], blocks: Mapping[str, bytes]) -> s
     return "\n".join(parts)
 
 
-def page(viewer: str, title: str, data: str, sources: str = "") -> str:
+def page(viewer: str, title: str, data: str, sources: str = "", without: Collection[str] = ()) -> str:
     """The template of a viewer, each place in it filled once: ``packed`` and names of files with these files, packed.
 
     Args:
@@ -43,6 +43,7 @@ def page(viewer: str, title: str, data: str, sources: str = "") -> str:
         title: The title of the page.
         data: Its data, as `data_elements` makes them.
         sources: What it may load beside itself.
+        without: Files of the template that this page does not need.
     """
     given = {"title": escape(without_surrogates(title)), "sources": sources, "blocks": data}
 
@@ -50,7 +51,7 @@ def page(viewer: str, title: str, data: str, sources: str = "") -> str:
         if match[1] in given:
             return given[match[1]]
         _, *names = match[1].split()
-        return _packed(viewer, names)
+        return _packed(viewer, [name for name in names if name not in without])
 
     return _PLACE.sub(filling, viewer_file(viewer, _TEMPLATE))
 

@@ -8,7 +8,7 @@
  *   worst: number, counts: number[], micro_steps: number, notes: string[], rows: number, tensors: number,
  *   card?: Card | null, judged?: string[], partial?: boolean, roots?: [string, string], first_name?: string}} Comparison
  * @typedef {{format: number, tool: string, title: string, rules: string, statuses: Status[], reasons: string[],
- *   levels: string[], metrics: string[], files: number, blocks?: Record<string, number>, unpaired: string[], said?: string[], first?: number | null,
+ *   levels: string[], metrics: string[], files: number, blocks?: Record<string, number>, unpaired: string[], arguments?: Record<string, string[]>, said?: string[], first?: number | null,
  *   comparisons: Comparison[]}} Manifest
  * @typedef {number | "nan" | "inf" | "-inf" | "differs" | null} Cell
  * @typedef {{outside: string[], hints: string[], cause?: string, effect?: string, lines?: [string, string], item?: string, found?: number | null, allowed?: number | null}} Card

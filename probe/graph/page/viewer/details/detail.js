@@ -35,8 +35,15 @@ function told([, , , difference, measured, , note]) {
   return [Number.isNaN(error) ? "" : `${TEXTS.difference} ${shortNumber(error)}`, ...metrics, note].filter(Boolean).join(" · ");
 }
 
-/** @param {Rows} rows @param {Item[]} items */
-async function itemTable(rows, items) {
+/** The name that an argument has in the signature of its function; empty where it is not known. @param {string} call @param {string} item */
+function argumentName(call, item) {
+  const [, made] = /^(.+)\.\d+\.forward$/.exec(call) ?? [];
+  const [, at] = /^input\.(\d+)$/.exec(item) ?? [];
+  return (made && at && state.manifest.arguments?.[made]?.[+at]) || "";
+}
+
+/** @param {Rows} rows @param {number} row @param {Item[]} items */
+async function itemTable(rows, row, items) {
   const two = rows.columns.golden !== 0;
   const all = await Promise.all(items.map(([, mine, other]) => Promise.all([rows.tensor(mine), rows.tensor(other)])));
   const table = el("table", {}, el("tr", {}, ...[two ? TEXTS.item : "", ...columnsOf(all.flat())].map((text) => el("th", {}, text))));
@@ -45,7 +52,7 @@ async function itemTable(rows, items) {
     const tensors = all[at];
     const [left, right] = tensors.map(fields);
     table.append(
-      el("tr", { class: "item" }, el("th", { colspan: 9, scope: "colgroup" }, el("div", {}, two && badge(status), ` ${rows.names[name]} `, el("small", {}, told(item)))))
+      el("tr", { class: "item" }, el("th", { colspan: 9, scope: "colgroup" }, el("div", {}, two && badge(status), ` ${rows.names[name]} `, el("small", {}, [argumentName(rows.name(row), rows.names[name]), told(item)].filter(Boolean).join(" · ")))))
     );
     const same = two && mine >= 0 && mine === other;
     [left, right].forEach((cells, side) => {
@@ -91,7 +98,7 @@ async function showDetail(row) {
   let detail, table, stack;
   try {
     detail = await rows.detail(row);
-    [table, stack] = await Promise.all([detail.i?.length ? itemTable(rows, detail.i) : (rows.hasInside(row) && !columns.has[row]) || rows.info.mode === "structure" ? null : el("p", { class: "none" }, columns.has[row] ? TEXTS.noTensors : TEXTS.noItems), stackPart(rows, row)]);
+    [table, stack] = await Promise.all([detail.i?.length ? itemTable(rows, row, detail.i) : (rows.hasInside(row) && !columns.has[row]) || rows.info.mode === "structure" ? null : el("p", { class: "none" }, columns.has[row] ? TEXTS.noTensors : TEXTS.noItems), stackPart(rows, row)]);
   } catch (error) {
     showError(error);
     return;
