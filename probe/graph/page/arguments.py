@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import FORWARD
 from probe.common.operations.signatures import argument_name
 from probe.graph.page.columns import Columns
-
-_FRAMEWORK = "pytorch"
-"""The framework whose signatures are known."""
 
 
 def arguments_of(columns: Columns) -> dict[str, list[str]]:
@@ -15,7 +13,7 @@ def arguments_of(columns: Columns) -> dict[str, list[str]]:
 
     The keys are records without their number and direction: ``Functional.linear``.
     """
-    if columns.target.framework != _FRAMEWORK:
+    if of_dump(columns.target.framework).has_own_names:
         return {}
     found: dict[str, list[str]] = {}
     for index in columns.name.tolist():
