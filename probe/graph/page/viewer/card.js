@@ -40,7 +40,10 @@ function moduleWords(row) {
 function answerOf(info) {
   if (!info.golden) return info.nonfinite === null ? (info.mode === "structure" ? "" : "fine") : info === state.manifest.comparisons[firstNonfinite()?.k ?? 0] ? "bad" : "follows";
   if (info.follows) return "follows";
-  if (info.first !== null || state.manifest.statuses[info.worst]?.problem) return "bad";
+  const { colour, problem } = state.manifest.statuses[info.worst] ?? {};
+  if (state.manifest.rules === "msprobe" && colour === "warn") return "untold";
+  // Of dumps without values the calls are the answer.
+  if (info.first !== null || problem || (info.mode === "structure" && colour === "alone")) return "bad";
   return info.answer === "cannot_tell" || info.partial ? "untold" : "fine";
 }
 
@@ -100,7 +103,8 @@ function cardTitle() {
   const alone = !rows.info.golden && rows.info.nonfinite !== null ? rows.above(rows.info.nonfinite) : [];
   if (first === null && !alone.length) return verdictLine(title);
   const around = chain[0] ?? alone[0];
-  const [path, kind] = around === undefined ? [] : moduleWords(around);
+  // Rules that count have the call in another line.
+  const [path, kind] = around === undefined || !title.includes(rows.name(first ?? rows.info.nonfinite ?? 0)) ? [] : moduleWords(around);
   // The module stands once, behind the call, as a button.
   return [...verdictLine(title.replace(`${path} (${kind}), `, "")), ...(path ? [el("span", { class: "place" }, ` ${TEXTS.inside1} `, rowButton(around, path), ` (${kind})`)] : [])];
 }
