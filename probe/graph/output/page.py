@@ -68,7 +68,8 @@ def write_page(data: PageData, path: str, max_megabytes: float) -> str:
     manifest = {**data.manifest, "files": len(groups), "blocks": group_of}
     # Last, so that a page that is there is whole.
     index = os.path.join(path, "index.html")
-    content = filling.page(_VIEWER, str(manifest["title"]), filling.data_elements(manifest, {}), _BESIDE)
+    elements = filling.data_elements(manifest, {})
+    content = filling.page(_VIEWER, str(manifest["title"]), elements, _BESIDE, without=_not_needed(manifest))
     _write(index, content.encode("utf-8"))
     return index
 
