@@ -87,8 +87,8 @@ def _check_alike(dumps: list[Dump]) -> None:
             of_first, of_other = getattr(dumps[0], what), getattr(dump, what)
             if of_first != of_other:
                 raise MsprobeException(
-                    f'{dump.path}: "{what}" is "{of_other}"; allowed: "{of_first}", as in {dumps[0].path}, with which '
-                    "it is merged."
+                    f'{dump.path}: "{what}" is "{of_other}"; allowed: "{of_first}", as in {dumps[0].path}. '
+                    f"Ranks are merged only if they have the same {what}."
                 )
 
 

@@ -174,8 +174,8 @@ def check_ranks(split: Split, found: Sequence[int], path: str) -> None:
     if missing or more:
         what = f"lacks rank {numbers(missing)}" if missing else f"has rank {numbers(more)} as well"
         raise MsprobeException(
-            f"--rank_size is {split.rank_size}, but {path} {what}; allowed: the number of its ranks, "
-            f"{len(found)}, which are {numbers(sorted(found))}."
+            f"--rank_size is {split.rank_size}, but {path} {what}; its ranks are {numbers(sorted(found))}. "
+            "Give a folder with all ranks of the training, and their number as --rank_size."
         )
 
 

@@ -127,7 +127,10 @@ class GradientProbe:
             shown = f"grad_probe.param_list: {', '.join(unknown[:3])} is not a trained parameter"
             log.warning(f"{shown}; there are {len(names)}, such as {', '.join(names[:3])}.")
         if os.path.isdir(folder) and any(layout.SUMMARY.fullmatch(name) for name in os.listdir(folder)):
-            log.warning(f"{folder} has tables of another run; those of steps with the same number are replaced.")
+            log.warning(
+                f"{folder} has tables of an earlier run; this run replaces those with the same step number. To keep "
+                "them, give another dump_path."
+            )
 
 
 class _Steps:

@@ -48,7 +48,7 @@ def run_again_for(
         execution = load(first.framework).execution
     except (MissingDependency, FrameworkError) as error:
         raise MsprobeException(
-            f"{_FLAG} runs calls of {first.path} again and needs their framework: {error}"
+            f"{_FLAG} runs calls of {first.path} again, which needs {first.framework}: {error}"
         ) from None
     device = device_for(execution, "")
     most = memory.default_limit(of_machine(), 1) if max_memory is None else max_memory * memory.GB

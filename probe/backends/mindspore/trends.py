@@ -128,7 +128,9 @@ class MindSporeTrends:
 
     def is_first(self, group: Any) -> bool:
         if group is not None:
-            log.warning("Groups of MindSpore are not read; each rank writes all gradients.", once="monitor groups")
+            log.warning(
+                "Process groups of MindSpore are not read, so each rank writes all gradients.", once="monitor groups"
+            )
         return True
 
     def members(self, group: Any) -> tuple[int, ...]:

@@ -19,7 +19,11 @@ def tell_of(note: Note, of_call: Callable[[], ScaledUpdate | None]) -> None:
             note(update)
     except Exception as error:
         # A scaler of another kind: what it skips is reported like any other overflow.
-        log.warning(f"the steps of a gradient scaler cannot be observed ({error}).", once="scaler")
+        log.warning(
+            f"the steps of a gradient scaler cannot be observed ({error}); a step that it skips is reported like any "
+            "other overflow.",
+            once="scaler",
+        )
 
 
 def of_step(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ScaledUpdate | None:

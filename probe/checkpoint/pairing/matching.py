@@ -65,7 +65,10 @@ def _mapped(left: list[Side], right: list[Side], path: str | None) -> list[Pair]
     names = load_names(path)
     unused = [name for name, to in names.items() if name not in ones or to not in others]
     if unused:
-        log.warning(f"{path}: {len(unused)} of {len(names)} names are not in both checkpoints, such as {unused[0]}")
+        log.warning(
+            f"{path}: {len(unused)} of {len(names)} pairs have a name that its checkpoint lacks, such as "
+            f"{unused[0]}: {names[unused[0]]}. These pairs have no effect."
+        )
     pairs = [
         Pair(ones[name], others[to], how=["paired by --map"])
         for name, to in names.items()

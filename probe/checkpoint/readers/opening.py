@@ -163,8 +163,8 @@ def _read_files(path: str, names: Sequence[str], into: Checkpoint, options: Chec
         if missing:
             width = len(numbered[0]["number"])
             raise DumpFormatError(
-                f"{path}: {stem}-{missing[0]:0{width}d}-of-{numbered[0]['count']}{end} is missing; copy it, "
-                "its tensors would be taken for missing."
+                f"{path}: {stem}-{missing[0]:0{width}d}-of-{numbered[0]['count']}{end} is missing; copy it. "
+                "Without it, the comparison would report its tensors as missing."
             )
         for name in files_:
             _read_file(os.path.join(path, name), into)
@@ -216,7 +216,7 @@ def _read_below(path: str, names: Sequence[str], into: Checkpoint, options: Chec
         os.path.exists(os.path.join(path, name, ".zarray")) for name in folders
     ):
         raise DumpFormatError(
-            f"{path}: a distributed checkpoint in zarr; convert it to torch_dist with Megatron first."
+            f"{path} is a distributed checkpoint in zarr; convert it to torch_dist with Megatron first."
         )
     raise DumpFormatError(
         f"{path}: there is no checkpoint in it; allowed: {', '.join(_ENDINGS)}, DCP, Megatron, DeepSpeed."

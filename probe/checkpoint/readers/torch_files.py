@@ -350,8 +350,8 @@ class _Resolving:
         last = int(offset) + sum((size - 1) * stride for size, stride in zip(shape, strides))
         if min((int(offset), *shape, *strides), default=0) < 0 or (math.prod(shape) and (last + 1) * itemsize > length):
             raise DumpFormatError(
-                f"{self._file.path}: a tensor of shape {list(shape)} needs {(last + 1) * itemsize} bytes of storage "
-                f"{key!r}, which has {length}; copy the file again."
+                f"{self._file.path}: storage {key!r} has {length} bytes, but a tensor of shape {list(shape)} needs "
+                f"{(last + 1) * itemsize}; copy the file again."
             )
         if math.prod(shape) * itemsize > max(length, _MOST_REPEATED):
             raise DumpFormatError(

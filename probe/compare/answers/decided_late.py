@@ -1,4 +1,4 @@
-"""What decides where no call differs by more than is explained: what is known when both runs were walked.
+"""The decision if every difference of a call is explained, made after both runs were walked.
 
 An argument may change what its call returns by less than rounding, and a whole pass of two programs may return another
 thing though each call of it may be right by itself.

@@ -142,7 +142,9 @@ def _earlier_run(path: str) -> tuple[str, str]:
     folder, name = os.path.split(path)
     found = _FILE_OF_A_RUN.fullmatch(name)
     if found is None:
-        raise MsprobeException(f"{path}: the name of a file of an earlier run has to end with _<14 digits>.csv.")
+        raise MsprobeException(
+            f"{path} is no file of an earlier run; allowed: a name with _<14 digits> before .csv, .jsonl or .json."
+        )
     journal = f"{_stem(folder, found['time'])}.jsonl"
     if not os.path.isfile(journal):
         raise FileCheckException(

@@ -160,8 +160,13 @@ def _values_in(folder: str, key: str) -> list[tuple[Position, Any]]:
         with files.open_for_reading(path) as stream:
             content = json.loads(stream.read(_LARGEST_JSON))
         return list(_leaves(content["data"], ()))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FileCheckException(f"{path}: not the file of a saved value: {type(error).__name__}: {error}.") from None
+    except OSError as error:
+        raise FileCheckException(f"{path}: cannot be read: {error.strerror or error}.") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FileCheckException(
+            f"{path} is no file of a value that save() wrote, or is damaged: {type(error).__name__}: {error}. "
+            "Copy it again."
+        ) from None
 
 
 def _is_array(value: Any) -> bool:

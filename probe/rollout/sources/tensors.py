@@ -36,7 +36,7 @@ def read_pt(path: str, key: str, name: str) -> Rows:
     entries = read_entries(path)
     if not isinstance(entries, dict):
         if key:
-            raise MsprobeException(f'{name}: {path} holds one tensor and no key "{key}".')
+            raise MsprobeException(f'{name}: {path} holds one tensor and has no keys; leave ":{key}" out.')
         return _of_pt(entries, name)
     return _of_pt(entries[one_of(key, list(entries), path)], name)
 

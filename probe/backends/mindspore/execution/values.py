@@ -25,7 +25,7 @@ def tensor(values: NDArray[Any], dtype: str, device: str) -> Tensor:
         UnknownValue: there is no such dtype, or the process computes on another device.
     """
     if device not in devices():
-        raise UnknownValue(f"this process computes on {', '.join(devices())} and not on {device}")
+        raise UnknownValue(f"{device} is not available, because this process computes on {', '.join(devices())}")
     kind = dtypes.plain_dtype(dtype)
     if kind is None or not _has_conversion(dtypes.FORMATS[kind]):
         raise UnknownValue(f"no tensor of dtype {dtype} can be made with MindSpore {ms.__version__}")

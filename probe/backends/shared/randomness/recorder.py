@@ -145,7 +145,9 @@ class RandomRecorder:
                 ) from None
             self._write("\ufeffapi_name,stack\r\n")
             return path
-        raise FileCheckException(f'output_path is "{self.folder}"; no free file name is left there for {owner}.')
+        raise FileCheckException(
+            f'output_path is "{self.folder}"; all file names for {owner} are taken there. Give another folder.'
+        )
 
     def _leave_parent(self) -> None:
         # A forked child (a data loader's worker) counts for itself. It keeps its process id in the name, as it

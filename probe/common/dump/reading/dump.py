@@ -237,8 +237,11 @@ def _read_folder(folder: str) -> Dump:
     if os.path.isfile(path):
         return Dump(JournalSource(path))
     inside = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    hint = f"; it holds {', '.join(inside[:4])}" if inside else ""
-    raise FileCheckException(f"{folder} holds none of {', '.join(RECORD_FILES)} and {JOURNAL_FILE}{hint}.")
+    hint = f", but the folders {', '.join(inside[:4])}" if inside else ""
+    raise FileCheckException(
+        f"{folder} has no {', '.join(RECORD_FILES)} or {JOURNAL_FILE}{hint}; give the folder of a process, such as "
+        "step0/rank0."
+    )
 
 
 def _finished_or_journal(path: str) -> Dump:

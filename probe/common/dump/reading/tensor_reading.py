@@ -46,7 +46,7 @@ def read_tensor(path: str, mapped: bool = False) -> Array:
     except Exception as error:
         # For a damaged file, torch and numpy raise errors of many classes, among them RuntimeError and KeyError.
         raise FileCheckException(f"{path}: not a tensor: {_first_line(error)}.") from None
-    raise FileCheckException(f"{path}: tensors are read from .pt and .npy files.")
+    raise FileCheckException(f"{path} is no file of a tensor; allowed: names that end with .pt or .npy.")
 
 
 Entry = tuple[Array, str]

@@ -187,7 +187,7 @@ def _may_be_product(computed: Computation) -> bool:
 
 
 def _rounded_early(computed: Computation, golden: Item, roundoff: float) -> float:
-    """What the rounding of each partial sum adds, where a kernel adds up a gradient over rows in their own short type.
+    """The error that rounding each partial sum adds if a kernel sums a gradient over rows in their own short type.
 
     Of k terms of random sign the partial sums grow as a random walk, and each is rounded: k / 2 times the square of the
     final one, of which each rounding makes a third of the squared unit roundoff. In PyTorch the gradients of the
