@@ -52,7 +52,7 @@ def test_a_script_is_collected_from_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options, status, why", [
     (("--module", "nope"), 2, 'nothing matches "nope" of "module"'),
-    (("--module", "0", "--api", "cross_entropy"), 2, "a call has to fit both"),
+    (("--module", "0", "--api", "cross_entropy"), 2, "a call has to match both"),
     (("--module", "0"), 0, ""),
 ])  # fmt: skip
 def test_strict_is_2_where_filters_leave_no_record(
