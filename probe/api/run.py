@@ -283,6 +283,8 @@ class RunningProgram:
             if session.starts:
                 why = failure or "no wanted step or record was on this rank; see the lines above."
             return self._log_nothing(why)
+        if self.config.is_filtered and sinks.are_all_empty:
+            return self._log_nothing("the filters of the configuration leave no record; see the lines above.")
         which = f"step{'s' if len(collected) > 1 else ''} {numbers_text(collected)}"
         if not sinks.total_needs().records:
             log.info(f"the calls of {which} were checked; the findings are in {self._arguments['dump_path']}.")

@@ -28,7 +28,8 @@ def summarise(parameters: Sequence[Parameter]) -> list[str]:
         found += _of_stack(stack.rstrip("."), layers)
     bad = [each for each in outside if not each.is_fine]
     if outside:
-        shown = f"first difference {bad[0].shown}" if bad else f"all {len(outside)} parameters {_state(outside)}"
+        whole = f"all {len(outside)} parameters" if len(outside) > 1 else "the only parameter"
+        shown = f"first difference {bad[0].shown}" if bad else f"{whole} {_state(outside)}"
         found.append(f"outside of layers: {shown}")
     return found
 

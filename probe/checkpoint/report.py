@@ -111,21 +111,31 @@ class Report:
         counts = count_verdicts([*self.parameters, *self.optimizer])
         total = sum(counts.values())
         if self.answer == IDENTICAL:
-            return f"all {total} parameters have the same bits{self._remarks()}"
+            whole = f"all {total} parameters have" if total > 1 else "the only parameter has"
+            return f"{whole} the same bits{self._remarks()}"
         if self.answer == ROUNDING:
             rounded = next(each for each in self.parameters + self.optimizer if each.verdict == ROUNDING)
-            return f"{counts[ROUNDING]} of {total} parameters differ by rounding alone ({rounded.how}){self._remarks()}"
+            verb = "differs" if counts[ROUNDING] == 1 else "differ"
+            several = f"{counts[ROUNDING]} of {counted(total, 'parameter')} {verb}"
+            return f"{several} by rounding alone ({rounded.how}){self._remarks()}"
         bad = [each for each in [*self.parameters, *self.optimizer] if not each.is_fine]
         if not bad:
-            return f"{len(self.replicas)} replicated parameters differ between ranks, first {self.replicas[0].name}"
+            verb = "differs" if len(self.replicas) == 1 else "differ"
+            several = f"{counted(len(self.replicas), 'replicated parameter')} {verb}"
+            return f"{several} between ranks, first {self.replicas[0].name}"
         shown = ", ".join(f"{count} {verdict}" for verdict, count in count_verdicts(bad).items() if count)
         first = bad[0]
         reason = f" ({first.how})" if first.how else ""
-        return f"{shown} of {total} parameters; first {first.shown}: {first.verdict}{reason}"
+        return f"{shown} of {counted(total, 'parameter')}; first {first.shown}: {first.verdict}{reason}"
 
     def _remarks(self) -> str:
         said = next((each.how for each in self.parameters if each.how and each.verdict == IDENTICAL), "")
         return f"; some are stored in another way (such as: {said})" if said else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``1 parameter``, ``2 parameters``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def count_verdicts(parameters: Sequence[Parameter]) -> dict[str, int]:

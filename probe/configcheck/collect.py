@@ -10,7 +10,7 @@ from typing import Any
 from probe.common.environment.gathered import gathered
 from probe.common.environment.packages import all_versions
 from probe.common.environment.secrets import clean_settings, clean_variables, is_secret_value
-from probe.configcheck.hyper.settings_files import settings_of
+from probe.configcheck.hyper.settings_files import exported_in, settings_of
 from probe.configcheck.pack import ENV, ENVIRONMENT, PIP, STATIC, encoded, write_pack
 
 
@@ -32,6 +32,8 @@ class Collected:
 def static_members(paths: Sequence[str], environment: Mapping[str, Any] | None = None) -> Collected:
     """Collect the environment of this process, its packages, and the hyper-parameters in files.
 
+    Variables that a start script exports belong to the environment.
+
     Args:
         paths: Start scripts and settings files.
         environment: As `gathered` gives it; ``None`` gathers it here.
@@ -41,7 +43,10 @@ def static_members(paths: Sequence[str], environment: Mapping[str, Any] | None =
     """
     # Before any work: a wrong file is the user's to put right.
     read = {path: settings_of(path) for path in paths}
-    variables, withheld = clean_variables(os.environ)
+    exported = {name: value for path in paths for name, value in exported_in(path).items()}
+    # A script exports into the environment in which it starts; a program that runs has its environment.
+    both = {**os.environ, **exported} if environment is None else {**exported, **os.environ}
+    variables, withheld = clean_variables(both)
     packages = {name: version for name, version in all_versions().items() if not is_secret_value(version)}
     members = {
         ENV: encoded(variables),

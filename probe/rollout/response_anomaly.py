@@ -192,12 +192,32 @@ def _of_candidates(flat: Array) -> tuple[Array, Array | None]:
 
 
 def _rows(name: str, values: Any) -> list[Array]:
-    rows = [np.asarray(row) for row in values]
-    if any(row.ndim != rows[0].ndim or row.ndim not in (1, 2) for row in rows):
+    rows = _arrays(name, values)
+    if any(row.ndim != rows[0].ndim or row.ndim not in (1, 2) or row.shape[1:] == (0,) for row in rows):
         shapes = ", ".join(str(list(row.shape)) for row in rows[:3])
         raise MsprobeException(
             f"{name} has rows of shape {shapes}; allowed: [length] or [length, k] for each sequence."
         )
+    return rows
+
+
+def _arrays(name: str, values: Any) -> list[Array]:
+    """An array of numbers for each sequence.
+
+    Raises:
+        MsprobeException: `values` is no sequence, or one of its rows has other elements than numbers.
+    """
+    try:
+        rows = [np.asarray(row) for row in values]
+        # `None` is a number that is missing.
+        rows = [row.astype(np.float64) if row.dtype.kind == "O" else row for row in rows]
+    except (TypeError, ValueError) as error:
+        raise MsprobeException(
+            f"{name} is of type {type(values).__name__} ({error}); allowed: a row of numbers for each sequence."
+        ) from None
+    other = next((row.dtype for row in rows if row.dtype.kind not in "biuf"), None)
+    if other is not None:
+        raise MsprobeException(f"{name} has elements of type {other}; allowed: a row of numbers for each sequence.")
     return rows
 
 
@@ -206,7 +226,7 @@ def _lengths(rows: Sequence[Array], lengths: Any, mask: Any) -> Array:
         raise MsprobeException("lengths and mask are both given; allowed: one of them.")
     have = np.array([len(row) for row in rows], np.int64)
     if mask is not None:
-        masks = [np.asarray(row).astype(bool) for row in mask]
+        masks = [row.astype(bool) for row in _arrays("mask", mask)]
         if [len(row) for row in masks] != have.tolist():
             raise MsprobeException(f"mask has {len(masks)} rows of other lengths than the {len(rows)} of logprobs.")
         lengths = [np.count_nonzero(row) for row in masks]
@@ -223,7 +243,7 @@ def _lengths(rows: Sequence[Array], lengths: Any, mask: Any) -> Array:
 
 
 def _like(name: str, values: Any, lengths: Array, dimensions: int) -> Array:
-    rows = [np.asarray(row) for row in values]
+    rows = _arrays(name, values)
     fits = len(rows) == len(lengths) and all(
         row.ndim == dimensions and len(row) >= length for row, length in zip(rows, lengths.tolist())
     )

@@ -21,6 +21,8 @@ from probe.rollout.saving.folders import Position, SavedRun, SaveNumber, arrays_
 from probe.rollout.table_rows import MEASURED, NOTE, NUMBERS, PROBE_TABLES, Array, Cell, SavedTableRules
 
 HEADERS = ("msprobe", "english")
+_MOST_SHOWN = 4
+"""Values, and kinds of what is lacking, in a warning."""
 _IN_PROCESSES = 256 << 20
 """Bytes of files from which starting processes pays: they take half a second, in which one process reads so many."""
 
@@ -122,10 +124,24 @@ def compare_saved(
     jobs = num_processes if _is_large((first, second), _IN_PROCESSES) else 1
     tables = Tables(list(results(tasks, run(Where(jobs), _write_table, tasks, watch))))
     if rules.has_notes:
+        lacking: dict[str, list[str]] = {}
         for table in tables.keys:
             if table.one_side:
-                log.warning(f"{table.key}: {table.one_side}.")
+                lacking.setdefault(table.one_side, []).append(table.key)
+        if lacking:
+            log.warning(f"Saves without a counterpart: {_lacking_text(lacking)}.")
     return tables
+
+
+def _lacking_text(lacking: dict[str, list[str]]) -> str:
+    """What each side lacks, with the values that lack the same, in one line."""
+    shown = [f"{text} of {_first_of(keys, ', ')}" for text, keys in lacking.items()]
+    return _first_of(shown, "; ")
+
+
+def _first_of(texts: Sequence[str], between: str) -> str:
+    more = len(texts) - _MOST_SHOWN
+    return between.join(texts[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _is_large(runs: Sequence[SavedRun], limit: int) -> bool:

@@ -18,6 +18,8 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 
 import probe
+from probe.api import cli
+from probe.common.errors import MsprobeException
 
 transformers = pytest.importorskip("transformers")
 State = dict[str, torch.Tensor]
@@ -259,3 +261,25 @@ def test_the_state_of_optimizers_is_compared_by_option(tmp_path: Path) -> None:
     assert report.found and [each.name for each in report.optimizer if not each.is_fine] == [
         "optimizer.state.0.exp_avg"
     ]
+
+
+def test_a_module_that_was_saved_whole_is_refused_with_what_to_save(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    torch.save(module, tmp_path / "whole.pt")
+    torch.save({"model": module, "epoch": 1}, tmp_path / "nested.pt")
+    torch.save({"ema": module.state_dict(), "model": module}, tmp_path / "both.pt")
+    for name in ("whole.pt", "nested.pt"):
+        with pytest.raises(MsprobeException, match=r"whole module \(torch.nn.*Sequential\).*model.state_dict\(\)"):
+            probe.ckpt_compare(tmp_path / name, tmp_path / name)
+    report = probe.ckpt_compare(tmp_path / "both.pt", tmp_path / "both.pt")
+    assert report.answer == "identical" and any("whole module" in note for note in report.notes), report.notes
+
+
+def test_one_parameter_is_not_said_as_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, factor in (("a.pt", 1), ("b.pt", 2)):
+        torch.save({"w": factor * torch.ones(2)}, tmp_path / name)
+    paths = [str(tmp_path / name) for name in ("a.pt", "b.pt")]
+    assert cli.main(["ckpt_compare", *paths]) == 1 and cli.main(["ckpt_compare", paths[0], paths[0]]) == 0
+    text = capsys.readouterr().out
+    assert "1 different of 1 parameter;" in text and "the only parameter has the same bits" in text
+    assert "1 parameters" not in text

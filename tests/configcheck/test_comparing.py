@@ -47,9 +47,7 @@ def test_values_that_differ(one: Any, other: Any) -> None:
 def test_a_flag_is_the_dtype_that_it_asks_for() -> None:
     assert found({"bf16": True}, {"dtype": "bfloat16"}) == {}
     assert found({"bf16": "true"}, {"model.compute_dtype": "torch.bfloat16"}) == {}
-    assert found({"bf16": True}, {"fp16": True}) == {
-        "fp16 (golden: bf16, another name of the same setting)": "error"
-    }
+    assert found({"bf16": True}, {"fp16": True}) == {"fp16 (golden: bf16, another name of the same setting)": "error"}
     assert found({"bf16": True}, {"dtype": "float16"}) == {
         "dtype (golden: bf16, another name of the same setting)": "error"
     }

@@ -8,7 +8,7 @@ import pytest
 
 from probe.common.errors import MsprobeException
 from probe.configcheck.hyper.settings_files import settings_of
-from probe.configcheck.hyper.shell import arguments_of
+from probe.configcheck.hyper.shell import arguments_of, environment_of
 
 CASES = {
     "python": ("python x.py --lr 1 --bs 2", {"lr": "1", "bs": "2"}),
@@ -45,6 +45,7 @@ CASES = {
     ),
     "other commands": ("mkdir -p out --mode 700\necho python t.py --lr 1\n# python t.py --lr 2\n", {}),
     "several commands in a line": ("cd x && LR=5; python t.py --lr $LR && echo done", {"lr": "5"}),
+    "several exports in a line": ('export LR=3 BS="2 # no comment" X\npython t.py --lr $LR', {"lr": "3"}),
     "a document": ("cat > c.py <<END\npython t.py --lr 1\nEND\npython t.py --lr 2", {"lr": "2"}),
 }
 
@@ -53,6 +54,20 @@ CASES = {
 def test_arguments(name: str) -> None:
     text, expected = CASES[name]
     assert arguments_of(text) == expected
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("export A=1\npython t.py", {"A": "1"}),
+    ("A=1\nexport A B=\"two words\"\nA=2", {"A": "2", "B": "two words"}),
+    ("declare -x A=1\nlocal B=2\ndeclare -i C=3\nD=4", {"A": "1"}),
+    ("LR=1 X=$LR", {}),
+    ("A=1 B=2 nohup python t.py --lr 1", {"A": "1", "B": "2"}),
+    ("A=1 B=2 echo done", {}),
+    ("N=4; export OMP_NUM_THREADS=$N && export M=$((N+1)) P=`nproc` Q=$UNKNOWN R", {"OMP_NUM_THREADS": "4"}),
+    ("export -n A=1\nexport\nexport -p", {}),
+])  # fmt: skip
+def test_exported_variables(text: str, expected: dict[str, str]) -> None:
+    assert environment_of(text) == expected
 
 
 def test_nothing_is_executed(tmp_path: Path) -> None:
@@ -99,7 +114,7 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, name: str, text: str | Non
 def test_arguments_that_depend_on_a_branch_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "x.sh"
     script.write_text(
-        "LR=1\nBS=4\nif [ -n \"$FAST\" ]; then\n  LR=2\nelse LR=3; fi\n"
+        'LR=1\nBS=4\nif [ -n "$FAST" ]; then\n  LR=2\nelse LR=3; fi\n'
         "case $1 in\n  big) EXTRA='--layers 8' ;;\nesac\npython t.py --lr $LR --bs $BS $EXTRA\n"
     )
     assert settings_of(str(script)) == {"lr": "3", "bs": "4", "layers": "8"}

@@ -33,8 +33,7 @@ subgraph @kernel_graph0() {
 }
 """
 MATMUL = (
-    "File /src/net.py, line 17, return ops.relu(self.dense(x)) / 2 + x; "
-    "File /src/net.py, line 24, y = self.block1(x)"
+    "File /src/net.py, line 17, return ops.relu(self.dense(x)) / 2 + x; File /src/net.py, line 24, y = self.block1(x)"
 )
 TAIL = ".12.3.1700000000123456.output.0.DefaultFormat.npy"
 

@@ -147,6 +147,11 @@ def test_the_column_has_a_cell_for_each_sequence() -> None:
         ({"logprobs": np.zeros((2, 3)), "lengths": [3, 4]}, r"lengths is \[3, 4\]; allowed: 2 numbers"),
         ({"logprobs": np.zeros((1, 3)), "lengths": [3], "mask": [[1, 1, 1]]}, "lengths and mask are both given"),
         ({"logprobs": np.zeros((1, 3)), "mask": [[1, 0, 1]]}, "mask has gaps"),
+        ({"logprobs": np.zeros((1, 3, 0))}, r"rows of shape \[3, 0\]"),
+        ({"logprobs": None}, "logprobs is of type NoneType"),
+        ({"logprobs": [["a", "b"]]}, "logprobs has elements of type <U1"),
+        ({"logprobs": [[1.0, 2.0]], "tokens": 3}, "tokens is of type int"),
+        ({"logprobs": [[[1.0], [1.0, 2.0]]]}, "logprobs is of type list"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments: dict[str, object], text: str) -> None:

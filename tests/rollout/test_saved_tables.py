@@ -105,7 +105,21 @@ def test_what_one_side_lacks_is_said(save: Save, tmp_path: Path, capsys: pytest.
         f"other: 1 of 1 arrays differ; {tmp_path}/a lacks step 0, rank 0, micro step 0",
     ]
     assert table(tmp_path / "out", "other")[1][4:6] == [None, "[2]"]
-    assert f"{tmp_path}/a lacks step 0" in capsys.readouterr().err
+    (warning,) = capsys.readouterr().err.splitlines()
+    a, b = (f"{tmp_path}/{name} lacks step" for name in "ab")
+    assert warning.endswith(f"{b} 1, rank 0, micro step 0 of k; {a} 0, rank 0, micro step 0 of other.")
+
+
+def test_values_that_lack_the_same_are_in_one_warning(
+    save: Save, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side, step in (("a", 0), ("a", 1), ("b", 0)):
+        for index in range(6):
+            save(side, f"k{index}/step{step}/rank0/micro_step0", np.zeros(2))
+    assert compare(tmp_path).found
+    (warning,) = capsys.readouterr().err.splitlines()
+    text = f"{tmp_path}/b lacks step 1, rank 0, micro step 0 of k0, k1, k2, k3 and 2 more."
+    assert warning.endswith(f"[WARNING] Saves without a counterpart: {text}")
 
 
 def test_numbers_and_texts_of_the_json_file_are_compared(save: Save, tmp_path: Path) -> None:

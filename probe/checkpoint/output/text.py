@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probe.checkpoint.report import DIFFERENT, FINE, IDENTICAL, MISSING, SHAPE, Parameter, Report
+from probe.checkpoint.report import DIFFERENT, FINE, IDENTICAL, MISSING, SHAPE, Parameter, Report, counted
 
 _MOST_ROWS = 20
 _MOST_SETTINGS = 10
@@ -14,8 +14,8 @@ _STYLES = {DIFFERENT: "red", MISSING: "red", SHAPE: "red"}
 def lines(report: Report) -> Iterator[tuple[str, str]]:
     """Lines, each with a style of rich."""
     yield f"{report.answer}: {report.why}", "bold red" if report.found else "bold green"
-    yield f"first:  {report.path} ({report.format}, {_count(report, True)} parameters)", ""
-    yield f"second: {report.other_path} ({report.other_format}, {_count(report, False)} parameters)", ""
+    yield f"first:  {report.path} ({report.format}, {_count(report, True)})", ""
+    yield f"second: {report.other_path} ({report.other_format}, {_count(report, False)})", ""
     for sentence in report.layers:
         yield sentence, ""
     bad = [each for each in [*report.parameters, *report.optimizer] if not each.is_fine]
@@ -31,15 +31,17 @@ def lines(report: Report) -> Iterator[tuple[str, str]]:
     for sentence in remarks(report):
         yield f"  {sentence}", ""
     if report.settings:
-        yield f"{len(report.settings)} settings differ (they do not change the answer):", ""
+        many = len(report.settings) > 1
+        verb, they = ("differ", "they do") if many else ("differs", "it does")
+        yield f"{counted(len(report.settings), 'setting')} {verb} ({they} not change the answer):", ""
         for setting in report.settings[:_MOST_SETTINGS]:
             yield f"  {setting.name}: {setting.value!r} and {setting.other_value!r}", ""
     for note in report.notes:
         yield f"note: {note}", ""
 
 
-def _count(report: Report, first: bool) -> int:
-    return len({each.name if first else each.other_name for each in report.parameters} - {""})
+def _count(report: Report, first: bool) -> str:
+    return counted(len({each.name if first else each.other_name for each in report.parameters} - {""}), "parameter")
 
 
 def parameter(of: Parameter) -> str:

@@ -92,6 +92,12 @@ def _read_pt(path: str, into: Checkpoint) -> None:
     if content.placements:
         into.notes.append(f"{path}: tensors in it are the parts of one rank (DTensor); give the folder of all ranks")
     sections.sort(content.value, into)
+    for module in sections.modules_in(content.value):
+        held = f"{path}: it holds a whole module ({module[:100]}), whose parameters are not read; save "
+        held += "model.state_dict() instead of the model"
+        if not into.weights:
+            raise DumpFormatError(f"{held}.")
+        into.notes.append(held)
     if content.unknown:
         into.notes.append(f"{path}: these types are not known, and left out: {', '.join(content.unknown[:5])}")
     if isinstance(content.value, dict) and isinstance(content.value.get("args"), Inert):

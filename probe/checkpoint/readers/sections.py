@@ -47,6 +47,13 @@ def sort(value: Any, into: Checkpoint, prefix: str = "") -> None:
             into.settings.update(_settings(each, name))
 
 
+def modules_in(value: Any) -> Iterator[str]:
+    """The class names of modules that were saved whole, by themselves or next to other values of a checkpoint."""
+    for each in value.values() if isinstance(value, dict) else (value,):
+        if isinstance(each, Inert) and {"_parameters", "_modules"} <= set(map(str, each.fields)):
+            yield each.name
+
+
 def _model(state: dict[Any, Any], into: Checkpoint, prefix: str) -> None:
     for name, tensor in _tensors(state, ""):
         _add(into, prefix + name, tensor)

@@ -30,6 +30,8 @@ class SinkGroup:
         """The step that has begun last."""
         self._has_failed = False
         """True if something has failed in that step."""
+        self.are_all_empty = True
+        """True as long as no step has ended of which a sink has records, or a reason to have none."""
 
     def __iter__(self) -> Iterator[Sink]:
         return iter(self._sinks)
@@ -113,6 +115,8 @@ class SinkGroup:
 
     def end_step(self) -> None:
         """The step is over, gradients included."""
+        if self._opened:
+            self.are_all_empty &= not self.has_records()
         opened, self._opened = self._opened, []
         self._each(opened, "end_step", "the end of the step")
 

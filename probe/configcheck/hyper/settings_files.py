@@ -10,7 +10,7 @@ from typing import Any
 from probe.common import files, log
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 from probe.common.yaml_file import load_yaml
-from probe.configcheck.hyper.shell import arguments_of, uncertain_arguments
+from probe.configcheck.hyper.shell import arguments_of, environment_of, uncertain_arguments
 
 SHELL, YAML, JSON, TOML = (".sh", ".bash"), (".yaml", ".yml"), (".json",), (".toml",)
 ALLOWED = "a shell script (.sh, .bash), YAML (.yaml, .yml), JSON (.json) or TOML (.toml)"
@@ -42,6 +42,15 @@ def settings_of(path: str) -> dict[str, Any]:
         return flat(_mapping(path, json.loads(text) if suffix in JSON else _toml(text)))
     except (ValueError, RecursionError) as error:
         raise MsprobeException(f"{path}: not valid {suffix[1:].upper()}: {error}.") from None
+
+
+def exported_in(path: str) -> dict[str, str]:
+    """The environment variables that a start script exports; none for a file of another kind.
+
+    Raises:
+        FileCheckException: it cannot be read.
+    """
+    return environment_of(_text(path)) if os.path.splitext(path)[1].lower() in SHELL else {}
 
 
 def _text(path: str) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, takewhile
 from typing import Any
 
 _ASSIGNMENT = re.compile(
     r"(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+|readonly\s+)?([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL
 )
+_EXPORT = re.compile(r"(?:export|declare\s+-\w*x\w*)\s+(?!-)(.+)\Z", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?:(:?[-=])((?:[^{}]|\{[^{}]*\})*))?(?:\[[@*]\])?\}|(\w+))")
 _LAUNCHERS = frozenset(
     ("torchrun", "deepspeed", "msrun", "accelerate", "bash", "sh", "nohup", "exec", "time", "srun", "mpirun")
@@ -34,7 +36,21 @@ def arguments_of(text: str) -> dict[str, Any]:
         >>> arguments_of('LR=1e-4\\ntorchrun --nproc_per_node 8 train.py --lr $LR --bf16')
         {'launcher.nproc_per_node': '8', 'lr': '1e-4', 'bf16': True}
     """
-    return _arguments(_logical_lines(text), {})
+    return _arguments(_logical_lines(text), {}, {})
+
+
+def environment_of(text: str) -> dict[str, str]:
+    """The environment variables that a script exports, or puts before the command of a training.
+
+    A variable whose value only a running script knows, such as the output of a command, is left out.
+
+    Example:
+        >>> environment_of('OMP_NUM_THREADS=4\nexport OMP_NUM_THREADS NCCL_ALGO=Ring\nMS_X=1 python train.py --lr 1')
+        {'OMP_NUM_THREADS': '4', 'NCCL_ALGO': 'Ring', 'MS_X': '1'}
+    """
+    exported: dict[str, str] = {}
+    _arguments(_logical_lines(text), {}, exported)
+    return {name: value for name, value in exported.items() if "$" not in value and "`" not in value}
 
 
 def uncertain_arguments(text: str) -> list[str]:
@@ -47,7 +63,8 @@ def uncertain_arguments(text: str) -> list[str]:
     lines = list(_logical_lines(text))
     # A variable that only a branch assigns is empty where none is taken.
     assigned = (match[1] for line in lines if (match := _ASSIGNMENT.match(line)))
-    every, certain = _arguments(lines, {}), _arguments(_outside_of_branches(lines), dict.fromkeys(assigned, ""))
+    every = _arguments(lines, {}, {})
+    certain = _arguments(_outside_of_branches(lines), dict.fromkeys(assigned, ""), {})
     return [name for name, value in every.items() if certain.get(name) != value]
 
 
@@ -63,9 +80,14 @@ def _outside_of_branches(lines: Iterable[str]) -> Iterator[str]:
             yield line
 
 
-def _arguments(lines: Iterable[str], variables: dict[str, str]) -> dict[str, Any]:
+def _arguments(lines: Iterable[str], variables: dict[str, str], exported: dict[str, str]) -> dict[str, Any]:
+    """The arguments of trainings; `variables` and `exported` get the variables of the shell and of the environment."""
     found: dict[str, Any] = {}
-    for line in lines:
+    for line in chain.from_iterable(map(_each_export, lines)):
+        export = _EXPORT.match(line)
+        if export and export[1].isidentifier():
+            exported[export[1]] = variables.get(export[1], f"${export[1]}")
+            continue
         match = _ASSIGNMENT.match(line)
         if match and (match[3][:1] == "(" or len(_words(match[3])) <= 1):
             # A variable that adds to itself is empty before its first assignment.
@@ -74,6 +96,8 @@ def _arguments(lines: Iterable[str], variables: dict[str, str]) -> dict[str, Any
             variables[match[1]] = (
                 f"{variables.get(match[1], '')}{' ' if match[3][:1] == '(' else ''}{value}" if match[2] else value
             )
+            if export or match[1] in exported:
+                exported[match[1]] = variables[match[1]]
             continue
         words = _words(_expanded(line, variables))
         command = _training(words)
@@ -81,7 +105,20 @@ def _arguments(lines: Iterable[str], variables: dict[str, str]) -> dict[str, Any
             launcher, arguments = command
             found.update({f"{LAUNCHER}{name}": value for name, value in named(launcher).items()})
             found.update(named(arguments))
+            before = takewhile(_is_assignment, words)
+            exported.update((name, value) for word in before for name, is_, value in [word.partition("=")] if is_)
     return found
+
+
+def _each_export(line: str) -> Iterator[str]:
+    """``export A=1 B`` as a line for each variable; another line as it is."""
+    match = _EXPORT.match(line)
+    if match is None or "$(" in line or "`" in line:
+        yield line
+        return
+    for word in _words(match[1]):
+        name, equals, value = word.partition("=")
+        yield f"export {name}{equals}{shlex.quote(value) if value else ''}"
 
 
 def named(words: Sequence[str]) -> dict[str, Any]:

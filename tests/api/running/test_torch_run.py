@@ -50,6 +50,22 @@ def test_a_script_is_collected_from_as_it_is(tmp_path: Path) -> None:
     assert [line for line in ran.out.splitlines() if line.startswith("parameters")] == bare.stdout.splitlines()[1:]
 
 
+@pytest.mark.parametrize("options, status, why", [
+    (("--module", "nope"), 2, 'nothing matches "nope" of "module"'),
+    (("--module", "0", "--api", "cross_entropy"), 2, "a call has to match both"),
+    (("--module", "0"), 0, ""),
+])  # fmt: skip
+def test_strict_is_2_where_filters_leave_no_record(
+    scripts: Any, tmp_path: Path, options: tuple[str, ...], status: int, why: str
+) -> None:
+    ran = quick(scripts, tmp_path, TRAINING, "--strict", *options)
+    assert ran.status == status and why in ran.log, ran.err
+    nothing = "collected nothing: the filters of the configuration leave no record; see the lines above."
+    assert (nothing in ran.log) is (status == 2)
+    if status:
+        assert quick(scripts, tmp_path, TRAINING, *options, "-o", "other").status == 0
+
+
 def test_call_stacks_end_with_the_program(scripts: Any, tmp_path: Path) -> None:
     ran = quick(scripts, tmp_path, TRAINING, "--step", "0")
     (path,) = ran.folder.glob("step0/*/stack.json")

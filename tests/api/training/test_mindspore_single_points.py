@@ -189,6 +189,17 @@ def test_a_folder_that_cannot_be_written_costs_the_file_and_not_the_training(tmp
     assert "is not a folder" in capsys.readouterr().err
 
 
+def test_a_file_that_is_not_whole_does_not_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def half(stream: Any, *_: Any, **__: Any) -> None:
+        stream.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(single_point_save.np, "save", half)
+    save(str(tmp_path), "x", Tensor(VALUES))
+    assert "No space left on device" in capsys.readouterr().err
+    assert saved(tmp_path) == {}
+
+
 def test_a_rank_that_cannot_be_told_costs_the_file_and_not_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

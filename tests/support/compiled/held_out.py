@@ -1,7 +1,7 @@
 """Models of Transformers, timm, torchvision and others with which no constant of `PrecisionChecker` was chosen.
 
-``benchmarks/compiled_modules.py --held-out`` takes all of them. A package that is missing is said, and its models are
-left out.
+``benchmarks/compiled_modules.py --held-out`` takes all of them. If a package is missing or does not import, it says so,
+and leaves out the models of this package.
 """
 
 from __future__ import annotations
@@ -18,17 +18,35 @@ from compiled.models import Made, of_words
 _WORDS = 64
 
 
+_PACKAGES = {"timm": "timm", "torchvision": "torchvision", "diffusers": "diffusers.models.resnet",
+             "segmentation": "segmentation_models_pytorch"}  # fmt: skip
+"""By the first word of a model's name; a model without an entry is one of Transformers."""
+
+
+def _imported(path: str) -> Any:
+    """A module, or a name in one.
+
+    Raises:
+        ImportError: it is missing, or it is built for another PyTorch and raises another error.
+    """
+    module, _, name = path.partition(":")
+    try:
+        found = importlib.import_module(module)
+        return getattr(found, name) if name else found
+    except (ImportError, RuntimeError, OSError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ImportError(f"{module.partition('.')[0]} cannot be imported: {lines[-1]}") from None
+
+
 def _class(path: str) -> type:
     module, _, name = path.rpartition(".")
-    found: type = getattr(importlib.import_module(module), name)
+    found: type = _imported(f"{module}:{name}")
     return found
 
 
 def _transformer(model: str, config: str, block: str, step: Callable[[Any], Any], **settings: Any) -> Made:
     """A model of Transformers of random weights; `block` is the module path and name of what is checked."""
-    import transformers
-
-    made = getattr(transformers, model)(getattr(transformers, config)(**settings))
+    made = _imported(f"transformers:{model}")(_imported(f"transformers:{config}")(**settings))
     return Made(made, tuple(_class(f"transformers.models.{each}") for each in block.split()), step(made))
 
 
@@ -278,8 +296,9 @@ def held_out(name: str, seed: int, dtype: str = "float32") -> Made:
     """The model of this name, the same one for the same seed, with parameters of this dtype.
 
     Raises:
-        ImportError: its package is missing.
+        ImportError: its package is missing or does not import.
     """
+    _imported(_PACKAGES.get(name.split()[0], "transformers"))
     torch.manual_seed(seed)
     made = HELD_OUT[name]()
     made.model.to(getattr(torch, dtype))

@@ -192,14 +192,15 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         MsprobeException: a value is wrong; the message names the option, and not the argument that it becomes.
     """
-    from probe.common.config.config import KEYS, UNAVAILABLE_LEVELS
+    from probe.common.config.config import KEYS, TASKS, UNAVAILABLE_LEVELS, UNAVAILABLE_TASKS
 
     given = {"level": args.level, "dump_path": args.output, "task": args.task, "step": _steps(args.step)}
     given.update(module=args.module_pattern, api=args.api)
     level = one_of(*_LEVELS, unavailable={**UNAVAILABLE_LEVELS, "debug": _NEEDS_LINES})
+    own = {"level": level, "task": one_of(*TASKS, MONITOR, unavailable=UNAVAILABLE_TASKS)}
     for name, value in given.items():
         if value is not None:
-            parse = level if name == "level" else KEYS[name].parse
+            parse = own[name] if name in own else KEYS[name].parse
             parse(value, Location(_FLAGS[name], name))
     return given
 

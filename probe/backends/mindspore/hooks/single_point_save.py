@@ -285,7 +285,7 @@ def _write_file(save_dir: str, name: str, dtype: str, values: Any) -> None:
     number = _Progress.counts.get((folder, name), 0)
     _Progress.counts[folder, name] = number + 1
     files.make_folder(folder)
-    with files.open_for_writing(os.path.join(folder, naming.file_name(f"{name}_{dtype}_{number}", ".npy"))) as out:
+    with files.replacing(os.path.join(folder, naming.file_name(f"{name}_{dtype}_{number}", ".npy"))) as out:
         np.save(out, values, allow_pickle=False)
 
 
