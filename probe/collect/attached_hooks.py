@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Callable
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.collector import Collector
@@ -42,8 +42,21 @@ class AttachedHooks:
 
     # --- between start and stop
 
-    def attach(self, models: Any, token_range: Sequence[int] | None, level: str) -> None:
-        """Attach what a level needs, and what the sinks add."""
+    def attach(
+        self,
+        models: Any,
+        token_range: Sequence[int] | None,
+        level: str,
+        note_cast: Callable[[str], None] | None = None,
+    ) -> None:
+        """Attach what a level needs, and what the sinks add.
+
+        Args:
+            models: The models.
+            token_range: The first and the last pass that are collected; ``None`` for all.
+            level: The level.
+            note_cast: Called with each float8 dtype that a tensor is cast to, at a level that records modules.
+        """
         hooks, collector, handles = self._adapter.hooks, self._collector, self._until_stop
         handles.append(RaisedRecursionLimit())
         if token_range is not None:
@@ -58,6 +71,9 @@ class AttachedHooks:
             handles.append(hooks.attach_optimizer_hooks(collector))
         if level in ("L1", "mix"):
             handles.append(hooks.attach_apis(models, collector, collector.takes_everything))
+        casts = hooks.attach_casts(collector, note_cast) if note_cast and level in ("L0", "mix") else None
+        if casts is not None:
+            handles.append(casts)
         handles += collector.sinks.attach(models)
         if token_range is None:
             collector.collecting = True

@@ -285,6 +285,11 @@ class Collector(StepLife):
         close(self._state.thread.calls, call, self._write_inputs)
         self._leave_module(call, None, parameters)
 
+    def running_module(self) -> str | None:
+        """The module whose forward is the innermost call of this thread; ``None`` if it is no module's."""
+        opened = self._state.thread.calls
+        return opened[-1].base if opened and opened[-1].frame is not None else None
+
     def enter_backward(self, call: ActiveCall, outputs: int, inputs: int) -> ActiveCall | None:
         state = self.step
         if state is None or call.step is not state:

@@ -38,6 +38,8 @@ class RunEnvironment:
         self._is_written = False
         """True if the file has everything that is known."""
         self._handle: Handle | None = None
+        self._has_new_casts = False
+        """True if the table of modules lacks casts that were noted."""
         self._told: dict[int, str] = {}
         """The class of each optimizer whose hyper-parameters are known, by its identity."""
 
@@ -58,6 +60,16 @@ class RunEnvironment:
             self._content["modules"] = self._models.tables
             self._is_written = False
 
+    def wants_casts(self, config: Config, step: int) -> bool:
+        """True if the casts of modules are noted in `step`: in the first one of each set of models."""
+        return self._content is not None and config.environment and self._models.is_new_in(step)
+
+    def note_cast(self, dtype: str) -> None:
+        """Note a cast to a float8 dtype by the module that runs."""
+        module = self._collector.running_module()
+        if module is not None and self._models.add_cast(module, dtype):
+            self._has_new_casts, self._is_written = True, False
+
     def _note_update(self, optimizer: Any) -> None:
         if id(optimizer) not in self._told:
             self._collector.attempt(self._add_optimizer, optimizer)
@@ -77,6 +89,9 @@ class RunEnvironment:
             self._collector.attempt(self.detach)
         if self._content is None or self._is_written or not config.environment or not self._collector.sinks.steps:
             return
+        if self._has_new_casts:
+            self._has_new_casts = False
+            self._models.fold_again()
         # Noted first: a disk that is full is not tried at each step.
         self._is_written = True
         root = os.path.abspath(config.dump_path)

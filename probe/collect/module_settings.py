@@ -9,7 +9,7 @@ from typing import Any
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.containers import by_prefix
-from probe.common.environment.modules import MOST_BYTES, MOST_SETS, STATISTICS, Buffer, Settings, folded
+from probe.common.environment.modules import MOST_BYTES, MOST_SETS, STATISTICS, Buffer, ModuleSettings, Settings, folded
 from probe.common.interfaces import Entry, StatisticsMode
 
 _MOST_ELEMENTS = 1 << 24
@@ -29,6 +29,8 @@ class DescribedModels:
         """The models that were given last, by prefix."""
         self.tables: list[dict[str, Any]] = []
         """An entry of the file for each set of models, in the order of the steps."""
+        self._described: dict[str, ModuleSettings] = {}
+        """The modules of the last entry."""
 
     def add(self, models: Any, step: int) -> bool:
         """Describe the models that `step` begins with, or goes on with; true if they are other ones than before."""
@@ -40,8 +42,26 @@ class DescribedModels:
         if self.tables and self.tables[-1]["step"] == step:
             # A model more in the same step.
             del self.tables[-1]
-        self.tables.append(folded(step, self._settings(given), self._room))
+        self._described = dict(self._settings(given))
+        self.tables.append(folded(step, self._described, self._room))
         return True
+
+    def is_new_in(self, step: int) -> bool:
+        """True if the models of `step` were described in it, so that what they do in it is noted as well."""
+        return bool(self.tables) and bool(self.tables[-1]["step"] == step)
+
+    def add_cast(self, module: str, dtype: str) -> bool:
+        """Note that the forward of a module cast a tensor to `dtype`; true if that was not known."""
+        known = self._described.get(module)
+        if known is None or dtype in known.casts:
+            return False
+        self._described[module] = known._replace(casts=tuple(sorted((*known.casts, dtype))))
+        return True
+
+    def fold_again(self) -> None:
+        """Write the last entry anew, with the casts that were noted since."""
+        step = self.tables.pop()["step"]
+        self.tables.append(folded(step, self._described, self._room))
 
     @property
     def _room(self) -> int:

@@ -154,7 +154,9 @@ class Session:
             return
         self._write_environment()
         try:
-            self._hooks.attach(model, token_range, self.config.level)
+            wants_casts = self._environment.wants_casts(self.config, self.current_step)
+            note_cast = self._environment.note_cast if wants_casts else None
+            self._hooks.attach(model, token_range, self.config.level, note_cast)
             self._active = True
             self.collector.sinks.log_start()
         except BaseException:

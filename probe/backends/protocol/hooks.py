@@ -69,6 +69,16 @@ class Hooks(Protocol):
         What only hands on its argument, or another view of it, is not reported.
         """
 
+    def attach_casts(self, listener: Listener, note: Callable[[str], None]) -> Handle | None:
+        """Call `note` with each float8 dtype that a tensor is cast to on this thread, or a product takes.
+
+        After the hooks on APIs. ``None`` where there is no way.
+
+        Args:
+            listener: The one of the other hooks.
+            note: Called with a name such as ``float8_e4m3fn``.
+        """
+
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         """Watch every module below `models`: one module, a list or tuple of them, or a mapping.
 

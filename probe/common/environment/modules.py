@@ -53,6 +53,8 @@ class ModuleSettings(NamedTuple):
     hooks: tuple[str, ...] = ()
     """Hooks of the program on the forward of this module, and a forward of its own."""
     buffers: Mapping[str, Buffer] = {}
+    casts: tuple[str, ...] = ()
+    """Float8 dtypes, without a prefix, to which its forward cast tensors itself: ``float8_e4m3fn``."""
 
     @property
     def class_name(self) -> str:
@@ -98,6 +100,8 @@ def _entry(settings: ModuleSettings) -> dict[str, Any]:
         found["hooks"] = list(settings.hooks)
     if settings.buffers:
         found["buffers"] = {name: _buffer_entry(buffer) for name, buffer in settings.buffers.items()}
+    if settings.casts:
+        found["casts"] = list(settings.casts)
     return found
 
 
@@ -136,7 +140,7 @@ def _settings(entry: Any) -> ModuleSettings | None:
     """The settings of an entry; ``None`` of one that is damaged."""
     if not isinstance(entry, Mapping) or not isinstance(entry.get("type"), str):
         return None
-    values, hooks, buffers = (entry.get(key) for key in ("values", "hooks", "buffers"))
+    values, hooks, buffers, casts = (entry.get(key) for key in ("values", "hooks", "buffers", "casts"))
     return ModuleSettings(
         entry["type"],
         entry.get("is_layer") is True,
@@ -144,6 +148,7 @@ def _settings(entry: Any) -> ModuleSettings | None:
         values if isinstance(values, Mapping) else {},
         tuple(map(str, hooks)) if isinstance(hooks, list) else (),
         dict(_buffers(buffers)) if isinstance(buffers, Mapping) else {},
+        tuple(map(str, casts)) if isinstance(casts, list) else (),
     )
 
 

@@ -27,7 +27,7 @@ def test_equal_layers_become_one_entry_and_come_back() -> None:
     modules = {f"Module.layers.{layer}.experts.{expert}.up.Linear": LINEAR for layer, expert in pairs}
     modules.update({f"Module.layers.{layer}.norm.Norm": norm(1e-5) for layer in range(12) if layer != 7})
     modules.update({"Module.layers.7.norm.Norm": norm(1e-6), "Module.layers.010.Linear": LINEAR})
-    modules["Module.Net"] = norm(0.5)
+    modules["Module.Net"] = norm(0.5)._replace(casts=("float8_e4m3fn", "float8_e5m2"))
     table = folded(0, modules)
     assert table["settings"][0]["names"] == ["Module.layers.[0-11].experts.[0-7].up.Linear", "Module.layers.010.Linear"]
     folded_names = [entry["names"] for entry in table["settings"]]

@@ -85,6 +85,10 @@ class MindSporeHooks:
         # MindSpore computes its functions in C++, and offers nothing below them.
         return None
 
+    def attach_casts(self, listener: Listener, note: Callable[[str], None]) -> None:
+        # Its casts are functions, which change for the whole process if they are replaced.
+        return None
+
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach(models)
 

@@ -27,6 +27,7 @@ from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import Attributes, CodeSwap, each, in_the_place_of
 from probe.backends.torch import internals
 from probe.backends.torch.autograd.graph import TorchGraph
+from probe.backends.torch.casts import CastWatch
 from probe.backends.torch.guards import guarded, passed_over
 from probe.backends.torch.hooks.api_backward import ApiBackward
 from probe.backends.torch.hooks.api_calls import ApiCalls, all_disabled
@@ -35,7 +36,7 @@ from probe.backends.torch.hooks.function_mode import FunctionMode
 from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.backends.torch.hooks.torch_script import script_guard
 from probe.backends.torch.originals import BUILT_IN, OPERATORS, built_in, is_of_torch, own
-from probe.common.interfaces import ApiName, Listener
+from probe.common.interfaces import ApiName, Handle, Listener
 
 
 class ApiHooks:
@@ -55,6 +56,7 @@ class ApiHooks:
         """Objects that are known by their identity."""
         self._attributes = Attributes()
         self._mode = FunctionMode(self._from_mode, listener)
+        self._casts = CastWatch(self._mode, listener)
         backward = ApiBackward(listener, tracker, graph)
         self._calls = ApiCalls(listener, tracker, backward, self._mode.call_without)
         self._prepare(families)
@@ -147,6 +149,13 @@ class ApiHooks:
         """A function that calls `function` and reports it, to be put in its place."""
         return self._calls.wrapper(name, function)
 
+    def watch_casts(self, note: Callable[[str], None]) -> Handle | None:
+        """Call `note` with each float8 dtype that a tensor is cast to, until the handle is removed."""
+        if not internals.HAS_FUNCTION_MODES:
+            return None
+        self._casts.attach(note, self._attached)
+        return self._casts
+
     # --- installing
 
     def install(self, everything: bool = False) -> None:
@@ -200,8 +209,10 @@ class ApiHooks:
 
     @passed_over
     def _from_mode(self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self._casts.note is not None:
+            self._casts.see(function, args, kwargs)
         if not self._attached:
-            # It was stopped on another thread.
+            # It was stopped on another thread, or casts alone are watched.
             return function(*args, **kwargs)
         if function is _VIEW_AS and guarded(self._listener, "view_as", _is_called_by_autograd, args):
             return function(*args, **kwargs)

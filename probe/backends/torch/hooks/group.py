@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Callable
 
 import torch
 
@@ -18,6 +18,7 @@ from probe.backends.torch.hooks.api_hooks import ApiHooks
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
 from probe.backends.torch.hooks.operators import OperatorMode
 from probe.backends.torch.hooks.optimizer_hooks import OptimizerHooks
+from probe.backends.torch.hooks.torch_compile import something_is_compiled
 from probe.common.interfaces import Handle, Listener, ModuleName
 
 
@@ -72,6 +73,12 @@ class TorchHooks:
         mode = OperatorMode(listener)
         mode.attach()
         return mode
+
+    def attach_casts(self, listener: Listener, note: Callable[[str], None]) -> Handle | None:
+        if something_is_compiled():
+            # It asks for the modes around it, and would be compiled again; inside of it nothing passes them.
+            return None
+        return self._for(listener).apis.watch_casts(note)
 
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach(models)

@@ -43,6 +43,16 @@ def compiled_forward(module: torch.nn.Module) -> bool:
     return not compiled_by_wrapper(module) and hasattr(forward, "_torchdynamo_orig_callable")
 
 
+def something_is_compiled() -> bool:
+    """True if the program has called ``torch.compile``, whether what it returned has run or not.
+
+    torch keeps the compilers that were asked for until ``torch._dynamo.reset``; ``torch.compiler.disable`` leaves a
+    ``None`` there.
+    """
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    return any(each is not None for each in getattr(frames, "cached_backends", {}).values())
+
+
 def say_what_is_compiled(modules: list[tuple[ModuleName, torch.nn.Module]], given: list[torch.nn.Module]) -> None:
     """Say of each compiled module, once, what cannot be seen of it."""
     for name, module in modules:

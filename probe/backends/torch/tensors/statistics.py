@@ -29,7 +29,7 @@ _INTEGER = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32, torch.i
 _WIDENED = frozenset(getattr(torch, name) for name in ("uint16", "uint32") if hasattr(torch, name))
 _UINT64 = getattr(torch, "uint64", None)
 _OF_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
-_EIGHT_BIT_FLOAT = frozenset(
+EIGHT_BIT_FLOAT = frozenset(
     dtype for name, dtype in vars(torch).items() if name.startswith("float8_") and isinstance(dtype, torch.dtype)
 )
 
@@ -135,7 +135,7 @@ def note_nonfinite(entry: Entry, tensor: torch.Tensor, elements: int | None) -> 
 
 def _finite(tensor: torch.Tensor, elements: int | None) -> _Finite:
     """The same three of a tensor on a device, that are still being computed: infinities if nothing is finite."""
-    if tensor.dtype in _EIGHT_BIT_FLOAT:
+    if tensor.dtype in EIGHT_BIT_FLOAT:
         tensor = own.to(tensor, torch.float32)
     finite = functions.isfinite(tensor)
     largest = own.amax(functions.where(finite, tensor, -math.inf))
@@ -186,7 +186,7 @@ def _results(tensor: torch.Tensor, high_precision: bool) -> tuple[torch.Tensor |
         # The contract gives no norm of complex tensors.
         of_absolute = _results(own.reshape(own.abs(tensor), -1), high_precision)
         return None if of_absolute is None else (*of_absolute[:3], None)
-    if dtype in _EIGHT_BIT_FLOAT:
+    if dtype in EIGHT_BIT_FLOAT:
         return _results(own.to(tensor, torch.float32), high_precision)
     if dtype in _WIDENED:
         return _results(own.to(tensor, torch.int64), high_precision)

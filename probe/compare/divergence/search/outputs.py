@@ -148,6 +148,8 @@ class Outputs:
         roundoff = max(terms.roundoff, self._error.roundoff(target, golden))
         if self._runs.product_roundoff and _may_be_product(computed):
             roundoff = max(roundoff, self._runs.product_roundoff)
+        if self._runs.casts.coarsest and _may_be_product(computed):
+            roundoff = max(roundoff, self._runs.casts.roundoff(computed.call))
         added = max(rounding(terms.summed(golden), roundoff), _rounded_early(computed, golden, roundoff))
         if not self._runs.across_frameworks:
             return added

@@ -12,6 +12,7 @@ from probe.common.dump.reading.sources import Tree
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.between_steps import BetweenSteps
 from probe.compare.divergence.call_digest import is_input
+from probe.compare.divergence.casts import Casts
 from probe.compare.divergence.causes.module_settings import OtherSetting, SettingsPair, other_settings
 from probe.compare.divergence.parameters import Parameter, Parameters
 from probe.compare.divergence.peers.groups import Peers
@@ -94,12 +95,17 @@ class Runs:
     @cached_property
     def precision(self) -> Precision:
         """The types that differ by design."""
-        return Precision(self.calls, self.product_roundoff)
+        return Precision(self.calls, max(self.product_roundoff, self.casts.coarsest))
 
     @cached_property
     def peers(self) -> Peers:
         """The outputs of all calls, each compared with its like."""
         return Peers(self.calls, self.mode, self.tree, self.precision.shortest)
+
+    @cached_property
+    def casts(self) -> Casts:
+        """The float8 dtypes to which modules cast, which no record shows."""
+        return Casts(self.settings, self.trees)
 
     @cached_property
     def other_settings(self) -> list[OtherSetting]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD
+from probe.common.dump.naming import FORWARD, is_module
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.numerics.error_bounds import ALTOGETHER, extent, rounding
 from probe.common.numerics.formats import unit_roundoff
@@ -57,7 +57,7 @@ class UnrecordedInputs:
         if self._runs.regions is not None and differences.is_of_another_size(row):
             return None
         parameter = self._runs.parameter(call, row)
-        allowed = self._allowed(target, golden, parameter)
+        allowed = max(self._allowed(target, golden, parameter), self._of_casts(call))
         if difference <= allowed or (self._error.broken and difference >= ALTOGETHER):
             return None
         if self._comes_from_output(target, golden):
@@ -98,6 +98,13 @@ class UnrecordedInputs:
         if parameter is None:
             return self._runs.growth * self._error.allowed_of_unrecorded(target, golden)
         return rounding(1.0, self._error.roundoff(target, golden) or unit_roundoff("float32"))
+
+    def _of_casts(self, call: AlignedCall) -> float:
+        """The error of an input of a function that its module cast to a float8 dtype before, which is not recorded."""
+        casts = self._runs.casts
+        if not casts.coarsest or is_module(call.record or ""):
+            return 0.0
+        return rounding(1.0, casts.roundoff(call))
 
     def _comes_from_output(self, target: Item, golden: Item) -> bool:
         return self._error.was_output(target, golden) or self._error.is_multiple_of_output(target, golden)

@@ -1,0 +1,149 @@
+"""A network in float8 by fake quantisation, compared with the same network in bfloat16."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probe.compare.output.summary import Summary, summarise
+from probe.compare.runner import compare
+
+torch = pytest.importorskip("torch")
+nn, functional = torch.nn, torch.nn.functional
+
+WIDTH, LAYERS, TOKENS, FAULTY = 64, 8, 100, 5
+
+
+class Linear(nn.Linear):
+    """A linear that casts its input and its weight to float8, and back."""
+
+    is_quantised = True
+
+    def forward(self, x: Any) -> Any:
+        weight = self.weight
+        if self.is_quantised:
+            x, weight = (each.to(torch.float8_e4m3fn).to(each.dtype) for each in (x, weight))
+        return functional.linear(x, weight)
+
+
+class Norm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x: Any) -> Any:
+        wide = x.float()
+        return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        heads = (each(x).unflatten(-1, (4, -1)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        mixed = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        return self.o(mixed.transpose(1, 2).flatten(2))
+
+
+class Mlp(nn.Module):
+    _scale = 1.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up = (Linear(WIDTH, 2 * WIDTH, bias=False) for _ in range(2))
+        self.down = Linear(2 * WIDTH, WIDTH, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(functional.silu(self.gate(x)) * self.up(x)) * self._scale
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.attention, self.between, self.mlp = Norm(), Attention(), Norm(), Mlp()
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.attention(self.before(x))
+        return x + self.mlp(self.between(x))
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.norm = nn.Embedding(TOKENS, WIDTH), Norm()
+        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+        self.head = nn.Linear(WIDTH, TOKENS, bias=False)
+
+    def forward(self, ids: Any) -> Any:
+        x = self.tokens(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x))
+
+
+def dump(path: Path, level: str, quantised: bool, fault: str = "") -> None:
+    from msprobe.pytorch import PrecisionDebugger
+
+    torch.manual_seed(0)
+    model = Network().to(torch.bfloat16)
+    for module in model.modules():
+        if isinstance(module, Linear):
+            module.is_quantised = quantised
+    if fault == "transposed":
+        # No parameter of the record differs: the forward takes it in another way.
+        linear = model.layers[FAULTY].attention.o
+        linear.forward = lambda x: Linear.forward(_Turned(linear), x)
+    if fault == "scaled":
+        # The environment has public attributes alone.
+        mlp = model.layers[FAULTY].mlp
+        mlp._scale = 1.5
+    ids = torch.randint(0, TOKENS, (4, 32), generator=torch.Generator().manual_seed(1))
+    config = path.parent / f"{path.name}.json"
+    config.write_text(json.dumps({"task": "statistics", "level": level, "dump_path": str(path)}))
+    PrecisionDebugger._instance = None  # A process has one debugger; here each run has its own.
+    debugger = PrecisionDebugger(str(config))
+    debugger.start(model)
+    functional.cross_entropy(model(ids).float().flatten(0, 1), ids.flatten()).backward()
+    debugger.stop()
+    debugger.step()
+    PrecisionDebugger._instance = None
+
+
+class _Turned:
+    """A linear with its weight transposed."""
+
+    def __init__(self, linear: Any) -> None:
+        self.weight, self.is_quantised = linear.weight.t(), linear.is_quantised
+
+
+def compared(target: Path, golden: Path) -> Summary:
+    (result,) = compare(str(target), str(golden))
+    return summarise(result)
+
+
+def without_casts(path: Path) -> None:
+    (file,) = path.glob("environment_*.json")
+    content = json.loads(file.read_text())
+    for group in content["modules"][0]["settings"]:
+        group.pop("casts", None)
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_a_right_run_is_no_divergence_and_a_fault_is_not_silent(tmp_path: Path, level: str) -> None:
+    dump(tmp_path / "golden", level, quantised=False)
+    for fault in ("", "transposed", "scaled"):
+        dump(tmp_path / f"target{fault}", level, quantised=True, fault=fault)
+    right = compared(tmp_path / "target", tmp_path / "golden")
+    assert right.answer == "none", right.why
+    for fault in ("transposed", "scaled"):
+        found = compared(tmp_path / f"target{fault}", tmp_path / "golden")
+        assert found.answer != "none", (fault, found.why)
+    # The file says so: without it the rounding itself would be a divergence, or hide one.
+    without_casts(tmp_path / "target")
+    assert compared(tmp_path / "target", tmp_path / "golden").answer != "none"
