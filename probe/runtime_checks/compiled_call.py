@@ -217,6 +217,10 @@ class KeptCall:
         if dtype == other_dtype and not differing(one, other):
             return CompiledPart(*named, IDENTICAL, "", *shown, 0.0, 0.0, 0.0)
         verdict = exact.verdict(index, one, other, other_dtype)
+        if exact.refusal:
+            # Nothing says then what rounding does here.
+            why = f"it differs from the eager form, and the module cannot be computed in float64: {exact.refusal}"
+            return CompiledPart(*named, NOT_CHECKED, why, *shown, *_measured(one, other))
         status = DIFFERENT if verdict.status in (*FAILURES, SUSPECT) else ROUNDING
         return CompiledPart(*named, status, verdict.interpretation, *shown, *_measured(one, other), verdict.tolerance)
 
@@ -229,6 +233,8 @@ class _Exact:
         self._least = 0.0 if cast is None else unit_roundoff(cast)
         self._parts: list[Part] | None = None
         self._spreads: list[Any] | None = None
+        self.refusal = ""
+        """The error of a call that cannot be made in float64."""
 
     def verdict(self, index: int, eager: Array, compiled: Array, dtype: str) -> KernelVerdict:
         """The verdict on a compiled result: against the exact one, or the eager one where there is no exact one."""
@@ -277,6 +283,7 @@ class _Exact:
             return self._call.drawing(lambda: self._module.exact(given, moved, self._least))
         except Exception as error:
             raise_unless_refusal(error)
+            self.refusal = self.refusal or reason(error)
             return []
 
     def _spread(self, index: int) -> Array | None:

@@ -12,6 +12,7 @@ from probe.common.align.row import Row
 from probe.common.dump.reading.items import Item
 from probe.common.dump.reading.sources import Stacks
 from probe.compare.evidence import Divergence, Summary, users_line
+from probe.compare.result import Difference
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
 from probe.graph.page.code import Code, code_of, own_files, roots
@@ -88,7 +89,7 @@ class _Cutting:
 
     def _rows(self, rows: list[Row]) -> list[Row]:
         # Hardly any argument is a text, and few rows have messages.
-        if not any(row.messages or _is_text(row.target) or _is_text(row.golden) for row in rows):
+        if not any(row.messages or row.notes or _is_text(row.target) or _is_text(row.golden) for row in rows):
             return rows
         return [self._row(row) for row in rows]
 
@@ -98,6 +99,7 @@ class _Cutting:
         # One object says that both are the same.
         found.golden = found.target if row.golden is row.target else self._item(row.golden)
         found.messages = tuple(map(self._text, row.messages))
+        found.notes = tuple(map(self._text, row.notes))
         return found
 
     def _item(self, item: Item | None) -> Item | None:
@@ -122,7 +124,13 @@ class _Cutting:
             divergence=None if divergence is None else self._divergence(divergence),
             suspects=[replace(each, stack=[], message=self._text(each.message)) for each in summary.suspects],
             tables=list(map(path, summary.tables)),
+            without_effect=list(map(self._difference, summary.without_effect)),
+            with_effect=list(map(self._difference, summary.with_effect)),
+            undecided=list(map(self._difference, summary.undecided)),
         )
+
+    def _difference(self, found: Difference) -> Difference:
+        return replace(found, reason=self._text(found.reason), labelled_reason=self._text(found.labelled_reason))
 
     def _divergence(self, found: Divergence) -> Divergence:
         calls = [
