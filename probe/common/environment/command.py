@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from probe.common.environment.secrets import WITHHELD, clean_argument, is_secret_argument
+from probe.common.environment.secrets import WITHHELD, clean_argument, has_form_of_secret, is_secret_argument
 
 PROGRAM = "program"
 """The name of what runs: the script, or ``-m`` and the module."""
@@ -38,18 +38,20 @@ def command() -> list[str]:
 def _clean(words: Sequence[str]) -> Iterator[str]:
     is_secret = False
     for word in words:
-        option = _OPTION.match(word) or _ASSIGNED.match(word)
+        # All values of a secret option are secrets: --tokens A B. One in base64 ends with "=" and is no assignment.
+        option = _OPTION.match(word) or (None if is_secret else _ASSIGNED.match(word))
         if option is None:
-            # All values of an option: --tokens A B
             yield WITHHELD if is_secret else clean_argument(word)
             continue
         name, value = option.groups()
         is_secret = is_secret_argument(name)
-        if value is None:
+        if has_form_of_secret(name):
+            yield WITHHELD
+        elif value is None:
             yield name
         else:
             yield f"{name}={WITHHELD if is_secret else clean_argument(value)}"
-            is_secret = False
+        is_secret = is_secret and value is None
 
 
 def named(words: Sequence[str]) -> dict[str, Any]:

@@ -99,10 +99,11 @@ def is_secret_name(name: str) -> bool:
 
 def is_secret_value(text: str) -> bool:
     """True if a text may be a secret, or have one in it."""
-    return bool(_WORDS_OF_SECRETS.search(text)) or _has_form_of_secret(text)
+    return bool(_WORDS_OF_SECRETS.search(text)) or has_form_of_secret(text)
 
 
-def _has_form_of_secret(text: str) -> bool:
+def has_form_of_secret(text: str) -> bool:
+    """True if a text has the form of a token, a key or a digest in it, whatever its words."""
     return bool(_FORMS_OF_SECRETS.search(text)) or any(_looks_drawn(run[0]) for run in _LONG_RUN.finditer(text))
 
 
@@ -148,7 +149,7 @@ def clean_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
 def is_secret_argument(name: str) -> bool:
     """True if the values of this argument of a command are not written: ``--wandb-api-key``, ``--master_addr``."""
     plain = name.replace("-", "_")
-    return is_secret_name(plain) or _has_word(plain, _PLACE_WORDS) or _has_form_of_secret(name)
+    return is_secret_name(plain) or _has_word(plain, _PLACE_WORDS) or has_form_of_secret(name)
 
 
 def clean_argument(text: str) -> str:
@@ -165,7 +166,7 @@ def clean_argument(text: str) -> str:
 
 
 def _is_setting_plain(name: str, value: Any) -> bool:
-    if is_secret_name(name) or _has_form_of_secret(name) or len(name) > LONGEST_VARIABLE:
+    if is_secret_name(name) or has_form_of_secret(name) or len(name) > LONGEST_VARIABLE:
         return False
     return all(len(text) <= LONGEST_SETTING and not is_secret_value(text) for text in _texts(value))
 

@@ -24,12 +24,14 @@ ARGUMENTS = words_of(
     f"--wandb-api-key {PLANTED} --api-keys {PLANTED} {PLANTED} --db.password={PLANTED} model.token={PLANTED} "
     f"--master_addr {PLANTED} --note https://{PLANTED}/x hf_{PLANTED}1 {PLANTED}@host.org "
     f"--data /home/{PLANTED}/corpus --cache=~/{PLANTED}/c "
+    f"--token {PLANTED}== --password {PLANTED}=x --hf_{PLANTED}1 --sk_{PLANTED}1=2 hf_{PLANTED}2== "
     f"--lr 0.1 --betas 0.9 0.95 --amp trainer.steps=3 --eos_token_id 2 10.0.0.1:29500"
 )
 CLEAN = words_of(
     "--wandb-api-key <withheld> --api-keys <withheld> <withheld> --db.password=<withheld> model.token=<withheld> "
     "--master_addr <withheld> --note <withheld> <withheld> <withheld> --data .../corpus "
-    "--cache=.../c --lr 0.1 --betas 0.9 0.95 --amp trainer.steps=3 --eos_token_id 2 <withheld>"
+    "--cache=.../c --token <withheld> --password <withheld> <withheld> <withheld> <withheld> "
+    "--lr 0.1 --betas 0.9 0.95 --amp trainer.steps=3 --eos_token_id 2 <withheld>"
 )
 
 
