@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import secrets
-import sys
 import time
 from dataclasses import asdict, dataclass
 from typing import Optional
@@ -36,7 +35,7 @@ class RunProcess:
         order: Sorts the processes of a run by when they were started: how many microseconds that was after the parent
             began, behind those of the parent; empty for the process that began the run.
         pid: Its process number.
-        program: The command line that it ran, shortened.
+        program: The command line that it ran, without secrets and folders, shortened.
     """
 
     run: str
@@ -129,26 +128,23 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(before=_count, after_in_child=_forked)
 
 
-def _program() -> str:
-    try:
-        text = " ".join(map(str, sys.argv))[:_LONGEST_PROGRAM]
-        # Arguments may hold bytes that are no text.
-        return text.encode("utf-8", "backslashreplace").decode()
-    except Exception:
-        return ""  # a program may do what it likes with its arguments
-
-
-def write(folder: str) -> None:
+def write(folder: str, program: str) -> None:
     """Note in `folder` which process of which run writes there, if that is known.
+
+    Args:
+        folder: The folder of a step and rank.
+        program: The command line of this process, without secrets.
 
     Raises:
         OSError: the file cannot be written.
     """
     path = os.path.join(folder, PROCESS_FILE)
     if _present is not None:
+        # Arguments may hold bytes that are no text.
+        shown = program[:_LONGEST_PROGRAM].encode("utf-8", "backslashreplace").decode()
         with files.replacing(path) as stream:
             # What it runs is known only now: a spawned process learns it late.
-            stream.write(json.dumps({"format": 1, **asdict(_present), "program": _program()}).encode())
+            stream.write(json.dumps({"format": 1, **asdict(_present), "program": shown}).encode())
     elif os.path.lexists(path):
         os.unlink(path)  # of an earlier run into the same folder
 

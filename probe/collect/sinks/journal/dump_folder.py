@@ -26,6 +26,7 @@ from probe.common.dump.layout import (
     step_folder,
     steps_in,
 )
+from probe.common.environment.command import command
 from probe.common.log import ERROR_LOG, ErrorLog
 
 _NO_RECORDS = b"{}\n}"
@@ -78,7 +79,7 @@ class DumpFolder:
         self._is_unmade = False
         """True if the json files could not be made from the journal."""
         try:
-            processes.write(self.path)
+            processes.write(self.path, " ".join(command()))
         except Exception as error:
             self.log_error(PROCESS_FILE, error)
         try:

@@ -91,12 +91,12 @@ def test_a_pipe_of_that_name_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["train.py", "\udcff", "x" * 1000])
+    program = "train.py \udcff " + "x" * 1000
     monkeypatch.setattr(processes, "_present", None)
-    processes.write(str(tmp_path))
+    processes.write(str(tmp_path), program)
     assert list(tmp_path.iterdir()) == []
     began = processes.begin_run()
-    processes.write(str(tmp_path))
+    processes.write(str(tmp_path), program)
     found = processes.read(str(tmp_path))
     assert found is not None and (found.run, found.order, found.pid) == (began.run, (), os.getpid())
     content = json.loads((tmp_path / PROCESS_FILE).read_text())
@@ -110,7 +110,7 @@ def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not first.is_below(RunProcess("other"))
     # A script without a run overwrites the dump.
     monkeypatch.setattr(processes, "_present", None)
-    processes.write(str(tmp_path))
+    processes.write(str(tmp_path), program)
     assert list(tmp_path.iterdir()) == []
 
 
