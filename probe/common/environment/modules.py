@@ -23,7 +23,7 @@ Thirty thousand equal layers take some kilobytes; of layers that have a running 
 """
 MOST_SETS = 16
 """Sets of models, one after the other, that are described. A guess: a program with more makes one in each step."""
-_RANGE = re.compile(r"\[(\d+)-(\d+)\]\Z")
+_RANGE = re.compile(r"\[(\d{1,9})-(\d{1,9})\]\Z")
 _MOST_NAMES = 1_000_000
 """Modules that one entry of a file may have; a damaged file says more."""
 STATISTICS = ("Max", "Min", "Mean", "Norm")

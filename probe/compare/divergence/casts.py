@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from probe.common.dump.naming import parse
+from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.sources import Tree
 from probe.common.environment.modules import Settings
 from probe.common.numerics.formats import unit_roundoff
@@ -32,7 +33,7 @@ class Casts:
         return max(
             of_side.get(base, 0.0)
             for of_side, tree, name in zip(self._roundoffs, self._trees, names)
-            for base in ("", *_around(name, tree or {}))
+            for base in ("", *_bases(name, tree or {}))
         )
 
 
@@ -40,10 +41,9 @@ def _roundoffs(settings: Settings) -> dict[str, float]:
     return {name: max(map(unit_roundoff, module.casts)) for name, module in settings.items() if module.casts}
 
 
-def _around(name: str | None, tree: Tree) -> Iterator[str]:
+def _bases(name: str | None, tree: Tree) -> Iterator[str]:
     """The part of the names that all records share, of a call and of each one around it."""
-    while name is not None:
-        parsed = parse(name)
+    for each in () if name is None else (name, *around(tree, name)):
+        parsed = parse(each)
         if parsed is not None:
             yield parsed.base
-        name = tree.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Optional
 
@@ -55,12 +55,18 @@ class CallTree(dict[str, Optional[str]]):
 
     def around(self, name: str) -> Iterator[str]:
         """The calls around the call `name`, innermost first."""
-        seen = {name}
-        parent = self.get(name)
-        while parent is not None and parent not in seen:
-            seen.add(parent)
-            yield parent
-            parent = self.get(parent)
+        return around(self, name)
 
     def __str__(self) -> str:
         return "\n".join(f"{'  ' * depth}{name}" for depth, name in self.walk())
+
+
+def around(tree: Mapping[str, Optional[str]], name: str) -> Iterator[str]:  # noqa: UP045
+    """The calls around the call `name`, innermost first."""
+    seen = {name}
+    parent = tree.get(name)
+    # A damaged file may say that a call is inside of itself.
+    while parent is not None and parent not in seen:
+        seen.add(parent)
+        yield parent
+        parent = tree.get(parent)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from probe.common.dump.naming import is_module, parse
+from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.sources import Tree
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.causes.module_settings import OtherSetting
@@ -54,8 +55,8 @@ class SettingCauses:
         """The setting of a module around a finding, the innermost first; else the last one that differs before it."""
         if not self._settings:
             return NOTHING
-        for around in self._around(suspect.record):
-            for setting in self._by_module.get(_base(around), ()):
+        for record in around(self._tree, suspect.record):
+            for setting in self._by_module.get(_base(record), ()):
                 return _text(setting, suspect)
         index = next((index for index, each in enumerate(self._calls) if each is call), 0)
         before = {id(each) for each in self._calls[:index]}
@@ -64,14 +65,6 @@ class SettingCauses:
             return NOTHING
         found = _text(last[-1], suspect)
         return Sentence(f"a setting differs as well: {found.text}", f"a setting differs as well: {found.shown}")
-
-    def _around(self, record: str) -> Iterator[str]:
-        around, seen = self._tree.get(record), set[str]()
-        # A damaged file may say that a module is inside of itself.
-        while around and around not in seen:
-            seen.add(around)
-            yield around
-            around = self._tree.get(around)
 
 
 def _base(record: str) -> str:
