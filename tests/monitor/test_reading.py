@@ -146,6 +146,19 @@ def test_a_growing_folder_is_read_on(folder: Path) -> None:
     assert follower.notes == []
 
 
+def test_shards_of_which_a_rank_is_missing_are_not_joined(tmp_path: Path) -> None:
+    for rank, shape in ((0, "[2, 4]"), (2, "[2, 4]")):
+        folder = tmp_path / f"Nov27_10-00-00-rank{rank}-0123abcd"
+        folder.mkdir()
+        rows = f'0,a,7,1.5,"{shape}",torch.float32,"S(0) of [6, 4]"\n'
+        rows += '0,b,7,0.0,"[0, 4]",torch.float32,"S(0) of [0, 4]"\n'
+        (folder / "param_origin_7-7.csv").write_text(f"vpp_stage,name,step,norm,shape,dtype,placement\n{rows}")
+    table = probe.load_monitor(str(tmp_path), "dict", join_shards=True)
+    assert sorted(zip(table["name"], table["rank"], table["norm"])) == [
+        ("a", 0, 1.5), ("a", 2, 1.5), ("b", 0, 0.0), ("b", 2, 0.0)
+    ]  # fmt: skip
+
+
 def test_shards_are_joined_to_the_statistics_of_the_whole(tmp_path: Path) -> None:
     whole = np.random.default_rng(2).normal(size=(5, 4))
     whole[0, 0] = 0

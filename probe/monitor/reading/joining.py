@@ -17,6 +17,8 @@ _SHARD = re.compile(r"\bS\(|_S\(|Shard\(")
 def join_shards(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """The table with one row for the shards of each parameter, of the lowest rank, and all other rows as they are.
 
+    If a rank is missing, so that its shards do not make up whole copies of the parameter, they stay rows of their own.
+
     Sums are divided by the number of copies where shards are replicated. A statistic that does not follow from those of
     the shards, such as ``kurtosis``, is NaN.
     """
@@ -38,13 +40,13 @@ def join_shards(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
     joined: dict[str, list[Any]] = {name: [] for name in columns}
     for rows in order:
         whole = _shape_of_whole(columns[_PLACEMENT][rows[0]]) if len(rows) > 1 else None
-        if whole is None:
+        counts = [math.prod(_shape(columns["shape"][row])) for row in rows]
+        copies = sum(counts) / (math.prod(whole or ()) or math.inf)
+        if whole is None or not copies or not copies.is_integer():
             for row in rows:
                 for name, column in columns.items():
                     joined[name].append(column[row])
             continue
-        counts = [math.prod(_shape(columns["shape"][row])) for row in rows]
-        copies = sum(counts) / max(math.prod(whole), 1)
         for name, column in columns.items():
             values = [column[row] for row in rows]
             if name == "shape":
