@@ -21,7 +21,9 @@ CONFIG = {
 }  # fmt: skip
 
 
-def train(folder: Path, change: Callable[[int, Any], Any]) -> list[Any]:
+def train(
+    folder: Path, change: Callable[[int, Any], Any], steps: int = STEPS, input_takes_gradient: bool = False
+) -> list[Any]:
     """Train three layers; `change` is called before each step. The alerts."""
     (folder / "monitor.json").write_text(json.dumps(CONFIG))
     torch.manual_seed(0)
@@ -32,10 +34,10 @@ def train(folder: Path, change: Callable[[int, Any], Any]) -> list[Any]:
     monitor.set_monitor(model, optimizer)
     found: list[Any] = []
     monitor.alerts.callbacks.append(found.extend)
-    for step in range(STEPS):
+    for step in range(steps):
         change(step, model)
         optimizer.zero_grad()
-        model(torch.randn(8, 4)).pow(2).mean().backward()
+        model(torch.randn(8, 4, requires_grad=input_takes_gradient)).pow(2).mean().backward()
         optimizer.step()
     monitor.stop()
     return found
@@ -71,6 +73,16 @@ def test_layers_that_are_thawed_have_rows_from_then_on(folder: Path) -> None:
         assert steps_of(found, "2.weight") == list(range(10 + late, STEPS)), family
         assert steps_of(found, "0.bias") == list(range(20 + late, STEPS)), family
     assert main(["monitor", "report", str(folder / "monitor_output")]) == 0
+
+
+def test_a_model_that_is_frozen_as_a_whole_is_followed_when_it_is_thawed(folder: Path) -> None:
+    def thaw(step: int, model: Any) -> None:
+        model.requires_grad_(step >= 10)
+        if step < 10:
+            model[3].bias.requires_grad_(step == -1)
+
+    train(folder, thaw, steps=20, input_takes_gradient=True)
+    assert steps_of(rows(folder, "grad_unreduced"), "0.weight") == list(range(11, 20))
 
 
 def test_layers_that_are_frozen_have_no_rows_and_are_no_alert(folder: Path) -> None:

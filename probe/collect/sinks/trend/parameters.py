@@ -83,6 +83,8 @@ class ParameterTrends:
         """Those that are trained now."""
         self._attached = self._parameters
         """Those that report gradients, by the index with which they do."""
+        self._is_attached = False
+        """True between `attach` and `detach`, also while every parameter is frozen and there is no hook."""
         self._flags: list[bool] | None = None
         self._frozen: list[Parameter] = []
         """Those that were trained in the step before and are not any more."""
@@ -100,7 +102,7 @@ class ParameterTrends:
     def begin_step(self) -> None:
         """Forget the step before."""
         self._follow()
-        if self._handles and self._attached is not self._parameters:
+        if self._is_attached and self._attached is not self._parameters:
             self.detach()
             self.attach()
         self._counts = [0] * len(self._attached)
@@ -113,6 +115,7 @@ class ParameterTrends:
 
     def attach(self) -> None:
         """Have gradients reported when they are ready."""
+        self._is_attached = True
         self._attached = self._parameters
         self._counts = [0] * len(self._attached)
         if self._wanted.gradients and self._reduces and self._parameters:
@@ -122,6 +125,7 @@ class ParameterTrends:
 
     def detach(self) -> None:
         """Take every hook away."""
+        self._is_attached = False
         handles, self._handles = self._handles, []
         for handle in handles:
             try:
