@@ -34,7 +34,7 @@ from probe.compare.output.summary import Summary, first_of, summarise
 from probe.compare.output.summary_text import headline, hints, print_metrics
 from probe.compare.output.tables import VALUES
 from probe.compare.pair import PairTask, compare_and_write
-from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Divergence, Mode, Unexplained
+from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Difference, Divergence, Mode, Unexplained
 from probe.compare.rules import marked_items, result_of
 from probe.compare.runner import pair_tasks, readable, run_pairs
 from probe.compare.two_dumps import Comparison
@@ -48,6 +48,7 @@ __all__ = [
     "TARGET",
     "UNEXPLAINED",
     "VALUES",
+    "Difference",
     "Divergence",
     "Evidence",
     "Followers",

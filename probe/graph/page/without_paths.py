@@ -11,8 +11,7 @@ from typing import Any
 from probe.common.align.row import Row
 from probe.common.dump.reading.items import Item
 from probe.common.dump.reading.sources import Stacks
-from probe.compare.evidence import Divergence, Summary, users_line
-from probe.compare.result import Difference
+from probe.compare.evidence import Difference, Divergence, Summary, users_line
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
 from probe.graph.page.code import Code, code_of, own_files, roots
