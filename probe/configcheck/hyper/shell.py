@@ -45,7 +45,7 @@ def environment_of(text: str) -> dict[str, str]:
     A variable whose value only a running script knows, such as the output of a command, is left out.
 
     Example:
-        >>> environment_of('OMP_NUM_THREADS=4\nexport OMP_NUM_THREADS NCCL_ALGO=Ring\nMS_X=1 python train.py --lr 1')
+        >>> environment_of('OMP_NUM_THREADS=4\\nexport OMP_NUM_THREADS NCCL_ALGO=Ring\\nMS_X=1 python train.py --lr 1')
         {'OMP_NUM_THREADS': '4', 'NCCL_ALGO': 'Ring', 'MS_X': '1'}
     """
     exported: dict[str, str] = {}
