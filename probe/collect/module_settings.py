@@ -25,8 +25,8 @@ class DescribedModels:
 
     def __init__(self, adapter: FrameworkAdapter) -> None:
         self._adapter = adapter
-        self._last: dict[str, weakref.ref[Any]] = {}
-        """The models that were given last, by prefix."""
+        self._last: dict[str, list[weakref.ref[Any]]] = {}
+        """The models of the last entry, by prefix."""
         self.tables: list[dict[str, Any]] = []
         """An entry of the file for each set of models, in the order of the steps."""
         self._described: dict[str, ModuleSettings] = {}
@@ -38,11 +38,14 @@ class DescribedModels:
         is_known = all(self._is_last(prefix, model) for prefix, model in given.items())
         if is_known or len(self.tables) >= MOST_SETS:
             return False
-        self._last = {prefix: weakref.ref(model) for prefix, model in given.items()}
-        if self.tables and self.tables[-1]["step"] == step:
-            # A model more in the same step.
+        # In one step one model may be started after the other.
+        is_further = self.is_new_in(step)
+        before = self._last if is_further else {}
+        self._last = {**before, **{key: [*before.get(key, ()), weakref.ref(each)] for key, each in given.items()}}
+        described = self._settings(given)
+        self._described = {**self._described, **described} if is_further else dict(described)
+        if is_further:
             del self.tables[-1]
-        self._described = dict(self._settings(given))
         self.tables.append(folded(step, self._described, self._room))
         return True
 
@@ -69,8 +72,7 @@ class DescribedModels:
         return max(MOST_BYTES >> len(self.tables), MOST_BYTES // MOST_SETS)
 
     def _is_last(self, prefix: str, model: Any) -> bool:
-        last = self._last.get(prefix)
-        return last is not None and last() is model
+        return any(last() is model for last in self._last.get(prefix, ()))
 
     def _settings(self, models: Mapping[str, Any]) -> Settings:
         described = self._adapter.settings.modules(models)

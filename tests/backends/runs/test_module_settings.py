@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import Names, batch, block_network
+from programs import BIAS1, WEIGHT1, Names, batch, block_network, chain
 
 from probe.common.environment.modules import ModuleSettings, settings_at
 
@@ -66,6 +66,21 @@ def test_they_are_described_once_for_each_model(runs: Any, backend: Any, monkeyp
     found = [settings(runs, step)[names.body].values["eps"] for step in range(4)]
     assert found == [1.0, 1.0, 2.0, 2.0] and len(environment(runs)["modules"]) == 2
     assert backend.traces_left(second) == []
+
+
+def test_models_that_take_turns_in_a_step_are_described_together(runs: Any, backend: Any) -> None:
+    debugger, names = runs.new(level="L0"), Names(backend)
+    first = block_network(backend)
+    second = backend.module("Other", chain("tail"), tail=backend.linear(WEIGHT1, BIAS1))
+    for _ in range(2):
+        for model in (first, second):
+            debugger.start(model)
+            model(batch(backend))
+            debugger.stop()
+        debugger.step()
+    (table,) = environment(runs)["modules"]
+    tail = f"{backend.root}.tail.{backend.classes['linear']}"
+    assert table["step"] == 0 and set(settings(runs, 1)) == {names.fc, names.act, names.body, names.head, tail}
 
 
 def test_without_the_key_nothing_is_described(runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
