@@ -66,7 +66,8 @@ class MissingGradients:
         """Other parameters than in the step before have gradients."""
         stages = rows.stages or (0,) * len(rows.names)
         keys = list(zip(rows.names, stages))
-        empty = () if rows.judged is None else np.flatnonzero(~rows.judged & np.isnan(rows.values).all(axis=1)).tolist()
+        frozen = () if rows.judged is None else np.flatnonzero(~rows.judged & np.isnan(rows.values).all(axis=1))
+        empty = set(map(int, frozen))
         self._frozen.update(keys[at] for at in empty)
         positions = {key: at for at, key in enumerate(keys) if at not in empty}
         self._frozen.difference_update(positions)

@@ -146,11 +146,12 @@ class ParameterTrends:
         flags = [not is_frozen(each.value) for each in self._all]
         if flags == self._flags:
             return
-        before, is_first, self._flags = self._parameters, self._flags is None, flags
+        before, is_first, self._flags = self._flags or [False] * len(flags), self._flags is None, flags
         self._parameters = [each for each, is_trained in zip(self._all, flags) if is_trained]
-        gone = [each for each in before if each not in self._parameters]
-        new = [each for each in self._parameters if each not in before]
-        self._frozen = [each for each in self._frozen if each not in self._parameters] + gone
+        gone = [each for each, was, is_trained in zip(self._all, before, flags) if was and not is_trained]
+        new = [each for each, was, is_trained in zip(self._all, before, flags) if is_trained and not was]
+        thawed = set(map(id, new))
+        self._frozen = [each for each in self._frozen if id(each) not in thawed] + gone
         for each, what in ((gone, "frozen by now, and have no rows"), (new, "trained by now, and have rows")):
             if each and not is_first:
                 log.info(f"monitor: {len(each)} parameters are {what} from here on, such as {each[0].name}.")
