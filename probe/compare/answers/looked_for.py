@@ -106,7 +106,8 @@ class _Search:
         # A call inside of the module may take it as an argument, of whatever name.
         taken = {(tree.get(each.record), _values(each)) for each in without_effect} if self._runs.other_settings else ()
         for setting in self._runs.other_settings:
-            if setting.computes and (setting.call.record, _values(setting.difference)) not in taken:
+            values = _values(setting.difference)
+            if setting.computes and not (values and (setting.call.record, values) in taken):
                 yield setting.difference, min(_LEAST_OF_ARGUMENT, setting.apart)
         if self._runs.regions is not None:
             for number in OtherNumbers(self._runs).found():
@@ -303,8 +304,9 @@ class _Search:
 
 
 def _values(difference: Difference) -> str:
-    """The two values of an argument in words, without its name."""
-    return difference.reason.partition(" is ")[2]
+    """The values of a plain argument on both sides, in words; empty for a difference of another kind."""
+    values = difference.reason.partition(" is ")[2]
+    return values if " and in the golden run " in values else ""
 
 
 def _computes(call: AlignedCall) -> bool:

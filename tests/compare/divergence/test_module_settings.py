@@ -50,13 +50,13 @@ def rounded(values: Any) -> Any:
 
 def compared(
     folder: Path, sides: tuple[dict[str, Any], dict[str, Any]], settings: tuple[ModuleSettings, ModuleSettings],
-    at: int = 3, names: tuple[str, str] = ("Norm", "Norm"),
+    at: int = 3, names: tuple[str, str] = ("Norm", "Norm"), tree: dict[str, str | None] | None = None,
 ) -> ComparisonResult:  # fmt: skip
     """Two runs whose environments differ in the settings of one module."""
     dumps = []
     for side, (data, own, name) in enumerate(zip(sides, settings, names)):
         path = folder / str(side)
-        write(path / "step0" / "rank0", data)
+        write(path / "step0" / "rank0", data, tree)
         files.write(str(path), "rank0", {"modules": [folded(0, {f"Module.h.{at}.{name}": own})]})
         dumps.append(read(path / "step0" / "rank0"))
     return compare_dumps(*dumps)
@@ -125,6 +125,26 @@ def test_two_precisions_cannot_tell_the_effect_of_what_computes(
     result = compared(tmp_path, (layers(BFLOAT), layers()), (target, golden))
     assert result.divergence is None
     assert [each.reason for each in result.undecided] == ([] if said is None else [said])
+
+
+OTHER_TABLE = with_table(TABLE._replace(statistics=(1.0, 0.001, 0.26, 1.55)))
+
+
+@pytest.mark.parametrize("setting", [OTHER_TABLE, module("models.Norm", "forward hook f")])
+def test_another_difference_inside_of_the_module_hides_no_setting(tmp_path: Path, setting: ModuleSettings) -> None:
+    sides = layers(BFLOAT), layers()
+    for is_target, data in zip((True, False), sides):
+        given = [tensor(X), tensor(X)] if is_target else [tensor(X)]
+        returned = {**tensor(X), "requires_grad": is_target}
+        data["Functional.relu.0.forward"] = call(given, returned)
+    tree: dict[str, str | None] = {"Functional.relu.0.forward": "Module.h.3.Norm.forward.0"}
+    result = compared(tmp_path, sides, (setting, with_table(TABLE)), tree=tree)
+    assert result.divergence is None
+    assert {"takes a gradient", "is there"} <= {
+        words for words in ("takes a gradient", "is there") for each in result.without_effect if words in each.reason
+    }
+    said = [each.reason for each in result.undecided if each.record == "Module.h.3.Norm.forward.0"]
+    assert len(said) == 1 and ("buffer table" in said[0] or "forward hook f" in said[0])
 
 
 def test_the_one_epsilon_of_two_classes_is_compared_under_any_name(tmp_path: Path) -> None:
