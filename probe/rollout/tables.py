@@ -134,7 +134,7 @@ def compare_saved(
 
 
 def _lacking_text(lacking: dict[str, list[str]]) -> str:
-    """What each side lacks, with the values that lack the same, in one line."""
+    """The saves that each side lacks, with the values that lack the same, in one line."""
     shown = [f"{text} of {_first_of(keys, ', ')}" for text, keys in lacking.items()]
     return _first_of(shown, "; ")
 
