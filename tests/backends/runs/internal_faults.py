@@ -410,13 +410,12 @@ def test_an_adapter_that_always_fails_is_told_of_once_in_each_step(
 
 
 _NO_HOOKS = "clipping and the optimizer have no place of their own in the module tree of MindSpore"
-_ON_THE_HOST = "the statistics of a tensor in the host's memory are computed at once, and none waits"
 _ONLY_WATCHED = "only task overflow_check asks whether a tensor holds what it held"
 _OF_MINDSPORE = {
-    "content_mark": _ONLY_WATCHED, "resolve": _ON_THE_HOST, "enter_optimizer": _NO_HOOKS, "leave_optimizer": _NO_HOOKS,
+    "content_mark": _ONLY_WATCHED, "enter_optimizer": _NO_HOOKS, "leave_optimizer": _NO_HOOKS,
 }  # fmt: skip
 NEVER_CALLED: dict[str, dict[str, str]] = {
-    "torch": {"content_mark": _ONLY_WATCHED, "resolve": _ON_THE_HOST},
+    "torch": {"content_mark": _ONLY_WATCHED},
     "mindspore": _OF_MINDSPORE,
     "mindspore 2.7": {"fail_module": "MindSpore before 2.10 tells nobody that the construct of a cell raised"},
     "msadapter": _OF_MINDSPORE,
@@ -459,14 +458,15 @@ def always_fails(
     assert called, "nothing has failed"
     assert all("OurFault: ours" in line for line in lines), lines
     # Before there is a folder the line is all there can be, and it is said once in a process.
-    without_folder = name in ("rank", "direct_describer")
+    # On the CPU only the buffers of modules wait for `resolve`, which are described once for a run.
+    without_folder = name in ("rank", "direct_describer", "resolve")
     assert len(lines) == (1 if without_folder else 2), lines
     assert len(noted) <= len(called) and "a record" not in noted and (noted or without_folder)
 
 
 def test_only_what_stands_between_the_user_and_his_own_function_is_not_made_to_fail(backend: Any) -> None:
     borders = BORDERS[backend.name]
-    assert sum(map(len, borders.values())) == {"torch": 42, "mindspore": 26, "msadapter": 26}[backend.name]
+    assert sum(map(len, borders.values())) == {"torch": 43, "mindspore": 25, "msadapter": 25}[backend.name]
     for path, names in borders.items():
         text = Path(ROOT, path).read_text(encoding="utf-8")
         gone = [name for name in names if f"def {name}(" not in text and name != "<lambda>"]

@@ -13,7 +13,6 @@ _EVERYWHERE: Borders = {
     "api/debugger.py": {"start", "stop", "step", "save", "session"},
     "collect/session.py": {"guarded", "guard"},
     "collect/step_life.py": {"attempt"},
-    "collect/saved_values.py": {"callback"},
     "backends/shared/async_collectives.py": {"wait_and_report"},
     # Looks at the traceback of the user's error, which is raised to the user next.
     "common/callstack.py": {"hide_own_frames"},
@@ -25,6 +24,7 @@ _TORCH: Borders = {
     **_EVERYWHERE,
     "backends/torch/hooks/api_hooks.py": {"_from_mode", "record", "__getattr__"},
     "backends/torch/hooks/torch_compile.py": {"handle"},
+    "backends/torch/casts.py": {"see", "_suspended"},
     "backends/torch/hooks/api_calls.py": {"observe", "wrapper", "record"},
     "backends/torch/hooks/api_backward.py": {"__call__"},
     "backends/torch/hooks/function_mode.py": {
@@ -38,7 +38,7 @@ _TORCH: Borders = {
     # The guards themselves, and hooks of that kind.
     "backends/torch/guards.py": {"guarded", "compiling"},
     "backends/torch/hooks/module_hooks.py": {
-        "__call__", "is_for", "before", "after", "on_parameter", "callback_unobserved",
+        "__call__", "is_for", "before", "after", "on_parameter", "callback_guarded",
     },
 }  # fmt: skip
 
@@ -48,7 +48,12 @@ _MINDSPORE: Borders = {
     "backends/mindspore/hooks/api_hooks.py": {"observe", "wrapper", "call_watched"},
     # The guards, and what waits for the user's own tensors, whose errors are the user's.
     "backends/mindspore/guards.py": {"guarded", "is_unobserved", "wait_for", "wait_for_all"},
-    "backends/mindspore/hooks/module_hooks.py": {"before", "after", "_on_parameter", "callback_unobserved"},
+    "backends/mindspore/hooks/module_hooks.py": {
+        "before",
+        "after",
+        "_on_parameter",
+        "callback_guarded",
+    },
     "backends/mindspore/hooks/jit.py": {"compile_aside"},
     # The gradient passes through it.
     "backends/mindspore/autograd/identity_tracker.py": {"backward"},
