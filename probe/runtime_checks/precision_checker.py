@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.backends.protocol.compiling import Backend, Compilation, ModuleAt
@@ -53,12 +53,13 @@ class CompiledReport:
     def lines(self) -> Iterator[str]:
         """The answer: the first module that differs, or none; and what could not be checked."""
         first = self.first
-        checked = {part.module for part in self.parts if part.status != NOT_CHECKED}
+        checked = {part.module for part in self.parts}
+        checked -= {part.module for part in self.parts if part.status == NOT_CHECKED}
         if not checked:
             yield "cannot be told: no module was called and could be checked"
         elif first is None:
-            count = len(checked)
-            yield f"no difference: the compiled form of {count} modules is within rounding error of the eager one"
+            count = _modules(len(checked))
+            yield f"no difference: the compiled form of {count} is within rounding error of the eager one"
         else:
             yield f"first difference: {first.module or 'the model'} ({first.class_name}), {first.stage}, {first.tensor}"
             yield f"  {first.why}"
@@ -69,12 +70,21 @@ class CompiledReport:
                 yield f"  largest difference {first.max_abs_diff:.1e}, mean {first.mean_abs_diff:.1e}{granted}"
             others = {part.module for part in self.parts if part.status == DIFFERENT} - {first.module}
             if others:
-                yield f"  {len(others)} more modules differ: {', '.join(sorted(others)[:_MOST_REASONS])}"
+                names = ", ".join(sorted(others)[:_MOST_REASONS])
+                yield f"  {_modules(len(others), 'more ')} {'differs' if len(others) == 1 else 'differ'}: {names}"
         unchecked = [part for part in self.parts if part.status == NOT_CHECKED]
         for part in unchecked[:_MOST_REASONS]:
             yield f"not checked: {part.module or 'the model'} ({part.class_name}): {part.why}"
         if len(unchecked) > _MOST_REASONS:
             yield f"... and {len(unchecked) - _MOST_REASONS} more modules."
+
+
+class _Policy(NamedTuple):
+    """Modules that are named by what they are."""
+
+    fits: Callable[[Any], bool]
+    holder: Any
+    """The module that they are inside of, or that is one of them; ``None`` stands for the model."""
 
 
 @dataclass
@@ -143,9 +153,9 @@ class PrecisionChecker:
         self._cast = None if self.cast_dtype is None else compilation.dtype_name(self.cast_dtype)
         self._wrapped: list[Any] = []
         self._ignored: list[Any] = []
-        self._wanted: list[Callable[[Any], bool]] = []
-        self._unwanted: list[Callable[[Any], bool]] = []
-        self._depth: int | None = None
+        self._wanted: list[_Policy] = []
+        self._unwanted: list[_Policy] = []
+        self._depths: list[tuple[Any, int]] = []
         self._watched: list[_Watched] = []
         self._errors = ErrorLog(os.getcwd())
 
@@ -160,17 +170,24 @@ class PrecisionChecker:
         """Check the modules of some classes, or those for which a function says True.
 
         Args:
-            policy: A class, a tuple of classes, or a function of a module; the model may stand before it.
+            policy: A class, a tuple of classes, or a function of a module. A module may stand before it; then only this
+                module and the modules inside are checked.
         """
         self._wanted.append(self._policy("wrap_by_policy", policy))
 
     def wrap_all_children(self, model: Any = None, depth: int = 1) -> None:
-        """Check every module that is inside of `depth` modules at most: with 1 the children of the model."""
+        """Check every module that is inside of `depth` modules at most: with 1 the children.
+
+        Args:
+            model: The module that holds them; without it the model that is installed.
+            depth: The number of modules.
+        """
         if isinstance(model, int):
             model, depth = None, model
         if not isinstance(depth, int) or depth < 1:
             raise MsprobeException(f"PrecisionChecker: depth is {depth!r}; allowed: an integer from 1.")
-        self._depth = max(depth, self._depth or 0)
+        holder = None if model is None else self._module("wrap_all_children", model)
+        self._depths.append((holder, depth))
 
     def ignore(self, module: Any) -> Any:
         """Do not check this module; gives it back."""
@@ -191,7 +208,17 @@ class PrecisionChecker:
         """
         self._module("install", model)
         self._abandon()
-        chosen = [at for at in self._compilation.modules(model) if self._is_chosen(at)]
+        modules = self._compilation.modules(model)
+        holders = [holder for holder, _ in self._depths]
+        holders += [policy.holder for policy in (*self._wanted, *self._unwanted)]
+        places = {id(at.module): at for at in modules}
+        for holder in holders:
+            if holder is not None and id(holder) not in places:
+                raise MsprobeException(
+                    f"PrecisionChecker: {type(holder).__name__}, of which modules are wrapped, is no part of the model "
+                    "that is installed; install the model that holds it."
+                )
+        chosen = [at for at in modules if self._is_chosen(at, places)]
         if not chosen:
             raise MsprobeException(
                 "PrecisionChecker: no module of the model is wrapped; call wrap_all_children(model), "
@@ -213,11 +240,17 @@ class PrecisionChecker:
         """
         if not self._watched:
             raise MsprobeException("PrecisionChecker: nothing is watched; call install(model) before the step.")
+        uncalled = [watched.at.name for watched in self._watched if not watched.done]
         self._remove()
         calls, self.returned = self.returned, []
         if not calls:
             log.warning("PrecisionChecker: no wrapped module was called since install.")
-        elif not any(call.has_backward for call in calls):
+        elif uncalled:
+            log.warning(
+                f"PrecisionChecker: {_modules(len(uncalled), 'wrapped ')} without a call of its own not checked: "
+                f"{', '.join(uncalled[:_MOST_REASONS])}."
+            )
+        if calls and not any(call.has_backward for call in calls):
             log.info(
                 "PrecisionChecker: no gradient arrived, so only forwards are checked; call backward before collect."
             )
@@ -263,12 +296,12 @@ class PrecisionChecker:
 
     # --- inside
 
-    def _is_chosen(self, at: ModuleAt) -> bool:
-        if any(at.module is each for each in self._ignored) or any(policy(at.module) for policy in self._unwanted):
+    def _is_chosen(self, at: ModuleAt, places: Mapping[int, ModuleAt]) -> bool:
+        if any(at.module is each for each in self._ignored) or _names(self._unwanted, at, places):
             return False
-        if any(at.module is each for each in self._wrapped) or any(policy(at.module) for policy in self._wanted):
+        if any(at.module is each for each in self._wrapped) or _names(self._wanted, at, places):
             return True
-        return self._depth is not None and 1 <= at.depth <= self._depth
+        return any(1 <= _depth_below(at, holder, places) <= depth for holder, depth in self._depths)
 
     def _remove(self) -> None:
         for watched in self._watched:
@@ -290,8 +323,9 @@ class PrecisionChecker:
             )
         return module
 
-    def _policy(self, call: str, given: Sequence[Any]) -> Callable[[Any], bool]:
+    def _policy(self, call: str, given: Sequence[Any]) -> _Policy:
         policy = given[-1] if given else None
+        holder = self._module(call, given[0]) if len(given) > 1 else None
         if isinstance(policy, type):
             policy = (policy,)
         if (
@@ -300,10 +334,9 @@ class PrecisionChecker:
             and all(isinstance(each, type) for each in policy)
         ):
             classes = tuple(policy)
-            return lambda module: isinstance(module, classes)
+            return _Policy(lambda module: isinstance(module, classes), holder)
         if callable(policy) and not self._compilation.is_module(policy):
-            function: Callable[[Any], bool] = policy
-            return function
+            return _Policy(policy, holder)
         raise MsprobeException(
             f"PrecisionChecker: {call} got no policy; allowed: a class, a tuple of classes, or a function of a module."
         )
@@ -323,3 +356,20 @@ class PrecisionChecker:
                 self.log_failure(path, error)
 
         return write
+
+
+def _names(policies: Sequence[_Policy], at: ModuleAt, places: Mapping[int, ModuleAt]) -> bool:
+    return any(_depth_below(at, each.holder, places) >= 0 and each.fits(at.module) for each in policies)
+
+
+def _depth_below(at: ModuleAt, holder: Any, places: Mapping[int, ModuleAt]) -> int:
+    """The number of modules around a module up to the holder, without one up to the model; -1 if it is not inside."""
+    if holder is None or not places[id(holder)].name:
+        return at.depth
+    place = places[id(holder)]
+    is_inside = at.module is holder or at.name.startswith(f"{place.name}.")
+    return at.depth - place.depth if is_inside else -1
+
+
+def _modules(number: int, kind: str = "") -> str:
+    return f"{number} {kind}module" if number == 1 else f"{number} {kind}modules"

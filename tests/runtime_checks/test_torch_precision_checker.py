@@ -57,6 +57,46 @@ def test_the_module_with_a_planted_fault_is_named(name: str) -> None:
     assert {part.module for part in found.parts if part.status == DIFFERENT} == {checked[fault.where]}
 
 
+class Blocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, 2)
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(2, 2), nn.Tanh()) for _ in range(2)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("wrap", "checked"),
+    [
+        (lambda checker, model: checker.wrap_all_children(model.blocks), {"blocks.0", "blocks.1"}),
+        (lambda checker, model: checker.wrap_all_children(model), {"first"}),
+        (lambda checker, model: checker.wrap_by_policy(model.blocks[1], nn.Linear), {"blocks.1.0"}),
+        (lambda checker, model: checker.wrap_by_policy(nn.Linear), {"first", "blocks.0.0", "blocks.1.0"}),
+    ],
+)
+def test_modules_are_those_inside_of_the_one_that_is_given(
+    wrap: Any, checked: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    checker, model = PrecisionChecker(), Blocks()
+    wrap(checker, model)
+    found = checker.compare(lambda model: model(torch.ones(3, 2)).sum().backward(), model)
+    assert {part.module for part in found.parts} == checked
+    # A list of modules has no call of its own.
+    assert ("not checked: blocks." in capsys.readouterr().err) == ("first" in checked and len(checked) == 1)
+
+
+def test_a_module_of_another_model_holds_nothing_that_is_installed() -> None:
+    checker = PrecisionChecker()
+    checker.wrap_all_children(nn.Linear(2, 2))
+    with pytest.raises(MsprobeException, match="Linear, of which modules are wrapped, is no part of the model"):
+        checker.install(Blocks())
+
+
 class TwoMatrices(nn.Module):
     """A sum of a hundred products, whose rounding errors a float64 computation knows."""
 

@@ -12,6 +12,7 @@ from probe.common.dump.reading.items import INPUT, Item, shape_text
 from probe.common.environment import files as environment_files
 from probe.common.environment.differences import DATA, OPTIMIZER, SEED, OutsideDifference, differences
 from probe.common.numerics.error_bounds import is_same, relative_difference
+from probe.common.numerics.formats import unit_roundoff
 from probe.compare.result import ComparisonResult
 
 _LOOKED_AT = 1000
@@ -68,8 +69,13 @@ def _data(rows: Sequence[Row]) -> list[OutsideDifference]:
 
 
 def _is_rounded(target: Item, golden: Item) -> bool:
-    """True if statistics differ by no more than their own rounding, as those of two frameworks do."""
-    return target.md5 is None and golden.md5 is None and 0 < relative_difference(target, golden) <= _ROUNDED
+    """True if the batches may be the same one, rounded to two dtypes, or their statistics by two frameworks."""
+    have_checksums = target.md5 is not None or golden.md5 is not None
+    if target.dtype == golden.dtype:
+        return not have_checksums and 0 < relative_difference(target, golden) <= _ROUNDED
+    # One rounding moves no element by more than the unit roundoff. Checksums of two dtypes always differ.
+    shorter = max(unit_roundoff(each.dtype) for each in (target, golden))
+    return shorter > 0 and (have_checksums or relative_difference(target, golden) <= max(_ROUNDED, shorter))
 
 
 def _how(target: Item, golden: Item) -> str:

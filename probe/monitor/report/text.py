@@ -13,6 +13,10 @@ _FROM_OUTSIDE = {
     "actv": "the value belongs to the whole model: look at the batch, and at calls outside of modules",
     "actv_grad": "the gradient enters the model here: look at the loss, its scale, and the batch",
 }
+_FED_BY_NO_MODULE = {
+    "actv": "no recorded output of a module feeds it: look at the batch, and at calls outside of modules",
+    "actv_grad": "no recorded gradient of a module feeds it: look at the loss, its scale, and the batch",
+}
 BAD, SOFT = "bold red", "dim"
 
 
@@ -41,6 +45,8 @@ def run_lines(judged: JudgedRun) -> Iterator[TextLine]:
         yield TextLine(f"  fed by {each.name} ({each.family}): norm {size}, {state}")
     if first.family in _FROM_OUTSIDE and module_of(first.name) == "":
         yield TextLine(f"  {_FROM_OUTSIDE[first.family]}")
+    elif first.family in _FED_BY_NO_MODULE and not any(each.family == first.family for each in judged.feeding):
+        yield TextLine(f"  {_FED_BY_NO_MODULE[first.family]}")
     elif not any(each.is_abnormal for each in judged.feeding) and judged.feeding:
         yield TextLine("  the rows that fed it are as usual: the fault is in this module, or in its weights")
     for rank, step in sorted(judged.followed.items()):
