@@ -128,12 +128,15 @@ def model_settings(model: Any) -> Mapping[str, Any]:
     return {**module_options(model.cells_and_names(), model), **dtype_counts(dtypes)}
 
 
+_NOT_SAVED = ("_lazy_non_persistent_buffers_set", "_non_persistent_buffers_set")
+"""Attributes with the names of buffers that no checkpoint has. The property that newer releases have would make one."""
+
+
 def _buffers(cell: nn.Cell) -> tuple[dict[str, Any], frozenset[str]]:
     """The tensors that a cell has as attributes or buffers and that are no parameters."""
     buffers = {name: each for name, each in getattr(cell, "_buffers", {}).items() if type(each) is mindspore.Tensor}
     own = {name: each for name, each in vars(cell).items() if type(each) is mindspore.Tensor and name[0] != "_"}
-    states = frozenset(buffers) - frozenset(getattr(cell, "_non_persistent_buffers_set", ()))
-    return {**own, **buffers}, states
+    return {**own, **buffers}, frozenset(buffers).difference(*(vars(cell).get(name) or () for name in _NOT_SAVED))
 
 
 _FORM = SettingsForm(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import dumped
@@ -47,11 +49,14 @@ def test_what_is_not_finite_is_counted_on_the_device(backend: Any, dtype: Any, m
     assert list(entries[0])[6:8] == ["Norm", "Nonfinite"]
 
 
-def collect(runs: Any, backend: Any, level: str, path: Any) -> tuple[Any, int]:
+def collect(
+    runs: Any, backend: Any, level: str, path: Any, before_the_pass: Callable[[], None] = lambda: None
+) -> tuple[Any, int]:
     """What was collected, and how many statistics were still being computed when the pass was over."""
     net, x = Net(), Tensor(np.linspace(-2, 1, 8, dtype=np.float32).reshape(2, 4))
     debugger = runs.new(level=level, dump_path=path)
     debugger.start(net)
+    before_the_pass()
     ms.value_and_grad(net, 0, list(net.trainable_params()))(x)
     waiting = backend.adapter.tensors.pending()
     debugger.stop()
@@ -65,8 +70,9 @@ def test_the_device_gives_what_the_host_gives_and_records_nothing_of_its_own(
 ) -> None:
     on_host, waiting = collect(runs, backend, level, tmp_path / "host")
     assert waiting == 0
-    monkeypatch.setattr(backend.adapter.tensors._statistics, "_on_host", False)
-    on_device, waiting = collect(runs, backend, level, tmp_path / "device")
+    # Before the pass: `start` describes the buffers of modules, after which the device is looked up again.
+    away = partial(monkeypatch.setattr, backend.adapter.tensors._statistics, "_on_host", False)
+    on_device, waiting = collect(runs, backend, level, tmp_path / "device", away)
     assert waiting > 5
     assert on_device.names == on_host.names and on_device.tree == on_host.tree
     expected = numbers(on_host.data)
