@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -106,7 +107,13 @@ def _differences(
     if sizes is None or theirs is None or not pairs[0]:
         return []
     mine, others = sizes[pairs[0]], theirs[pairs[1]]
-    relative = relative_difference(mine, others, floor_of(rows, sizes)[pairs[0]])
+    floors = floor_of(rows, sizes)[pairs[0]]
+    relative = relative_difference(mine, others, floors)
+    op = "norm" if "norm" in rows.ops else "absmax"
+    shown = [(op, float(one), float(two)) for one, two in zip(mine, others)]
+    for row, found in _other_statistics(rows, other, pairs, floors):
+        if found.relative > relative[row]:
+            relative[row], shown[row] = found.relative, (found.op, found.value, found.other)
     if rows.judged is not None:
         relative[~rows.judged[pairs[0]]] = 0.0
     least = _UNKNOWN if rows.numel is None else LEAST_DIFFERENCE["float32"]
@@ -115,17 +122,48 @@ def _differences(
     usual = before if before is not None and len(before) == len(relative) else np.zeros(len(relative))
     allowed = np.maximum(least, _GROWTH * np.maximum(usual, np.median(usual) if len(usual) else 0.0))
     known[key] = np.maximum(usual, np.where(np.isfinite(relative), relative, 0.0))
-    op = "norm" if "norm" in rows.ops else "absmax"
     return [
         (
             pairs[0][row],
             Divergence(
-                step, rank, rows.names[pairs[0][row]], rows.family, op, float(mine[row]), float(others[row]),
-                float(relative[row]), float(allowed[row]), 1,
+                step, rank, rows.names[pairs[0][row]], rows.family, *shown[row], float(relative[row]),
+                float(allowed[row]), 1,
             ),
         )
         for row in np.flatnonzero(relative > allowed).tolist()
     ]  # fmt: skip
+
+
+class _Statistic(NamedTuple):
+    op: str
+    value: float
+    other: float
+    relative: float
+
+
+def _other_statistics(
+    rows: FamilyRows, other: FamilyRows, pairs: tuple[list[int], list[int]], floors: Floats
+) -> Iterator[tuple[int, _Statistic]]:
+    """Differences of what has a sign, which a norm has not: of extremes by the largest value, of means by the rms."""
+    given = {op: (rows.column(op), other.column(op)) for op in ("max", "min", "mean", "norm")}
+    columns = {
+        op: (mine[pairs[0]], theirs[pairs[1]])
+        for op, (mine, theirs) in given.items()
+        if mine is not None and theirs is not None
+    }
+    scales: list[tuple[str, Floats]] = []
+    if "max" in columns and "min" in columns:
+        extremes = [np.abs(each) for op in ("max", "min") for each in columns[op]]
+        scales += [(op, np.max([*extremes, floors], axis=0)) for op in ("max", "min")]
+    if "mean" in columns and "norm" in columns and rows.numel is not None:
+        size = np.max([*map(np.abs, columns["norm"]), floors], axis=0)
+        scales.append(("mean", size / np.sqrt(np.maximum(rows.numel[pairs[0]], 1))))
+    for op, scale in scales:
+        mine, theirs = columns[op]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            relative = np.abs(mine - theirs) / scale
+        for row in np.flatnonzero(np.isfinite(relative) & (relative > 0)).tolist():
+            yield row, _Statistic(op, float(mine[row]), float(theirs[row]), float(relative[row]))
 
 
 def relative_difference(mine: Floats, others: Floats, floor: Floats | float) -> Floats:
