@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,14 @@ torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
 
 WIDTH, LAYERS, TOKENS, FAULTY = 64, 8, 100, 5
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled() -> None:
+    """Casts are not watched in a process that has compiled something, as other tests of this process have."""
+    frames = sys.modules.get("torch._dynamo")
+    if frames is not None:
+        frames.reset()
 
 
 class Linear(nn.Linear):

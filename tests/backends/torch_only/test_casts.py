@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any, Callable
 
 import pytest
@@ -13,6 +14,14 @@ from probe.common.environment.modules import settings_at
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 STORED = torch.ones(5, 4).to(E4M3)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled() -> None:
+    """Casts are not watched in a process that has compiled something, as other tests of this process have."""
+    frames = sys.modules.get("torch._dynamo")
+    if frames is not None:
+        frames.reset()
 
 
 class Casting(nn.Module):
