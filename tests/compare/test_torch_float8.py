@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional
 
 from probe.compare.output.summary import Summary, summarise
 from probe.compare.runner import compare
-
-torch = pytest.importorskip("torch")
-nn, functional = torch.nn, torch.nn.functional
 
 WIDTH, LAYERS, TOKENS, FAULTY = 64, 8, 100, 5
 

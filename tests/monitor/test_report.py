@@ -71,6 +71,20 @@ def test_the_report_names_who_began(bad: Path, capsys: pytest.CaptureFixture[str
     assert len(answer["alerts"]) == 7
 
 
+def test_a_value_that_no_module_feeds_sends_to_the_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training, steps = MadeTraining(0, 0), []
+    for step in range(STEPS):
+        rows = training.step(step)
+        if step == FROM:
+            changed(rows, "actv", "blocks.0.input", 1, norm=np.nan, mean=np.nan)
+        steps.append(rows)
+    write_first_layout(tmp_path, steps, 0, per_file=10)
+    assert main(["monitor", "report", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert f"first: step {FROM}, rank 0: blocks.0.input (actv)" in said
+    assert "look at the batch" in said and "the fault is in this module" not in said
+
+
 def test_a_healthy_run_has_no_alert(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, answer = answered(capsys, "monitor", "report", good)
     assert (status, answer["first"], answer["alerts"]) == (0, None, [])

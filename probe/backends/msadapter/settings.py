@@ -85,14 +85,7 @@ def _buffers(module: Any) -> tuple[dict[str, Any], frozenset[str]]:
     return found, frozenset(found) - frozenset(module._non_persistent_buffers_set)
 
 
-_FORM = SettingsForm(
-    shape=MODULES,
-    base=MODULES.base,
-    common=frozenset(("training",)),
-    buffers=_buffers,
-    hooks={"_forward_pre_hooks": "forward pre-hook", "_forward_hooks": "forward hook"},
-    forward="forward",
-)
+_FORM = SettingsForm(shape=MODULES, base=MODULES.base, buffers=_buffers)
 
 
 def modules(models: Any) -> list[DescribedModule]:

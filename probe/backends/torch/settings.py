@@ -148,14 +148,7 @@ def _has_data(tensor: torch.Tensor) -> bool:
     return is_plain and (tensor.numel() == 0 or tensor.untyped_storage().nbytes() > 0)
 
 
-_FORM = SettingsForm(
-    shape=SHAPE,
-    base=torch.nn.Module,
-    common=frozenset(("training",)),
-    buffers=_buffers,
-    hooks={"_forward_pre_hooks": "forward pre-hook", "_forward_hooks": "forward hook"},
-    forward="forward",
-)
+_FORM = SettingsForm(shape=SHAPE, base=torch.nn.Module, buffers=_buffers)
 
 
 def modules(models: Any) -> list[DescribedModule]:

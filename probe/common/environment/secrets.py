@@ -156,7 +156,7 @@ def clean_argument(text: str) -> str:
     """A value of an argument of a command: of a path its last part, `WITHHELD` if it may be a secret or name a machine.
 
     Example:
-        >>> clean_argument("/home/someone/data/corpus"), clean_argument("https://user:word@host/x")
+        >>> clean_argument("/mnt/disk/data/corpus"), clean_argument("https://user:word@host/x")
         ('.../corpus', '<withheld>')
     """
     shown = str(_without_paths(text))

@@ -7,7 +7,7 @@ otherwise for the first time, that is one rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD
@@ -30,17 +30,11 @@ def first_unequal(calls: Sequence[AlignedCall], regions: Regions) -> Difference 
 
     Calls that do not compute the same, as far as their parameters and inputs tell, may return other things.
     """
-    equal = 0
-    for call in calls:
-        if not (call.record and call.golden_record) or FORWARD not in call.record:
-            continue
-        results = [row for row in call.rows if not is_input(row) and _rounds(row)]
-        apart = [row for row in results if _differs(row)]
-        if not apart or not regions.is_same_computation(call):
-            equal += 0 if apart else len(results)
+    for call, result, equal in _unequal_results(calls):
+        if not regions.is_same_computation(call):
             continue
         takes_equal = not any(_differs(row) for row in call.rows if is_input(row))
-        return _found(call, apart[0]) if takes_equal and equal >= _FEWEST else None
+        return _found(call, result) if takes_equal and equal >= _FEWEST else None
     return None
 
 
@@ -53,24 +47,27 @@ def first_by_argument(calls: Sequence[AlignedCall], differing: Sequence[Differen
         calls: the calls of both runs, in order.
         differing: the differences of which nobody can tell whether they have an effect.
     """
+    call, result, equal = next(_unequal_results(calls), (None, None, 0))
+    if call is None or result is None or equal < _FEWEST or any(_differs(row) for row in call.rows if is_input(row)):
+        return None
+    names = {(each.record, each.item): each for each in differing}
+    of_call = (names.get((call.record, differences.item_name(row))) for row in call.rows if _is_plain(row))
+    found = next(filter(None, of_call), None)
+    return None if found is None else (found, result)
+
+
+def _unequal_results(calls: Sequence[AlignedCall]) -> Iterator[tuple[AlignedCall, Row, int]]:
+    """The first unequal result of each call of the forward that has one, and the number of equal results before it."""
     equal = 0
     for call in calls:
         if not (call.record and call.golden_record) or FORWARD not in call.record:
             continue
         results = [row for row in call.rows if not is_input(row) and _rounds(row)]
-        apart = [row for row in results if _differs(row)]
-        if not apart:
+        apart = next(filter(_differs, results), None)
+        if apart is None:
             equal += len(results)
-            continue
-        if equal < _FEWEST or any(_differs(row) for row in call.rows if is_input(row)):
-            return None
-        names = {(each.record, each.item): each for each in differing}
-        for row in call.rows:
-            found = names.get((call.record, differences.item_name(row))) if _is_plain(row) else None
-            if found is not None:
-                return found, apart[0]
-        return None
-    return None
+        else:
+            yield call, apart, equal
 
 
 def _is_plain(row: Row) -> bool:

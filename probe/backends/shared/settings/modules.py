@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from probe.backends.protocol.settings import DescribedModule
@@ -23,23 +23,25 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class SettingsForm:
-    """The form in which the modules of a framework have their settings.
+    """The form in which the modules of a framework have their settings; without more, that of the API of PyTorch.
 
     Args:
         shape: The way in which they are looked into.
         base: The class of all modules.
-        common: Public attributes that every module has.
         buffers: Tensors of a module that are no parameters, by name, and the names of those that are saved with them.
+        common: Public attributes that every module has.
         hooks: The attributes with its hooks, and the words for them.
         forward: The method that computes.
     """
 
     shape: ModuleShape
     base: type
-    common: frozenset[str]
     buffers: Callable[[Any], tuple[Mapping[str, Any], frozenset[str]]]
-    hooks: Mapping[str, str]
-    forward: str
+    common: frozenset[str] = frozenset(("training",))
+    hooks: Mapping[str, str] = field(
+        default_factory=lambda: {"_forward_pre_hooks": "forward pre-hook", "_forward_hooks": "forward hook"}
+    )
+    forward: str = "forward"
 
 
 def described_modules(form: SettingsForm, models: Any) -> list[DescribedModule]:
