@@ -51,7 +51,7 @@ def first_by_argument(calls: Sequence[AlignedCall], differing: Sequence[Differen
     if call is None or result is None or equal < _FEWEST or any(_differs(row) for row in call.rows if is_input(row)):
         return None
     names = {(each.record, each.item): each for each in differing}
-    of_call = (names.get((call.record, differences.item_name(row))) for row in call.rows if _is_plain(row))
+    of_call = (names.get((call.record or "", differences.item_name(row))) for row in call.rows if _is_plain(row))
     found = next(filter(None, of_call), None)
     return None if found is None else (found, result)
 
