@@ -30,4 +30,4 @@ def reads(name: str, inputs: Sequence[Item]) -> list[Item]:
 
 def fills(name: str) -> bool:
     """True if a call writes into a tensor of which its record does not say what it holds then."""
-    return function_name(name) == _ITEM
+    return _ITEM in name and function_name(name) == _ITEM

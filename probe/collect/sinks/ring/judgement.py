@@ -82,7 +82,8 @@ class Judgement:
 
     def look_at(self, frames: Sequence[Frame], suspects: Sequence[Entry]) -> None:
         """Go through further frames; `suspects` are the entries of the step so far that are not finite."""
-        if not suspects:
+        if not suspects and not any(frame.rule is not None and fills(frame.name) for frame in frames):
+            # Where a call fills a tensor, what it wrote may show in the next frames alone.
             for frame in frames:
                 self._pass_by(frame)
                 self._count += 1
