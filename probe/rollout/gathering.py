@@ -14,7 +14,7 @@ from probe.rollout.sources.rows import Rows
 from probe.rollout.tokens import Tokens
 
 Array = NDArray[Any]
-_ABOVE_ZERO = 1e-3
+ABOVE_ZERO = 1e-3
 """A logarithm of a probability; rounding of the probability in bfloat16 gives no more than this above 0."""
 
 
@@ -208,7 +208,7 @@ def _integers(values: Array, rows: Rows | None) -> Array:
 def _refuse_above_zero(name: str, values: Array, tokens: Tokens, has_mask: bool) -> None:
     # NaN is counted later.
     most = float(np.fmax.reduce(values))
-    if not most > _ABOVE_ZERO or most == np.inf:
+    if not most > ABOVE_ZERO or most == np.inf:
         return
     index = int(np.flatnonzero(values == most)[0])
     sequence = tokens.sequence_of(index)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.errors import MsprobeException
+from probe.rollout.gathering import ABOVE_ZERO
 
 WINDOW, STRIDE = 128, 64
 """Tokens."""
@@ -89,7 +90,7 @@ def response_anomaly(
             `categories`, a rare character is known by the best log-probability alone.
 
     Raises:
-        MsprobeException: shapes do not fit, or both `lengths` and `mask` are given.
+        MsprobeException: shapes do not fit, a log-probability is above 0, or both `lengths` and `mask` are given.
 
     Example:
         >>> sure = np.full((1, 300), -0.01)
@@ -173,6 +174,9 @@ def _responses(logprobs: Any, tokens: Any, lengths: Any, mask: Any, candidates: 
     known = _lengths(rows, lengths, mask)
     cut = [row[:length] for row, length in zip(rows, known.tolist())]
     flat = np.concatenate(cut) if cut else np.zeros(0)
+    most = np.fmax.reduce(flat, axis=None, initial=-np.inf)
+    if most > ABOVE_ZERO:
+        raise MsprobeException(f"logprobs has {most:.6g}; allowed: log-probabilities, which are at most 0.")
     ids = None if tokens is None else _like("tokens", tokens, known, 1)
     starts = np.concatenate(([0], np.cumsum(known)[:-1])).astype(np.int64) if len(known) else known
     top, sums = _of_candidates(flat)

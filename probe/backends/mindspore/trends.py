@@ -168,10 +168,14 @@ class MindSporeTrends:
         wide = _wide(values)
         wide = wide.reshape(-1, wide.shape[-1])
         p = np.exp(wide - wide.max(-1, keepdims=True)) if are_logits else wide
-        p = p / p.sum(-1, keepdims=True)
+        total = p.sum(-1, keepdims=True)
+        kept = total[:, 0] != 0
+        p = p[kept] / total[kept]
+        tokens = max(len(p), 1)
         logs = np.log(np.where(p > 0, p, 1.0))
-        shares = np.bincount(p.argmax(-1), minlength=p.shape[1]) / len(p)
-        return list(zip((-p * logs).mean(0).tolist(), shares.tolist(), p.mean(0).tolist()))
+        shares = np.bincount(p.argmax(-1), minlength=p.shape[1]) / tokens
+        sums = (-p * logs).sum(0), p.sum(0)
+        return list(zip((sums[0] / tokens).tolist(), shares.tolist(), (sums[1] / tokens).tolist()))
 
     # --- optimizers
 

@@ -154,6 +154,8 @@ class Trends(Protocol):
     def routing(self, values: Any, are_logits: bool) -> list[tuple[float, float, float]]:
         """For each expert its part of the mean entropy, the share of tokens that prefer it, and its mean probability.
 
+        The means are over the tokens whose weights are not all zero; a router that drops tokens gives them such.
+
         Args:
             values: Logits or weights, with the experts in the last dimension.
         """

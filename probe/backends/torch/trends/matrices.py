@@ -75,16 +75,23 @@ def attention(query: torch.Tensor, key: torch.Tensor, order: str) -> tuple[float
 
 
 def routing(values: torch.Tensor, are_logits: bool) -> list[tuple[float, float, float]]:
-    """For each expert its part of the mean entropy, the share of tokens that prefer it, and its mean probability."""
+    """For each expert its part of the mean entropy, the share of tokens that prefer it, and its mean probability.
+
+    Tokens that a router drops have weights of zero for all experts; the means are of the others.
+    """
     with with_autograd_kernels():
         wide = own.to(own.detach(values), torch.float32)
         experts = wide.shape[-1]
         wide = own.reshape(wide, (-1, experts))
-        p = own.softmax(wide, -1) if are_logits else functions.div(wide, own.sum(wide, -1, True))
+        p = own.softmax(wide, -1) if are_logits else wide
+        total = own.sum(p, -1, True)
+        is_dropped = own.eq(total, 0)
+        p = functions.div(p, own.masked_fill(total, is_dropped, 1.0))
         first = own.unsqueeze(own.argmax(p, -1), -1)
         prefers = own.to(own.eq(first, functions.arange(experts, device=p.device)), torch.float32)
-        parts = functions.stack([own.neg(functions.xlogy(p, p)), prefers, p])
-        return [tuple(each) for each in own.tolist(own.t(own.mean(parts, 1)))]
+        parts = functions.stack([own.neg(functions.xlogy(p, p)), own.masked_fill(prefers, is_dropped, 0.0), p])
+        tokens = own.clamp(own.sum(own.logical_not(is_dropped)), min=1)
+        return [tuple(each) for each in own.tolist(own.t(functions.div(own.sum(parts, 1), tokens)))]
 
 
 def _first(tensor: torch.Tensor, order: str) -> Any:
