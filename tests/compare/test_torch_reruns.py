@@ -48,6 +48,7 @@ def rerun_of(dumps: Path, target: str, golden: str, **options: Any) -> Rerun:
     return found.divergence.first.rerun
 
 
+@pytest.mark.sampled()
 @pytest.mark.parametrize("wrong", ["weight", "upstream"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_wrong_input_is_the_cause(dumps: Path, dtype: str, wrong: str) -> None:
@@ -83,6 +84,7 @@ def test_a_kernel_that_is_not_here_is_not_taken_for_the_golden_one(dumps: Path) 
     assert "the kernel of the target is not the kernel of this machine" in found.text
 
 
+@pytest.mark.sampled()
 @pytest.mark.parametrize("dtypes", [("bfloat16", "float32"), ("float32", "bfloat16")])
 @pytest.mark.parametrize(("wrong", "answer"), [("weight", "inputs"), ("argument", "call"), ("kernel", "call")])
 def test_two_precisions_are_judged_by_what_rounding_explains(
@@ -93,6 +95,7 @@ def test_two_precisions_are_judged_by_what_rounding_explains(
         assert rerun_of(dumps, f"{target}_{wrong}", f"{golden}_nothing").answer == answer
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize(
     ("target", "golden"), [("float32", "float32"), ("bfloat16", "float32"), ("float32", "bfloat16")]
 )

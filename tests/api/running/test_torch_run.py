@@ -50,6 +50,7 @@ def test_a_script_is_collected_from_as_it_is(tmp_path: Path) -> None:
     assert [line for line in ran.out.splitlines() if line.startswith("parameters")] == bare.stdout.splitlines()[1:]
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("options, status, why", [
     (("--module", "nope"), 2, 'nothing matches "nope" of "module"'),
     (("--module", "0", "--api", "cross_entropy"), 2, "a call has to match both"),
@@ -230,6 +231,7 @@ assert [function.__code__ for function in functions] == codes
         assert (ran.status, ran.steps) == (0, ["step0", "step1"]), ran.err
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize(("options", "missed"), [((), []), (("--step", "0-1"), ['"step" names 1, where start was '])])
 def test_only_steps_that_were_asked_for_are_missed(
     scripts: Any, tmp_path: Path, options: tuple[str, ...], missed: list[str]
@@ -263,6 +265,7 @@ with torch.no_grad():
     assert ran.steps == ["step1", "step2"] and ran.forwards(2) == calls(0)
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize(
     "update",
     [
