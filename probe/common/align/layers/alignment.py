@@ -372,12 +372,16 @@ def _by_result(partners: Partners, target: Network, golden: Network, same: Layer
     pairs = [(i, j) for i, j in pairs if same.fit(mine[i], theirs[j])]
     classes = {(mine[i].class_name, theirs[j].class_name) for i, j in pairs}
     used, taken = {i for i, _ in pairs}, {j for _, j in pairs}
+    in_order: list[tuple[int, int]] = []
     for one, other in classes:
         rest = [i for i, layer in enumerate(mine) if layer.class_name == one and i not in used]
         other_rest = [j for j, layer in enumerate(theirs) if layer.class_name == other and j not in taken]
         if len(rest) == len(other_rest):
-            pairs += zip(rest, other_rest)
-    partners.update({mine[i].path: theirs[j].path for i, j in pairs if same.fit(mine[i], theirs[j])})
+            in_order += zip(rest, other_rest)
+    partners.update({mine[i].path: theirs[j].path for i, j in pairs})
+    # The order says less than the layers around: an identity may be called in several of them.
+    likely = {mine[i].path: theirs[j].path for i, j in in_order if same.fit(mine[i], theirs[j])}
+    partners.update(_agreeing(likely, partners, target, golden))
 
 
 def _named(layer: Layer) -> Hashable:
