@@ -33,6 +33,7 @@ from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import Effects, Key, key_of
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.two_programs.held_values import SPREAD
+from probe.compare.divergence.two_programs.rising import rise
 from probe.compare.result import GOLDEN, TARGET, Difference, Mode
 
 _LEAST_EXPECTED = 0.1
@@ -300,6 +301,12 @@ class _Search:
         if result is not None:
             reason = differences.of_result(result.error, result.usual)
             found.append(Difference(result.record, result.golden_record, result.item, reason, result.error, True))
+        rising = rise(self._runs.calls, regions)
+        if rising is not None:
+            call, row = rising.layer.call, rising.layer.row
+            reason = differences.of_rise(rising.behind, rising.before)
+            names = call.record or "", call.golden_record or "", differences.item_name(row)
+            found.append(Difference(*names, reason, rising.behind, True))
         return found
 
 

@@ -79,6 +79,11 @@ class Regions:
         """True if types round so much that a value which agrees says little, and one which does not says as little."""
         return self._values.are_coarse
 
+    @property
+    def shows_from(self) -> float:
+        """The relative difference that the statistics of tensors which agree may have."""
+        return self._values.shows_from
+
     def outcome(self, call: AlignedCall, item: str, found: float | None) -> Outcome:
         """The effect of a difference in a call.
 
