@@ -135,7 +135,7 @@ class _Search:
                 target, golden = row.target, row.golden
                 if not is_input(row) or target is None or golden is None or None in (target.value, golden.value):
                     continue
-                if str(target.value) != str(golden.value):
+                if not _is_one_value(target.value, golden.value):
                     reason = differences.of_argument(row, target, golden, self._runs.is_torch)
                     names = call.record or "", call.golden_record or "", target.name
                     yield Difference(*names, reason.text, labelled_reason=reason.labelled)
@@ -308,6 +308,12 @@ class _Search:
             names = call.record or "", call.golden_record or "", differences.item_name(row)
             found.append(Difference(*names, reason, rising.behind, True))
         return found
+
+
+def _is_one_value(one: object, other: object) -> bool:
+    """True if two plain arguments mean the same: 0 and 0.0 do, and 1 and True need not."""
+    are_numbers = {type(one), type(other)} <= {int, float}
+    return one == other if are_numbers else str(one) == str(other)
 
 
 def _values(difference: Difference) -> str:
