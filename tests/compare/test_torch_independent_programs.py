@@ -1,9 +1,8 @@
-"""Two programs for one network, written independently: other names, another layout, sums and identities elsewhere."""
+"""Two programs for one network, written independently: other names, another layout, sums in other places."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,13 +118,13 @@ class Layer(nn.Module):
 class Target(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.embed = nn.Embedding(TOKENS, WIDTH)
+        self.embed, self.after_embedding = nn.Embedding(TOKENS, WIDTH), nn.Identity()
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
         self.final_norm = nn.LayerNorm(WIDTH)
         self.lm_head = nn.Linear(WIDTH, TOKENS)
 
     def forward(self, ids: Any) -> Any:
-        x = self.embed(ids.t())
+        x = self.after_embedding(self.embed(ids.t()))
         for layer in self.layers:
             x = layer(x)
         return self.lm_head(self.final_norm(x)).transpose(0, 1)
@@ -186,21 +185,10 @@ def nothing(_: Target) -> None:
     """Leave the program as it is."""
 
 
-class Zeros(nn.Module):
-    def forward(self, x: Any) -> Any:
-        return x * 0.0
-
-
-def drop_branch(model: Target) -> None:
-    model.layers[1].drop = Zeros()
-
-
-def other_activation(model: Target) -> None:
-    model.layers[1].mlp.act = nn.ReLU()
-
-
-def other_scale(model: Target) -> None:
-    model.layers[1].attention.scale *= 3
+def swap_heads(model: Target) -> None:
+    """Give each head the queries of the one before it, so that the statistics of the weight stay."""
+    for value in model.layers[1].attention.q_proj.parameters():
+        value.data.copy_(value.data.roll(WIDTH // HEADS, 0))
 
 
 def place(result: ComparisonResult) -> str:
@@ -216,18 +204,8 @@ def test_both_programs_are_right(tmp_path: Path, level: str, dtype: str) -> None
     assert found.answer == "none", found.why
 
 
-def test_a_sum_with_zeros_is_no_evidence_that_they_are_right(tmp_path: Path) -> None:
-    """The sum is its other part, which the golden run holds too, before its own sum."""
-    assert re.search(r"layers\.1\.(drop|attention|mlp_norm|Layer\b)", place(compared(tmp_path, "mix", drop_branch)))
-
-
-@pytest.mark.parametrize("level", ["mix", "L0"])
-def test_calls_of_a_shared_identity_are_not_paired_with_layers_of_other_blocks(tmp_path: Path, level: str) -> None:
-    assert re.search(r"layers\.1\.mlp\b", place(compared(tmp_path, level, other_activation)))
-
-
-def test_in_bfloat16_many_layers_tell_what_one_does_not(tmp_path: Path) -> None:
-    result = compared(tmp_path, "L0", other_scale, "bfloat16")
+def test_in_bfloat16_many_layers_tell_what_none_tells_by_itself(tmp_path: Path) -> None:
+    result = compared(tmp_path, "L0", swap_heads, "bfloat16")
     assert summarise(result).answer != "none"
     if result.divergence is not None:
         assert "layers.1." in place(result)
