@@ -134,6 +134,8 @@ def align(target: Network, golden: Network, same: LayerValues) -> Partners:
     leaves = _leaves(target, golden, same)
     partners = _containers(leaves, target, golden, same)
     partners.update(_agreeing(leaves, partners, target, golden))
+    # A layer may be inside of a block of one side, and behind its counterpart on the other.
+    partners.update(_of_equal_weights(leaves, partners, target, golden, same))
     _complete(partners, target, golden, same)
     _settle(partners, target, golden, same)
     _by_result(partners, target, golden, same)
@@ -248,6 +250,20 @@ def _leaves(target: Network, golden: Network, same: LayerValues) -> Partners:
     for key in (*by_value, _exact, _shaped, _kind):
         pairs = patience_diff.refine(pairs, [key(layer) for layer in mine], [key(layer) for layer in theirs])
     return {mine[i].path: theirs[j].path for i, j in pairs if (i, j) in certain or same.fit(mine[i], theirs[j])}
+
+
+def _of_equal_weights(
+    leaves: Partners, partners: Partners, target: Network, golden: Network, same: LayerValues
+) -> Partners:
+    """The pairs of `leaves` without counterparts so far that hold the same in all of their parameters."""
+    taken = set(partners.values())
+    found: Partners = {}
+    for mine, theirs in leaves.items():
+        weights = same.weights(target.layers[mine])
+        if mine not in partners and theirs not in taken and weights and None not in weights:
+            if weights == same.weights(golden.layers[theirs]):
+                found[mine] = theirs
+    return found
 
 
 def _ends(paths: list[Path]) -> dict[Path, int | None]:
