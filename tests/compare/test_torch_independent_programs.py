@@ -136,7 +136,9 @@ def golden() -> Golden:
     for name, value in model.state_dict().items():
         noise = torch.randn_like(value)
         is_scale = "norm" in name and name.endswith("weight")
-        value.copy_(1 + 0.2 * noise if is_scale else 0.2 * noise if value.dim() < 2 else noise / value[0].numel() ** 0.5)
+        value.copy_(
+            1 + 0.2 * noise if is_scale else 0.2 * noise if value.dim() < 2 else noise / value[0].numel() ** 0.5
+        )
     return model
 
 

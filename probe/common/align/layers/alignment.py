@@ -259,10 +259,9 @@ def _of_equal_weights(
     taken = set(partners.values())
     found: Partners = {}
     for mine, theirs in leaves.items():
-        weights = same.weights(target.layers[mine])
-        if mine not in partners and theirs not in taken and weights and None not in weights:
-            if weights == same.weights(golden.layers[theirs]):
-                found[mine] = theirs
+        weights = same.weights(target.layers[mine]) if mine not in partners and theirs not in taken else None
+        if weights and None not in weights and weights == same.weights(golden.layers[theirs]):
+            found[mine] = theirs
     return found
 
 

@@ -124,7 +124,7 @@ def _is_repeated(target: Item, golden: Item) -> bool:
     if not target.shape or not golden.shape or not all(type(each) in (float, int) for each in statistics):
         return False
     rows, golden_rows = target.shape[0], golden.shape[0]
-    if rows == golden_rows or max(rows, golden_rows) % max(min(rows, golden_rows), 1):
+    if min(rows, golden_rows) < 1 or rows == golden_rows or max(rows, golden_rows) % min(rows, golden_rows):
         return False
     if (target.max, target.min) != (golden.max, golden.min) or target.max == target.min:
         return False
