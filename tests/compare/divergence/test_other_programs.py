@@ -73,6 +73,30 @@ def test_a_sum_with_zeros_is_no_evidence_that_they_agree(in_both: bool) -> None:
     assert outcome is (Outcome.AGREES if in_both else Outcome.PARTS)
 
 
+@pytest.mark.parametrize("has_equal_weights", [True, False])
+def test_a_module_that_ends_with_the_next_layer_is_judged_there(has_equal_weights: bool) -> None:
+    """On one side the norm is behind the block, on the other one inside; a fault in it is no fault of the block."""
+    block, dense, x = "Module.block.Block.forward.0", X @ W, tensor(X)
+    weight = np.linspace(0.5, 1.5, 64, dtype=np.float32)
+    normed = np.tanh(dense), np.tanh(1.5 * dense)
+    sides: list[Run] = []
+    for number, found in enumerate(normed):
+        own = weight if has_equal_weights or not number else weight * 2
+        given = [tensor(np.abs(X)), tensor(dense)]
+        sides.append({
+            EMBED: call(given[:1], x),
+            HEAD: call([x], given[1], weight=tensor(W)),
+            NORM: call([given[1]], tensor(found), weight=tensor(own)),
+            block: call([x], tensor(found) if number else given[1]),
+            "Module.end.Linear.forward.0": call([tensor(found)], tensor(found @ W)),
+        })  # fmt: skip
+    calls = [of_both(record, *sides) for record in sides[0]]
+    tree: dict[str, str | None] = dict.fromkeys(sides[0])
+    regions = Regions([row for each in calls for row in each.rows], list(sides[1]), (tree, {**tree, NORM: block}))
+    outcome = regions.outcome(calls[3], f"{block}.output.0", 1.0)
+    assert outcome is (Outcome.AGREES if has_equal_weights else Outcome.PARTS)
+
+
 def test_at_l0_the_module_is_named_whose_own_code_made_what_differs(tmp_path: Path) -> None:
     """A block norms by functions and calls the attention, which calls its projection."""
     names = "h.Block", "h.attn.Attention", "h.attn.o.Linear"

@@ -278,6 +278,17 @@ def test_blocks_are_paired_in_order_inside_of_layers_that_correspond_alone() -> 
     assert not {"start", "layers.0.first"} & found.keys()
 
 
+def test_equal_weights_pair_a_layer_inside_of_a_block_with_one_behind_it() -> None:
+    target, golden = [], []
+    for n in range(4):
+        target.append(layer(f"Module.mix.{'qkvo'[n]}.Linear", norm=2.0 + n))
+        golden.append(layer(f"Module.attention.{'abcd'[n]}.Linear", norm=2.0 + n))
+    target += [layer("Module.mix.Mix", 0), layer("Module.after.Norm", norm=9.0)]
+    golden += [layer("Module.attention.norm.Norm", norm=9.0), layer("Module.attention.Attention", 0)]
+    found = aligned(target, golden)
+    assert found["mix"] == "attention" and found["after"] == "attention.norm"
+
+
 def test_layers_that_return_the_same_are_counterparts_and_not_those_that_are_alike() -> None:
     target = [layer("Module.a.fc.Linear"), layer("Module.a.Block", 0, norm_of_output=3.0)]
     golden = [layer("Module.b.fc.Linear"), layer("Module.b.Part", 0, norm_of_output=4.0)]
