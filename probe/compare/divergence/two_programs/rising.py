@@ -23,8 +23,8 @@ _NEAR = 8
 _RISE = SPREAD
 """The ratio of the two medians from which on rounding is no explanation.
 
-Of 34 right runs of 17 pairs of packages, of which no rule was made with 16, the largest is 2.1. Of 7 faults that
-nothing else showed, or only what cannot be told, the smallest is 3.5.
+Of 64 right runs of 13 pairs of packages, with 2 to 12 layers and several weights, the largest is 2.3. Of 7 faults that
+nothing else showed by name, the smallest is 3.5.
 """
 
 
