@@ -129,4 +129,4 @@ def _is_repeated(target: Item, golden: Item) -> bool:
     if (target.max, target.min) != (golden.max, golden.min) or target.max == target.min:
         return False
     sizes = target.norm * math.sqrt(golden_rows), golden.norm * math.sqrt(rows)
-    return abs(sizes[0] - sizes[1]) <= _SAME_NORM * max(sizes)
+    return bool(abs(sizes[0] - sizes[1]) <= _SAME_NORM * max(sizes))
