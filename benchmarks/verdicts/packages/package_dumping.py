@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 import traceback
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from torch import nn
 
 from msprobe.pytorch import PrecisionDebugger
 
-MODULES = ("package_language", "package_more_language", "package_vision", "package_layers", "package_engine")
+MODULES = ("package_language", "package_more_language", "package_vision", "package_layouts", "package_engine")
 SETTINGS = {
     FLOAT32: ("mix:statistics", "L0:statistics", "L1:statistics", "mix:tensor"),
     BFLOAT16: ("mix:statistics", "L0:statistics"),
@@ -41,7 +42,15 @@ class Unfit(Exception):
 
 
 def without_cuda() -> None:
-    """Let `torchvision` be imported where its compiled operators cannot be loaded, because torch has no CUDA."""
+    """Let packages be imported whose compiled operators cannot be loaded, because torch has no CUDA.
+
+    Of `torchaudio`, models alone are used, which are Python and need none.
+    """
+    audio = importlib.util.find_spec("torchaudio")
+    if audio is not None and audio.origin is not None:
+        package = types.ModuleType("torchaudio")
+        package.__spec__, package.__path__ = audio, [str(Path(audio.origin).parent)]
+        sys.modules["torchaudio"] = package
     found = importlib.util.find_spec("torchvision")
     if found is None or found.origin is None:
         return

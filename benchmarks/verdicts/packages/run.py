@@ -32,6 +32,7 @@ PAIRS = {
         "torch-encoder", "mambapy", "megatron-gpt",
     ),
     "torchtune": ("torchtune-llama",),
+    "layouts": ("fair-esm", "curated-albert", "curated-mpt", "torchaudio-wav2vec2"),
     "engine": ("vllm-llama",),
 }  # fmt: skip
 """Names of the pairs, by the environment in which they are made."""

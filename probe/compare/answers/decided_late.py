@@ -16,6 +16,7 @@ from probe.compare.divergence import differences
 from probe.compare.divergence.search.findings import reason_of, unexplained_item
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.two_programs.frontier import Frontier, frontier
+from probe.compare.divergence.two_programs.rising import rise
 from probe.compare.result import Difference, Unexplained
 from probe.compare.sentences import NOTHING, Sentence
 
@@ -36,14 +37,20 @@ def decided_late(runs: Runs, known: LookedFor) -> Unexplained | None:
         apart = _apart(row)
         reason = differences.of_output(row, apart, 0.0, 0.0)
         return _at(runs, difference.record, row, reason, apart, 0.0, reason_of(difference))
-    if runs.regions is None or runs.regions.result_apart() is None:
+    if runs.regions is None:
         return None
-    # What the pass returns leaves no doubt that something diverges.
+    result, rising = runs.regions.result_apart(), rise(runs.calls, runs.regions)
+    if result is None and rising is None:
+        return None
+    # What the pass returns, or many layers of it, leaves no doubt that something diverges.
     unequal = first_unequal(runs.calls, runs.regions)
     if unequal is not None:
         return _at_first_unequal(runs, unequal)
     seen = frontier(runs.calls, runs.regions, runs.tree)
-    return None if seen is None else _at_frontier(runs, seen, known)
+    if seen is None:
+        return None
+    behind = differences.of_layers_behind(rising.behind) if rising is not None else ""
+    return _at_frontier(runs, seen, behind if result is None else differences.of_result_behind(result.error), known)
 
 
 def _apart(row: Row) -> float:
@@ -56,9 +63,9 @@ def _at_first_unequal(runs: Runs, unequal: Difference) -> Unexplained:
     return _at(runs, unequal.record, row, reason_of(unequal), unequal.shows_from or 0.0)
 
 
-def _at_frontier(runs: Runs, seen: Frontier, known: LookedFor) -> Unexplained:
+def _at_frontier(runs: Runs, seen: Frontier, behind: str, known: LookedFor) -> Unexplained:
     record = seen.call.record or ""
-    reason = Sentence(differences.of_frontier(seen.row, seen.error, seen.usual, seen.of_result))
+    reason = Sentence(differences.of_frontier(seen.row, seen.error, seen.usual, behind))
     between = seen.between if len(seen.between) <= _MOST_BETWEEN else []
     cause = _argument_before(runs, record, known)
     if not cause and (seen.equal or between):

@@ -33,6 +33,7 @@ from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import Effects, Key, key_of
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.two_programs.held_values import SPREAD
+from probe.compare.divergence.two_programs.rising import rise
 from probe.compare.result import GOLDEN, TARGET, Difference, Mode
 
 _LEAST_EXPECTED = 0.1
@@ -134,7 +135,7 @@ class _Search:
                 target, golden = row.target, row.golden
                 if not is_input(row) or target is None or golden is None or None in (target.value, golden.value):
                     continue
-                if str(target.value) != str(golden.value):
+                if not _is_one_value(target.value, golden.value):
                     reason = differences.of_argument(row, target, golden, self._runs.is_torch)
                     names = call.record or "", call.golden_record or "", target.name
                     yield Difference(*names, reason.text, labelled_reason=reason.labelled)
@@ -300,7 +301,19 @@ class _Search:
         if result is not None:
             reason = differences.of_result(result.error, result.usual)
             found.append(Difference(result.record, result.golden_record, result.item, reason, result.error, True))
+        rising = rise(self._runs.calls, regions)
+        if rising is not None:
+            call, row = rising.layer.call, rising.layer.row
+            reason = differences.of_rise(rising.behind, rising.before)
+            names = call.record or "", call.golden_record or "", differences.item_name(row)
+            found.append(Difference(*names, reason, rising.behind, True))
         return found
+
+
+def _is_one_value(one: object, other: object) -> bool:
+    """True if two plain arguments mean the same: 0 and 0.0 do, and 1 and True need not."""
+    are_numbers = {type(one), type(other)} <= {int, float}
+    return one == other if are_numbers else str(one) == str(other)
 
 
 def _values(difference: Difference) -> str:

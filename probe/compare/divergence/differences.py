@@ -157,9 +157,23 @@ def of_result(error: float, usual: float) -> str:
     return f"what the pass returns has a relative error of {error:.1e}; of tensors before it {usual:.1e} is usual"
 
 
-def of_frontier(row: Row, error: float, usual: float, result: float) -> str:
-    """An output from which on values stay apart."""
-    behind = f"values stay apart up to what the pass returns, which has one of {_size(result)}"
+def of_rise(error: float, usual: float) -> str:
+    """Sentence on a layer from which on the results of many layers are further apart than those before it."""
+    return f"layers from here on have a relative error of {error:.1e} in the median, and those before it {usual:.1e}"
+
+
+def of_result_behind(error: float) -> str:
+    """Clause on values that stay apart up to the end of the pass."""
+    return f"values stay apart up to what the pass returns, which has one of {_size(error)}"
+
+
+def of_layers_behind(error: float) -> str:
+    """Clause on values that stay apart in the layers that follow."""
+    return f"values stay apart behind it, where layers have one of {_size(error)} in the median"
+
+
+def of_frontier(row: Row, error: float, usual: float, behind: str) -> str:
+    """An output from which on values stay apart; `behind` tells how far up to the end."""
     return f"{short_name(row)} has a relative error of {_size(error)}; before it {_size(usual)} is usual; {behind}"
 
 

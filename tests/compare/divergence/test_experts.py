@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from divergence_runs import Run, W, X, call, compared, named, tensor
+import pytest
+from divergence_runs import Run, W, X, call, compared, named, tensor, whole
 
 EXPERTS, ACTIVATION = "Module.experts.Experts.forward.0", "Module.experts.act.SiLU.forward.0"
 Tree = dict[str, "str | None"]
@@ -46,6 +47,20 @@ def test_a_fault_is_found_through_other_parts(tmp_path: Path) -> None:
 def test_another_batch_of_the_whole_layer_is_the_cause(tmp_path: Path) -> None:
     found = divergence(tmp_path, run(8, batch=8), run(16))
     assert found.first.cause == "the target has a batch of 8, and the golden run one of 16"
+
+
+@pytest.mark.parametrize("is_repeated", [True, False])
+def test_rows_that_one_side_has_several_times_are_no_other_batch(tmp_path: Path, is_repeated: bool) -> None:
+    """Positions may be made for each row of a batch, or once for all."""
+    positions = np.tile(np.arange(12), (3, 1))
+    if not is_repeated:
+        positions[1:] += 2
+    name, weight = "Module.places.Embedding.forward.0", tensor(W)
+    target = {name: call([whole(positions)], tensor(W[positions]), weight=weight)}
+    golden = {name: call([whole(positions[:1])], tensor(W[positions[:1]]), weight=weight)}
+    found = compared(tmp_path, target, golden, level="L0")
+    assert (found is None) is is_repeated
+    assert found is None or found.first.cause == "the target has a batch of 3, and the golden run one of 1"
 
 
 def test_a_parameter_that_differs_is_named_whichever_call_uses_it(tmp_path: Path) -> None:

@@ -7,8 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from divergence_runs import Run, W, X, backward, call, compared, named, result_of, tensor
+from numpy.typing import NDArray
 
 from probe.common.align.call_order import align
+from probe.common.align.row import Row
+from probe.common.dump.reading.records import Record
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.two_programs.following import Outcome
+from probe.compare.divergence.two_programs.regions import Regions
 
 EMBED, NORM = "Module.embed.Embedding.forward.0", "Module.norm.LayerNorm.forward.0"
 HEAD = "Module.head.Linear.forward.0"
@@ -36,6 +42,59 @@ def test_what_one_side_computes_in_the_next_place_is_no_divergence(tmp_path: Pat
 def test_it_is_one_where_what_is_computed_from_it_differs(tmp_path: Path) -> None:
     target, golden = scaled_in("inside", 8.0), scaled_in("behind", 16.0)
     assert named(compared(tmp_path, target, golden, level="L0")) == EMBED
+
+
+def of_both(record: str, target: Run, golden: Run) -> AlignedCall:
+    """A call of both sides, item by item."""
+    items = [Record(record, side[record], "dump.json").items() for side in (target, golden)]
+    return AlignedCall(record, record, [Row(record, one, other, record) for one, other in zip(*items)])
+
+
+@pytest.mark.parametrize("in_both", [True, False])
+def test_a_sum_with_zeros_is_no_evidence_that_they_agree(in_both: bool) -> None:
+    """The sum is its other part, which the other side holds too, before its own sum."""
+    branch, zeros = X @ W, X * 0.0
+
+    def run(added: NDArray[np.float32]) -> Run:
+        total = X + (zeros if in_both else added)
+        return {
+            EMBED: call([tensor(np.abs(X))], tensor(X)),
+            "Module.branch.Linear.forward.0": call([tensor(X)], tensor(branch)),
+            "Module.drop.Dropout.forward.0": call([tensor(branch)], tensor(added)),
+            "Tensor.__add__.0.forward": call([tensor(X), tensor(zeros if in_both else added)], tensor(total)),
+            NORM: call([tensor(total)], tensor(np.tanh(total))),
+        }
+
+    target, golden = run(zeros), run(branch)
+    calls = [of_both(record, target, golden) for record in target]
+    tree: dict[str, str | None] = dict.fromkeys(target)
+    regions = Regions([row for each in calls for row in each.rows], list(golden), (tree, tree))
+    outcome = regions.outcome(calls[2], "Module.drop.Dropout.forward.0.output.0", 1.0)
+    assert outcome is (Outcome.AGREES if in_both else Outcome.PARTS)
+
+
+@pytest.mark.parametrize("has_equal_weights", [True, False])
+def test_a_module_that_ends_with_the_next_layer_is_judged_there(has_equal_weights: bool) -> None:
+    """On one side the norm is behind the block, on the other one inside; a fault in it is no fault of the block."""
+    block, dense, x = "Module.block.Block.forward.0", X @ W, tensor(X)
+    weight = np.linspace(0.5, 1.5, 64, dtype=np.float32)
+    normed = np.tanh(dense), np.tanh(1.5 * dense)
+    sides: list[Run] = []
+    for number, found in enumerate(normed):
+        own = weight if has_equal_weights or not number else weight * 2
+        given = [tensor(np.abs(X)), tensor(dense)]
+        sides.append({
+            EMBED: call(given[:1], x),
+            HEAD: call([x], given[1], weight=tensor(W)),
+            NORM: call([given[1]], tensor(found), weight=tensor(own)),
+            block: call([x], tensor(found) if number else given[1]),
+            "Module.end.Linear.forward.0": call([tensor(found)], tensor(found @ W)),
+        })  # fmt: skip
+    calls = [of_both(record, *sides) for record in sides[0]]
+    tree: dict[str, str | None] = dict.fromkeys(sides[0])
+    regions = Regions([row for each in calls for row in each.rows], list(sides[1]), (tree, {**tree, NORM: block}))
+    outcome = regions.outcome(calls[3], f"{block}.output.0", 1.0)
+    assert outcome is (Outcome.AGREES if has_equal_weights else Outcome.PARTS)
 
 
 def test_at_l0_the_module_is_named_whose_own_code_made_what_differs(tmp_path: Path) -> None:

@@ -53,3 +53,32 @@ def test_they_do_not_explain_a_gradient_of_twice_the_size(tmp_path: Path) -> Non
     target["Functional.layer_norm.0.backward"]["output"] = [*others, {**last, **doubled}]
     found = compared(tmp_path, target, golden)
     assert found is not None and found.record == "Functional.layer_norm.0.backward"
+
+
+@pytest.mark.parametrize(("probabilities", "is_explained"), [(1 / 12, True), (1e-4, False)])
+def test_a_softmax_of_one_side_explains_what_cancels_in_its_gradient(
+    tmp_path: Path, probabilities: float, is_explained: bool
+) -> None:
+    """The other side computes attention in one kernel, which does not round the terms to the short type."""
+    random = np.random.default_rng(4)
+    names = ("Module.attn.Attention", "Module.attn.key.Linear", "Functional.linear", "Functional.softmax")
+    attention, key = (f"{each}.backward.0" for each in names[:2])
+    linear, softmax = f"{names[2]}.0.backward", f"{names[3]}.0.backward"
+    chances = short(np.full((16, 144), probabilities) * (1 + 0.1 * random.normal(size=(16, 144))))
+    given = short(random.normal(size=(16, 144)))
+    scores = short(1e-3 * random.normal(size=(16, 144)))
+    gradient = random.normal(size=(16, WIDTH))
+    apart = short(gradient * 0.8), short(gradient)
+    sides: list[Run] = []
+    for number, of_key in enumerate(apart):
+        data: Run = {}
+        if not number:
+            data[softmax.replace("backward", "forward")] = call([tensor(scores, SHORT)], tensor(chances, SHORT))
+            data[softmax] = backward([tensor(given, SHORT)], tensor(scores, SHORT))
+        data[linear] = backward([tensor(of_key, SHORT)], tensor(of_key, SHORT))
+        data[key] = backward([tensor(of_key, SHORT)], tensor(of_key, SHORT))
+        data[attention] = backward([tensor(given, SHORT)], tensor(given, SHORT))
+        sides.append(data)
+    tree = {softmax: attention, linear: key, key: attention, attention: None}
+    found = compared(tmp_path, *sides, tree)
+    assert (found is None) is is_explained, found

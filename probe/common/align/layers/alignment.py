@@ -134,6 +134,8 @@ def align(target: Network, golden: Network, same: LayerValues) -> Partners:
     leaves = _leaves(target, golden, same)
     partners = _containers(leaves, target, golden, same)
     partners.update(_agreeing(leaves, partners, target, golden))
+    # A layer may be inside of a block of one side, and behind its counterpart on the other.
+    partners.update(_of_equal_weights(leaves, partners, target, golden, same))
     _complete(partners, target, golden, same)
     _settle(partners, target, golden, same)
     _by_result(partners, target, golden, same)
@@ -248,6 +250,19 @@ def _leaves(target: Network, golden: Network, same: LayerValues) -> Partners:
     for key in (*by_value, _exact, _shaped, _kind):
         pairs = patience_diff.refine(pairs, [key(layer) for layer in mine], [key(layer) for layer in theirs])
     return {mine[i].path: theirs[j].path for i, j in pairs if (i, j) in certain or same.fit(mine[i], theirs[j])}
+
+
+def _of_equal_weights(
+    leaves: Partners, partners: Partners, target: Network, golden: Network, same: LayerValues
+) -> Partners:
+    """The pairs of `leaves` without counterparts so far that hold the same in all of their parameters."""
+    taken = set(partners.values())
+    found: Partners = {}
+    for mine, theirs in leaves.items():
+        weights = same.weights(target.layers[mine]) if mine not in partners and theirs not in taken else None
+        if weights and None not in weights and weights == same.weights(golden.layers[theirs]):
+            found[mine] = theirs
+    return found
 
 
 def _ends(paths: list[Path]) -> dict[Path, int | None]:
@@ -372,12 +387,16 @@ def _by_result(partners: Partners, target: Network, golden: Network, same: Layer
     pairs = [(i, j) for i, j in pairs if same.fit(mine[i], theirs[j])]
     classes = {(mine[i].class_name, theirs[j].class_name) for i, j in pairs}
     used, taken = {i for i, _ in pairs}, {j for _, j in pairs}
+    in_order: list[tuple[int, int]] = []
     for one, other in classes:
         rest = [i for i, layer in enumerate(mine) if layer.class_name == one and i not in used]
         other_rest = [j for j, layer in enumerate(theirs) if layer.class_name == other and j not in taken]
         if len(rest) == len(other_rest):
-            pairs += zip(rest, other_rest)
-    partners.update({mine[i].path: theirs[j].path for i, j in pairs if same.fit(mine[i], theirs[j])})
+            in_order += zip(rest, other_rest)
+    partners.update({mine[i].path: theirs[j].path for i, j in pairs})
+    # The order says less than the layers around: an identity may be called in several of them.
+    likely = {mine[i].path: theirs[j].path for i, j in in_order if same.fit(mine[i], theirs[j])}
+    partners.update(_agreeing(likely, partners, target, golden))
 
 
 def _named(layer: Layer) -> Hashable:

@@ -47,6 +47,7 @@ class UnrecordedInputs:
 
     def __init__(self, runs: Runs, walk: Walk) -> None:
         self._runs = runs
+        self._walk = walk
         self._error = walk.error
 
     def found(self, call: AlignedCall, row: Row, difference: float) -> FoundInput | None:
@@ -57,7 +58,8 @@ class UnrecordedInputs:
         if self._runs.regions is not None and differences.is_of_another_size(row):
             return None
         parameter = self._runs.parameter(call, row)
-        allowed = max(self._allowed(target, golden, parameter), self._of_casts(call))
+        of_one_side = self._walk.cancelled_around(call) if parameter is None else 0.0
+        allowed = max(self._allowed(target, golden, parameter), self._of_casts(call), of_one_side)
         if difference <= allowed or (self._error.broken and difference >= ALTOGETHER):
             return None
         if self._comes_from_output(target, golden):

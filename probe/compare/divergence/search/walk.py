@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
-from probe.common.dump.naming import BACKWARD, FORWARD, parse
-from probe.common.numerics.error_bounds import ALTOGETHER
+from probe.common.dump.naming import BACKWARD, FORWARD, function_name, is_module, parse
+from probe.common.dump.reading.records import Item
+from probe.common.numerics.error_bounds import ALTOGETHER, rms, rounding
+from probe.common.numerics.formats import unit_roundoff
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 from probe.compare.divergence.aligned_calls import AlignedCall
-from probe.compare.divergence.call_digest import CallDigest
+from probe.compare.divergence.call_digest import CallDigest, is_input
 from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.divergence.search.items import in_direction
 from probe.compare.divergence.search.observed import JudgedOutput, Observed
@@ -39,6 +44,9 @@ class Walk:
         """Records that differ without effect, whose backward differs as they do."""
         self._of_parameters: set[str | None] = set()
         """Modules with a parameter that differed before they ended."""
+        self._trees = runs.tree, runs.golden_tree
+        self._cancelled: dict[str, float] = {}
+        """The error that calls of one side alone make inside each module because their terms cancel."""
         self._shown = 0.0
         """The largest relative difference of what a forward call returned."""
 
@@ -49,6 +57,11 @@ class Walk:
         # Another release may make other calls for the same thing; the values after it show whether it matters.
         if self._runs.same_names:
             self.missing = self.missing or call
+        side = int(call.record is None)
+        name, tree = (call.record, call.golden_record)[side] or "", self._trees[side]
+        module = tree.get(name) if BACKWARD in name else None
+        if module:
+            self._cancelled[module] = max(self._cancelled.get(module, 0.0), self._cancelled_in(call, name, side))
 
     def enter(self, call: AlignedCall, digest: CallDigest) -> None:
         """Count in what is known of a call before its values are looked at."""
@@ -91,6 +104,52 @@ class Walk:
             self._shown = difference
 
     # --- what is asked
+
+    def cancelled_around(self, call: AlignedCall) -> float:
+        """The largest error that cancelling terms make in the modules around a call, where one side alone has them.
+
+        The other side may round these terms otherwise, in one kernel for attention, say.
+        """
+        largest = 0.0
+        for name, tree in zip((call.record, call.golden_record), self._trees) if self._cancelled else ():
+            around, seen = tree.get(name or ""), set[str]()
+            # A damaged file may say that a module is inside of itself.
+            while around and around not in seen:
+                seen.add(around)
+                largest = max(largest, self._cancelled.get(around, 0.0))
+                around = tree.get(around)
+        return largest
+
+    def _cancelled_in(self, call: AlignedCall, name: str, side: int) -> float:
+        """The relative error of the gradient of a softmax, which is the small difference of two products with it."""
+        parsed = parse(name)
+        if parsed is None or not has(parsed.base.rpartition(".")[2], Trait.EXPONENTIAL):
+            return 0.0
+        forward = in_direction(parsed, FORWARD)
+        probabilities = self._returned_on_one_side.get((forward, side))
+        items = [(row.target, row.golden)[side] for row in call.rows if not is_input(row)]
+        gradients = [(row.target, row.golden)[side] for row in call.rows if is_input(row)]
+        result, gradient = (next(filter(None, each), None) for each in (items, gradients))
+        if probabilities is None or result is None or gradient is None or not rms(result):
+            return 0.0
+        condition = rms(probabilities) * rms(gradient) / rms(result)
+        return rounding(1.0, unit_roundoff(result.dtype)) * max(1.0, condition)
+
+    @cached_property
+    def _returned_on_one_side(self) -> dict[tuple[str, int], Item]:
+        """The first tensors that functions of one side alone return which have exponentials in them."""
+        found: dict[tuple[str, int], Item] = {}
+        for call in self._runs.calls:
+            if call.record and call.golden_record:
+                continue
+            side = int(call.record is None)
+            name = (call.record, call.golden_record)[side] or ""
+            if FORWARD in name and not is_module(name) and has(function_name(name), Trait.EXPONENTIAL):
+                items = ((row.target, row.golden)[side] for row in call.rows if not is_input(row))
+                item = next(filter(None, items), None)
+                if item is not None:
+                    found[name, side] = item
+        return found
 
     def _hidden_in(self, call: AlignedCall) -> float:
         """The difference that the values of a call may have without showing it.

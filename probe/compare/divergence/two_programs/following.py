@@ -154,6 +154,10 @@ class Following:
                 continue
             elsewhere = self.is_elsewhere(item)
             size = start.size * _share(start.item, item)
+            if elsewhere and self._is_handed_on(item, giver):
+                # The sum of a tensor and zeros is that tensor, which the other side has before its own sum.
+                self._ahead.append(Started(item, size, giver, start.is_joined))
+                continue
             if elsewhere is None and is_finite(item):
                 # The loss that is made of logits may agree whatever they are.
                 found += [_at_end(start)] if self._values.are_coarse and len(items) == 1 else []
@@ -165,6 +169,11 @@ class Following:
             else:
                 self._ahead.append(Started(item, size, giver, start.is_joined))
         return found
+
+    def _is_handed_on(self, item: Item, giver: str | None) -> bool:
+        """True if a call returns what it takes, in which nothing of what else it takes shows."""
+        call = None if giver is None else self._graph.calls.get(giver)
+        return call is not None and any(key_of(each) == key_of(item) for each in call.given)
 
     def _made_in_short_type(
         self, item: Item, size: float, start: Started, giver: str | None, elsewhere: bool

@@ -1,7 +1,8 @@
 """The first layer of two programs from which on values stay apart, up to what the pass returns.
 
 In a short type a value that agrees says little, and one that does not says as little. What a whole pass returns says
-more: if it is further apart than statistics make it by chance, the programs do diverge. Where they do is told by layers
+more, and what many layers return: if these are further apart than statistics make them by chance, the programs do
+diverge. Where they do is told by layers
 with equal parameters, which compute the same on both sides: by the first whose result is further apart than chance
 makes one of so many, and of which everything that follows is apart too. Where a value agrees further down, a layer is
 apart because the other program has a part of it elsewhere, such as its bias. The calls between the layer and the one
@@ -38,19 +39,21 @@ class Frontier(NamedTuple):
     """The one of tensors before it."""
     allowed: float
     """The largest one that chance makes of that."""
-    of_result: float
-    """The relative error of what the pass returns."""
     equal: str
     """The last layer before it whose result is equal in every digit; empty if there is none."""
     between: list[str]
     """The outermost modules of the target between these two, if what the layer takes was not seen to agree."""
 
 
-class _Layer(NamedTuple):
+class Layer(NamedTuple):
+    """The result of a layer with equal parameters on both sides."""
+
     call: AlignedCall
     row: Row
     error: float
+    """Its relative error."""
     usual: float
+    """The one of tensors before it."""
 
 
 def frontier(calls: Sequence[AlignedCall], regions: Regions, tree: Tree) -> Frontier | None:
@@ -61,20 +64,19 @@ def frontier(calls: Sequence[AlignedCall], regions: Regions, tree: Tree) -> Fron
         regions: follows values through both.
         tree: the call tree of the target.
     """
-    result = regions.result_apart()
-    layers = [] if result is None else list(_layers(calls, regions))
+    layers = list(layers_of(calls, regions)) if regions.is_coarse else []
     largest = largest_by_chance(len(layers))
     index = next((index for index, each in enumerate(layers) if _stays_apart(each, largest, regions)), None)
-    if result is None or index is None:
+    if index is None:
         return None
     call, row, error, usual = layers[index]
     equal = next((each.call for each in reversed(layers[:index]) if not _differs(each.row)), None)
     between = [] if _takes_the_same(call, SPREAD * usual) else _between(calls, equal, call, tree)
     before = "" if equal is None else equal.record or ""
-    return Frontier(call, row, error, usual, largest * usual, result.error, before, between)
+    return Frontier(call, row, error, usual, largest * usual, before, between)
 
 
-def _stays_apart(layer: _Layer, largest: float, regions: Regions) -> bool:
+def _stays_apart(layer: Layer, largest: float, regions: Regions) -> bool:
     if layer.error <= largest * layer.usual or layer.row.target is None:
         return False
     return regions.outcome(layer.call, layer.row.target.name, layer.error) is Outcome.PARTS
@@ -107,7 +109,7 @@ def _differs(row: Row) -> bool:
     return row.target is None or row.golden is None or not is_same(row.target, row.golden)
 
 
-def _layers(calls: Sequence[AlignedCall], regions: Regions) -> Iterator[_Layer]:
+def layers_of(calls: Sequence[AlignedCall], regions: Regions) -> Iterator[Layer]:
     """The results of the layers of both sides with equal parameters, in order."""
     for call in calls:
         if not (call.record and call.golden_record) or FORWARD not in call.record or not is_module(call.record):
@@ -119,5 +121,5 @@ def _layers(calls: Sequence[AlignedCall], regions: Regions) -> Iterator[_Layer]:
                 continue
             error = error_of(row.target, row.golden) if regions.have_as_many(row) else None
             if error is not None:
-                yield _Layer(call, row, error, regions.usual_before(call.record, row))
+                yield Layer(call, row, error, regions.usual_before(call.record, row))
                 break

@@ -79,6 +79,11 @@ class Regions:
         """True if types round so much that a value which agrees says little, and one which does not says as little."""
         return self._values.are_coarse
 
+    @property
+    def shows_from(self) -> float:
+        """The relative difference that the statistics of tensors which agree may have."""
+        return self._values.shows_from
+
     def outcome(self, call: AlignedCall, item: str, found: float | None) -> Outcome:
         """The effect of a difference in a call.
 
@@ -93,6 +98,8 @@ class Regions:
         size = math.inf if found is None or found >= ALTOGETHER else found
         if parsed.direction == BACKWARD:
             return self._of_gradients(call, size)
+        if self._is_judged_inside(call):
+            return Outcome.AGREES
         return together([self._on_side(side, call, item, size) for side in (TARGET, GOLDEN)])
 
     def apart(self, call: AlignedCall) -> float | None:
@@ -251,6 +258,38 @@ class Regions:
         if not starts:
             return Outcome.AGREES if not accused and _returned(rows) else Outcome.UNKNOWN
         return following.outcome(starts)
+
+    def _is_judged_inside(self, call: AlignedCall) -> bool:
+        """True if one module ends with calls that the other has behind it, and these have counterparts.
+
+        What the shorter one returns is in the other one as well, and what the longer one returns beyond that comes from
+        a call inside of it that is judged by itself.
+        """
+        if not is_module(call.record or ""):
+            return False
+        apart: list[list[Item]] = []
+        for side in (TARGET, GOLDEN):
+            rows = [row for row in _returned(call.rows) if (row.target, row.golden)[side] is not None]
+            following = self._following(side, call)
+            apart.append([each for each in self._tensors(rows, side) if following.is_elsewhere(each) is not True])
+        longer = TARGET if apart[TARGET] else GOLDEN
+        if not apart[longer] or apart[1 - longer]:
+            return False
+        makers = [self._graphs[longer].makers.get(key_of(each)) for each in apart[longer]]
+        own = (call.record, call.golden_record)[longer]
+        pairs = [self._paired[longer].get(maker) for maker in makers if maker is not None and maker != own]
+        # Such a pair is judged strictly.
+        return len(pairs) == len(makers) and all(each is not None and self.is_same_computation(each) for each in pairs)
+
+    @cached_property
+    def _paired(self) -> tuple[dict[str, AlignedCall], dict[str, AlignedCall]]:
+        """The calls that both sides make by their records on either side."""
+        rows: dict[tuple[str, str], list[Row]] = {}
+        for row in self._rows:
+            if row.target is not None and row.golden is not None:
+                rows.setdefault((row.record, row.golden_record or row.record), []).append(row)
+        calls = {names: AlignedCall(*names, each) for names, each in rows.items()}
+        return {names[0]: each for names, each in calls.items()}, {names[1]: each for names, each in calls.items()}
 
     @staticmethod
     def _tensors(rows: Iterable[Row], side: int) -> list[Item]:

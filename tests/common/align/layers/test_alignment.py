@@ -260,6 +260,35 @@ def test_a_block_of_functions_is_paired_with_a_block_of_layers_by_what_it_return
     assert aligned(target, golden) == {"0": "h.0", "1": "h.1", "2": "h.2"}
 
 
+def test_blocks_are_paired_in_order_inside_of_layers_that_correspond_alone() -> None:
+    """An identity that all layers share is called in each of them, and has the name that it has in the first."""
+    target = [layer("Module.start.Identity", 0, norm_of_output=9.0)]
+    golden = []
+    for n in range(3):
+        target.append(layer(f"Module.layers.{n}.fc.Linear", 4, norm=2.0 + n))
+        golden.append(layer(f"Module.blocks.{n}.ffn.up.Linear", 4, norm=2.0 + n))
+        golden.append(layer(f"Module.blocks.{n}.ffn.Sum", 0, norm_of_output=11.0 + (n and 4 + n)))
+        if not n:
+            target.append(layer("Module.layers.0.first.Identity", 0, norm_of_output=21.0))
+            target.append(layer("Module.layers.0.second.Identity", 0, norm_of_output=11.0))
+        target.append(layer(f"Module.layers.{n}.Layer", 0, norm_of_output=31.0 + n))
+        golden.append(layer(f"Module.blocks.{n}.Block", 0, norm_of_output=31.0 + n))
+    found = aligned(target, golden)
+    assert found["layers.0.second"] == "blocks.0.ffn" and found["layers.1"] == "blocks.1"
+    assert not {"start", "layers.0.first"} & found.keys()
+
+
+def test_equal_weights_pair_a_layer_inside_of_a_block_with_one_behind_it() -> None:
+    target, golden = [], []
+    for n in range(4):
+        target.append(layer(f"Module.mix.{'qkvo'[n]}.Linear", norm=2.0 + n))
+        golden.append(layer(f"Module.attention.{'abcd'[n]}.Linear", norm=2.0 + n))
+    target += [layer("Module.mix.Mix", 0), layer("Module.after.Norm", norm=9.0)]
+    golden += [layer("Module.attention.norm.Norm", norm=9.0), layer("Module.attention.Attention", 0)]
+    found = aligned(target, golden)
+    assert found["mix"] == "attention" and found["after"] == "attention.norm"
+
+
 def test_layers_that_return_the_same_are_counterparts_and_not_those_that_are_alike() -> None:
     target = [layer("Module.a.fc.Linear"), layer("Module.a.Block", 0, norm_of_output=3.0)]
     golden = [layer("Module.b.fc.Linear"), layer("Module.b.Part", 0, norm_of_output=4.0)]
