@@ -10,7 +10,6 @@ have is no larger than that, nobody can tell.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,15 +17,26 @@ from typing import NamedTuple
 
 from probe.common.align.layers.same_values import SameValues
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, function_name, is_module, parse, record_name
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, function_name, is_module, parse, record_name
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.numerics.error_bounds import SAFETY
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import function, has
 from probe.common.operations.signatures import OF_MEMORY, argument_name
+from probe.compare.answers.expected_effects import (
+    BESIDE,
+    LEAST_EXPECTED,
+    LEAST_OF_ARGUMENT,
+    Apart,
+    Expected,
+    choice_of,
+    least_of_choices,
+    of_numbers,
+)
 from probe.compare.answers.first_unequal import first_unequal
-from probe.compare.answers.other_numbers import OtherNumbers
+from probe.compare.answers.idle_arguments import IdleArguments, is_choice, is_repeated
+from probe.compare.answers.other_numbers import OtherNumbers, written_numbers
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
@@ -36,15 +46,6 @@ from probe.compare.divergence.two_programs.held_values import SPREAD
 from probe.compare.divergence.two_programs.rising import rise
 from probe.compare.result import GOLDEN, TARGET, Difference, Mode
 
-_LEAST_EXPECTED = 0.1
-"""The effect that a difference is expected to have where no number tells: a shape, a missing layer, a mask. A guess."""
-_LEAST_OF_ARGUMENT = 1e-3
-"""The same of a plain argument: two ways to compute one function, as GELU by its tanh, or an epsilon beside a variance.
-
-What it does depends on values, so that half the digits of float32 would show it, and those of a short type do not.
-"""
-_BESIDE = 2.0
-"""The ratio of an effect that shows to what values differ by, where the values themselves are compared. A guess."""
 _NO_COMPUTATION = (*COMPUTING_NOTHING, Trait.TELLS, Trait.BRINGS_IN, Trait.FITS)
 
 
@@ -68,24 +69,22 @@ def looked_for(runs: Runs, effects: Effects, without_effect: Sequence[Difference
     search = _Search(runs, effects)
     seen: list[Difference] = []
     undecided: list[Difference] = []
-    for difference, expected in search.with_expectations(without_effect):
+    expectations = [
+        (each, expected, None if expected is None else search.apart(each))
+        for each, expected in search.with_expectations(without_effect)
+    ]
+    least = least_of_choices(expectations)
+    for difference, expected, apart in expectations:
         if expected is None:
             seen.append(difference)
             continue
-        apart = search.apart(difference)
-        is_seen = apart is not None and apart.beside * apart.size <= expected
+        apart = least.get(choice_of(difference), apart) if expected.is_choice else apart
+        # Another way to go changes many elements, which all statistics show.
+        beside = 0.0 if apart is None else min(apart.beside, SPREAD) if expected.is_choice else apart.beside
+        is_seen = apart is not None and beside * apart.size <= expected.size
         shows_from = None if apart is None else apart.size
         (seen if is_seen else undecided).append(replace(difference, shows_from=shows_from))
     return LookedFor(seen, [*undecided, *search.beyond_rounding(), *search.of_programs()])
-
-
-class _Apart(NamedTuple):
-    """The amount by which values differ for other reasons where an effect is looked for."""
-
-    size: float
-    """The relative difference, or the relative error of elements."""
-    beside: float
-    """The ratio of an effect that shows to it."""
 
 
 class _Search:
@@ -93,13 +92,14 @@ class _Search:
         self._runs = runs
         self._effects = effects
         # Statistics show a part of an effect.
-        self._beside = _BESIDE if runs.mode is Mode.TENSOR else SAFETY
+        self._beside = BESIDE if runs.mode is Mode.TENSOR else SAFETY
+        self._idle = IdleArguments(runs)
 
     # --- what may decide a value
 
-    def with_expectations(self, without_effect: Sequence[Difference]) -> Iterator[tuple[Difference, float | None]]:
-        """Each difference with the relative size that its effect is expected to have; ``None`` if it has none."""
-        for difference in (*without_effect, *self._other_arguments()):
+    def with_expectations(self, without_effect: Sequence[Difference]) -> Iterator[tuple[Difference, Expected | None]]:
+        """Each difference with the effect that it is expected to have; ``None`` if it has none."""
+        for difference in (*without_effect, *self._other_arguments(), *written_numbers(self._runs, without_effect)):
             call = self._call(difference)
             row = None if call is None else _row(call, difference.item)
             yield difference, None if call is None or row is None else self._expected(call, row)
@@ -108,17 +108,18 @@ class _Search:
         taken = {(tree.get(each.record), _values(each)) for each in without_effect} if self._runs.other_settings else ()
         for setting in self._runs.other_settings:
             values = _values(setting.difference)
-            if setting.computes and not (values and (setting.call.record, values) in taken):
-                yield setting.difference, min(_LEAST_OF_ARGUMENT, setting.apart)
+            around = None if setting.is_of_model else setting.call.record
+            if setting.computes and not (values and (around, values) in taken):
+                yield setting.difference, Expected(min(LEAST_OF_ARGUMENT, setting.apart))
         if self._runs.regions is not None:
             for number in OtherNumbers(self._runs).found():
-                yield number, _LEAST_OF_ARGUMENT
+                yield number, Expected(LEAST_OF_ARGUMENT)
         for call in self._on_one_side:
             side, name = (TARGET, call.record) if call.record else (GOLDEN, call.golden_record)
             what = "module with parameters" if is_module(name or "") else "call with parameters"
             what = "gradient of parameters" if PARAMETERS_GRAD in (name or "") else what
             reason = f"only the {side} has this {what}"
-            yield Difference(call.record or "", call.golden_record or "", "", reason), _LEAST_EXPECTED
+            yield Difference(call.record or "", call.golden_record or "", "", reason), Expected(LEAST_EXPECTED)
 
     def _other_arguments(self) -> Iterator[Difference]:
         """Plain arguments that differ between calls of one function, where the programs have other names for them.
@@ -147,7 +148,7 @@ class _Search:
     def _by_names(self) -> dict[tuple[str, str], AlignedCall]:
         return {(call.record or "", call.golden_record or ""): call for call in self._runs.calls}
 
-    def _expected(self, call: AlignedCall, row: Row) -> float | None:
+    def _expected(self, call: AlignedCall, row: Row) -> Expected | None:
         target, golden = row.target, row.golden
         # A gradient has the shape of what the forward has, and is absent where nothing of the forward asks for it.
         if FORWARD not in (call.record or "") or not _computes(call):
@@ -155,13 +156,16 @@ class _Search:
         if target is not None and golden is not None and target.is_tensor and golden.is_tensor:
             if self._runs.regions is not None and not differences.is_of_another_size(row):
                 return None  # Two programs may have tokens in one dimension and in two.
-            return _LEAST_EXPECTED if target.shape != golden.shape else None
+            return Expected(LEAST_EXPECTED) if target.shape != golden.shape and not is_repeated(row) else None
         if not is_input(row) or argument_name(call.record or "", differences.short_name(row)) in OF_MEMORY:
             return None
-        if any(item is not None and item.is_tensor for item in (target, golden)):
-            return _LEAST_EXPECTED
+        if self._idle.has(call, row):
+            return None
+        is_tensor = any(item is not None and item.is_tensor for item in (target, golden))
+        if is_tensor or is_choice(call, row):
+            return Expected(LEAST_EXPECTED, is_choice(call, row))
         values = [item.value for item in (target, golden) if item is not None and type(item.value) is float]
-        return _of_numbers(*values) if len(values) == 2 else _LEAST_OF_ARGUMENT
+        return Expected(of_numbers(*values) if len(values) == 2 else LEAST_OF_ARGUMENT)
 
     @cached_property
     def _on_one_side(self) -> list[AlignedCall]:
@@ -227,11 +231,12 @@ class _Search:
 
     # --- where its effect is looked for
 
-    def apart(self, difference: Difference) -> _Apart | None:
+    def apart(self, difference: Difference) -> Apart | None:
         """The size beside which an effect would have shown; ``None`` if nothing was compared behind it."""
         call = self._call(difference)
         if call is None:
-            return None
+            is_of_model = (difference.record, difference.golden_record) in self._models
+            return self._of_models_own_forward() if is_of_model else None
         if not (call.record and call.golden_record):
             return self._of_one_side(call)
         row = _row(call, difference.item)
@@ -239,18 +244,36 @@ class _Search:
         if is_argument and function(function_name(call.record or "")).keeps:
             return None  # What it keeps is read by the next step.
         found = self._effects.shown_from(call)
-        return None if found is None else _Apart(found, self._beside)
+        return None if found is None else Apart(found, self._beside)
 
-    def _of_one_side(self, call: AlignedCall) -> _Apart | None:
+    @cached_property
+    def _models(self) -> set[tuple[str | None, str | None]]:
+        """The names of the models themselves that are set otherwise."""
+        return {(each.call.record, each.call.golden_record) for each in self._runs.other_settings if each.is_of_model}
+
+    def _of_models_own_forward(self) -> Apart | None:
+        """The size beside which an effect of what a model computes itself would have shown.
+
+        That shows in what its modules take. What it does with their results shows in gradients alone, unless calls of
+        functions are recorded.
+        """
+        calls = [call for call in self._runs.calls if call.record and self._runs.tree.get(call.record) is None]
+        has_gradients = any(BACKWARD in (call.record or "") for call in calls)
+        if self._runs.modules_only and not has_gradients:
+            return None
+        found = self._effects.largest_of(calls)
+        return None if found is None else Apart(found, self._beside)
+
+    def _of_one_side(self, call: AlignedCall) -> Apart | None:
         """The same of a call that one side alone makes."""
         # Two programs have other calls and layers for one thing; what they hand on has counterparts by its values.
         regions = self._runs.regions
         of_region = None if regions is None else regions.apart(call)
         if regions is not None and of_region is not None:
             # Of a short type it is the error of elements, which statistics tell within a factor.
-            return _Apart(of_region, SPREAD if regions.is_coarse else self._beside)
+            return Apart(of_region, SPREAD if regions.is_coarse else self._beside)
         found = [each for each in (self._shows_elsewhere(call), self._effects.shown_from(call)) if each is not None]
-        return _Apart(min(found), self._beside) if found else None
+        return Apart(min(found), self._beside) if found else None
 
     def _shows_elsewhere(self, call: AlignedCall) -> float | None:
         """The relative size from which on an effect of a call of one side would show where the other has its results.
@@ -325,14 +348,6 @@ def _values(difference: Difference) -> str:
 def _computes(call: AlignedCall) -> bool:
     name = call.record or call.golden_record or ""
     return is_module(name) or not has(function_name(name), *_NO_COMPUTATION)
-
-
-def _of_numbers(one: float, other: float) -> float:
-    """The effect that two values of one argument are expected to make: as much as they differ, absolutely or not."""
-    size, apart = max(abs(one), abs(other)), abs(one - other)
-    if not (math.isfinite(size) and size):
-        return _LEAST_OF_ARGUMENT
-    return min(_LEAST_OF_ARGUMENT, apart, apart / size)
 
 
 def _row(call: AlignedCall, name: str) -> Row | None:

@@ -8,13 +8,14 @@ the module around it returns the same, or where the first call that takes its re
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import parse
+from probe.common.dump.naming import FORWARD, is_module, parse
+from probe.common.dump.reading.call_tree import around as modules_around
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import extent, is_same, rounding
@@ -175,12 +176,24 @@ class Effects:
 
         ``None`` if none can be compared.
         """
+        rows = call.rows if call.record and call.golden_record else ()
+        return self._largest_in(row for row in rows if _is_comparable(row))
+
+    def _largest_in(self, rows: Iterable[Row]) -> float | None:
         found = [
             max(self._error.difference(row), unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
-            for row in (call.rows if call.record and call.golden_record else ())
-            if _is_comparable(row) and row.target is not None and row.golden is not None
+            for row in rows
+            if row.target is not None and row.golden is not None
         ]
         return max(found, default=None)
+
+    def largest_of(self, calls: Sequence[AlignedCall]) -> float | None:
+        """The largest relative difference of the floating-point tensors that `calls` take and return.
+
+        It is no less than their rounding; ``None`` if none can be compared.
+        """
+        rows = [row for call in calls if call.record and call.golden_record for row in call.rows]
+        return self._largest_in(row for row in rows if _has_as_many_numbers(row))
 
     def is_inside_of_one_batch(self, call: AlignedCall) -> bool:
         """True if a module around `call` takes and returns as many rows on both sides.
@@ -212,7 +225,7 @@ class Effects:
 
         A call may take a tensor for its type or shape alone, so that one which agrees does not speak for calls of
         another kind. It does for those of its own: where the same call agrees in one layer, the next one differs for
-        a reason of its own.
+        a reason of its own. It does for modules around it, which hand on what they take, if functions are recorded.
         """
         ahead = list(items)
         seen: set[Key] = set()
@@ -224,6 +237,7 @@ class Effects:
                 continue
             seen.add(key)
             agreed: set[str] = set()
+            handing_on: set[str] = set()
             for taker in self._taking(key, side):
                 if taker <= index:
                     continue
@@ -233,11 +247,16 @@ class Effects:
                     ahead += returned_by(call, side)
                 elif agrees:
                     agreed.add(_kind(call))
-                elif _kind(call) not in agreed:
+                    handing_on.update(modules_around(self._tree, call.record or "") if self._has_functions else ())
+                elif _kind(call) not in agreed and call.record not in handing_on:
                     return False
             if agreed:
                 return True
         return None
+
+    @cached_property
+    def _has_functions(self) -> bool:
+        return any(FORWARD in each.record and not is_module(each.record) for each in self._calls if each.record)
 
     def _agrees(self, call: AlignedCall, agreement: Agreement) -> bool | None:
         """True if the floating-point outputs of a call agree; ``None`` where none can be compared."""
@@ -259,8 +278,12 @@ class Effects:
 
 def _is_comparable(row: Row) -> bool:
     """True if it is an output of as many floating-point numbers on both sides."""
+    return not is_input(row) and _has_as_many_numbers(row)
+
+
+def _has_as_many_numbers(row: Row) -> bool:
     target, golden = row.target, row.golden
-    if is_input(row) or target is None or golden is None or not target.is_tensor or not unit_roundoff(target.dtype):
+    if target is None or golden is None or not target.is_tensor or not unit_roundoff(target.dtype):
         return False
     return extent(target.shape).elements == extent(golden.shape).elements
 

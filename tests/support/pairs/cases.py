@@ -6,7 +6,7 @@ diverges, and naming anything is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -282,5 +282,59 @@ HELD_OUT: dict[str, Pair] = {
 }
 """Pairs of the same kinds with other models and other faults, by which no rule was made."""
 
-LISTS = {"listed": LISTED, "held out": HELD_OUT}
-PAIRS = {**LISTED, **HELD_OUT}
+_FAULTS_OF_RELEASES = {
+    "transposed-q-llama": r"layers\.1\.self_attn",
+    "scaled-down-llama": r"layers\.1\.mlp\.down_proj",
+    "epsilon-llama": r"layers\.1\.post_attention_layernorm",
+    "epsilon-gpt2": r"h\.1\.ln_2",
+    "scaled-fc-gpt2": r"h\.1\.mlp\.c_fc",
+    "bias-gpt2": r"h\.2\.attn",
+    "drawn-again-bert": r"layer\.1\.intermediate\.dense",
+    "bias-bert": r"layer\.1\.output\.dense",
+    "epsilon-bert": r"layer\.2\.attention\.output\.LayerNorm",
+    "scaled-up-qwen2": r"layers\.1\.mlp\.up_proj",
+    "rolled-q-qwen2": r"layers\.1\.self_attn",
+    "epsilon-qwen2": r"layers\.1\.post_attention_layernorm",
+}
+_OTHER_FAULTS_OF_RELEASES = (
+    "rolled-q-mixtral", "router-mixtral", "rolled-q-t5", "scaled-wo-t5", "epsilon-t5", "conv-whisper", "bias-whisper",
+    "rolled-q-whisper", "rolled-q-vit", "bias-vit", "epsilon-vit",
+)  # fmt: skip
+
+
+def _of_releases(models: Sequence[str], faults: Mapping[str, str]) -> dict[str, Pair]:
+    """Two releases of a library, both in bfloat16 (bf16), and one in bfloat16 and one in float32 (mixed)."""
+    found = {}
+    for precision, both, golden in (("bf16", {"dtype": "bfloat16"}, {}), ("mixed", {}, {"dtype": "bfloat16"})):
+        for model in models:
+            # With caches, of which one release says more in its calls.
+            more = {} if model in ("bert", "vit") else {"configuration": {"use_cache": True}}
+            of_model = {name: where for name, where in faults.items() if name.endswith(model)}
+            for fault, where in {"": "", **of_model}.items():
+                target, older = {"fault": fault} if fault else {}, {**_OLD, **golden}
+                kind = "two releases in short types, one fault" if fault else "two releases in short types"
+                name = f"{precision}-release-{fault or model}"
+                of_release = HELD_OUT["release-whisper"].right if model == "whisper" and not fault else ""
+                found[name] = _pair(kind, model, where or of_release, target, older, **more, **both)
+    return found
+
+
+SHORT_RELEASES = _of_releases(("llama", "gpt2", "bert", "qwen2"), _FAULTS_OF_RELEASES)
+OTHER_SHORT_RELEASES = _of_releases(
+    ("mixtral", "t5", "whisper", "vit"),
+    {
+        **{fault: HELD_OUT[f"release-{fault}"].right for fault in _OTHER_FAULTS_OF_RELEASES},
+        # Rounding hides it up to the module around it.
+        "scaled-wo-t5": r"decoder\.block\.1\.layer\.2\b",
+        "rolled-q-vit": r"layers?\.1\.attention\b",
+    },
+)
+"""The same with models by which no rule was made."""
+
+LISTS = {
+    "listed": LISTED,
+    "held out": HELD_OUT,
+    "two releases in short types, listed": SHORT_RELEASES,
+    "two releases in short types, held out": OTHER_SHORT_RELEASES,
+}
+PAIRS = {**LISTED, **HELD_OUT, **SHORT_RELEASES, **OTHER_SHORT_RELEASES}
