@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from probe.common.dump.naming import BACKWARD, FORWARD, function_name, is_module, parse
+from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import ALTOGETHER, rms, rounding
 from probe.common.numerics.formats import unit_roundoff
@@ -110,15 +111,9 @@ class Walk:
 
         The other side may round these terms otherwise, in one kernel for attention, say.
         """
-        largest = 0.0
-        for name, tree in zip((call.record, call.golden_record), self._trees) if self._cancelled else ():
-            around, seen = tree.get(name or ""), set[str]()
-            # A damaged file may say that a module is inside of itself.
-            while around and around not in seen:
-                seen.add(around)
-                largest = max(largest, self._cancelled.get(around, 0.0))
-                around = tree.get(around)
-        return largest
+        sides = zip((call.record, call.golden_record), self._trees) if self._cancelled else ()
+        modules = (module for name, tree in sides for module in around(tree, name or ""))
+        return max((self._cancelled.get(module, 0.0) for module in modules), default=0.0)
 
     def _cancelled_in(self, call: AlignedCall, name: str, side: int) -> float:
         """The relative error of the gradient of a softmax, which is the small difference of two products with it."""
