@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from typing import Optional
 
 from probe.common.align import patience_diff
-from probe.common.dump.naming import BACKWARD, module_name, parse
+from probe.common.dump.naming import BACKWARD, FORWARD, module_name, parse, record_name
 from probe.common.dump.reading.sources import Tree
 
 _LONGEST = 4000
@@ -57,6 +57,40 @@ def align(
             found += ((name, None) for name in gap[0])
         found += zip(target[i : i + 1], golden[j : j + 1])
         start, other_start = i + 1, j + 1
+    return _as_their_forward(found)
+
+
+def _as_their_forward(aligned: list[Aligned]) -> list[Aligned]:
+    """Backward calls of functions with the counterparts that their forward calls have.
+
+    What one side does more often moves backward calls against those of the other side, and where no module is around
+    them nothing else tells one from the next. Calls that were made again for the backward have no pair of the forward.
+    """
+    partners = {name: other for name, other in aligned if name and other}
+    if all(name == other for name, other in partners.items()):
+        return aligned
+    there = {other for _, other in aligned if other}
+    moved: dict[str, str] = {}
+    for name, _ in aligned:
+        parsed = parse(name) if name and BACKWARD in name else None
+        if name is None or parsed is None or parsed.is_module or parsed.direction != BACKWARD:
+            continue
+        other = parse(partners.get(record_name(parsed._replace(direction=FORWARD)), ""))
+        own = "" if other is None else record_name(other._replace(direction=BACKWARD))
+        if own in there and partners.get(name) != own:
+            moved[name] = own
+    if not moved:
+        return aligned
+    taken = set(moved.values())
+    partners = {name: other for name, other in partners.items() if other not in taken and name not in moved}
+    partners.update(moved)
+    of_both = set(partners.values())
+    found: list[Aligned] = []
+    for name, other in aligned:
+        if other and other not in of_both:
+            found.append((None, other))
+        if name:
+            found.append((name, partners.get(name)))
     return found
 
 
