@@ -55,6 +55,8 @@ class ModuleSettings(NamedTuple):
     buffers: Mapping[str, Buffer] = {}
     casts: tuple[str, ...] = ()
     """Float8 dtypes, without a prefix, to which its forward cast tensors itself: ``float8_e4m3fn``."""
+    is_model: bool = False
+    """True if it is a model that was started, of whose own forward there is no record."""
 
     @property
     def class_name(self) -> str:
@@ -102,6 +104,8 @@ def _entry(settings: ModuleSettings) -> dict[str, Any]:
         found["buffers"] = {name: _buffer_entry(buffer) for name, buffer in settings.buffers.items()}
     if settings.casts:
         found["casts"] = list(settings.casts)
+    if settings.is_model:
+        found["is_model"] = True
     return found
 
 
@@ -149,6 +153,7 @@ def _settings(entry: Any) -> ModuleSettings | None:
         tuple(map(str, hooks)) if isinstance(hooks, list) else (),
         dict(_buffers(buffers)) if isinstance(buffers, Mapping) else {},
         tuple(map(str, casts)) if isinstance(casts, list) else (),
+        entry.get("is_model") is True,
     )
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from probe.common.align.layers.same_values import SameValues
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, function_name, is_module, parse, record_name
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, function_name, is_module, parse, record_name
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.numerics.error_bounds import SAFETY
 from probe.common.numerics.formats import unit_roundoff
@@ -107,7 +107,8 @@ class _Search:
         taken = {(tree.get(each.record), _values(each)) for each in without_effect} if self._runs.other_settings else ()
         for setting in self._runs.other_settings:
             values = _values(setting.difference)
-            if setting.computes and not (values and (setting.call.record, values) in taken):
+            around = None if setting.is_of_model else setting.call.record
+            if setting.computes and not (values and (around, values) in taken):
                 yield setting.difference, min(_LEAST_OF_ARGUMENT, setting.apart)
         if self._runs.regions is not None:
             for number in OtherNumbers(self._runs).found():
@@ -230,7 +231,8 @@ class _Search:
         """The size beside which an effect would have shown; ``None`` if nothing was compared behind it."""
         call = self._call(difference)
         if call is None:
-            return None
+            is_of_model = (difference.record, difference.golden_record) in self._models
+            return self._of_models_own_forward() if is_of_model else None
         if not (call.record and call.golden_record):
             return self._of_one_side(call)
         row = _row(call, difference.item)
@@ -238,6 +240,24 @@ class _Search:
         if is_argument and function(function_name(call.record or "")).keeps:
             return None  # What it keeps is read by the next step.
         found = self._effects.shown_from(call)
+        return None if found is None else _Apart(found, self._beside)
+
+    @cached_property
+    def _models(self) -> set[tuple[str | None, str | None]]:
+        """The names of the models themselves that are set otherwise."""
+        return {(each.call.record, each.call.golden_record) for each in self._runs.other_settings if each.is_of_model}
+
+    def _of_models_own_forward(self) -> _Apart | None:
+        """The size beside which an effect of what a model computes itself would have shown.
+
+        That shows in what its modules take. What it does with their results shows in gradients alone, unless calls of
+        functions are recorded.
+        """
+        calls = [call for call in self._runs.calls if call.record and self._runs.tree.get(call.record) is None]
+        has_gradients = any(BACKWARD in (call.record or "") for call in calls)
+        if self._runs.modules_only and not has_gradients:
+            return None
+        found = self._effects.largest_of(calls)
         return None if found is None else _Apart(found, self._beside)
 
     def _of_one_side(self, call: AlignedCall) -> _Apart | None:

@@ -8,7 +8,7 @@ the module around it returns the same, or where the first call that takes its re
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -175,12 +175,24 @@ class Effects:
 
         ``None`` if none can be compared.
         """
+        rows = call.rows if call.record and call.golden_record else ()
+        return self._largest_in(row for row in rows if _is_comparable(row))
+
+    def _largest_in(self, rows: Iterable[Row]) -> float | None:
         found = [
             max(self._error.difference(row), unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
-            for row in (call.rows if call.record and call.golden_record else ())
-            if _is_comparable(row) and row.target is not None and row.golden is not None
+            for row in rows
+            if row.target is not None and row.golden is not None
         ]
         return max(found, default=None)
+
+    def largest_of(self, calls: Sequence[AlignedCall]) -> float | None:
+        """The largest relative difference of the floating-point tensors that `calls` take and return.
+
+        It is no less than their rounding; ``None`` if none can be compared.
+        """
+        rows = [row for call in calls if call.record and call.golden_record for row in call.rows]
+        return self._largest_in(row for row in rows if _has_as_many_numbers(row))
 
     def is_inside_of_one_batch(self, call: AlignedCall) -> bool:
         """True if a module around `call` takes and returns as many rows on both sides.
@@ -259,8 +271,12 @@ class Effects:
 
 def _is_comparable(row: Row) -> bool:
     """True if it is an output of as many floating-point numbers on both sides."""
+    return not is_input(row) and _has_as_many_numbers(row)
+
+
+def _has_as_many_numbers(row: Row) -> bool:
     target, golden = row.target, row.golden
-    if is_input(row) or target is None or golden is None or not target.is_tensor or not unit_roundoff(target.dtype):
+    if target is None or golden is None or not target.is_tensor or not unit_roundoff(target.dtype):
         return False
     return extent(target.shape).elements == extent(golden.shape).elements
 

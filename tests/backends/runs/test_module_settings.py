@@ -44,7 +44,9 @@ def test_they_are_there_under_the_names_of_records(runs: Any, backend: Any) -> N
     collect(runs.new(level="L0"), model, backend)
     handle.remove()
     found = settings(runs)
-    assert set(found) == {names.fc, names.act, names.body, names.head}
+    model_itself = f"{backend.root}.{type(model).__name__}"
+    assert set(found) == {names.fc, names.act, names.body, names.head, model_itself}
+    assert [name for name, each in found.items() if each.is_model] == [model_itself]
     body = found[names.body]
     assert body.class_name == "Block" and not body.is_layer
     assert found[names.act].is_layer == (".nn." in found[names.act].kind)
@@ -80,7 +82,26 @@ def test_models_that_take_turns_in_a_step_are_described_together(runs: Any, back
         debugger.step()
     (table,) = environment(runs)["modules"]
     tail = f"{backend.root}.tail.{backend.classes['linear']}"
-    assert table["step"] == 0 and set(settings(runs, 1)) == {names.fc, names.act, names.body, names.head, tail}
+    models = {f"{backend.root}.{type(model).__name__}" for model in (first, second)}
+    assert table["step"] == 0
+    assert set(settings(runs, 1)) == {names.fc, names.act, names.body, names.head, tail} | models
+
+
+def test_models_of_a_list_are_described_too(runs: Any, backend: Any) -> None:
+    debugger = runs.new(level="L0")
+    models = [block_network(backend), backend.linear(WEIGHT1, BIAS1)]
+    models[0].scale = 0.5
+    models[0].register_buffer("table", backend.tensor(TABLE))
+    debugger.start(models)
+    for model in models:
+        model(batch(backend))
+    debugger.stop()
+    debugger.step()
+    found = settings(runs)
+    model_itself = found[f"{backend.root}.0.{type(models[0]).__name__}"]
+    assert model_itself.is_model and model_itself.values["scale"] == 0.5 and set(model_itself.buffers) == {"table"}
+    # A model that is one layer has records of its own.
+    assert not found[f"{backend.root}.1.{backend.classes['linear']}"].is_model
 
 
 def test_without_the_key_nothing_is_described(runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:

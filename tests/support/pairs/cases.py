@@ -282,5 +282,39 @@ HELD_OUT: dict[str, Pair] = {
 }
 """Pairs of the same kinds with other models and other faults, by which no rule was made."""
 
-LISTS = {"listed": LISTED, "held out": HELD_OUT}
-PAIRS = {**LISTED, **HELD_OUT}
+_FAULTS_OF_RELEASES = {
+    "transposed-q-llama": r"layers\.1\.self_attn",
+    "scaled-down-llama": r"layers\.1\.mlp\.down_proj",
+    "epsilon-llama": r"layers\.1\.post_attention_layernorm",
+    "epsilon-gpt2": r"h\.1\.ln_2",
+    "scaled-fc-gpt2": r"h\.1\.mlp\.c_fc",
+    "bias-gpt2": r"h\.2\.attn",
+    "drawn-again-bert": r"layer\.1\.intermediate\.dense",
+    "bias-bert": r"layer\.1\.output\.dense",
+    "epsilon-bert": r"layer\.2\.attention\.output\.LayerNorm",
+    "scaled-up-qwen2": r"layers\.1\.mlp\.up_proj",
+    "rolled-q-qwen2": r"layers\.1\.self_attn",
+    "epsilon-qwen2": r"layers\.1\.post_attention_layernorm",
+}
+
+
+def _of_releases() -> dict[str, Pair]:
+    found = {}
+    for precision, both, golden in (("bf16", {"dtype": "bfloat16"}, {}), ("mixed", {}, {"dtype": "bfloat16"})):
+        for model in ("llama", "gpt2", "bert", "qwen2"):
+            # With caches, of which one release says more in its calls.
+            more = {} if model == "bert" else {"configuration": {"use_cache": True}}
+            of_model = {name: where for name, where in _FAULTS_OF_RELEASES.items() if name.endswith(model)}
+            for fault, where in {"": "", **of_model}.items():
+                target, older = {"fault": fault} if fault else {}, {**_OLD, **golden}
+                kind = "two releases in short types, one fault" if fault else "two releases in short types"
+                name = f"{precision}-release-{fault or model}"
+                found[name] = _pair(kind, model, where, target, older, **more, **both)
+    return found
+
+
+SHORT_RELEASES = _of_releases()
+"""Two releases of a library, both in bfloat16 (bf16), and one in bfloat16 and one in float32 (mixed)."""
+
+LISTS = {"listed": LISTED, "held out": HELD_OUT, "two releases in short types": SHORT_RELEASES}
+PAIRS = {**LISTED, **HELD_OUT, **SHORT_RELEASES}

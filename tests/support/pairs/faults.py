@@ -87,6 +87,12 @@ FAULTS: dict[str, Fault] = {
     "swapped-layers-llama": lambda network: network.model.layers[1].load_state_dict(
         network.model.layers[2].state_dict()
     ),
+    # Of two releases in short types.
+    "epsilon-llama": _epsilon("model.layers.1.post_attention_layernorm", 1e-2),
+    "scaled-fc-gpt2": _scale("transformer.h.1.mlp.c_fc", 1.2),
+    "bias-gpt2": _shift_bias("transformer.h.2.attn.c_attn"),
+    "bias-bert": _shift_bias("bert.encoder.layer.1.output.dense"),
+    "epsilon-bert": _epsilon("bert.encoder.layer.2.attention.output.LayerNorm", 3e-2),
     # Of the held-out pairs.
     "scaled-up-qwen2": _scale("model.layers.1.mlp.up_proj", 1.1),
     "rolled-q-qwen2": _roll("model.layers.1.self_attn.q_proj"),

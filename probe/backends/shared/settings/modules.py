@@ -14,6 +14,7 @@ from probe.backends.shared.models import ModuleShape, NamedModules
 from probe.backends.shared.settings.plain import plain
 from probe.common.callstack import OWN_FILES
 from probe.common.containers import by_prefix
+from probe.common.dump.naming import unused_module_base
 from probe.common.environment.modules import ModuleSettings
 from probe.common.environment.secrets import clean_settings
 
@@ -45,11 +46,22 @@ class SettingsForm:
 
 
 def described_modules(form: SettingsForm, models: Any) -> list[DescribedModule]:
-    """Every module of `models`, under the names that records have."""
+    """Every module of `models`, under the names that records have, and the models themselves."""
     given = {prefix: model for prefix, model in by_prefix(models).items() if isinstance(model, form.base)}
     named, _ = NamedModules(form.shape).give(given)
     of_classes: dict[type, Mapping[str, Any]] = {}
-    return [_described(form, name.base, module, of_classes) for name, module in named]
+    found = [_described(form, name.base, module, of_classes) for name, module in named]
+    known = {id(module): None for _, module in named}
+    used = {each.name for each in found}
+    for prefix, model in given.items():
+        if id(model) not in known:
+            # No record has this name.
+            base = unused_module_base(form.shape.root, prefix, type(model).__name__, used)
+            model_itself = _described(form, base, model, of_classes)
+            found.append(model_itself._replace(settings=model_itself.settings._replace(is_model=True)))
+            known[id(model)] = None
+            used.add(base)
+    return found
 
 
 def _described(

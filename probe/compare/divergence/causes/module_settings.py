@@ -1,14 +1,17 @@
 """Settings of modules that differ: an epsilon, a scale, a table, a hook. They are the arguments of a module's call.
 
 A record of a module has its inputs and outputs alone, so that these come from the environments of both runs. A setting
-that one side alone has, or that the other has under another name, says nothing: releases rename their attributes.
+that one side alone has says nothing: releases rename their attributes. What has another name is compared where its
+meaning is known (`setting_meanings`).
+
+Of the forward of a whole model there is no record. Its settings are compared as well: a scale of logits, a table.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from probe.common.dump.naming import FORWARD, is_module, parse
@@ -16,16 +19,13 @@ from probe.common.environment.modules import Buffer, ModuleSettings, Settings
 from probe.common.numerics.error_bounds import SAFETY, is_number
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.causes.setting_meanings import SAME, Handled, MeantSettings, Pair
 from probe.compare.result import GOLDEN, TARGET, Difference
 from probe.compare.sentences import Sentence, other_value
 
 SettingsPair = tuple[Settings, Settings]
 """Settings of target and golden side."""
 
-_EPSILON = re.compile(r"(?:\w+_)?eps(?:ilon)?\Z")
-"""The names that programs have for the number which a norm adds to a variance."""
-_SAME = 1e-6
-"""The relative difference of two numbers that are one, one of them rounded to float32. A guess, near its roundoff."""
 _FILLS_MASKS = -1e4
 """The largest number with which programs fill masks; it depends on the dtype and not on the model."""
 _IDLE = re.compile(
@@ -33,8 +33,8 @@ _IDLE = re.compile(
     # Where a module is, and what it has kept; how long what it gets may be.
     r"|(?:.*_)?(?:rank|world|tp|pp|cp|ep|partition|cached?|device|version)(?:_|\Z)"
     r"|(?:.*_)?max_(?:\w+_)?(?:len|length|positions?|embeddings|tokens|batch)(?:_|\Z)"
-    # What parameters begin with.
-    r"|(?:.*_)?init(?:ial|ializer)?(?:_|\Z)"
+    # What parameters begin with, and where from.
+    r"|(?:.*_)?init(?:ial|ializer)?(?:_|\Z)|(?:.*_)?(?:path|file|folder|dir|url|revision|tags|prefix)\Z"
 )
 """Attributes that decide no value of a call, or none that its shapes do not show."""
 _OF_TRAINING = re.compile(r"p\Z|momentum\Z|.*(?:drop|jitter|noise|aux_loss)")
@@ -52,6 +52,8 @@ class OtherSetting(NamedTuple):
     """The distance of two numbers, absolute or relative, whichever is less; infinity if no number tells."""
     computes: bool
     """True if it decides values in any case."""
+    is_of_model: bool = False
+    """True if a model itself has it, of whose call there is no record; the call has its name then, and no rows."""
 
     @property
     def difference(self) -> Difference:
@@ -77,71 +79,103 @@ def other_settings(
         same_names: true if both sides use the same names for the same things.
         across_frameworks: true if the runs are of two frameworks.
     """
+    if not all(settings):
+        return []
+    by_pair = {**_of_models(settings), **_first_calls(calls, settings)}
     found: list[OtherSetting] = []
-    seen: set[tuple[str, ...]] = set()
-    for call in calls if all(settings) else ():
-        if not (call.record and call.golden_record) or FORWARD not in call.record or not is_module(call.record):
-            continue
-        parsed = parse(call.record), parse(call.golden_record)
-        bases = tuple("" if each is None else each.base for each in parsed)
-        if bases in seen:
-            continue
-        seen.add(bases)
-        target, golden = (side.get(base) for side, base in zip(settings, bases))
-        if target is None or golden is None or (target == golden and not across_frameworks):
+    handled: set[tuple[int, str, str]] = set()
+    for pair, call in by_pair.items():
+        target, golden = (side[name] for side, name in zip(settings, pair))
+        if target == golden or across_frameworks:
             continue
         # Two programs have classes of one name that do other things.
         is_one_class = target.class_name == golden.class_name if same_names else target.kind == golden.kind
-        if not across_frameworks and is_one_class:
-            found += _of_values(call, target, golden)
-            found += _of_buffers(call, target, golden)
-            found += _of_hooks(call, target, golden) if same_names else ()
-        else:
-            found += _of_epsilon(call, target, golden)
+        is_model = target.is_model and golden.is_model
+        own = list(_of_values(call, target, golden, is_one_class))
+        if is_one_class:
+            own += _of_buffers(call, target, golden)
+            own += _of_hooks(call, target, golden) if same_names else ()
+        found += (each._replace(is_of_model=is_model) for each in own)
+        handled |= {(side, name, each.name) for each in own for side, name in enumerate(pair)}
+    found += _by_meaning(by_pair, settings, handled)
+    order = {call: index for index, call in enumerate(map(id, by_pair.values()))}
+    return sorted(found, key=lambda each: order[id(each.call)])
+
+
+def _first_calls(calls: Iterable[AlignedCall], settings: SettingsPair) -> dict[Pair, AlignedCall]:
+    """The first calls of the modules that belong together, by their names."""
+    found: dict[Pair, AlignedCall] = {}
+    for call in calls:
+        if not (call.record and call.golden_record) or FORWARD not in call.record or not is_module(call.record):
+            continue
+        target, golden = parse(call.record), parse(call.golden_record)
+        if target is not None and golden is not None:
+            pair = target.base, golden.base
+            if pair not in found and all(name in side for name, side in zip(pair, settings)):
+                found[pair] = call
     return found
 
 
-def _of_values(call: AlignedCall, target: ModuleSettings, golden: ModuleSettings) -> Iterator[OtherSetting]:
+def _of_models(settings: SettingsPair) -> dict[Pair, AlignedCall]:
+    """The models themselves, those of one prefix together, and two that are the only ones; each as a call without rows.
+
+    They have no call in a dump.
+    """
+    sides = [{_beginning(name): name for name, each in side.items() if each.is_model} for side in settings]
+    pairs = [(name, sides[1][prefix]) for prefix, name in sides[0].items() if prefix in sides[1]]
+    if not pairs and len(sides[0]) == len(sides[1]) == 1:
+        pairs = [(*sides[0].values(), *sides[1].values())]
+    return {pair: AlignedCall(*pair, []) for pair in pairs}
+
+
+def _beginning(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _by_meaning(
+    by_pair: Mapping[Pair, AlignedCall], settings: SettingsPair, handled: Handled
+) -> Iterator[OtherSetting]:
+    for number in MeantSettings(list(by_pair), settings, handled).found() if by_pair else ():
+        pair = number.pair if number.pair in by_pair else next(iter(by_pair))
+        is_of_model = settings[0][pair[0]].is_model
+        yield OtherSetting(by_pair[pair], number.name, number.sentence, _distance(*number.values), True, is_of_model)
+
+
+def _of_values(
+    call: AlignedCall, target: ModuleSettings, golden: ModuleSettings, is_one_class: bool
+) -> Iterator[OtherSetting]:
     is_layer = target.is_layer and golden.is_layer
+    if is_layer and target.is_model:
+        return  # What holds layers, or is around a model to train it on several devices.
     is_trained = target.training or golden.training
     for name, value in target.values.items():
         other = golden.values.get(name)
         if value is None or other is None or _agree(value, other) or _IDLE.match(name):
             continue
+        if not (is_one_class or (type(value) is float and type(other) is float)):
+            continue  # Whole numbers and texts of other classes mean other things.
         if is_trained or not _OF_TRAINING.match(name):
             # Of a layer of the framework it is an argument; a truth value or a text may as well choose a kernel.
             computes = is_layer or (is_number(value) and is_number(other))
             yield _of_two(call, name, value, other, computes)
-    if target.training != golden.training:
+    if is_one_class and target.training != golden.training:
         yield _of_two(call, "training", target.training, golden.training, False)
 
 
-def _of_epsilon(call: AlignedCall, target: ModuleSettings, golden: ModuleSettings) -> Iterator[OtherSetting]:
-    """The one epsilon that two modules of other classes have, whatever they call it."""
-    both = [
-        [(name, value) for name, value in each.values.items() if _EPSILON.match(name) and is_number(value)]
-        for each in (target, golden)
-    ]
-    if all(len(each) == 1 for each in both):
-        ((name, value),), ((golden_name, other),) = both
-        if not _agree(value, other):
-            found = _of_two(call, name, value, other, True)
-            called = "" if name == golden_name else f" ({golden_name})"
-            text, labelled = found.sentence.text, found.sentence.labelled
-            yield found._replace(sentence=Sentence(text + called, labelled + called))
-
-
 def _of_two(call: AlignedCall, name: str, value: Any, other: Any, computes: bool) -> OtherSetting:
-    apart = math.inf
-    if type(value) is float and type(other) is float:
-        size = max(abs(value), abs(other))
-        apart = min(abs(value - other), abs(value - other) / size)
-    return OtherSetting(call, name, other_value(name, value, other), apart, computes)
+    return OtherSetting(call, name, other_value(name, value, other), _distance(value, other), computes)
+
+
+def _distance(value: Any, other: Any) -> float:
+    if not (type(value) is float and type(other) is float):
+        return math.inf
+    size = max(abs(value), abs(other))
+    return min(abs(value - other), abs(value - other) / size)
 
 
 def _agree(value: Any, other: Any) -> bool:
     if is_number(value) and is_number(other):
-        return math.isclose(value, other, rel_tol=_SAME)
+        return math.isclose(value, other, rel_tol=SAME)
     return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)
 
 

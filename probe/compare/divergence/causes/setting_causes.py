@@ -33,8 +33,19 @@ class SettingCauses:
         found: dict[str, list[OtherSetting]] = {}
         # What computes in any case is likelier.
         for each in sorted(self._settings, key=lambda each: not each.computes):
-            found.setdefault(_base(each.call.record or ""), []).append(each)
+            if not each.is_of_model:
+                found.setdefault(_base(each.call.record or ""), []).append(each)
         return found
+
+    def _of_model(self, record: str) -> list[OtherSetting]:
+        """The settings of the model that has a call, those that compute first; of any model for a function."""
+        found = [
+            each
+            for each in self._settings
+            if each.is_of_model
+            and (not is_module(record) or record.startswith(f"{(each.call.record or '').rpartition('.')[0]}."))
+        ]
+        return sorted(found, key=lambda each: not each.computes)
 
     def of_module(self, suspect: Unexplained, is_on_input: bool) -> Sentence:
         """The setting of the module that a finding is on, or of the innermost one around it.
@@ -48,7 +59,7 @@ class SettingCauses:
         record = suspect.record
         if is_on_input or not is_module(record):
             record = self._tree.get(record) or ""
-        found = self._by_module.get(_base(record)) if record else None
+        found = self._by_module.get(_base(record)) if record else self._of_model(suspect.record)
         return NOTHING if not found else _text(found[0], suspect)
 
     def near(self, suspect: Unexplained, call: AlignedCall) -> Sentence:
@@ -61,6 +72,7 @@ class SettingCauses:
         index = next((index for index, each in enumerate(self._calls) if each is call), 0)
         before = {id(each) for each in self._calls[:index]}
         last = [each for each in self._settings if each.computes and id(each.call) in before]
+        last = last or [each for each in self._of_model(suspect.record) if each.computes]
         if not last:
             return NOTHING
         found = _text(last[-1], suspect)
