@@ -1,9 +1,12 @@
-"""The names of the arguments of PyTorch's functions, for messages: `eps` and not the position of it."""
+"""The arguments of PyTorch's functions: their names, `eps` and not the position of it, and their defaults."""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Mapping
 from functools import cache
+from typing import NamedTuple
 
 from probe.common.dump.naming import function_name
 from probe.common.operations.lookup import function
@@ -26,15 +29,50 @@ def argument_name(record: str, item: str) -> str:
     place = item[len(_POSITIONAL) :]
     if not place.isdigit():
         return place if place.isidentifier() else item
-    names = _signature(function_name(record).rpartition(".")[2])
+    names = _signature(function_name(record).rpartition(".")[2]).positional
     name = names[int(place)] if int(place) < len(names) else "_"
     return item if name == "_" else name
 
 
+def is_default(record: str, item: str, value: object, width: int | None) -> bool:
+    """True if a call of PyTorch has this value of an argument without saying so.
+
+    Args:
+        record: the record of the call.
+        item: the name of the item in it, ``input.4`` or ``input.alpha``.
+        value: the plain value.
+        width: the last size of the first tensor that it takes, if it is known.
+    """
+    function_called, name = function_name(record).rpartition(".")[2], argument_name(record, item)
+    if (function_called, name) == ("scaled_dot_product_attention", "scale"):
+        return bool(width) and type(value) is float and math.isclose(value, (width or 1) ** -0.5, rel_tol=1e-6)
+    default = _signature(function_called).defaults.get(name)
+    if default is None or isinstance(value, bool) or type(value) not in (int, float):
+        return default is not None and str(value) == default
+    try:
+        return float(default) == value
+    except ValueError:
+        return False
+
+
+class _Signature(NamedTuple):
+    positional: tuple[str, ...] = ()
+    defaults: Mapping[str, str] = {}
+
+
 @cache
-def _signature(name: str) -> tuple[str, ...]:
+def _signature(name: str) -> _Signature:
     known = _signatures().get(name) or _signatures().get(name.rstrip("_")) or _signatures().get(function(name).name)
-    return tuple(known.split()) if known is not None else ()
+    if known is None:
+        return _Signature()
+    arguments, _, others = known.partition(" * ")
+    pairs = _parted(arguments)
+    defaults = {own: default for own, is_said, default in (*pairs, *_parted(others)) if is_said}
+    return _Signature(tuple(own for own, _, _ in pairs), defaults)
+
+
+def _parted(arguments: str) -> list[tuple[str, str, str]]:
+    return [each.partition("=") for each in arguments.split()]
 
 
 @cache

@@ -11,7 +11,7 @@ have is no larger than that, nobody can tell.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import function, has
 from probe.common.operations.signatures import OF_MEMORY, argument_name
 from probe.compare.answers.first_unequal import first_unequal
+from probe.compare.answers.idle_arguments import IdleArguments, is_choice
 from probe.compare.answers.other_numbers import OtherNumbers
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
@@ -67,12 +68,19 @@ def looked_for(runs: Runs, effects: Effects, without_effect: Sequence[Difference
     search = _Search(runs, effects)
     seen: list[Difference] = []
     undecided: list[Difference] = []
-    for difference, expected in search.with_expectations(without_effect):
+    expectations = [
+        (each, expected, None if expected is None else search.apart(each))
+        for each, expected in search.with_expectations(without_effect)
+    ]
+    least = _least_of_choices(expectations)
+    for difference, expected, apart in expectations:
         if expected is None:
             seen.append(difference)
             continue
-        apart = search.apart(difference)
-        is_seen = apart is not None and apart.beside * apart.size <= expected
+        apart = least.get(_choice(difference), apart) if expected.is_choice else apart
+        # Another way to go changes many elements, which all statistics show.
+        beside = 0.0 if apart is None else min(apart.beside, SPREAD) if expected.is_choice else apart.beside
+        is_seen = apart is not None and beside * apart.size <= expected.size
         shows_from = None if apart is None else apart.size
         (seen if is_seen else undecided).append(replace(difference, shows_from=shows_from))
     return LookedFor(seen, [*undecided, *search.beyond_rounding(), *search.of_programs()])
@@ -87,17 +95,49 @@ class _Apart(NamedTuple):
     """The ratio of an effect that shows to it."""
 
 
+class _Expected(NamedTuple):
+    """The relative size that an effect is expected to have."""
+
+    size: float
+    is_choice: bool = False
+    """True of an argument that tells a module which way to go: a truth value, a text, a whole number."""
+
+
+def _least_of_choices(
+    found: Iterable[tuple[Difference, _Expected | None, _Apart | None]],
+) -> dict[tuple[str, ...], _Apart]:
+    """The place where the effect of each choice would show best.
+
+    The layers of a model go one way. Where it makes no difference in the first one, it makes none in the next, in which
+    values differ by more for other reasons.
+    """
+    least: dict[tuple[str, ...], _Apart] = {}
+    for difference, expected, apart in found:
+        if expected is not None and expected.is_choice and apart is not None:
+            key = _choice(difference)
+            least[key] = min(least.get(key, apart), apart, key=lambda each: each.beside * each.size)
+    return least
+
+
+def _choice(difference: Difference) -> tuple[str, ...]:
+    """What an argument of a module says, with the class of the module."""
+    parsed = parse(difference.record)
+    kind = "" if parsed is None else parsed.base.rpartition(".")[2]
+    return kind, difference.item.removeprefix(difference.record), difference.reason
+
+
 class _Search:
     def __init__(self, runs: Runs, effects: Effects) -> None:
         self._runs = runs
         self._effects = effects
         # Statistics show a part of an effect.
         self._beside = _BESIDE if runs.mode is Mode.TENSOR else SAFETY
+        self._idle = IdleArguments(runs)
 
     # --- what may decide a value
 
-    def with_expectations(self, without_effect: Sequence[Difference]) -> Iterator[tuple[Difference, float | None]]:
-        """Each difference with the relative size that its effect is expected to have; ``None`` if it has none."""
+    def with_expectations(self, without_effect: Sequence[Difference]) -> Iterator[tuple[Difference, _Expected | None]]:
+        """Each difference with the effect that it is expected to have; ``None`` if it has none."""
         for difference in (*without_effect, *self._other_arguments()):
             call = self._call(difference)
             row = None if call is None else _row(call, difference.item)
@@ -109,16 +149,16 @@ class _Search:
             values = _values(setting.difference)
             around = None if setting.is_of_model else setting.call.record
             if setting.computes and not (values and (around, values) in taken):
-                yield setting.difference, min(_LEAST_OF_ARGUMENT, setting.apart)
+                yield setting.difference, _Expected(min(_LEAST_OF_ARGUMENT, setting.apart))
         if self._runs.regions is not None:
             for number in OtherNumbers(self._runs).found():
-                yield number, _LEAST_OF_ARGUMENT
+                yield number, _Expected(_LEAST_OF_ARGUMENT)
         for call in self._on_one_side:
             side, name = (TARGET, call.record) if call.record else (GOLDEN, call.golden_record)
             what = "module with parameters" if is_module(name or "") else "call with parameters"
             what = "gradient of parameters" if PARAMETERS_GRAD in (name or "") else what
             reason = f"only the {side} has this {what}"
-            yield Difference(call.record or "", call.golden_record or "", "", reason), _LEAST_EXPECTED
+            yield Difference(call.record or "", call.golden_record or "", "", reason), _Expected(_LEAST_EXPECTED)
 
     def _other_arguments(self) -> Iterator[Difference]:
         """Plain arguments that differ between calls of one function, where the programs have other names for them.
@@ -147,7 +187,7 @@ class _Search:
     def _by_names(self) -> dict[tuple[str, str], AlignedCall]:
         return {(call.record or "", call.golden_record or ""): call for call in self._runs.calls}
 
-    def _expected(self, call: AlignedCall, row: Row) -> float | None:
+    def _expected(self, call: AlignedCall, row: Row) -> _Expected | None:
         target, golden = row.target, row.golden
         # A gradient has the shape of what the forward has, and is absent where nothing of the forward asks for it.
         if FORWARD not in (call.record or "") or not _computes(call):
@@ -155,13 +195,17 @@ class _Search:
         if target is not None and golden is not None and target.is_tensor and golden.is_tensor:
             if self._runs.regions is not None and not differences.is_of_another_size(row):
                 return None  # Two programs may have tokens in one dimension and in two.
-            return _LEAST_EXPECTED if target.shape != golden.shape else None
+            return _Expected(_LEAST_EXPECTED) if target.shape != golden.shape else None
         if not is_input(row) or argument_name(call.record or "", differences.short_name(row)) in OF_MEMORY:
             return None
         if any(item is not None and item.is_tensor for item in (target, golden)):
-            return _LEAST_EXPECTED
+            return _Expected(_LEAST_EXPECTED)
+        if self._idle.has(call, row):
+            return None
+        if is_module(call.record or "") and is_choice(row):
+            return _Expected(_LEAST_EXPECTED, is_choice=True)
         values = [item.value for item in (target, golden) if item is not None and type(item.value) is float]
-        return _of_numbers(*values) if len(values) == 2 else _LEAST_OF_ARGUMENT
+        return _Expected(_of_numbers(*values) if len(values) == 2 else _LEAST_OF_ARGUMENT)
 
     @cached_property
     def _on_one_side(self) -> list[AlignedCall]:

@@ -149,8 +149,8 @@ def test_another_difference_inside_of_the_module_hides_no_setting(tmp_path: Path
 
 def test_the_one_epsilon_of_two_classes_is_compared_under_any_name(tmp_path: Path) -> None:
     mine, theirs = (
-        module("a.RMS", variance_epsilon=1e-6, gain=2.0, kind="a", size=2),
-        module("b.Norm", eps=1e-5, gain=1.0, kind="b", size=3),
+        module("a.RMS", variance_epsilon=1e-6, gain=2.0, mode="a", size=2),
+        module("b.Norm", eps=1e-5, gain=1.0, mode="b", size=3),
     )
     sides = layers(BFLOAT, name="RMS"), layers()
     result = compared(tmp_path, sides, (mine, theirs), names=("RMS", "Norm"))
@@ -158,7 +158,7 @@ def test_the_one_epsilon_of_two_classes_is_compared_under_any_name(tmp_path: Pat
     assert "variance_epsilon is 1e-06 and in the golden run 1e-05 (eps)" in [each.reason for each in result.undecided]
     # A number of one name means one thing, a text or a whole number may mean two.
     assert [each.reason for each in result.undecided if "gain" in each.reason] == ["gain is 2.0 and in the golden run 1.0"]
-    assert not any("kind" in each.reason or "size" in each.reason for each in result.undecided)
+    assert not any("mode" in each.reason or "size" in each.reason for each in result.undecided)
 
 
 def test_without_an_environment_nothing_is_said(tmp_path: Path) -> None:

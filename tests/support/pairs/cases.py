@@ -6,7 +6,7 @@ diverges, and naming anything is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -296,15 +296,20 @@ _FAULTS_OF_RELEASES = {
     "rolled-q-qwen2": r"layers\.1\.self_attn",
     "epsilon-qwen2": r"layers\.1\.post_attention_layernorm",
 }
+_OTHER_FAULTS_OF_RELEASES = (
+    "rolled-q-mixtral", "router-mixtral", "rolled-q-t5", "scaled-wo-t5", "epsilon-t5", "conv-whisper", "bias-whisper",
+    "rolled-q-whisper", "rolled-q-vit", "bias-vit", "epsilon-vit",
+)  # fmt: skip
 
 
-def _of_releases() -> dict[str, Pair]:
+def _of_releases(models: Sequence[str], faults: Mapping[str, str]) -> dict[str, Pair]:
+    """Two releases of a library, both in bfloat16 (bf16), and one in bfloat16 and one in float32 (mixed)."""
     found = {}
     for precision, both, golden in (("bf16", {"dtype": "bfloat16"}, {}), ("mixed", {}, {"dtype": "bfloat16"})):
-        for model in ("llama", "gpt2", "bert", "qwen2"):
+        for model in models:
             # With caches, of which one release says more in its calls.
-            more = {} if model == "bert" else {"configuration": {"use_cache": True}}
-            of_model = {name: where for name, where in _FAULTS_OF_RELEASES.items() if name.endswith(model)}
+            more = {} if model in ("bert", "vit") else {"configuration": {"use_cache": True}}
+            of_model = {name: where for name, where in faults.items() if name.endswith(model)}
             for fault, where in {"": "", **of_model}.items():
                 target, older = {"fault": fault} if fault else {}, {**_OLD, **golden}
                 kind = "two releases in short types, one fault" if fault else "two releases in short types"
@@ -313,8 +318,17 @@ def _of_releases() -> dict[str, Pair]:
     return found
 
 
-SHORT_RELEASES = _of_releases()
-"""Two releases of a library, both in bfloat16 (bf16), and one in bfloat16 and one in float32 (mixed)."""
+SHORT_RELEASES = _of_releases(("llama", "gpt2", "bert", "qwen2"), _FAULTS_OF_RELEASES)
+OTHER_SHORT_RELEASES = _of_releases(
+    ("mixtral", "t5", "whisper", "vit"),
+    {fault: HELD_OUT[f"release-{fault}"].right for fault in _OTHER_FAULTS_OF_RELEASES},
+)
+"""The same with models by which no rule was made."""
 
-LISTS = {"listed": LISTED, "held out": HELD_OUT, "two releases in short types": SHORT_RELEASES}
-PAIRS = {**LISTED, **HELD_OUT, **SHORT_RELEASES}
+LISTS = {
+    "listed": LISTED,
+    "held out": HELD_OUT,
+    "two releases in short types, listed": SHORT_RELEASES,
+    "two releases in short types, held out": OTHER_SHORT_RELEASES,
+}
+PAIRS = {**LISTED, **HELD_OUT, **SHORT_RELEASES, **OTHER_SHORT_RELEASES}
