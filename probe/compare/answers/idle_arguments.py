@@ -6,17 +6,25 @@ module hands its arguments on to calls inside of it. Where these are recorded, t
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
+from itertools import zip_longest
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, is_module
+from probe.common.dump.naming import FORWARD, function_name, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
+from probe.common.numerics.error_bounds import SAFETY, extent, is_number
+from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.signatures import is_default
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
+from probe.compare.divergence.search.items import rounds
 from probe.compare.divergence.search.runs import Runs
+
+_DIMENSIONS = frozenset(("dim", "dim0", "dim1", "start_dim", "end_dim"))
+_ADDING_A_DIMENSION = frozenset(("stack", "unsqueeze", "unsqueeze_"))
 
 
 class IdleArguments:
@@ -30,15 +38,15 @@ class IdleArguments:
         self._runs = runs
 
     def has(self, call: AlignedCall, row: Row) -> bool:
-        """True if a plain argument of `call` that differs decides no value."""
+        """True if an argument of `call` that differs decides no value."""
         if self._is_renamed(call, row):
             return True
         if not is_module(call.record or ""):
-            return self._is_default(call, row)
+            return self._is_default(call, row) or self._is_same_dimension(call, row)
         item = _of_one_side(row)
         # Who does not ask for anything says so, or says nothing.
         is_unasked = item is not None and not item.value
-        return is_choice(row) and (is_unasked or self._has_recorded_calls(call))
+        return is_choice(call, row) and (is_unasked or self._has_recorded_calls(call))
 
     def _is_default(self, call: AlignedCall, row: Row) -> bool:
         """True if one side alone says what the function does without it."""
@@ -46,9 +54,20 @@ class IdleArguments:
         if item is None or not self._runs.is_torch:
             return False
         record = (call.record if item is row.target else call.golden_record) or ""
-        given = ((each.target if item is row.target else each.golden) for each in call.rows if is_input(each))
-        shape = next((each.shape for each in given if each is not None and each.is_tensor and each.shape), None)
+        shape = _shape_given(call, int(item is row.golden))
         return is_default(record, differences.short_name(row), item.value, shape[-1] if shape else None)
+
+    def _is_same_dimension(self, call: AlignedCall, row: Row) -> bool:
+        """True if both sides mean one dimension, and count it from both ends."""
+        name = differences.argument(row, self._runs.is_torch)
+        if name not in _DIMENSIONS or row.target is None or row.golden is None or not self._runs.is_torch:
+            return False
+        values, shapes = (row.target.value, row.golden.value), (_shape_given(call, 0), _shape_given(call, 1))
+        if None in shapes or not all(type(value) is int for value in values):
+            return False
+        added = int(function_name(call.record or "") in _ADDING_A_DIMENSION)
+        dimensions = [value % (len(shape or ()) + added or 1) for value, shape in zip(values, shapes)]
+        return len(shapes[0] or ()) == len(shapes[1] or ()) and dimensions[0] == dimensions[1]
 
     @staticmethod
     def _is_renamed(call: AlignedCall, row: Row) -> bool:
@@ -56,11 +75,12 @@ class IdleArguments:
         item = _of_one_side(row)
         if item is None:
             return False
+        own = type(item.value), item.value
         for each in call.rows:
             other = _of_one_side(each) if each is not row and is_input(each) else None
-            if other is not None and (other is each.target) != (item is row.target):
-                if (type(other.value), other.value) == (type(item.value), item.value):
-                    return True
+            is_of_other_side = other is not None and (other is each.target) != (item is row.target)
+            if other is not None and is_of_other_side and (type(other.value), other.value) == own:
+                return True
         return False
 
     def _has_recorded_calls(self, call: AlignedCall) -> bool:
@@ -78,9 +98,39 @@ class IdleArguments:
         return found
 
 
-def is_choice(row: Row) -> bool:
-    """True if a plain argument is none of degree: a truth value, a text, a whole number."""
-    return not any(item is not None and type(item.value) is float for item in (row.target, row.golden))
+def is_choice(call: AlignedCall, row: Row) -> bool:
+    """True if an argument says which way to go, and not how much of something.
+
+    That is one of a module which is no floating-point number: a truth value, a text, a mask on one side only. And what
+    a call takes that computes with whole numbers, such as positions.
+    """
+    if is_module(call.record or ""):
+        return not any(item is not None and type(item.value) is float for item in (row.target, row.golden))
+    return not any(rounds(each) for each in call.rows)
+
+
+def is_repeated(row: Row) -> bool:
+    """True if a tensor of one side holds that of the other side several times, as one for each sample of a batch."""
+    target, golden = row.target, row.golden
+    if target is None or golden is None or not (target.shape and golden.shape) or target.shape == golden.shape:
+        return False
+    pairs = list(zip_longest(reversed(target.shape), reversed(golden.shape), fillvalue=1))
+    if not any(all(1 in pair[side:] or pair[0] == pair[1] for pair in pairs) for side in (0, 1)):
+        return False
+    statistics = [(each.max, each.min, each.mean, each.norm) for each in (target, golden)]
+    if not all(is_number(value) for each in statistics for value in each):
+        return False
+    sizes = [math.sqrt(extent(each.shape).elements) for each in (target, golden)]
+    largest = max(abs(value) for each in statistics for value in each[:3])
+    roundoff = max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype), unit_roundoff("float32"))
+    mine, theirs = ((*each[:3], each[3] / size) for each, size in zip(statistics, sizes))
+    return all(abs(one - other) <= SAFETY * roundoff * largest for one, other in zip(mine, theirs))
+
+
+def _shape_given(call: AlignedCall, side: int) -> tuple[int, ...] | None:
+    """The shape of the first tensor that a call takes on one side."""
+    items = ((row.target, row.golden)[side] for row in call.rows if is_input(row))
+    return next((tuple(each.shape) for each in items if each is not None and each.is_tensor and each.shape), None)
 
 
 def _of_one_side(row: Row) -> Item | None:

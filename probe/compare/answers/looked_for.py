@@ -26,7 +26,7 @@ from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import function, has
 from probe.common.operations.signatures import OF_MEMORY, argument_name
 from probe.compare.answers.first_unequal import first_unequal
-from probe.compare.answers.idle_arguments import IdleArguments, is_choice
+from probe.compare.answers.idle_arguments import IdleArguments, is_choice, is_repeated
 from probe.compare.answers.other_numbers import OtherNumbers
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
@@ -195,15 +195,14 @@ class _Search:
         if target is not None and golden is not None and target.is_tensor and golden.is_tensor:
             if self._runs.regions is not None and not differences.is_of_another_size(row):
                 return None  # Two programs may have tokens in one dimension and in two.
-            return _Expected(_LEAST_EXPECTED) if target.shape != golden.shape else None
+            return _Expected(_LEAST_EXPECTED) if target.shape != golden.shape and not is_repeated(row) else None
         if not is_input(row) or argument_name(call.record or "", differences.short_name(row)) in OF_MEMORY:
             return None
-        if any(item is not None and item.is_tensor for item in (target, golden)):
-            return _Expected(_LEAST_EXPECTED)
         if self._idle.has(call, row):
             return None
-        if is_module(call.record or "") and is_choice(row):
-            return _Expected(_LEAST_EXPECTED, is_choice=True)
+        is_tensor = any(item is not None and item.is_tensor for item in (target, golden))
+        if is_tensor or is_choice(call, row):
+            return _Expected(_LEAST_EXPECTED, is_choice(call, row))
         values = [item.value for item in (target, golden) if item is not None and type(item.value) is float]
         return _Expected(_of_numbers(*values) if len(values) == 2 else _LEAST_OF_ARGUMENT)
 

@@ -14,7 +14,8 @@ from itertools import chain
 from typing import Any
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import parse
+from probe.common.dump.naming import FORWARD, is_module, parse
+from probe.common.dump.reading.call_tree import around as modules_around
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import extent, is_same, rounding
@@ -224,7 +225,7 @@ class Effects:
 
         A call may take a tensor for its type or shape alone, so that one which agrees does not speak for calls of
         another kind. It does for those of its own: where the same call agrees in one layer, the next one differs for
-        a reason of its own.
+        a reason of its own. It does for modules around it, which hand on what they take, if functions are recorded.
         """
         ahead = list(items)
         seen: set[Key] = set()
@@ -236,6 +237,7 @@ class Effects:
                 continue
             seen.add(key)
             agreed: set[str] = set()
+            handing_on: set[str] = set()
             for taker in self._taking(key, side):
                 if taker <= index:
                     continue
@@ -245,11 +247,16 @@ class Effects:
                     ahead += returned_by(call, side)
                 elif agrees:
                     agreed.add(_kind(call))
-                elif _kind(call) not in agreed:
+                    handing_on.update(modules_around(self._tree, call.record or "") if self._has_functions else ())
+                elif _kind(call) not in agreed and call.record not in handing_on:
                     return False
             if agreed:
                 return True
         return None
+
+    @cached_property
+    def _has_functions(self) -> bool:
+        return any(FORWARD in each.record and not is_module(each.record) for each in self._calls if each.record)
 
     def _agrees(self, call: AlignedCall, agreement: Agreement) -> bool | None:
         """True if the floating-point outputs of a call agree; ``None`` where none can be compared."""

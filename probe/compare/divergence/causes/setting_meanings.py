@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from probe.common.environment.modules import Buffer, ModuleSettings, Settings
@@ -49,7 +50,9 @@ SCALE = Meaning(
     re.compile(r"att|mha"),
     (1.0, -1.0, 0.5, -0.5, 2.0, -2.0),
 )
-HEADS = Meaning(re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), re.compile(r"att|mha"))
+HEADS = Meaning(
+    re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), re.compile(r"att|mha")
+)
 ROTARY_BASE = Meaning(
     re.compile(r"(?:rope|rotary|rotary_emb|rope_freq)_(?:theta|base)\Z|base\Z|theta\Z"),
     re.compile(r"rot|rope|att|mha"),
@@ -106,7 +109,7 @@ class MeantSettings:
         for meaning in MEANINGS:
             numbers = [self._numbers(meaning, side) for side in (0, 1)]
             if meaning.is_of_model:
-                yield from self._of_models(meaning, *(sum(each.values(), []) for each in numbers))
+                yield from self._of_models(meaning, *(list(chain.from_iterable(each.values())) for each in numbers))
                 continue
             for pair, mine in numbers[0].items():
                 theirs = list(numbers[1].get(pair, ()))

@@ -43,6 +43,11 @@ class JudgedLog:
         if self._runs.keeps_judged:
             self._add(call, STRUCTURE, "the forward call differs without effect, and its backward as it does")
 
+    def add_crossed(self, call: AlignedCall) -> None:
+        """Keep that two calls hand on results of calls that are no pair."""
+        if self._runs.keeps_judged:
+            self._add(call, STRUCTURE, "both calls hand on a result, and these two results have other counterparts")
+
     def add_judged(
         self, call: AlignedCall, observed: Observed, found: Unexplained | None, without_effect: Sequence[Difference]
     ) -> None:

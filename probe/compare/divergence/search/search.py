@@ -34,6 +34,7 @@ from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
+from probe.compare.divergence.two_programs.crossed import Crossed
 from probe.compare.divergence.two_programs.following import Outcome
 from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.result import Difference, Unexplained
@@ -124,6 +125,7 @@ class _Search:
         self._effects = Effects(runs.calls, (runs.tree, runs.golden_tree), self.walk.error)
         self._items = CallItems(runs, self.walk, self._effects, differences)
         self._causes = Causes(runs, self.walk, differences)
+        self._crossed = Crossed(runs)
         self.joined: list[tuple[AlignedCall, Unexplained]] = []
         """Findings that reach the end of the pass with other differences; divergences where nothing else is."""
 
@@ -152,6 +154,9 @@ class _Search:
             self.log.add_same(call)
         elif is_moved:
             self.log.add_moved(call)
+        elif self._crossed.has(call):
+            self.walk.add_moved(call, ())
+            self.log.add_crossed(call)
         elif self._is_below_any_bound(call, summary) and not takes_gradient:
             before = self.walk.error.largest
             self.walk.add_explained(call, summary)
