@@ -124,7 +124,7 @@ def _of_models(settings: SettingsPair) -> dict[Pair, AlignedCall]:
     sides = [{_beginning(name): name for name, each in side.items() if each.is_model} for side in settings]
     pairs = [(name, sides[1][prefix]) for prefix, name in sides[0].items() if prefix in sides[1]]
     if not pairs and len(sides[0]) == len(sides[1]) == 1:
-        pairs = [(*sides[0].values(), *sides[1].values())]
+        pairs = list(zip(sides[0].values(), sides[1].values()))
     return {pair: AlignedCall(*pair, []) for pair in pairs}
 
 

@@ -1,0 +1,138 @@
+"""Settings of a model itself, of whose forward there is no record: a scale between its modules, one of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from probe.compare.output.summary import Summary, summarise
+from probe.compare.runner import compare
+
+WIDTH = 16
+Change = Callable[[Any], None]
+
+
+class Net(nn.Module):
+    """Computes between its modules and behind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.scale, self.temperature, self.words = 1.0, 1.0, 97
+        self.register_buffer("table", torch.linspace(0.5, 2.0, WIDTH), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.body(x).tanh() * self.scale) / self.temperature * self.table
+
+
+class Other(Net):
+    """The same network in another program, which has another name for its scale."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * 1.0
+
+
+@pytest.fixture
+def dump(tmp_path: Path, new_debugger: Any) -> Any:
+    """Dumps one step of a changed model, in the names of a single model or of a list."""
+
+    def dumped(
+        side: str,
+        change: Change,
+        level: str = "L0",
+        trains: bool = False,
+        as_list: bool = False,
+        kind: type[Net] = Net,
+    ) -> Path:
+        torch.manual_seed(0)
+        model = kind()
+        change(model)
+        debugger = new_debugger(tmp_path / side, level)
+        debugger.start([model] if as_list else model)
+        given = torch.linspace(-2, 3, 8 * WIDTH, dtype=torch.float64).reshape(8, WIDTH).sin().float()
+        with torch.set_grad_enabled(trains):
+            result = model(given)
+        if trains:
+            result.square().sum().backward()
+        debugger.stop()
+        debugger.step()
+        return tmp_path / side
+
+    return dumped
+
+
+@pytest.fixture
+def new_debugger() -> Any:
+    from msprobe.pytorch import PrecisionDebugger
+
+    def made(path: Path, level: str) -> Any:
+        PrecisionDebugger._instance = None
+        return PrecisionDebugger(task="statistics", level=level, dump_path=str(path))
+
+    yield made
+    PrecisionDebugger._instance = None
+
+
+def nothing(model: Any) -> None:
+    """A run without a fault."""
+
+
+def setting(name: str, value: Any) -> Change:
+    def change(model: Any) -> None:
+        setattr(model, name, value)
+
+    return change
+
+
+def table(model: Any) -> None:
+    model.table *= 1.01
+
+
+def answer(target: Path, golden: Path) -> Summary:
+    (result,) = compare(str(target), str(golden))
+    return summarise(result)
+
+
+@pytest.mark.parametrize("as_list", (False, True))
+def test_a_scale_between_modules_is_the_cause_of_what_the_next_one_takes(dump: Any, as_list: bool) -> None:
+    target = dump("a", setting("scale", 1.5), as_list=as_list)
+    found = answer(target, dump("b", nothing, as_list=as_list))
+    assert found.divergence is not None
+    first = found.divergence.first
+    prefix = "Module.0" if as_list else "Module"
+    assert first.record == f"{prefix}.head.Linear.forward.0"
+    assert first.cause == f"in {prefix}.Net, scale is 1.5 and in the golden run 1.0"
+
+
+@pytest.mark.parametrize(("change", "said"), ((setting("temperature", 0.7), "temperature"), (table, "buffer table")))
+def test_what_is_used_behind_the_last_module_cannot_be_told(dump: Any, change: Change, said: str) -> None:
+    found = answer(dump("a", change), dump("b", nothing))
+    assert found.divergence is None and said in found.untold
+
+
+def test_gradients_show_it(dump: Any) -> None:
+    found = answer(dump("a", setting("temperature", 0.7), trains=True), dump("b", nothing, trains=True))
+    assert found.divergence is not None
+    first = found.divergence.first
+    assert "head" in first.record and first.cause == "in Module.Net, temperature is 0.7 and in the golden run 1.0"
+
+
+def test_a_number_without_effect_is_one(dump: Any) -> None:
+    found = answer(dump("a", setting("words", 98), trains=True), dump("b", nothing, trains=True))
+    assert found.divergence is None and found.untold == ""
+
+
+def test_a_call_that_takes_it_is_judged_where_functions_are_recorded(dump: Any) -> None:
+    found = answer(dump("a", setting("temperature", 0.7), "mix"), dump("b", nothing, "mix"))
+    assert found.divergence is not None and found.divergence.first.record == "Tensor.__truediv__.0.forward"
+    assert answer(dump("c", nothing, "mix"), dump("d", nothing, "mix")).untold == ""
+
+
+def test_two_models_of_other_classes_are_compared_by_the_names_of_numbers(dump: Any) -> None:
+    found = answer(dump("a", setting("temperature", 0.7), kind=Other), dump("b", nothing))
+    assert found.divergence is None and "temperature = 0.7 (golden: 1.0)" in found.untold
