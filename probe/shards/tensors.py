@@ -33,7 +33,12 @@ _PARTS = (
 _SCATTERED = ("reduce_scatter_tensor", "_reduce_scatter_base")
 _GATHERED = ("all_gather_into_tensor", "_all_gather_base")
 """Functions that cut along the first dimension, and functions that join along it."""
-_SUMS = ("SUM", "ReduceOp.SUM", "RedOpType.SUM")
+_REDUCTIONS = {
+    f"{prefix}{name}": word
+    for prefix in ("", "ReduceOp.", "RedOpType.")
+    for name, word in (("SUM", "sum"), ("MAX", "maximum"), ("MIN", "minimum"))
+}
+"""The operations of reductions, and what they return in words."""
 
 Pieces = Sequence[dict[str, Any]]
 """The fields of one tensor on each rank."""
@@ -98,9 +103,10 @@ class _TensorParallel:
         return Calls(tree, records, stacks, origins, self._items, notes)
 
     def _find_sums(self) -> None:
-        """The sums of what each rank computed a summand of, by these summands."""
+        """The sums, and other reductions, of what each rank computed a summand of, by these summands."""
         for name, fields in self._calls[0].records.items():
-            if not is_communication(name) or not self._is_sum_of_ranks(name, fields):
+            reduced = self._reduction(name, fields) if is_communication(name) else ""
+            if not reduced:
                 continue
             pieces = [calls.records.get(name) for calls in self._calls]
             given, returned = _first_tensors(pieces, "input_args"), _first_tensors(pieces, "output")
@@ -110,14 +116,16 @@ class _TensorParallel:
                 self._dimensions.note_split(_fingerprint(given))
             elif function_name(name) in _SCATTERED:
                 self._dimensions.note_split(_fingerprint(returned))
-                self._sums[_fingerprint(given)] = {**_of_pieces("", returned)[0], "from": name}
+                self._sums[_fingerprint(given)] = {**_of_pieces("", returned)[0], "from": name, "reduced": reduced}
             elif "reduce" in name and _alike(returned) and given[0].get("shape") == returned[0].get("shape"):
-                self._sums[_fingerprint(given)] = {**returned[0], "from": name}
+                self._sums[_fingerprint(given)] = {**returned[0], "from": name, "reduced": reduced}
 
-    def _is_sum_of_ranks(self, name: str, fields: dict[str, Any]) -> bool:
+    def _reduction(self, name: str, fields: dict[str, Any]) -> str:
+        """The reduction over all ranks that a call computes, in words; empty of any other call."""
         group = group_of(flattening.flatten(name, fields))
         operation = (fields.get("input_kwargs") or {}).get("op") or {}
-        return group in (None, tuple(self._ranks)) and str(operation.get("value", _SUMS[0])) in _SUMS
+        is_of_all = group in (None, tuple(self._ranks))
+        return _REDUCTIONS.get(str(operation.get("value", "SUM")), "") if is_of_all else ""
 
     def _record(self, name: str, pieces: Sequence[dict[str, Any]]) -> dict[str, Any]:
         self._dimensions.begin(name, pieces)
@@ -168,8 +176,9 @@ class _TensorParallel:
         if summed is not None:
             whole.update({key: summed[key] for key in _STATISTICS if key in summed})
             sentences = [
-                f"{self._short(name)}: each of ranks {numbers(self._ranks)} has a summand; the values are those of "
-                f"their sum, which {summed['from']} returned."
+                f"{self._short(name)}: each of ranks {numbers(self._ranks)} has a "
+                f"{'summand' if summed['reduced'] == 'sum' else 'part'}; the values are those of "
+                f"their {summed['reduced']}, which {summed['from']} returned."
             ]
             self._items[name] = MergedItem("sum", sentences, self._parts(name, pieces))
             self._dimensions.note_whole(name, _shapes(pieces))

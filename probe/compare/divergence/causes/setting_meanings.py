@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -38,8 +38,8 @@ class Meaning(NamedTuple):
     """Its names."""
     module: re.Pattern[str] | None = None
     """Words in the path or the class of modules of which it is one, in lower case; any module if ``None``."""
-    forms: tuple[float, ...] = (1.0,)
-    """The powers in which programs write it."""
+    powers: Mapping[str, tuple[float, ...]] = {}
+    """The powers of which it may be one, under names that are not it itself."""
     is_of_model: bool = False
     """True if the layers of a model share it, so that one program has it once and another one in each layer."""
 
@@ -48,7 +48,7 @@ EPSILON = Meaning(re.compile(r"(?:\w+_)?eps(?:ilon)?\Z"))
 SCALE = Meaning(
     re.compile(r"(?:softmax_|sm_|attn_|attention_|qk_)?scal(?:e|ing)\Z|(?:inv_)?norm_factor\Z|query_pre_attn_scalar\Z"),
     re.compile(r"att|mha"),
-    (1.0, -1.0, 0.5, -0.5, 2.0, -2.0),
+    {"norm_factor": (1.0, -1.0), "inv_norm_factor": (1.0, -1.0), "query_pre_attn_scalar": (-0.5,)},
 )
 HEADS = Meaning(
     re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), re.compile(r"att|mha")
@@ -69,15 +69,18 @@ class _Number(NamedTuple):
     name: str
     value: float
     tolerance: float = SAME
+    powers: tuple[float, ...] = (1.0,)
 
-    def is_same(self, other: _Number, forms: Sequence[float]) -> bool:
-        """True if two numbers are one, each written in one of `forms`."""
-        if not (self.value and other.value):
-            return self.value == other.value
-        if self.value < 0 or other.value < 0:
+    def is_same(self, other: _Number) -> bool:
+        """True if two numbers are one."""
+        if self.value <= 0 or other.value <= 0:
             return self.value == other.value
         tolerance = max(self.tolerance, other.tolerance)
-        return any(math.isclose(self.value, other.value**form, rel_tol=tolerance) for form in forms)
+        return any(
+            math.isclose(self.value**mine, other.value**theirs, rel_tol=tolerance)
+            for mine in self.powers
+            for theirs in other.powers
+        )
 
 
 class OtherNumber(NamedTuple):
@@ -109,20 +112,20 @@ class MeantSettings:
         for meaning in MEANINGS:
             numbers = [self._numbers(meaning, side) for side in (0, 1)]
             if meaning.is_of_model:
-                yield from self._of_models(meaning, *(list(chain.from_iterable(each.values())) for each in numbers))
+                yield from self._of_models(*(list(chain.from_iterable(each.values())) for each in numbers))
                 continue
             for pair, mine in numbers[0].items():
                 theirs = list(numbers[1].get(pair, ()))
-                others = [number for number in mine if not _taken_from(theirs, number, meaning)]
+                others = [number for number in mine if not _taken_from(theirs, number)]
                 for number, golden in zip(others, theirs):
                     yield self._other(pair, number, golden)
 
-    def _of_models(self, meaning: Meaning, mine: list[_Number], theirs: list[_Number]) -> Iterator[OtherNumber]:
+    def _of_models(self, mine: list[_Number], theirs: list[_Number]) -> Iterator[OtherNumber]:
         for number in mine if theirs else ():
-            if not any(number.is_same(golden, meaning.forms) for golden in theirs):
+            if not any(number.is_same(golden) for golden in theirs):
                 yield self._other(self._around(number.module, 0), number, theirs[0])
         for golden in theirs if mine else ():
-            if not any(golden.is_same(number, meaning.forms) for number in mine):
+            if not any(golden.is_same(number) for number in mine):
                 yield self._other(self._around(golden.module, 1), mine[0], golden)
 
     def _numbers(self, meaning: Meaning, side: int) -> dict[Pair, list[_Number]]:
@@ -158,10 +161,10 @@ def _named(number: _Number, around: str) -> str:
     return f"{below}.{number.name}" if below else number.name
 
 
-def _taken_from(theirs: list[_Number], number: _Number, meaning: Meaning) -> bool:
+def _taken_from(theirs: list[_Number], number: _Number) -> bool:
     """True if `theirs` has the number; it is taken out then."""
     for index, golden in enumerate(theirs):
-        if number.is_same(golden, meaning.forms):
+        if number.is_same(golden):
             del theirs[index]
             return True
     return False
@@ -172,7 +175,7 @@ def _numbers(meaning: Meaning, module: str, settings: ModuleSettings) -> Iterato
         return
     for name, value in settings.values.items():
         if meaning.attribute.match(name) and is_number(value) and math.isfinite(value):
-            yield _Number(module, name, value)
+            yield _Number(module, name, value, powers=meaning.powers.get(name, (1.0,)))
     if meaning is ROTARY_BASE:
         for name, buffer in settings.buffers.items():
             base = rotary_base(buffer) if _INVERSE_FREQUENCIES.match(name) else None

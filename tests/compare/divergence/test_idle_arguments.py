@@ -1,0 +1,151 @@
+"""Arguments that one release says and another one does not: defaults, other names, flags that modules hand on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from divergence_runs import X, call, result_of, tensor, write
+from made_dumps import plain
+
+from probe.common.align.row import Row
+from probe.common.dump.reading.dump import read
+from probe.common.dump.reading.records import Item
+from probe.common.operations.signatures import argument_name, is_default
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.search.runs import Runs
+from probe.compare.divergence.two_programs.crossed import Crossed
+from probe.compare.result import ComparisonResult, Mode
+
+BFLOAT, FLOAT = "torch.bfloat16", "torch.float32"
+SDPA = "Functional.scaled_dot_product_attention.0.forward"
+MODULE = "Module.attn.Attention.forward.0"
+
+
+def compared(
+    folder: Path, name: str, mine: dict[str, Any], theirs: dict[str, Any], inside: bool = False
+) -> ComparisonResult:
+    """One call in bfloat16 and in float32, with other keyword arguments."""
+    random = np.random.default_rng(1)
+    x = X * np.float32(1.004) + (4e-3 * random.normal(size=X.shape)).astype(np.float32)
+    runs: list[dict[str, Any]] = []
+    for value, dtype, kwargs in ((x, BFLOAT, mine), (X, FLOAT, theirs)):
+        record = {**call([tensor(value, dtype)], tensor(value, dtype)), "input_kwargs": kwargs}
+        inner = {"Functional.relu.0.forward": call([tensor(value, dtype)], tensor(value, dtype))} if inside else {}
+        runs.append({**inner, name: record})
+    tree: dict[str, str | None] = {"Functional.relu.0.forward": name} if inside else {}
+    found = result_of(folder, *runs, tree, level="mix" if inside else "L0")
+    assert found.divergence is None
+    return found
+
+
+def undecided(*arguments: Any, **more: Any) -> list[str]:
+    return [each.reason for each in compared(*arguments, **more).undecided if " is " in each.reason]
+
+
+def looked_for(*arguments: Any, **more: Any) -> list[str]:
+    """The differences of which an effect was looked for, and is not there."""
+    found = compared(*arguments, **more)
+    assert found.undecided == []
+    return [each.reason for each in found.without_effect if each.shows_from is not None]
+
+
+def test_a_default_that_one_side_says_is_no_difference(tmp_path: Path) -> None:
+    scale = 64**-0.5  # Of the width of what is given.
+    assert undecided(tmp_path, SDPA, {"scale": plain(scale), "is_causal": plain(False)}, {}) == []
+    assert undecided(tmp_path, SDPA, {"scale": plain(0.2)}, {}) == ["scale is 0.2 in the target only"]
+
+
+def test_a_value_under_another_name_is_no_difference(tmp_path: Path) -> None:
+    assert looked_for(tmp_path, MODULE, {"cache_length": plain(7)}, {"past_length": plain(7)}) == []
+    other = looked_for(tmp_path, MODULE, {"cache_length": plain(7)}, {"past_length": plain(8)})
+    assert sorted(other) == ["cache_length is 7 in the target only", "past_length is 8 in the golden run only"]
+
+
+def test_a_flag_of_a_module_is_looked_for_as_another_way_to_go(tmp_path: Path) -> None:
+    both = {"use_cache": plain(True)}, {"use_cache": plain(False)}
+    assert looked_for(tmp_path, MODULE, *both) == ["use_cache is True and in the golden run False"]
+    # Who does not ask for something need not say so.
+    assert looked_for(tmp_path, MODULE, {"return_dict": plain(False)}, {}) == []
+    assert looked_for(tmp_path, MODULE, {"return_dict": plain(True)}, {}) == ["return_dict is True in the target only"]
+
+
+def test_a_flag_of_a_module_decides_nothing_where_its_calls_are_recorded(tmp_path: Path) -> None:
+    both = {"use_cache": plain(True)}, {"use_cache": plain(False)}
+    assert looked_for(tmp_path, MODULE, *both, inside=True) == []
+
+
+def test_a_number_of_degree_stays_undecided(tmp_path: Path) -> None:
+    assert len(undecided(tmp_path, MODULE, {"factor": plain(1.5)}, {"factor": plain(1.0)})) == 1
+
+
+def test_dimensions_are_counted_from_either_end(tmp_path: Path) -> None:
+    softmax = "Functional.softmax.0.forward"
+    assert undecided(tmp_path, softmax, {"dim": plain(-1)}, {"dim": plain(1)}) == []
+    assert undecided(tmp_path, softmax, {"dim": plain(-1)}, {"dim": plain(0)}) == ["dim is -1 and in the golden run 0"]
+
+
+@pytest.mark.parametrize(("other", "expected"), ((X, []), (X[::-1] * np.float32(1.5), ["output.1"])))
+def test_a_tensor_that_is_repeated_is_of_no_other_shape(tmp_path: Path, other: Any, expected: list[str]) -> None:
+    runs = []
+    for value, dtype in ((X[None], BFLOAT), (np.tile(other, (4, 1, 1)), FLOAT)):
+        runs.append({MODULE: call([tensor(X, dtype)], tensor(X, dtype), tensor(value, dtype))})
+    found = result_of(tmp_path, *runs, level="L0")
+    assert found.divergence is None
+    seen = [each for each in (*found.undecided, *found.without_effect) if "shape" in each.reason]
+    assert [each.reason[: len("output.1")] for each in seen if each.shows_from is not None] == expected
+
+
+@pytest.mark.parametrize(("dtype", "expected"), ((BFLOAT, True), (FLOAT, False)))
+def test_calls_that_hand_on_results_of_calls_that_are_no_pair_are_known(
+    tmp_path: Path, dtype: str, expected: bool
+) -> None:
+    """Another release transposes keys and values in another order."""
+    random = np.random.default_rng(3)
+    sides: list[dict[str, list[Item]]] = []
+    for own in (dtype, FLOAT):
+        values = {name: tensor(random.normal(size=(16, 64)), own) for name in "kv"}
+        run = {f"Module.{name}.Linear.forward.0": call([tensor(X, own)], values[name]) for name in "kv"}
+        for number, name in enumerate("kv"):
+            run[f"Tensor.transpose.{number}.forward"] = call([values[name]], values[name])
+        dump = read(write(tmp_path / str(len(sides)), run))
+        sides.append({record.name: list(dump.items(record)) for record in dump})
+
+    def paired(mine: str, theirs: str) -> AlignedCall:
+        rows = [Row(mine, one, other, theirs) for one, other in zip(sides[0][mine], sides[1][theirs])]
+        return AlignedCall(mine, theirs, rows)
+
+    calls = [paired(f"Module.{name}.Linear.forward.0", f"Module.{name}.Linear.forward.0") for name in "kv"]
+    transpose = "Tensor.transpose.{}.forward"
+    right, wrong = (paired(transpose.format(1), transpose.format(other)) for other in (1, 0))
+    crossed = Crossed(Runs([*calls, right, wrong], Mode.STATISTICS, "mix", ({}, {}), same_names=True))
+    assert [crossed.has(each) for each in (right, wrong, calls[0])] == [False, expected, False]
+
+
+@pytest.mark.parametrize(
+    ("record", "item", "value", "width", "expected"),
+    (
+        ("Functional.layer_norm.0.forward", "input.4", 1e-5, 64, True),
+        ("Functional.layer_norm.0.forward", "input.eps", 1e-6, 64, False),
+        ("Functional.dropout.0.forward", "input.p", 0.5, None, True),
+        ("Functional.dropout.0.forward", "input.training", True, None, True),
+        ("Functional.dropout.0.forward", "input.training", False, None, False),
+        (SDPA, "input.scale", 0.25, 16, True),
+        (SDPA, "input.scale", 0.25, None, False),
+        ("Torch.addmm.0.forward", "input.beta", 1, None, True),
+        ("Functional.cross_entropy.0.forward", "input.reduction", "mean", None, True),
+        ("Functional.cross_entropy.0.forward", "input.reduction", "sum", None, False),
+        ("Functional.unheard_of.0.forward", "input.1", 0.0, None, False),
+    ),
+)
+def test_defaults_are_those_of_the_signatures(
+    record: str, item: str, value: Any, width: int | None, expected: bool
+) -> None:
+    assert is_default(record, item, value, width) is expected
+
+
+def test_names_of_arguments_have_no_defaults_in_them() -> None:
+    assert argument_name("Functional.layer_norm.0.forward", "input.4") == "eps"
+    assert argument_name("Torch.addmm.0.forward", "input.4") == "input.4"  # Arguments without a position follow.
