@@ -10,8 +10,7 @@ have is no larger than that, nobody can tell.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -25,9 +24,19 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import function, has
 from probe.common.operations.signatures import OF_MEMORY, argument_name
+from probe.compare.answers.expected_effects import (
+    BESIDE,
+    LEAST_EXPECTED,
+    LEAST_OF_ARGUMENT,
+    Apart,
+    Expected,
+    choice_of,
+    least_of_choices,
+    of_numbers,
+)
 from probe.compare.answers.first_unequal import first_unequal
 from probe.compare.answers.idle_arguments import IdleArguments, is_choice, is_repeated
-from probe.compare.answers.other_numbers import OtherNumbers
+from probe.compare.answers.other_numbers import OtherNumbers, written_numbers
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
@@ -36,15 +45,6 @@ from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.two_programs.held_values import SPREAD
 from probe.compare.result import GOLDEN, TARGET, Difference, Mode
 
-_LEAST_EXPECTED = 0.1
-"""The effect that a difference is expected to have where no number tells: a shape, a missing layer, a mask. A guess."""
-_LEAST_OF_ARGUMENT = 1e-3
-"""The same of a plain argument: two ways to compute one function, as GELU by its tanh, or an epsilon beside a variance.
-
-What it does depends on values, so that half the digits of float32 would show it, and those of a short type do not.
-"""
-_BESIDE = 2.0
-"""The ratio of an effect that shows to what values differ by, where the values themselves are compared. A guess."""
 _NO_COMPUTATION = (*COMPUTING_NOTHING, Trait.TELLS, Trait.BRINGS_IN, Trait.FITS)
 
 
@@ -72,12 +72,12 @@ def looked_for(runs: Runs, effects: Effects, without_effect: Sequence[Difference
         (each, expected, None if expected is None else search.apart(each))
         for each, expected in search.with_expectations(without_effect)
     ]
-    least = _least_of_choices(expectations)
+    least = least_of_choices(expectations)
     for difference, expected, apart in expectations:
         if expected is None:
             seen.append(difference)
             continue
-        apart = least.get(_choice(difference), apart) if expected.is_choice else apart
+        apart = least.get(choice_of(difference), apart) if expected.is_choice else apart
         # Another way to go changes many elements, which all statistics show.
         beside = 0.0 if apart is None else min(apart.beside, SPREAD) if expected.is_choice else apart.beside
         is_seen = apart is not None and beside * apart.size <= expected.size
@@ -86,59 +86,19 @@ def looked_for(runs: Runs, effects: Effects, without_effect: Sequence[Difference
     return LookedFor(seen, [*undecided, *search.beyond_rounding(), *search.of_programs()])
 
 
-class _Apart(NamedTuple):
-    """The amount by which values differ for other reasons where an effect is looked for."""
-
-    size: float
-    """The relative difference, or the relative error of elements."""
-    beside: float
-    """The ratio of an effect that shows to it."""
-
-
-class _Expected(NamedTuple):
-    """The relative size that an effect is expected to have."""
-
-    size: float
-    is_choice: bool = False
-    """True of an argument that tells a module which way to go: a truth value, a text, a whole number."""
-
-
-def _least_of_choices(
-    found: Iterable[tuple[Difference, _Expected | None, _Apart | None]],
-) -> dict[tuple[str, ...], _Apart]:
-    """The place where the effect of each choice would show best.
-
-    The layers of a model go one way. Where it makes no difference in the first one, it makes none in the next, in which
-    values differ by more for other reasons.
-    """
-    least: dict[tuple[str, ...], _Apart] = {}
-    for difference, expected, apart in found:
-        if expected is not None and expected.is_choice and apart is not None:
-            key = _choice(difference)
-            least[key] = min(least.get(key, apart), apart, key=lambda each: each.beside * each.size)
-    return least
-
-
-def _choice(difference: Difference) -> tuple[str, ...]:
-    """What an argument of a module says, with the class of the module."""
-    parsed = parse(difference.record)
-    kind = "" if parsed is None else parsed.base.rpartition(".")[2]
-    return kind, difference.item.removeprefix(difference.record), difference.reason
-
-
 class _Search:
     def __init__(self, runs: Runs, effects: Effects) -> None:
         self._runs = runs
         self._effects = effects
         # Statistics show a part of an effect.
-        self._beside = _BESIDE if runs.mode is Mode.TENSOR else SAFETY
+        self._beside = BESIDE if runs.mode is Mode.TENSOR else SAFETY
         self._idle = IdleArguments(runs)
 
     # --- what may decide a value
 
-    def with_expectations(self, without_effect: Sequence[Difference]) -> Iterator[tuple[Difference, _Expected | None]]:
+    def with_expectations(self, without_effect: Sequence[Difference]) -> Iterator[tuple[Difference, Expected | None]]:
         """Each difference with the effect that it is expected to have; ``None`` if it has none."""
-        for difference in (*without_effect, *self._other_arguments()):
+        for difference in (*without_effect, *self._other_arguments(), *written_numbers(self._runs, without_effect)):
             call = self._call(difference)
             row = None if call is None else _row(call, difference.item)
             yield difference, None if call is None or row is None else self._expected(call, row)
@@ -149,16 +109,16 @@ class _Search:
             values = _values(setting.difference)
             around = None if setting.is_of_model else setting.call.record
             if setting.computes and not (values and (around, values) in taken):
-                yield setting.difference, _Expected(min(_LEAST_OF_ARGUMENT, setting.apart))
+                yield setting.difference, Expected(min(LEAST_OF_ARGUMENT, setting.apart))
         if self._runs.regions is not None:
             for number in OtherNumbers(self._runs).found():
-                yield number, _Expected(_LEAST_OF_ARGUMENT)
+                yield number, Expected(LEAST_OF_ARGUMENT)
         for call in self._on_one_side:
             side, name = (TARGET, call.record) if call.record else (GOLDEN, call.golden_record)
             what = "module with parameters" if is_module(name or "") else "call with parameters"
             what = "gradient of parameters" if PARAMETERS_GRAD in (name or "") else what
             reason = f"only the {side} has this {what}"
-            yield Difference(call.record or "", call.golden_record or "", "", reason), _Expected(_LEAST_EXPECTED)
+            yield Difference(call.record or "", call.golden_record or "", "", reason), Expected(LEAST_EXPECTED)
 
     def _other_arguments(self) -> Iterator[Difference]:
         """Plain arguments that differ between calls of one function, where the programs have other names for them.
@@ -187,7 +147,7 @@ class _Search:
     def _by_names(self) -> dict[tuple[str, str], AlignedCall]:
         return {(call.record or "", call.golden_record or ""): call for call in self._runs.calls}
 
-    def _expected(self, call: AlignedCall, row: Row) -> _Expected | None:
+    def _expected(self, call: AlignedCall, row: Row) -> Expected | None:
         target, golden = row.target, row.golden
         # A gradient has the shape of what the forward has, and is absent where nothing of the forward asks for it.
         if FORWARD not in (call.record or "") or not _computes(call):
@@ -195,16 +155,16 @@ class _Search:
         if target is not None and golden is not None and target.is_tensor and golden.is_tensor:
             if self._runs.regions is not None and not differences.is_of_another_size(row):
                 return None  # Two programs may have tokens in one dimension and in two.
-            return _Expected(_LEAST_EXPECTED) if target.shape != golden.shape and not is_repeated(row) else None
+            return Expected(LEAST_EXPECTED) if target.shape != golden.shape and not is_repeated(row) else None
         if not is_input(row) or argument_name(call.record or "", differences.short_name(row)) in OF_MEMORY:
             return None
         if self._idle.has(call, row):
             return None
         is_tensor = any(item is not None and item.is_tensor for item in (target, golden))
         if is_tensor or is_choice(call, row):
-            return _Expected(_LEAST_EXPECTED, is_choice(call, row))
+            return Expected(LEAST_EXPECTED, is_choice(call, row))
         values = [item.value for item in (target, golden) if item is not None and type(item.value) is float]
-        return _Expected(_of_numbers(*values) if len(values) == 2 else _LEAST_OF_ARGUMENT)
+        return Expected(of_numbers(*values) if len(values) == 2 else LEAST_OF_ARGUMENT)
 
     @cached_property
     def _on_one_side(self) -> list[AlignedCall]:
@@ -270,7 +230,7 @@ class _Search:
 
     # --- where its effect is looked for
 
-    def apart(self, difference: Difference) -> _Apart | None:
+    def apart(self, difference: Difference) -> Apart | None:
         """The size beside which an effect would have shown; ``None`` if nothing was compared behind it."""
         call = self._call(difference)
         if call is None:
@@ -283,14 +243,14 @@ class _Search:
         if is_argument and function(function_name(call.record or "")).keeps:
             return None  # What it keeps is read by the next step.
         found = self._effects.shown_from(call)
-        return None if found is None else _Apart(found, self._beside)
+        return None if found is None else Apart(found, self._beside)
 
     @cached_property
     def _models(self) -> set[tuple[str | None, str | None]]:
         """The names of the models themselves that are set otherwise."""
         return {(each.call.record, each.call.golden_record) for each in self._runs.other_settings if each.is_of_model}
 
-    def _of_models_own_forward(self) -> _Apart | None:
+    def _of_models_own_forward(self) -> Apart | None:
         """The size beside which an effect of what a model computes itself would have shown.
 
         That shows in what its modules take. What it does with their results shows in gradients alone, unless calls of
@@ -301,18 +261,18 @@ class _Search:
         if self._runs.modules_only and not has_gradients:
             return None
         found = self._effects.largest_of(calls)
-        return None if found is None else _Apart(found, self._beside)
+        return None if found is None else Apart(found, self._beside)
 
-    def _of_one_side(self, call: AlignedCall) -> _Apart | None:
+    def _of_one_side(self, call: AlignedCall) -> Apart | None:
         """The same of a call that one side alone makes."""
         # Two programs have other calls and layers for one thing; what they hand on has counterparts by its values.
         regions = self._runs.regions
         of_region = None if regions is None else regions.apart(call)
         if regions is not None and of_region is not None:
             # Of a short type it is the error of elements, which statistics tell within a factor.
-            return _Apart(of_region, SPREAD if regions.is_coarse else self._beside)
+            return Apart(of_region, SPREAD if regions.is_coarse else self._beside)
         found = [each for each in (self._shows_elsewhere(call), self._effects.shown_from(call)) if each is not None]
-        return _Apart(min(found), self._beside) if found else None
+        return Apart(min(found), self._beside) if found else None
 
     def _shows_elsewhere(self, call: AlignedCall) -> float | None:
         """The relative size from which on an effect of a call of one side would show where the other has its results.
@@ -375,14 +335,6 @@ def _values(difference: Difference) -> str:
 def _computes(call: AlignedCall) -> bool:
     name = call.record or call.golden_record or ""
     return is_module(name) or not has(function_name(name), *_NO_COMPUTATION)
-
-
-def _of_numbers(one: float, other: float) -> float:
-    """The effect that two values of one argument are expected to make: as much as they differ, absolutely or not."""
-    size, apart = max(abs(one), abs(other)), abs(one - other)
-    if not (math.isfinite(size) and size):
-        return _LEAST_OF_ARGUMENT
-    return min(_LEAST_OF_ARGUMENT, apart, apart / size)
 
 
 def _row(call: AlignedCall, name: str) -> Row | None:

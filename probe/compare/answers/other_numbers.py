@@ -2,18 +2,22 @@
 
 One program calls `rms_norm` with an epsilon, the other adds the epsilon to a mean: the calls are no pair, so that no
 argument is compared with another. The number itself has to be there on both sides.
+
+Where two runs of one program have other types, numbers are compared exactly that the program did not compute.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from probe.common.dump.naming import FORWARD, function_name, is_module
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
+from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.signatures import argument_name
+from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import GOLDEN, TARGET
@@ -25,6 +29,37 @@ _DECIDING = frozenset(("eps", "scale"))
 _SAME = 1e-6
 """The relative difference of two numbers that are one, computed in two ways. A guess, near the roundoff of float32."""
 _SIDES = "target", "golden run"
+_DIGITS = 6
+"""The digits of a number that a program has and did not compute. A guess; a computed one has 16."""
+
+
+def written_numbers(runs: Runs, known: Sequence[Difference]) -> Iterator[Difference]:
+    """Numbers of a program that differ by no more than values do in a short type.
+
+    A number that the program has computed may differ so, such as the norm of gradients. One with few digits was written
+    there, and is never rounded.
+
+    Args:
+        runs: the runs.
+        known: differences that are known already.
+    """
+    if not runs.same_names or runs.across_frameworks or runs.precision.shortest <= unit_roundoff("float32"):
+        return
+    seen = {(each.record, each.item) for each in known}
+    for call in runs.calls:
+        record, golden_record = call.record or "", call.golden_record or ""
+        for row in call.rows if record and golden_record and FORWARD in record and not is_module(record) else ():
+            target, golden = row.target, row.golden
+            if target is None or golden is None or not is_input(row) or (record, target.name) in seen:
+                continue
+            values = target.value, golden.value
+            if all(map(_is_written, values)) and not math.isclose(*values, rel_tol=_SAME):
+                reason = differences.of_argument(row, target, golden, runs.is_torch)
+                yield Difference(record, golden_record, target.name, reason.text, labelled_reason=reason.labelled)
+
+
+def _is_written(value: object) -> bool:
+    return type(value) is float and math.isfinite(value) and float(f"{value:.{_DIGITS}g}") == value
 
 
 class OtherNumbers:

@@ -81,6 +81,14 @@ def test_a_number_of_degree_stays_undecided(tmp_path: Path) -> None:
     assert len(undecided(tmp_path, MODULE, {"factor": plain(1.5)}, {"factor": plain(1.0)})) == 1
 
 
+def test_a_number_that_was_written_is_not_excused_by_rounding(tmp_path: Path) -> None:
+    product = "Tensor.__mul__.0.forward"
+    said = undecided(tmp_path, product, {"other": plain(0.064)}, {"other": plain(0.0625)})
+    assert said == ["other is 0.064 and in the golden run 0.0625"]
+    # What the program computed, such as the norm of gradients, differs as values do.
+    assert undecided(tmp_path, product, {"other": plain(0.0626512345678)}, {"other": plain(0.0625123456789)}) == []
+
+
 def test_dimensions_are_counted_from_either_end(tmp_path: Path) -> None:
     softmax = "Functional.softmax.0.forward"
     assert undecided(tmp_path, softmax, {"dim": plain(-1)}, {"dim": plain(1)}) == []
