@@ -54,7 +54,7 @@ def least_of_choices(
 
 
 def choice_of(difference: Difference) -> tuple[str, ...]:
-    """The class of a module, its argument, and in which way that differs."""
+    """The choice that an argument of a module makes, with the class of the module."""
     parsed = parse(difference.record)
     kind = "" if parsed is None else parsed.base.rpartition(".")[2]
     return kind, difference.item.removeprefix(difference.record), difference.reason

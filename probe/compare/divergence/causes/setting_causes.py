@@ -37,6 +37,10 @@ class SettingCauses:
                 found.setdefault(_base(each.call.record or ""), []).append(each)
         return found
 
+    @cached_property
+    def _has_modules(self) -> bool:
+        return any(self._tree.values())
+
     def _of_model(self, record: str) -> list[OtherSetting]:
         """The settings of the model that has a call, those that compute first; of any model for a function."""
         found = [
@@ -59,6 +63,9 @@ class SettingCauses:
         record = suspect.record
         if is_on_input or not is_module(record):
             record = self._tree.get(record) or ""
+        if not record and not self._has_modules:
+            # At level L1 nothing tells which module makes a call.
+            return NOTHING
         found = self._by_module.get(_base(record)) if record else self._of_model(suspect.record)
         return NOTHING if not found else _text(found[0], suspect)
 
