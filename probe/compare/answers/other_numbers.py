@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from probe.common.dump.naming import FORWARD, function_name, is_module
+from probe.common.dump.naming import function_name, is_forward, is_module
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.operations.signatures import argument_name
@@ -46,7 +46,7 @@ class OtherNumbers:
                 continue  # Its arguments are compared one by one.
             for side in (TARGET, GOLDEN):
                 record = (call.record, call.golden_record)[side]
-                if record is None or FORWARD not in record or is_module(record):
+                if record is None or not is_forward(record) or is_module(record):
                     continue
                 others = self._numbers_there(record, side)
                 for name, item in _deciding(call, record, side) if others else ():
@@ -69,7 +69,7 @@ class OtherNumbers:
         pairs = [
             (call.record, call.golden_record)
             for call in self._runs.calls
-            if call.record and call.golden_record and is_module(call.record) and FORWARD in call.record
+            if call.record and call.golden_record and is_module(call.record) and is_forward(call.record)
         ]
         return dict(pairs), {golden: target for target, golden in pairs}
 
@@ -79,7 +79,7 @@ class OtherNumbers:
         found: tuple[dict[str, list[float]], dict[str, list[float]]] = {}, {}
         for call in self._runs.made:
             for side, record in ((TARGET, call.record), (GOLDEN, call.golden_record)):
-                if record is None or FORWARD not in record or is_module(record):
+                if record is None or not is_forward(record) or is_module(record):
                     continue
                 numbers = [float(item.value) for item in _plain(call, side)]
                 around, seen = self._trees[side].get(record), set[str]()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from probe.common.dump.naming import FORWARD, is_module, parse
+from probe.common.dump.naming import is_forward, is_module, parse
 from probe.common.environment.modules import Buffer, ModuleSettings, Settings
 from probe.common.numerics.error_bounds import SAFETY, is_number
 from probe.common.numerics.formats import unit_roundoff
@@ -80,7 +80,7 @@ def other_settings(
     found: list[OtherSetting] = []
     seen: set[tuple[str, ...]] = set()
     for call in calls if all(settings) else ():
-        if not (call.record and call.golden_record) or FORWARD not in call.record or not is_module(call.record):
+        if not (call.record and call.golden_record) or not is_forward(call.record) or not is_module(call.record):
             continue
         parsed = parse(call.record), parse(call.golden_record)
         bases = tuple("" if each is None else each.base for each in parsed)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from probe.common.dump.naming import BACKWARD, FORWARD, parse
+from probe.common.dump.naming import BACKWARD, FORWARD, is_forward, parse
 from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest
+from probe.compare.divergence.peers.groups import UNRELATED
 from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.divergence.search.items import in_direction
 from probe.compare.divergence.search.observed import JudgedOutput, Observed
@@ -35,6 +36,8 @@ class Walk:
         self.without_effect: list[Difference] = []
         self.undecided: list[Difference] = []
         """Differences between two programs of which nothing shows that they come to the same."""
+        self.unjudged: list[JudgedOutput] = []
+        """Outputs that may differ by as much as those of a fault and be explained, in this order."""
         self._moved: set[str | None] = set()
         """Records that differ without effect, whose backward differs as they do."""
         self._of_parameters: set[str | None] = set()
@@ -66,8 +69,11 @@ class Walk:
 
     def add_seen(self, call: AlignedCall, observed: Observed) -> None:
         """Count in what holds of a call that was judged, whatever the judgement comes to."""
+        unjudged = self._runs.peers.unjudged
         for output in observed.outputs:
             self._add_shown(call, output.difference)
+            if unjudged and id(output.row) in unjudged and output.allowed >= UNRELATED:
+                self.unjudged.append(output)
         self._of_parameters.update(observed.modules_named)
         self.gradient = self.gradient or observed.gradient
 
@@ -87,7 +93,7 @@ class Walk:
         self.error.reshaped = True
 
     def _add_shown(self, call: AlignedCall, difference: float) -> None:
-        if self._shown < difference < ALTOGETHER and FORWARD in (call.record or ""):
+        if self._shown < difference < ALTOGETHER and is_forward(call.record or ""):
             self._shown = difference
 
     # --- what is asked
@@ -100,7 +106,7 @@ class Walk:
         usually = self._runs.hidden_usually
         if not usually:
             return 0.0
-        return usually if FORWARD in (call.record or "") else min(usually, self._shown)
+        return usually if is_forward(call.record or "") else min(usually, self._shown)
 
     def is_backward_of_moved(self, call: AlignedCall) -> bool:
         """True if it is the backward of a call that differs without effect."""
