@@ -70,6 +70,8 @@ class Trait(Enum):
     """It multiplies what it carries from step to step with gates between 0 and 1."""
     MULTIPLIES = auto()
     """It multiplies its argument with each matrix among its arguments, one after the other."""
+    WEIGHS = auto()
+    """It returns means of its third argument, weighted by what the first two give."""
     NEVER_TWICE = auto()
     """It returns indices into its argument, of which none occurs twice."""
     EACH_ALONE = auto()

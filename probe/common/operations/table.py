@@ -614,7 +614,7 @@ FUNCTIONS: tuple[Function, ...] = (
     _("scalar_cast", T.CASTS),
     _("scalar_tensor", T.CONSTANT),
     _("scalar_to_tensor", T.CONSTANT),
-    _("scaled_dot_product_attention", T.MASKED, T.MAY_DROP_INSIDE),
+    _("scaled_dot_product_attention", T.MASKED, T.MAY_DROP_INSIDE, T.WEIGHS),
     _("scatter", rounding=EXACT),
     _("scatter_", T.OVERWRITES_A_PART),
     _("scatter_update", rounding=EXACT),

@@ -256,7 +256,8 @@ class Peers:
                 is_matrix = len(row.golden.shape or ()) > 1
                 weight = given.weight if is_matrix and size else 1.0
                 if parsed.direction == FORWARD:
-                    condition = growth(call, parsed, row.golden, size, given.scale, calls)
+                    made = self._made_in.get(call.record or "", []) if calls else None
+                    condition = growth(call, parsed, row.golden, size, given.scale, made)
                 else:
                     condition = max(1.0, given.scale * weight / size) if size else 1.0
                 inputs = math.hypot(given.error, common * weight / size) if is_matrix and size else given.error
@@ -287,6 +288,17 @@ class Peers:
     def _inputs_of(self, record: str) -> list[Row]:
         call = self._by_record.get(record)
         return [] if call is None else [row for row in call.rows if is_input(row)]
+
+    @cached_property
+    def _made_in(self) -> dict[str | None, list[Item]]:
+        """The results of the calls that each module makes itself."""
+        found: dict[str | None, list[Item]] = {}
+        for call in self._calls:
+            if call.golden_record and is_forward(call.record or ""):
+                around = self._tree.get(call.record or "")
+                items = (row.golden for row in call.rows if not is_input(row))
+                found.setdefault(around, []).extend(item for item in items if item is not None and item.is_tensor)
+        return found
 
     def _calls_inside(self) -> dict[str, int]:
         """The number of forward calls inside of each module."""

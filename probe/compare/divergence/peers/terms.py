@@ -26,7 +26,9 @@ the state c, ``(i g' + g i' + c f') o + tanh(c) o'`` is at most about ``0.5 (0.5
 """
 
 
-def growth(call: AlignedCall, parsed: ParsedName, result: Item, size: float, scale: float, calls_inside: int) -> float:
+def growth(
+    call: AlignedCall, parsed: ParsedName, result: Item, size: float, scale: float, inside: Sequence[Item] | None
+) -> float:
     """The ratio of the relative error of a result to that of the inputs; 1 where no terms cancel.
 
     Args:
@@ -35,7 +37,7 @@ def growth(call: AlignedCall, parsed: ParsedName, result: Item, size: float, sca
         result: the result on the golden side.
         size: its root mean square, the larger one of both sides.
         scale: the largest root mean square of what goes in, parameters left out.
-        calls_inside: the number of calls that are recorded inside of it.
+        inside: the results of the calls that it makes itself, as far as they are recorded; ``None`` if none is.
     """
     known = _function(parsed)
     if not size:
@@ -44,13 +46,31 @@ def growth(call: AlignedCall, parsed: ParsedName, result: Item, size: float, sca
     floats = [item for item in given if item.is_tensor and unit_roundoff(item.dtype)]
     if known.has(Trait.RECURRENT):
         return _of_recurrence(call, known.has(Trait.GATED), floats, size)
-    if calls_inside:
-        return max(1.0, scale / size)
+    if inside is not None:
+        return _of_calls(floats, inside, result, size)
     if known.rounding == DOT_PRODUCT:
         return max(1.0, _of_product(floats, result) / size)
+    if known.has(Trait.WEIGHS):
+        return _of_mean(floats, size)
     is_series = parsed.is_module or known.has(Trait.MULTIPLIES)
     gains = [_gain(each) for each in floats if is_series and _is_matrix(each, parsed.is_module)]
     return max(1.0, scale * math.prod(min(1.0, each) for each in gains) / size)
+
+
+def _of_calls(given: Sequence[Item], inside: Sequence[Item], result: Item, size: float) -> float:
+    """The growth in a call whose result is made of what other calls return; what cancels, another of its size does."""
+    elements = extent(result.shape).elements
+    terms = [rms(item) for item in (*given, *inside) if extent(item.shape).elements == elements]
+    return max(1.0, sorted(terms)[-2] / size) if len(terms) > 1 else 1.0
+
+
+def _of_mean(given: Sequence[Item], size: float) -> float:
+    """The growth in attention: a mean of the values, with weights that exponentials of the scores make."""
+    sizes = [rms(item) for item in given]
+    if len(sizes) < 3:
+        return max(1.0, max(sizes, default=0.0) / size)
+    query, key, value = sizes[:3]
+    return max(1.0, query * key) * max(1.0, value / size)
 
 
 def is_product(parsed: ParsedName) -> bool:
