@@ -40,8 +40,9 @@ def not_judged(runs: Runs, outputs: Sequence[JudgedOutput]) -> list[Difference]:
         # What is made element by element is wrong if what it is made of is wrong, or an argument is another.
         if function(function_name(record)).rounding in _ALONE or search is None or search.shows(output):
             continue
-        reason = differences.of_not_judged(output.row, output.allowed)
-        return [Difference(record, output.row.golden_record or "", item_name(output.row), reason, output.allowed, True)]
+        explained = min(output.allowed, runs.peers.allowed(output.row))
+        reason = differences.of_not_judged(output.row, explained)
+        return [Difference(record, output.row.golden_record or "", item_name(output.row), reason, explained, True)]
     return []
 
 

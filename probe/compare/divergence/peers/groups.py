@@ -56,11 +56,12 @@ largest is 0.52; of a head that was rolled, which nothing else shows, it is 0.70
 """
 _DEVIATION_OF_WALK = 0.6
 """The same of the random walk, where nothing is fitted. A guess."""
-UNRELATED = 0.3
-"""The relative error from which on two tensors hold other numbers. A guess.
+_UNRELATED = 0.3
+"""The relative error of inputs from which on two calls compute with other numbers. A guess."""
+DECIDED = 0.5
+"""The relative error that chance has to leave unexplained for an output to be judged by it. A guess.
 
-Of inputs it says that two calls compute with other numbers. A result that may differ by as much, and be explained, is
-not judged: a fault makes no more of it.
+A wrong weight makes an error of about the size of the output, of which statistics show a part.
 """
 
 
@@ -151,6 +152,11 @@ class Peers:
             return set()
         forwards = (id(member.row) for member, _, _ in self.members if is_forward(member.call.record or ""))
         return {key for key in forwards if key not in self._judged or not _decides(self._judged[key])}
+
+    def allowed(self, row: Row) -> float:
+        """The largest relative error of an output that chance explains; infinity if it is not known."""
+        found = self._judged.get(id(row))
+        return math.inf if found is None else found.allowed
 
     def decides(self, row: Row, share: float) -> bool:
         """True if an output would leave its peers if a part of it that has this share were another."""
@@ -367,19 +373,19 @@ def _decides(judged: Leaving, share: float = 1.0) -> bool:
 
     What is usual of peers was measured, so that all that is less than the output itself counts as known.
     """
-    return judged.allowed < share * (1.0 if judged.peers else UNRELATED)
+    return judged.allowed < share * (1.0 if judged.peers else DECIDED)
 
 
 def _in_group(members: Sequence[Member], largest: float) -> dict[int, Leaving]:
     """The members of a group with what chance explains of them, in its order of execution."""
     # An input that has little to do with the other side's tells nothing of what errors do.
-    usable = [each for each in members if each.inputs < UNRELATED]
+    usable = [each for each in members if each.inputs < _UNRELATED]
     tried = fits(usable if len(usable) >= FEWEST else members)
     found: dict[int, Leaving] = {}
     before: list[float] = []
     for each in members:
         insort(before, each.inputs)
-        if each.inputs >= UNRELATED:
+        if each.inputs >= _UNRELATED:
             continue
         # The statistics of inputs may show less than there is, by chance; a third of what is usual is rare.
         inputs = max(each.inputs, before[len(before) // 2] / 3.0)
@@ -402,11 +408,11 @@ def _in_direction(parsed: ParsedName, direction: str) -> str:
 
 def _of_walk(member: Member, group: Sequence[Member], largest: float) -> Leaving | None:
     """The judgement of a forward output without peers, or of the first of peers that all leave the random walk."""
-    if not is_forward(member.call.record or "") or member.inputs >= UNRELATED:
+    if not is_forward(member.call.record or "") or member.inputs >= _UNRELATED:
         return None
     allowed = largest * member.walk
     if len(group) >= FEWEST:
-        usable = [each.error / each.walk for each in group if each.inputs < UNRELATED]
+        usable = [each.error / each.walk for each in group if each.inputs < _UNRELATED]
         is_first = member is group[0] and len(usable) >= FEWEST and median(usable) > largest
         if member.error <= allowed or not is_first:
             return None

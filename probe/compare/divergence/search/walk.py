@@ -8,7 +8,7 @@ from probe.common.dump.naming import BACKWARD, FORWARD, is_forward, parse
 from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest
-from probe.compare.divergence.peers.groups import UNRELATED
+from probe.compare.divergence.peers.groups import DECIDED
 from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.divergence.search.items import in_direction
 from probe.compare.divergence.search.observed import JudgedOutput, Observed
@@ -72,7 +72,7 @@ class Walk:
         unjudged = self._runs.peers.unjudged
         for output in observed.outputs:
             self._add_shown(call, output.difference)
-            if unjudged and id(output.row) in unjudged and output.allowed >= UNRELATED:
+            if unjudged and id(output.row) in unjudged and output.allowed >= DECIDED:
                 self.unjudged.append(output)
         self._of_parameters.update(observed.modules_named)
         self.gradient = self.gradient or observed.gradient
