@@ -33,7 +33,7 @@ from probe.compare.divergence.peers.fits import Member, fits
 from probe.compare.divergence.peers.one_rounding import is_one_rounding
 from probe.compare.divergence.peers.places import Places
 from probe.compare.divergence.peers.random_error import is_masked, random_error
-from probe.compare.divergence.peers.terms import growth, is_product
+from probe.compare.divergence.peers.terms import growth, is_product, share_of_terms
 from probe.compare.result import Mode
 
 FEWEST = 5
@@ -328,6 +328,7 @@ class Peers:
             # Statistics of what an elementwise call takes may hide what was cast before; a product averages over it.
             own = max(self._shortest, self._casts.roundoff(call))
         own_rows = [row for row in call.rows if is_input(row)]
+        results = [row.golden for row in call.rows if not is_input(row) and row.golden is not None]
         of_forward = own_rows if parsed.direction == FORWARD else self._inputs_of(_in_direction(parsed, FORWARD))
         of_backward = own_rows if parsed.direction == BACKWARD else []
         if parsed.direction == PARAMETERS_GRAD:
@@ -341,6 +342,8 @@ class Peers:
                 # Nothing is known of an input that cannot be measured.
                 return _Given(math.inf, own)
             if error:
+                if error >= _UNRELATED:
+                    error *= share_of_terms(parsed, row.golden, results)
                 squares += error * error
             if row.golden.state != INPUT or not unit_roundoff(row.golden.dtype):
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from probe.common.dump.naming import ParsedName
+from probe.common.dump.naming import FORWARD, ParsedName
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.numerics.error_bounds import extent, rms
 from probe.common.numerics.formats import unit_roundoff
@@ -55,6 +55,15 @@ def growth(
     is_series = parsed.is_module or known.has(Trait.MULTIPLIES)
     gains = [_gain(each) for each in floats if is_series and _is_matrix(each, parsed.is_module)]
     return max(1.0, scale * math.prod(min(1.0, each) for each in gains) / size)
+
+
+def share_of_terms(parsed: ParsedName, item: Item, results: Sequence[Item]) -> float:
+    """The share of a result's error that the error of an input makes: a small bias adds little, whatever its error."""
+    is_bias = is_product(parsed) or "bias" in item.name.rpartition(".")[2]
+    size = max(map(rms, results), default=0.0)
+    if parsed.direction != FORWARD or not is_bias or len(item.shape or ()) != 1 or not size:
+        return 1.0
+    return min(1.0, rms(item) / size)
 
 
 def _of_calls(given: Sequence[Item], inside: Sequence[Item], result: Item, size: float) -> float:
