@@ -13,6 +13,7 @@ from typing import Any
 from probe.common.align.calls import KeyedCall
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, is_module, parse
+from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS
 from probe.common.dump.reading.sources import Tree
 
@@ -117,12 +118,7 @@ def _kind_in_scope(record: str, tree: Tree) -> tuple[str, str] | None:
 
 
 def _innermost(record: str, matched: set[str], tree: Tree) -> str | None:
-    module, seen = tree.get(record), {record}
-    # A damaged file may say that a module is inside of itself.
-    while module is not None and module not in matched and module not in seen:
-        seen.add(module)
-        module = tree.get(module)
-    return module if module in matched else None
+    return next((module for module in around(tree, record) if module in matched), None)
 
 
 def recomputed(calls: Iterable[KeyedCall], matched: Container[str]) -> set[str]:

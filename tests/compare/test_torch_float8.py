@@ -82,10 +82,10 @@ class Layer(nn.Module):
 
 
 class Network(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
         self.tokens, self.norm = nn.Embedding(TOKENS, WIDTH), Norm()
-        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+        self.layers = nn.ModuleList(Layer() for _ in range(layers))
         self.head = nn.Linear(WIDTH, TOKENS, bias=False)
 
     def forward(self, ids: Any) -> Any:
@@ -95,21 +95,21 @@ class Network(nn.Module):
         return self.head(self.norm(x))
 
 
-def dump(path: Path, level: str, quantised: bool, fault: str = "") -> None:
+def dump(path: Path, level: str, quantised: bool, fault: str = "", layers: int = LAYERS) -> None:
     from msprobe.pytorch import PrecisionDebugger
 
     torch.manual_seed(0)
-    model = Network().to(torch.bfloat16)
+    model = Network(layers).to(torch.bfloat16)
     for module in model.modules():
         if isinstance(module, Linear):
             module.is_quantised = quantised
     if fault == "transposed":
         # No parameter of the record differs: the forward takes it in another way.
-        linear = model.layers[FAULTY].attention.o
+        linear = model.layers[min(FAULTY, layers - 1)].attention.o
         linear.forward = lambda x: Linear.forward(_Turned(linear), x)
     if fault == "scaled":
         # The environment has public attributes alone.
-        mlp = model.layers[FAULTY].mlp
+        mlp = model.layers[min(FAULTY, layers - 1)].mlp
         mlp._scale = 1.5
     ids = torch.randint(0, TOKENS, (4, 32), generator=torch.Generator().manual_seed(1))
     config = path.parent / f"{path.name}.json"
@@ -156,3 +156,11 @@ def test_a_right_run_is_no_divergence_and_a_fault_is_not_silent(tmp_path: Path, 
     # The file says so: without it the rounding itself would be a divergence, or hide one.
     without_casts(tmp_path / "target")
     assert compared(tmp_path / "target", tmp_path / "golden").answer != "none"
+
+
+def test_a_fault_in_one_of_few_layers_is_not_silent(tmp_path: Path) -> None:
+    """Fewer than five layers tell nothing of what is usual, and rounding to float8 alone explains much."""
+    dump(tmp_path / "golden", "L0", quantised=False, layers=3)
+    dump(tmp_path / "target", "L0", quantised=True, fault="scaled", layers=3)
+    found = compared(tmp_path / "target", tmp_path / "golden")
+    assert found.answer == "cannot_tell" and "cannot be judged" in found.why, found.why

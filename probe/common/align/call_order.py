@@ -75,8 +75,8 @@ def _as_their_forward(aligned: list[Aligned]) -> list[Aligned]:
         parsed = parse(name) if name and BACKWARD in name else None
         if name is None or parsed is None or parsed.is_module or parsed.direction != BACKWARD:
             continue
-        other = parse(partners.get(record_name(parsed._replace(direction=FORWARD)), ""))
-        own = "" if other is None else record_name(other._replace(direction=BACKWARD))
+        forward = parse(partners.get(record_name(parsed._replace(direction=FORWARD)), ""))
+        own = "" if forward is None else record_name(forward._replace(direction=BACKWARD))
         if own in there and partners.get(name) != own:
             moved[name] = own
     if not moved:

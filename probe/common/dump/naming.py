@@ -36,6 +36,7 @@ _IN_MODULES = tuple(f"{root}." for root in MODULE_ROOTS)
 # In older files a record's gradients have no number.
 _GRADIENTS = re.compile(r"parameters_grad(\.[0-9]+)?\Z")
 _DEBUG = ".debug"
+_FORWARD, _BACKWARD = f".{FORWARD}", f".{BACKWARD}"
 _MODEL, _PART = "model", "part"
 _LONGEST_FILE_NAME = 255
 
@@ -110,6 +111,16 @@ def record_name(parsed: ParsedName) -> str:
     """The name that `parse` takes apart into `parsed`."""
     spell = module_name if parsed.is_module else api_name
     return spell(parsed.base, parsed.number, parsed.direction)
+
+
+def is_forward(name: str) -> bool:
+    """True if it is the record of a forward; ``post_feedforward_layernorm`` has the word in its backward, too."""
+    return name.endswith(_FORWARD) or name.rpartition(".")[0].endswith(_FORWARD)
+
+
+def is_backward(name: str) -> bool:
+    """True if it is the record of a backward; that of gradients of parameters is none."""
+    return name.endswith(_BACKWARD) or name.rpartition(".")[0].endswith(_BACKWARD)
 
 
 def function_name(name: str) -> str:

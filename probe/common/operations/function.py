@@ -64,6 +64,14 @@ class Trait(Enum):
     """It computes with random numbers that it draws itself."""
     MAY_DROP_INSIDE = auto()
     """It draws random numbers if an argument asks it to drop something."""
+    RECURRENT = auto()
+    """It goes through its argument step by step, and takes at each step what it made at the one before."""
+    GATED = auto()
+    """It multiplies what it carries from step to step with gates between 0 and 1."""
+    MULTIPLIES = auto()
+    """It multiplies its argument with each matrix among its arguments, one after the other."""
+    WEIGHS = auto()
+    """It returns means of its third argument, weighted by what the first two give."""
     NEVER_TWICE = auto()
     """It returns indices into its argument, of which none occurs twice."""
     EACH_ALONE = auto()

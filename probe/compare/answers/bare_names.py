@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from probe.common.dump.naming import FORWARD
+from probe.common.dump.naming import is_forward
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent
 from probe.compare.divergence.aligned_calls import AlignedCall
@@ -27,7 +27,7 @@ def are_of_two_programs(calls: Iterable[AlignedCall]) -> bool:
     """True if so few forward calls of both sides have the same sizes that their names are no evidence."""
     of_both = all_calls = 0
     for call in calls:
-        if FORWARD not in (call.record or call.golden_record or ""):
+        if not is_forward(call.record or call.golden_record or ""):
             continue
         all_calls += 1
         of_both += bool(call.record and call.golden_record) and _have_same_sizes(call)

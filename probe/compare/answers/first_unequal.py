@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD
+from probe.common.dump.naming import is_forward
 from probe.common.numerics.error_bounds import relative_difference
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence import differences
@@ -60,7 +60,7 @@ def _unequal_results(calls: Sequence[AlignedCall]) -> Iterator[tuple[AlignedCall
     """The first unequal result of each call of the forward that has one, and the number of equal results before it."""
     equal = 0
     for call in calls:
-        if not (call.record and call.golden_record) or FORWARD not in call.record:
+        if not (call.record and call.golden_record) or not is_forward(call.record):
             continue
         results = [row for row in call.rows if not is_input(row) and _rounds(row)]
         apart = next(filter(_differs, results), None)

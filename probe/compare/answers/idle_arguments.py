@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import zip_longest
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, function_name, is_module
+from probe.common.dump.naming import function_name, is_forward, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import SAFETY, extent, is_number
@@ -93,7 +93,7 @@ class IdleArguments:
         found: tuple[set[str], set[str]] = set(), set()
         for modules, tree in zip(found, (self._runs.tree, self._runs.golden_tree)):
             for record in tree:
-                if FORWARD in record and not is_module(record):
+                if is_forward(record) and not is_module(record):
                     modules.update(around(tree, record))
         return found
 

@@ -17,7 +17,16 @@ from typing import NamedTuple
 
 from probe.common.align.layers.same_values import SameValues
 from probe.common.align.row import Row
-from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, function_name, is_module, parse, record_name
+from probe.common.dump.naming import (
+    BACKWARD,
+    FORWARD,
+    PARAMETERS_GRAD,
+    function_name,
+    is_forward,
+    is_module,
+    parse,
+    record_name,
+)  # fmt: skip
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.numerics.error_bounds import SAFETY
 from probe.common.numerics.formats import unit_roundoff
@@ -130,7 +139,7 @@ class _Search:
             return
         for call in self._runs.calls:
             own = function_name(call.record or "")
-            if not own or own != function_name(call.golden_record or "") or FORWARD not in (call.record or ""):
+            if not own or own != function_name(call.golden_record or "") or not is_forward(call.record or ""):
                 continue
             for row in call.rows:
                 target, golden = row.target, row.golden
@@ -151,7 +160,7 @@ class _Search:
     def _expected(self, call: AlignedCall, row: Row) -> Expected | None:
         target, golden = row.target, row.golden
         # A gradient has the shape of what the forward has, and is absent where nothing of the forward asks for it.
-        if FORWARD not in (call.record or "") or not _computes(call):
+        if not is_forward(call.record or "") or not _computes(call):
             return None
         if target is not None and golden is not None and target.is_tensor and golden.is_tensor:
             if self._runs.regions is not None and not differences.is_of_another_size(row):

@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from probe.common.dump.naming import FORWARD, function_name, is_module
+from probe.common.dump.naming import function_name, is_forward, is_module
+from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.formats import unit_roundoff
@@ -48,7 +49,7 @@ def written_numbers(runs: Runs, known: Sequence[Difference]) -> Iterator[Differe
     seen = {(each.record, each.item) for each in known}
     for call in runs.calls:
         record, golden_record = call.record or "", call.golden_record or ""
-        for row in call.rows if record and golden_record and FORWARD in record and not is_module(record) else ():
+        for row in call.rows if record and golden_record and is_forward(record) and not is_module(record) else ():
             target, golden = row.target, row.golden
             if target is None or golden is None or not is_input(row) or (record, target.name) in seen:
                 continue
@@ -81,7 +82,7 @@ class OtherNumbers:
                 continue  # Its arguments are compared one by one.
             for side in (TARGET, GOLDEN):
                 record = (call.record, call.golden_record)[side]
-                if record is None or FORWARD not in record or is_module(record):
+                if record is None or not is_forward(record) or is_module(record):
                     continue
                 others = self._numbers_there(record, side)
                 for name, item in _deciding(call, record, side) if others else ():
@@ -91,20 +92,16 @@ class OtherNumbers:
 
     def _numbers_there(self, record: str, side: int) -> list[float]:
         """The numbers that calls of the other side take in the layer that corresponds to the one around `record`."""
-        around, seen = self._trees[side].get(record), set[str]()
-        while around and around not in seen:
-            seen.add(around)
-            if around in self._counterparts[side]:
-                return self._numbers[1 - side].get(self._counterparts[side][around], [])
-            around = self._trees[side].get(around)
-        return []
+        matched = self._counterparts[side]
+        module = next((each for each in around(self._trees[side], record) if each in matched), None)
+        return [] if module is None else self._numbers[1 - side].get(matched[module], [])
 
     @cached_property
     def _counterparts(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         pairs = [
             (call.record, call.golden_record)
             for call in self._runs.calls
-            if call.record and call.golden_record and is_module(call.record) and FORWARD in call.record
+            if call.record and call.golden_record and is_module(call.record) and is_forward(call.record)
         ]
         return dict(pairs), {golden: target for target, golden in pairs}
 
@@ -114,14 +111,11 @@ class OtherNumbers:
         found: tuple[dict[str, list[float]], dict[str, list[float]]] = {}, {}
         for call in self._runs.made:
             for side, record in ((TARGET, call.record), (GOLDEN, call.golden_record)):
-                if record is None or FORWARD not in record or is_module(record):
+                if record is None or not is_forward(record) or is_module(record):
                     continue
                 numbers = [float(item.value) for item in _plain(call, side)]
-                around, seen = self._trees[side].get(record), set[str]()
-                while around and around not in seen and numbers:
-                    seen.add(around)
-                    found[side].setdefault(around, []).extend(numbers)
-                    around = self._trees[side].get(around)
+                for module in around(self._trees[side], record) if numbers else ():
+                    found[side].setdefault(module, []).extend(numbers)
         return found
 
 

@@ -194,8 +194,14 @@ def of_first_unequal(row: Row, error: float, rounding: float) -> str:
 
 def of_nearly_leaving(row: Row, error: float, usual: float, peers: int) -> str:
     """An output whose relative error is larger than is usual, and no larger than chance may make it."""
-    like = f"of {peers} calls like it {_size(usual)} is usual"
+    like = f"of {peers} calls like it {_size(usual)} is usual" if peers else f"rounding usually makes {_size(usual)}"
     return f"{short_name(row)} has a relative error of {_size(error)}; {like}, and more by chance"
+
+
+def of_not_judged(row: Row, allowed: float) -> str:
+    """An output that may differ by as much as that of a fault, because rounding and inputs explain it."""
+    explained = f"rounding and its inputs explain a relative error of {_size(allowed)}"
+    return f"{short_name(row)} cannot be judged: {explained}, and a fault makes no larger one"
 
 
 def of_parameter(row: Row, name: str, difference: float) -> Sentence:

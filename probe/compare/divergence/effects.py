@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, is_module, parse
+from probe.common.dump.naming import is_forward, is_module, parse
 from probe.common.dump.reading.call_tree import around as modules_around
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
@@ -144,16 +144,8 @@ class Effects:
         name = call.record
         if not name:
             modules, tree, name = self._by_golden_record, self._trees[GOLDEN], call.golden_record
-        around, seen = tree.get(name or ""), set[str]()
-        # A damaged file may say that a module is inside of itself.
-        while around and around not in seen:
-            seen.add(around)
-            module = modules.get(around)
-            found = None if module is None else self._largest(module)
-            if found is not None:
-                return found
-            around = tree.get(around)
-        return None
+        around = (modules[module] for module in modules_around(tree, name or "") if module in modules)
+        return next((found for found in map(self._largest, around) if found is not None), None)
 
     def _largest_of_takers(self, call: AlignedCall, index: int, side: int) -> float | None:
         """The largest relative difference of what the first calls return that take what `call` returns on one side."""
@@ -200,15 +192,8 @@ class Effects:
 
         Whatever parts of its input the call was made on, they are put together again.
         """
-        around, seen = self._tree.get(call.record or ""), set[str]()
-        # A damaged file may say that a module is inside of itself.
-        while around and around not in seen:
-            seen.add(around)
-            module = self._by_record.get(around)
-            if module is not None and _has_same_shapes(module):
-                return True
-            around = self._tree.get(around)
-        return False
+        around = map(self._by_record.get, modules_around(self._tree, call.record or ""))
+        return any(module is not None and _has_same_shapes(module) for module in around)
 
     def _returned_otherwise(self, call: AlignedCall, side: int) -> list[Item]:
         """The tensors that a call returns on one side, those that differ where any does.
@@ -256,7 +241,7 @@ class Effects:
 
     @cached_property
     def _has_functions(self) -> bool:
-        return any(FORWARD in each.record and not is_module(each.record) for each in self._calls if each.record)
+        return any(is_forward(each.record) and not is_module(each.record) for each in self._calls if each.record)
 
     def _agrees(self, call: AlignedCall, agreement: Agreement) -> bool | None:
         """True if the floating-point outputs of a call agree; ``None`` where none can be compared."""

@@ -9,7 +9,7 @@ import math
 from itertools import chain
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, is_module
+from probe.common.dump.naming import is_forward, is_module
 from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
@@ -184,7 +184,7 @@ class PropagatedError:
 
 def _may_be_masked(row: Row) -> bool:
     """True if an item may have a mask in it: neither a gradient nor a parameter, nor what a layer returns."""
-    if FORWARD not in row.record or row.golden is None or row.golden.state == PARAMETERS:
+    if not is_forward(row.record) or row.golden is None or row.golden.state == PARAMETERS:
         return False
     return is_input(row) or not is_module(row.record)
 

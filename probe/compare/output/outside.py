@@ -7,7 +7,7 @@ from itertools import islice
 
 from probe.common.align.row import Row
 from probe.common.dump.layout import step_and_rank
-from probe.common.dump.naming import FORWARD, is_module
+from probe.common.dump.naming import is_forward, is_module
 from probe.common.dump.reading.items import INPUT, Item, shape_text
 from probe.common.environment import files as environment_files
 from probe.common.environment.differences import DATA, OPTIMIZER, SEED, OutsideDifference, differences
@@ -47,7 +47,7 @@ def _inserted(found: list[OutsideDifference], data: list[OutsideDifference]) -> 
 def _data(rows: Sequence[Row]) -> list[OutsideDifference]:
     """The batch, if it differs: the inputs of the first call that takes no gradient."""
     # A gradient takes no gradient either, and is no batch.
-    forward = (row for row in islice(rows, _LOOKED_AT) if FORWARD in row.record)
+    forward = (row for row in islice(rows, _LOOKED_AT) if is_forward(row.record))
     batches = [row for row in forward if _is_batch(row.target) and _is_batch(row.golden)]
     # A module gets the batch as it is; functions before it may prepare it.
     first = next((row for row in batches if is_module(row.record)), batches[0] if batches else None)

@@ -162,6 +162,7 @@ def _undecided(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     found += [(f"  also:   {undecided_in_words(each)}", "") for each in others[:EXAMPLES]]
     if len(others) > EXAMPLES:
         found.append((f"  and {len(others) - EXAMPLES} more (--json lists them)", ""))
+    found += _followers(summaries, PREVIOUS)
     found.append((f"  next:   {_what_would_decide(untold)}", ""))
     return found
 

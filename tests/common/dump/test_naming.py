@@ -34,6 +34,7 @@ def test_api_names_are_taken_apart_as_they_were_made(prefix: str, api: str, numb
     assert naming.parse(name) == parsed
     assert naming.record_name(parsed) == name
     assert naming.function_name(name) == api
+    assert (naming.is_forward(name), naming.is_backward(name)) == (direction == "forward", direction == "backward")
     assert not naming.is_module(name)
 
 
@@ -47,6 +48,7 @@ def test_api_names_are_taken_apart_as_they_were_made(prefix: str, api: str, numb
 )
 @example("Module", "0.forward.1", "Linear", 0, "forward")
 @example("Module", "a.3.backward", "forward", 2, "parameters_grad")
+@example("Module", "layers.3.post_feedforward_layernorm", "Norm", 0, "backward")
 def test_module_names_are_taken_apart_as_they_were_made(
     root: str, path: str, class_name: str, number: int, direction: str
 ) -> None:
@@ -58,6 +60,7 @@ def test_module_names_are_taken_apart_as_they_were_made(
     assert naming.record_name(parsed) == name
     assert naming.function_name(name) == ""
     assert naming.is_module(name)
+    assert (naming.is_forward(name), naming.is_backward(name)) == (direction == "forward", direction == "backward")
 
 
 @pytest.mark.parametrize(

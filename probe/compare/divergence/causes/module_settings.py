@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from probe.common.dump.naming import FORWARD, is_module, parse
+from probe.common.dump.naming import is_forward, is_module, parse
 from probe.common.environment.modules import Buffer, ModuleSettings, Settings
 from probe.common.numerics.error_bounds import SAFETY, is_number
 from probe.common.numerics.formats import unit_roundoff
@@ -106,7 +106,7 @@ def _first_calls(calls: Iterable[AlignedCall], settings: SettingsPair) -> dict[P
     """The first calls of the modules that belong together, by their names."""
     found: dict[Pair, AlignedCall] = {}
     for call in calls:
-        if not (call.record and call.golden_record) or FORWARD not in call.record or not is_module(call.record):
+        if not (call.record and call.golden_record) or not is_forward(call.record) or not is_module(call.record):
             continue
         target, golden = parse(call.record), parse(call.golden_record)
         if target is not None and golden is not None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
-from probe.common.dump.naming import FORWARD, function_name, is_module
+from probe.common.dump.naming import function_name, is_forward, is_module
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import extent, relative_difference
@@ -53,7 +53,7 @@ class Reorderings:
     def before(self, call: AlignedCall) -> AlignedCall | None:
         """The call that reorders, on one side alone, what `call` takes, or what that was computed from."""
         index = next((index for index, each in enumerate(self._calls) if each.record == call.record), None)
-        if index is None or FORWARD not in (call.record or ""):
+        if index is None or not is_forward(call.record or ""):
             return None
         return self._on_side(index, TARGET) or self._on_side(index, GOLDEN)
 

@@ -14,23 +14,27 @@ their inputs carry the fault already.
 from __future__ import annotations
 
 import math
-import re
 from bisect import insort
 from collections.abc import Sequence
-from functools import cache, cached_property
-from statistics import NormalDist, median, median_low
+from functools import cached_property
+from statistics import NormalDist, median
 from typing import NamedTuple
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, parse, record_name
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, is_forward, parse, record_name
+from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import INPUT, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import extent, rms
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input, row_difference
+from probe.compare.divergence.casts import Casts
+from probe.compare.divergence.peers.fits import Member, fits
 from probe.compare.divergence.peers.one_rounding import is_one_rounding
+from probe.compare.divergence.peers.places import Places
 from probe.compare.divergence.peers.random_error import is_masked, random_error
+from probe.compare.divergence.peers.terms import growth, is_product, share_of_terms
 from probe.compare.result import Mode
 
 FEWEST = 5
@@ -45,8 +49,6 @@ Chosen with the right pairs in two precisions that are recorded, and with nothin
 """
 _DEVIATION_OF_TENSORS, _DEVIATION_OF_GRADIENTS = 0.4, 0.6
 """The same where the values themselves are compared, of forward calls and of all others, chosen in the same way."""
-_AS_GOOD = 0.25
-"""The spread of q that a fit may have beyond the best one and explain a group as well. A guess."""
 _NEARLY = 0.6
 """The share of what chance explains from which on nobody can tell.
 
@@ -55,85 +57,13 @@ largest is 0.52; of a head that was rolled, which nothing else shows, it is 0.70
 """
 _DEVIATION_OF_WALK = 0.6
 """The same of the random walk, where nothing is fitted. A guess."""
-_CANCELLING = 4.0
-"""The condition from which on what cancels may be what is usual of a group. A guess."""
 _UNRELATED = 0.3
 """The relative error of inputs from which on two calls compute with other numbers. A guess."""
+DECIDED = 0.5
+"""The relative error that chance has to leave unexplained for an output to be judged by it. A guess.
 
-
-class Member(NamedTuple):
-    """An output of a call, as one of its peers."""
-
-    call: AlignedCall
-    row: Row
-    error: float
-    """The relative error of the output."""
-    inputs: float
-    """The difference of all inputs together."""
-    own: float
-    """The error that one rounding adds, for the coarsest type that takes part."""
-    condition: float
-    """By how much what cancels increases the error of the inputs."""
-    calls: int = 0
-    """The number of calls inside of it, each of which rounds."""
-
-    @property
-    def walk(self) -> float:
-        """The relative error that a random walk of roundings gives, which needs no peers."""
-        return math.hypot(self.condition * self.inputs, self.own * math.sqrt(1.0 + self.calls))
-
-
-class Fit(NamedTuple):
-    """The way of errors through the calls of a group: the share that is carried on, and the part that is added."""
-
-    carry: float
-    own: float
-    spread: float
-    """The standard deviation of the logarithm of q."""
-    cancels: bool = False
-    """True if what they add grows with the condition: what is rounded is larger than what is left of it."""
-
-    def expected(self, member: Member, inputs: float | None = None) -> float:
-        """The relative error that is usual for a member, with its inputs or with `inputs` as their relative error."""
-        own = self.own * member.condition if self.cancels else self.own
-        carried = self.carry * (member.inputs if inputs is None else inputs)
-        return math.sqrt(carried**2 + max(own, member.own) ** 2)
-
-
-def fits(members: Sequence[Member]) -> list[Fit]:
-    """The fits of carry and own rounding to a group; the members that leave it do not move them.
-
-    Several explain a group of a few calls about equally well: the errors are carried on, or they are made by each call
-    anew, and then they are those of the result or of larger terms that cancel. All of these are returned.
-    """
-    least = min(each.own for each in members)
-    # The calls with the least error in their inputs show what each adds. Behind a fault all errors are large.
-    clean = sorted(members, key=_by_inputs)[: max(3, len(members) // 3)]
-    owns = {least, max(least, median_low(each.error for each in clean))}
-    found = [_fit(members, own, False) for own in sorted(owns)]
-    if max(each.condition for each in members) > _CANCELLING:
-        found.append(_fit(members, median_low(each.error / each.condition for each in clean), True))
-    best = min(each.spread for each in found)
-    return [each for each in found if each.spread <= best + _AS_GOOD]
-
-
-def _by_inputs(member: Member) -> float:
-    return member.inputs
-
-
-def _fit(members: Sequence[Member], own: float, cancels: bool) -> Fit:
-    carries = [
-        math.sqrt(max(0.0, each.error**2 - (own * each.condition if cancels else own) ** 2)) / each.inputs
-        for each in members
-        if each.inputs
-    ]
-    carry = median(carries) if carries else 0.0
-    raw = Fit(carry, own, 0.0, cancels)
-    logs = [math.log(max(each.error, each.own) / raw.expected(each)) for each in members]
-    middle = median(logs)
-    # The centre is brought to 1, which scales both.
-    scale = math.exp(middle)
-    return Fit(carry * scale, own * scale, 1.4826 * median(abs(each - middle) for each in logs), cancels)
+A wrong weight makes an error of about the size of the output, of which statistics show a part.
+"""
 
 
 class _Given(NamedTuple):
@@ -150,7 +80,7 @@ class _Given(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """An output that leaves its peers."""
+    """An output beside its peers, which it leaves if its error is larger than what chance explains."""
 
     error: float
     """Its relative error."""
@@ -171,13 +101,18 @@ class Peers:
         tree: the call tree of the target.
         coarsest: the unit roundoff of the shortest type that both runs, or one of them, compute with. Nothing is looked
             at if it is that of float32.
+        casts: the casts of modules to shorter types yet, which no record shows.
     """
 
-    def __init__(self, calls: Sequence[AlignedCall], mode: Mode, tree: Tree, coarsest: float) -> None:
+    def __init__(
+        self, calls: Sequence[AlignedCall], mode: Mode, tree: Tree, coarsest: float, casts: Casts | None = None
+    ) -> None:
         self._calls = calls
         self._mode = mode
         self._tree = tree
-        self._coarsest = coarsest
+        self._shortest = coarsest
+        self._casts = casts if casts is not None and casts.coarsest else None
+        self._coarsest = coarsest if self._casts is None else max(coarsest, self._casts.coarsest)
         self._known: dict[int, float | None] = {}
 
     @property
@@ -198,12 +133,40 @@ class Peers:
         """
         if self._mode is Mode.TENSOR or not self._far:
             return {}
-        forwards = {id(member.row) for member, _, _ in self.members if FORWARD in (member.call.record or "")}
+        forwards = {id(member.row) for member, _, _ in self.members if is_forward(member.call.record or "")}
         return {key: each for key, each in self._far.items() if each.error <= each.allowed and key in forwards}
 
     @cached_property
     def _far(self) -> dict[int, Leaving]:
         """The outputs that leave their peers, or nearly."""
+        rows = {id(member.row): member for member, _, _ in self.members} if self._judged else {}
+        far = {key: each for key, each in self._judged.items() if each.error > _NEARLY * each.allowed}
+        return {key: each for key, each in far.items() if not is_one_rounding(rows[key].call, rows[key].row)}
+
+    @cached_property
+    def unjudged(self) -> set[int]:
+        """The outputs of forward calls that may differ by as much as those of a fault and be explained.
+
+        Neither their like nor a random walk of roundings says more of them. By the identity of their rows.
+        """
+        if not self.are_asked:
+            return set()
+        forwards = (id(member.row) for member, _, _ in self.members if is_forward(member.call.record or ""))
+        return {key for key in forwards if key not in self._judged or not _decides(self._judged[key])}
+
+    def allowed(self, row: Row) -> float:
+        """The largest relative error of an output that chance explains; infinity if it is not known."""
+        found = self._judged.get(id(row))
+        return math.inf if found is None else found.allowed
+
+    def decides(self, row: Row, share: float) -> bool:
+        """True if an output would leave its peers if a part of it that has this share were another."""
+        found = self._judged.get(id(row))
+        return found is not None and _decides(found, share)
+
+    @cached_property
+    def _judged(self) -> dict[int, Leaving]:
+        """The outputs of which it is known what chance explains."""
         if not self.are_asked:
             return {}
         by_place: dict[str, list[Member]] = {}
@@ -217,7 +180,7 @@ class Peers:
         alone: dict[str, None] = {}
         for group in by_place.values():
             if len(group) >= FEWEST:
-                found.update(_leaving(group, self._largest(group[0], deviations)))
+                found.update(_in_group(group, self._largest(group[0], deviations)))
         for _, place, kind in members:
             # Gradients of one shape are not alike: those of keys cancel, and those of queries beside them do not.
             if f" {FORWARD} " in kind and len(by_place[place]) < FEWEST <= len(by_kind[kind]):
@@ -225,30 +188,34 @@ class Peers:
         judged = {id(each.row) for each, place, _ in members if len(by_place[place]) >= FEWEST}
         for kind in alone:
             group = by_kind[kind]
-            in_kind = _leaving(group, self._largest(group[0], deviations))
+            in_kind = _in_group(group, self._largest(group[0], deviations))
             found.update((key, each) for key, each in in_kind.items() if key not in judged)
         for member, place, kind in members:
             group = by_place[place] if len(by_place[place]) >= FEWEST else by_kind[kind]
-            leaving = _of_walk(member, group, math.exp(deviations * _DEVIATION_OF_WALK))
-            if leaving is not None:
-                known = found.get(id(member.row))
-                if known is None or known.error <= known.allowed:
-                    found[id(member.row)] = leaving
-        calls = {id(member.row): member.call for member, _, _ in members}
-        rows = {id(member.row): member.row for member, _, _ in members}
-        return {key: each for key, each in found.items() if not is_one_rounding(calls[key], rows[key])}
+            walked = _of_walk(member, group, math.exp(deviations * _DEVIATION_OF_WALK))
+            known = found.get(id(member.row))
+            if walked is None or (known is not None and known.error > known.allowed):
+                continue
+            if known is None or walked.error > walked.allowed:
+                found[id(member.row)] = walked
+        return found
 
     def _largest(self, member: Member, deviations: float) -> float:
         """The ratio of the largest error that chance explains to the usual one."""
         if self._mode is not Mode.TENSOR:
             return math.exp(deviations * _DEVIATION)
-        is_forward = FORWARD in (member.call.record or "")
-        return math.exp(deviations * (_DEVIATION_OF_TENSORS if is_forward else _DEVIATION_OF_GRADIENTS))
+        of_tensors = _DEVIATION_OF_TENSORS if is_forward(member.call.record or "") else _DEVIATION_OF_GRADIENTS
+        return math.exp(deviations * of_tensors)
 
     def has_left(self, call: AlignedCall) -> bool:
         """True if an output of a call leaves its peers."""
         leaving = self.leaving
         return bool(leaving) and any(id(row) in leaving for row in call.rows)
+
+    def is_unjudged(self, call: AlignedCall) -> bool:
+        """True if an output of a call may differ by as much as that of a fault and be explained."""
+        unjudged = self.unjudged
+        return bool(unjudged) and any(id(row) in unjudged for row in call.rows)
 
     def _error(self, row: Row) -> float | None:
         """The relative error of an item; ``None`` where it is not known."""
@@ -277,7 +244,8 @@ class Peers:
             parsed = parse(call.record or "") if call.golden_record else None
             if parsed is None:
                 continue
-            given = self._inputs(call, parsed)
+            calls = inside.get(call.record or "", 0)
+            given = self._inputs(call, parsed, calls)
             if not math.isfinite(given.error):
                 continue
             place, common = "", self._common_error(call, parsed)
@@ -294,11 +262,15 @@ class Peers:
                 size = max(rms(row.target), rms(row.golden))
                 is_matrix = len(row.golden.shape or ()) > 1
                 weight = given.weight if is_matrix and size else 1.0
-                condition = max(1.0, given.scale * weight / size) if size else 1.0
+                if parsed.direction == FORWARD:
+                    made = self._made_in.get(call.record or "", []) if calls else None
+                    condition = growth(call, parsed, row.golden, size, given.scale, made)
+                else:
+                    condition = max(1.0, given.scale * weight / size) if size else 1.0
                 inputs = math.hypot(given.error, common * weight / size) if is_matrix and size else given.error
                 found.append(
                     (
-                        Member(call, row, error, inputs, rounded, condition, inside.get(call.record or "", 0)),
+                        Member(call, row, error, inputs, rounded, condition, calls),
                         f"{place}{item}",
                         kind,
                     )
@@ -324,30 +296,41 @@ class Peers:
         call = self._by_record.get(record)
         return [] if call is None else [row for row in call.rows if is_input(row)]
 
+    @cached_property
+    def _made_in(self) -> dict[str | None, list[Item]]:
+        """The results of the calls that each module makes itself."""
+        found: dict[str | None, list[Item]] = {}
+        for call in self._calls:
+            if call.golden_record and is_forward(call.record or ""):
+                around = self._tree.get(call.record or "")
+                items = (row.golden for row in call.rows if not is_input(row))
+                found.setdefault(around, []).extend(item for item in items if item is not None and item.is_tensor)
+        return found
+
     def _calls_inside(self) -> dict[str, int]:
         """The number of forward calls inside of each module."""
         found: dict[str, int] = {}
         for call in self._calls:
-            around, seen = self._tree.get(call.record or ""), set[str]()
-            # A damaged file may say that a module is inside of itself.
-            while around and around not in seen:
-                seen.add(around)
-                found[around] = found.get(around, 0) + 1
-                around = self._tree.get(around)
+            for module in around(self._tree, call.record or ""):
+                found[module] = found.get(module, 0) + 1
         return found
 
-    def _inputs(self, call: AlignedCall, parsed: ParsedName) -> _Given:
+    def _inputs(self, call: AlignedCall, parsed: ParsedName, calls_inside: int) -> _Given:
         """The inputs of a call, in numbers."""
         squares = gradients = forwards = rows_of_gradient = 0.0
         # Calls inside of a module may round to the shortest type, though it takes and returns others. Statistics may
         # hide what was rounded to it before, and calls of two programs that were paired late have nothing else.
         own = self._coarsest
+        if self._casts is not None and not calls_inside and is_product(parsed):
+            # Statistics of what an elementwise call takes may hide what was cast before; a product averages over it.
+            own = max(self._shortest, self._casts.roundoff(call))
         own_rows = [row for row in call.rows if is_input(row)]
+        results = [row.golden for row in call.rows if not is_input(row) and row.golden is not None]
         of_forward = own_rows if parsed.direction == FORWARD else self._inputs_of(_in_direction(parsed, FORWARD))
         of_backward = own_rows if parsed.direction == BACKWARD else []
         if parsed.direction == PARAMETERS_GRAD:
             of_backward = [*own_rows, *self._inputs_of(_in_direction(parsed, BACKWARD))]
-        for row in (*of_backward, *of_forward):
+        for index, row in enumerate((*of_backward, *of_forward)):
             if row.target is None or row.golden is None:
                 continue
             own = max(own, unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
@@ -356,10 +339,12 @@ class Peers:
                 # Nothing is known of an input that cannot be measured.
                 return _Given(math.inf, own)
             if error:
+                if error >= _UNRELATED:
+                    error *= share_of_terms(parsed, row.golden, results)
                 squares += error * error
             if row.golden.state != INPUT or not unit_roundoff(row.golden.dtype):
                 continue
-            if FORWARD in row.golden.name:
+            if index >= len(of_backward):
                 forwards = max(forwards, rms(row.golden))
             else:
                 gradients = max(gradients, rms(row.golden))
@@ -383,8 +368,16 @@ def largest_by_chance(number: int) -> float:
     return math.exp(_deviations(number) * _DEVIATION)
 
 
-def _leaving(members: Sequence[Member], largest: float) -> dict[int, Leaving]:
-    """The members of a group that leave it, or nearly, in its order of execution."""
+def _decides(judged: Leaving, share: float = 1.0) -> bool:
+    """True if an output of which a part with this share is another differs by more than chance explains.
+
+    What is usual of peers was measured, so that all that is less than the output itself counts as known.
+    """
+    return judged.allowed < share * (1.0 if judged.peers else DECIDED)
+
+
+def _in_group(members: Sequence[Member], largest: float) -> dict[int, Leaving]:
+    """The members of a group with what chance explains of them, in its order of execution."""
     # An input that has little to do with the other side's tells nothing of what errors do.
     usable = [each for each in members if each.inputs < _UNRELATED]
     tried = fits(usable if len(usable) >= FEWEST else members)
@@ -398,8 +391,7 @@ def _leaving(members: Sequence[Member], largest: float) -> dict[int, Leaving]:
         inputs = max(each.inputs, before[len(before) // 2] / 3.0)
         usual = max(one.expected(each, inputs) for one in tried)
         allowed = largest * usual
-        if each.error > _NEARLY * allowed:
-            found[id(each.row)] = Leaving(each.error, usual, allowed, len(members) - 1)
+        found[id(each.row)] = Leaving(each.error, usual, allowed, len(members) - 1)
     return found
 
 
@@ -414,55 +406,14 @@ def _in_direction(parsed: ParsedName, direction: str) -> str:
     return record_name(ParsedName(parsed.base, parsed.number, direction, parsed.is_module))
 
 
-class Places:
-    """The place of a call in a layer, which is the same in every layer.
-
-    Args:
-        calls: all calls of both runs, in order.
-        tree: the call tree of the target.
-    """
-
-    def __init__(self, calls: Sequence[AlignedCall], tree: Tree) -> None:
-        self._tree = tree
-        self._ordinals: dict[str, int] = {}
-        counts: dict[tuple[str | None, str], int] = {}
-        for call in calls:
-            parsed = parse(call.record or "")
-            if call.record is None or parsed is None or parsed.is_module or parsed.direction != FORWARD:
-                continue
-            key = self._tree.get(call.record), parsed.base
-            counts[key] = counts.get(key, -1) + 1
-            self._ordinals[call.record] = counts[key]
-
-    def of(self, call: AlignedCall, parsed: ParsedName) -> str:
-        """The place of a call, its direction included."""
-        if parsed.is_module:
-            # Without its class: another one in one layer is just what leaves its peers.
-            return f"{without_numbers(parsed.base.rpartition('.')[0])} {parsed.direction}"
-        forward = _in_direction(parsed, FORWARD)
-        around = parse(self._tree.get(forward) or "")
-        module = without_numbers(around.base) if around is not None else ""
-        return f"{module} {parsed.base}.{self._ordinals.get(forward, 0)} {parsed.direction}"
-
-
-_NUMBER = re.compile(r"\.\d+(?=\.|$)")
-
-
 def _of_walk(member: Member, group: Sequence[Member], largest: float) -> Leaving | None:
-    """The finding on a forward output without peers, or on the first of peers that all leave the random walk."""
-    if FORWARD not in (member.call.record or "") or member.inputs >= _UNRELATED:
+    """The judgement of a forward output without peers, or of the first of peers that all leave the random walk."""
+    if not is_forward(member.call.record or "") or member.inputs >= _UNRELATED:
         return None
     allowed = largest * member.walk
-    if member.error <= allowed:
-        return None
     if len(group) >= FEWEST:
         usable = [each.error / each.walk for each in group if each.inputs < _UNRELATED]
-        if member is not group[0] or len(usable) < FEWEST or median(usable) <= largest:
+        is_first = member is group[0] and len(usable) >= FEWEST and median(usable) > largest
+        if member.error <= allowed or not is_first:
             return None
     return Leaving(member.error, member.walk, allowed, len(group) - 1 if len(group) >= FEWEST else 0)
-
-
-@cache
-def without_numbers(path: str) -> str:
-    """The path of a module, where the numbers of layers are left out."""
-    return _NUMBER.sub(".#", path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, function_name, is_module
+from probe.common.dump.naming import function_name, is_forward, is_module
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import rms
 from probe.common.numerics.formats import unit_roundoff
@@ -29,7 +29,7 @@ def is_one_rounding(call: AlignedCall, row: Row) -> bool:
         row: the result.
     """
     name, golden, target = call.record or "", row.golden, row.target
-    if target is None or golden is None or FORWARD not in name or is_module(name):
+    if target is None or golden is None or not is_forward(name) or is_module(name):
         return False
     known = function(function_name(name))
     if known.rounding not in (ROUNDED_ONCE, ELEMENTWISE) and not known.has(Trait.EACH_ALONE):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, is_module
+from probe.common.dump.naming import PARAMETERS_GRAD, is_forward, is_module
 from probe.common.dump.reading.records import PARAMETERS
 from probe.common.numerics.error_bounds import extent
 from probe.compare.divergence.aligned_calls import AlignedCall, first_of_groups
@@ -107,7 +107,7 @@ class Causes:
         kind = last_word(maker.record or maker.golden_record or "")
         for call in self._runs.made if kind in _REDUCTIONS and given else ():
             other = (call.record, call.golden_record)[1 - side]
-            if (call.record, call.golden_record)[side] is not None or other is None or FORWARD not in other:
+            if (call.record, call.golden_record)[side] is not None or other is None or not is_forward(other):
                 continue
             taken = given_to(call, 1 - side)
             if last_word(other) in _REDUCTIONS and taken and has_same_elements(taken[0], given[0]):
@@ -118,7 +118,7 @@ class Causes:
 
     def _with_other_order(self, call: AlignedCall, suspect: Unexplained) -> Unexplained:
         """The finding, with what may have put elements in another order, which their statistics do not show."""
-        if is_on_input(call, suspect) or FORWARD not in (call.record or ""):
+        if is_on_input(call, suspect) or not is_forward(call.record or ""):
             return suspect
         for row in call.rows:
             target, golden, parameter = row.target, row.golden, self._runs.parameter(call, row)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD
+from probe.common.dump.naming import PARAMETERS_GRAD, is_backward
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent
 from probe.compare.divergence import differences
@@ -107,7 +107,7 @@ class GradientCauses:
         if not of_parameters or any(not math.isclose(each, factor, rel_tol=_SAME_FACTOR) for each in of_parameters):
             return ""
         text = f"all gradients of parameters are {factor:.6g} times those of the golden run"
-        number = _number_of_terms(own, factor) if BACKWARD in (call.record or "") else 0
+        number = _number_of_terms(own, factor) if is_backward(call.record or "") else 0
         if number:
             sides = ("target", "golden run") if factor > 1.0 else ("golden run", "target")
             return f"{text}: the {sides[0]} sums the loss over {number} terms, and the {sides[1]} takes the mean"
@@ -124,7 +124,7 @@ class GradientCauses:
 
 def _is_of_gradient(call: AlignedCall) -> bool:
     name = call.record or call.golden_record or ""
-    return BACKWARD in name or PARAMETERS_GRAD in name
+    return is_backward(name) or PARAMETERS_GRAD in name
 
 
 def _factor(row: Row) -> float | None:

@@ -100,7 +100,8 @@ class Runs:
     @cached_property
     def peers(self) -> Peers:
         """The outputs of all calls, each compared with its like."""
-        return Peers(self.calls, self.mode, self.tree, self.precision.shortest)
+        without_casts = Precision(self.calls, self.product_roundoff)
+        return Peers(self.calls, self.mode, self.tree, without_casts.shortest, self.casts)
 
     @cached_property
     def casts(self) -> Casts:

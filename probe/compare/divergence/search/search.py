@@ -16,12 +16,14 @@ from functools import cached_property, partial
 from operator import itemgetter
 from typing import NamedTuple, Optional
 
-from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, function_name, is_module, parse
+from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, function_name, is_backward, is_module, parse
+from probe.common.dump.reading.call_tree import around
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING
 from probe.common.operations.lookup import has
 from probe.compare.answers.decided_late import decided_late
 from probe.compare.answers.looked_for import LookedFor, looked_for
+from probe.compare.answers.not_judged import not_judged
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
 from probe.compare.divergence.differences import Differences, item_name, of_nearly_leaving
@@ -88,7 +90,7 @@ def _causes_first(calls: Sequence[AlignedCall]) -> list[tuple[int, AlignedCall]]
 
     That is their order but for gradients of parameters, which are complete before the backward that gives them is.
     """
-    backwards = {call.record: index for index, call in enumerate(calls) if call.record and BACKWARD in call.record}
+    backwards = {call.record: index for index, call in enumerate(calls) if call.record and is_backward(call.record)}
     found = []
     for index, call in enumerate(calls):
         after = -1
@@ -132,6 +134,7 @@ class _Search:
     def looked_for(self) -> LookedFor:
         """The differences by their effect, where nothing diverges."""
         known = looked_for(self._runs, self._effects, self.walk.without_effect)
+        known = known._replace(undecided=[*known.undecided, *not_judged(self._runs, self.walk.unjudged)])
         # What may be a cause comes before values, which may be its effect.
         undecided = sorted([*self.walk.undecided, *known.undecided], key=lambda each: each.is_value)
         return known._replace(undecided=undecided)
@@ -167,7 +170,8 @@ class _Search:
 
     def _is_below_any_bound(self, call: AlignedCall, summary: CallDigest) -> bool:
         """True if every tolerance allows what differs in a call, whatever the call is."""
-        return self.walk.is_below_any_bound(call, summary) and not self._runs.peers.has_left(call)
+        peers = self._runs.peers
+        return self.walk.is_below_any_bound(call, summary) and not (peers.has_left(call) or peers.is_unjudged(call))
 
     def _judged(self, call: AlignedCall) -> Unexplained | None:
         """The finding on a call of which every item is looked at."""
@@ -323,15 +327,9 @@ class _Search:
         return None
 
     def _is_inside(self, call: AlignedCall, module: AlignedCall) -> bool:
-        if call.record is None or call.golden_record is None:
+        if call.record is None or call.golden_record is None or module.record is None:
             return False
-        around, seen = self._runs.tree.get(call.record), set[str]()
-        while around and around not in seen:
-            if around == module.record:
-                return True
-            seen.add(around)
-            around = self._runs.tree.get(around)
-        return False
+        return module.record in around(self._runs.tree, call.record)
 
     def _at_its_makers(self, call: AlignedCall, found: Unexplained) -> Unexplained:
         """The finding on an input at the calls that made it, where each side has one without a counterpart."""

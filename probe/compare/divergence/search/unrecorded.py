@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, is_module
+from probe.common.dump.naming import is_forward, is_module
+from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.numerics.error_bounds import ALTOGETHER, extent, rounding
 from probe.common.numerics.formats import unit_roundoff
@@ -76,16 +77,13 @@ class UnrecordedInputs:
 
         Such a module is judged when it ends, after what its parameters changed.
         """
-        if FORWARD not in (call.record or "") or self._runs.parameter(call, row) is not None:
+        if not is_forward(call.record or "") or self._runs.parameter(call, row) is not None:
             return None
-        tree, around, seen = self._runs.tree, self._runs.tree.get(call.record or ""), set[str]()
-        while around and around not in seen:
-            seen.add(around)
-            module = self._runs.by_record.get(around)
+        for name in around(self._runs.tree, call.record or ""):
+            module = self._runs.by_record.get(name)
             suspect = None if module is None or not module.golden_record else self._parameter_in(module)
             if module is not None and suspect is not None:
                 return FoundParameter(suspect, module.record)
-            around = tree.get(around)
         return None
 
     def _parameter_in(self, module: AlignedCall) -> Unexplained | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from probe.common.dump.naming import BACKWARD, FORWARD, function_name, is_module, parse
+from probe.common.dump.naming import BACKWARD, FORWARD, function_name, is_backward, is_forward, is_module, parse
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import ALTOGETHER, rms, rounding
@@ -14,6 +14,7 @@ from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, is_input
+from probe.compare.divergence.peers.groups import DECIDED
 from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.divergence.search.items import in_direction
 from probe.compare.divergence.search.observed import JudgedOutput, Observed
@@ -41,6 +42,8 @@ class Walk:
         self.without_effect: list[Difference] = []
         self.undecided: list[Difference] = []
         """Differences between two programs of which nothing shows that they come to the same."""
+        self.unjudged: list[JudgedOutput] = []
+        """Outputs that may differ by as much as those of a fault and be explained, in this order."""
         self._moved: set[str | None] = set()
         """Records that differ without effect, whose backward differs as they do."""
         self._of_parameters: set[str | None] = set()
@@ -60,7 +63,7 @@ class Walk:
             self.missing = self.missing or call
         side = int(call.record is None)
         name, tree = (call.record, call.golden_record)[side] or "", self._trees[side]
-        module = tree.get(name) if BACKWARD in name else None
+        module = tree.get(name) if is_backward(name) else None
         if module:
             self._cancelled[module] = max(self._cancelled.get(module, 0.0), self._cancelled_in(call, name, side))
 
@@ -80,8 +83,11 @@ class Walk:
 
     def add_seen(self, call: AlignedCall, observed: Observed) -> None:
         """Count in what holds of a call that was judged, whatever the judgement comes to."""
+        unjudged = self._runs.peers.unjudged
         for output in observed.outputs:
             self._add_shown(call, output.difference)
+            if unjudged and id(output.row) in unjudged and output.allowed >= DECIDED:
+                self.unjudged.append(output)
         self._of_parameters.update(observed.modules_named)
         self.gradient = self.gradient or observed.gradient
 
@@ -101,7 +107,7 @@ class Walk:
         self.error.reshaped = True
 
     def _add_shown(self, call: AlignedCall, difference: float) -> None:
-        if self._shown < difference < ALTOGETHER and FORWARD in (call.record or ""):
+        if self._shown < difference < ALTOGETHER and is_forward(call.record or ""):
             self._shown = difference
 
     # --- what is asked
@@ -139,7 +145,7 @@ class Walk:
                 continue
             side = int(call.record is None)
             name = (call.record, call.golden_record)[side] or ""
-            if FORWARD in name and not is_module(name) and has(function_name(name), Trait.EXPONENTIAL):
+            if is_forward(name) and not is_module(name) and has(function_name(name), Trait.EXPONENTIAL):
                 items = ((row.target, row.golden)[side] for row in call.rows if not is_input(row))
                 item = next(filter(None, items), None)
                 if item is not None:
@@ -154,7 +160,7 @@ class Walk:
         usually = self._runs.hidden_usually
         if not usually:
             return 0.0
-        return usually if FORWARD in (call.record or "") else min(usually, self._shown)
+        return usually if is_forward(call.record or "") else min(usually, self._shown)
 
     def is_backward_of_moved(self, call: AlignedCall) -> bool:
         """True if it is the backward of a call that differs without effect."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from probe.common.dump.naming import FORWARD, function_name, is_module
+from probe.common.dump.naming import function_name, is_forward, is_module
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING
@@ -33,7 +33,7 @@ class Crossed:
     def has(self, call: AlignedCall) -> bool:
         """True if both calls hand on results, and each of these has another counterpart than the other one."""
         record = call.record or ""
-        if is_module(record) or FORWARD not in record or not has(function_name(record), *COMPUTING_NOTHING):
+        if is_module(record) or not is_forward(record) or not has(function_name(record), *COMPUTING_NOTHING):
             return False
         if self._runs.precision.shortest <= unit_roundoff("float32"):
             return False
@@ -53,7 +53,7 @@ class Crossed:
         """The first call that returned a tensor, of both sides, by statistics."""
         found: tuple[dict[Key, AlignedCall], dict[Key, AlignedCall]] = {}, {}
         for call in self._runs.made:
-            for row in call.rows if FORWARD in (call.record or call.golden_record or "") else ():
+            for row in call.rows if is_forward(call.record or call.golden_record or "") else ():
                 for item, made in zip((row.target, row.golden), found):
                     if item is not None and item.is_tensor and not is_input(row):
                         made.setdefault(key_of(item), call)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, is_module
+from probe.common.dump.naming import is_forward, is_module
 from probe.common.dump.reading.records import INPUT
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import is_same
@@ -96,7 +96,7 @@ def _is_given(row: Row) -> bool:
 def _between(calls: Sequence[AlignedCall], equal: AlignedCall | None, call: AlignedCall, tree: Tree) -> list[str]:
     """The outermost modules of the target that end between two calls, and have neither inside."""
     first = -1 if equal is None else _index(calls, equal)
-    names = [each.record for each in calls[first + 1 : _index(calls, call)] if each.record and FORWARD in each.record]
+    names = [each.record for each in calls[first + 1 : _index(calls, call)] if each.record and is_forward(each.record)]
     modules = {name for name in names if is_module(name)}
     return [name for name in dict.fromkeys(names) if name in modules and tree.get(name) not in modules]
 
@@ -112,7 +112,7 @@ def _differs(row: Row) -> bool:
 def layers_of(calls: Sequence[AlignedCall], regions: Regions) -> Iterator[Layer]:
     """The results of the layers of both sides with equal parameters, in order."""
     for call in calls:
-        if not (call.record and call.golden_record) or FORWARD not in call.record or not is_module(call.record):
+        if not (call.record and call.golden_record) or not is_forward(call.record) or not is_module(call.record):
             continue
         if not regions.is_same_computation(call):
             continue

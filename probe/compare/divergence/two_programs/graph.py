@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from probe.common.dump.naming import FORWARD
+from probe.common.dump.naming import FORWARD, is_forward
 from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import extent
@@ -76,7 +76,7 @@ class Graph:
     def result(self) -> tuple[str, Item] | None:
         """The last tensor of more than one number that a call of the forward pass returned, and the call."""
         for record in sorted(self.calls, key=self.positions.__getitem__, reverse=True):
-            for item in self.calls[record].returned if FORWARD in record else ():
+            for item in self.calls[record].returned if is_forward(record) else ():
                 if rounds(item) and extent(item.shape).elements > 1:
                     return record, item
         return None

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from probe.common.align.layers.same_values import Contents
 from probe.common.align.row import Row
-from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_module, parse
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_forward, is_module, parse
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import ALTOGETHER, extent, relative_difference
@@ -210,7 +210,7 @@ class Regions:
         An argument of another program is another thing, such as a hidden state next to a residual beside their sum.
         """
         target = row.target
-        is_given = target is not None and target.state == INPUT and FORWARD in row.record
+        is_given = target is not None and target.state == INPUT and is_forward(row.record)
         if not is_given or target is None or not rounds(target):
             return None
         usual = self._usual_up_to(self._graphs[TARGET].positions.get(row.record, 0))
@@ -317,7 +317,7 @@ class Regions:
         known: list[float] = []
         found = []
         for record in sorted(graph.calls, key=graph.positions.__getitem__):
-            if FORWARD not in record:
+            if not is_forward(record):
                 continue
             for item in graph.calls[record].returned:
                 error = self._values.error(item, TARGET)
@@ -378,7 +378,7 @@ class Regions:
     def _values(self) -> HeldValues:
         sides = []
         for graph in self._graphs:
-            calls = [call for call in graph.calls.values() if FORWARD in call.record]
+            calls = [call for call in graph.calls.values() if is_forward(call.record)]
             sides.append([item for call in calls for item in (*call.given, *call.returned)])
         return HeldValues(sides[TARGET], sides[GOLDEN])
 
