@@ -76,10 +76,11 @@ def _of_calls(given: Sequence[Item], inside: Sequence[Item], result: Item, size:
 def _of_mean(given: Sequence[Item], size: float) -> float:
     """The growth in attention: a mean of the values, with weights that exponentials of the scores make."""
     sizes = [rms(item) for item in given]
+    of_largest = max(1.0, max(sizes, default=0.0) / size)
     if len(sizes) < 3:
-        return max(1.0, max(sizes, default=0.0) / size)
+        return of_largest
     query, key, value = sizes[:3]
-    return max(1.0, query * key) * max(1.0, value / size)
+    return min(of_largest, max(1.0, query * key) * max(1.0, value / size))
 
 
 def is_product(parsed: ParsedName) -> bool:
