@@ -8,8 +8,10 @@ module returns is large enough.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from probe.common.dump.naming import function_name, is_module
+from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent, rms
 from probe.common.operations.function import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE
@@ -65,14 +67,8 @@ class _Search:
         call = self._runs.by_record.get(record)
         if call is not None and self._decides(call, None):
             return True
-        around, seen = self._runs.tree.get(record), set[str]()
-        while around and around not in seen and is_module(around):
-            seen.add(around)
-            module = self._runs.by_record.get(around)
-            if module is not None and module.golden_record and self._decides(module, output.golden):
-                return True
-            around = self._runs.tree.get(around)
-        return False
+        modules = map(self._runs.by_record.get, takewhile(is_module, around(self._runs.tree, record)))
+        return any(each is not None and each.golden_record and self._decides(each, output.golden) for each in modules)
 
     def _decides(self, call: AlignedCall, part: Item | None) -> bool:
         """True if what a call returns is judged, and would show that a part which may be added to it is another."""
