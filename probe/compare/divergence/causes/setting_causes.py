@@ -39,7 +39,7 @@ class SettingCauses:
 
     @cached_property
     def _has_modules(self) -> bool:
-        return any(self._tree.values())
+        return any(is_module(call.record or "") for call in self._calls)
 
     def _of_model(self, record: str) -> list[OtherSetting]:
         """The settings of the model that has a call, those that compute first; of any model for a function."""
