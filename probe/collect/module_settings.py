@@ -36,10 +36,15 @@ class DescribedModels:
         """Describe the models that `step` begins with, or goes on with; true if they are other ones than before."""
         given = {prefix: model for prefix, model in by_prefix(models).items() if model is not None}
         is_known = all(self._is_last(prefix, model) for prefix, model in given.items())
-        if is_known or len(self.tables) >= MOST_SETS:
-            return False
         # In one step one model may be started after the other.
         is_further = self.is_new_in(step)
+        if is_known or len(self.tables) > MOST_SETS:
+            return False
+        if not is_further and len(self.tables) == MOST_SETS:
+            # Those that follow are not described, and are not taken for the last ones that are.
+            self._last, self._described = {}, {}
+            self.tables.append(folded(step, {}))
+            return True
         before = self._last if is_further else {}
         self._last = {**before, **{key: [*before.get(key, ()), weakref.ref(each)] for key, each in given.items()}}
         described = self._settings(given)
@@ -51,7 +56,7 @@ class DescribedModels:
 
     def is_new_in(self, step: int) -> bool:
         """True if the models of `step` were described in it, so that what they do in it is noted as well."""
-        return bool(self.tables) and bool(self.tables[-1]["step"] == step)
+        return 0 < len(self.tables) <= MOST_SETS and bool(self.tables[-1]["step"] == step)
 
     def add_cast(self, module: str, dtype: str) -> bool:
         """Note that the forward of a module cast a tensor to `dtype`; true if that was not known."""

@@ -22,7 +22,10 @@ MOST_BYTES = 1 << 20
 Thirty thousand equal layers take some kilobytes; of layers that have a running mean each, some two thousand fit.
 """
 MOST_SETS = 16
-"""Sets of models, one after the other, that are described. A guess: a program with more makes one in each step."""
+"""Sets of models, one after the other, that are described. A guess: a program with more makes one in each step.
+
+An entry without settings follows the last one if there are more.
+"""
 _RANGE = re.compile(r"\[(\d{1,9})-(\d{1,9})\]\Z")
 _MOST_NAMES = 1_000_000
 """Modules that one entry of a file may have; a damaged file says more."""

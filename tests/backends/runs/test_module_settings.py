@@ -70,6 +70,19 @@ def test_they_are_described_once_for_each_model(runs: Any, backend: Any, monkeyp
     assert backend.traces_left(second) == []
 
 
+def test_models_beyond_the_most_sets_have_no_settings_of_others(
+    runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("probe.collect.module_settings.MOST_SETS", 2)
+    debugger, names = runs.new(level="L0"), Names(backend)
+    models = [block_network(backend) for _ in range(4)]
+    for number, model in enumerate(models):
+        model.body.eps = float(number)
+        collect(debugger, model, backend)
+    assert [settings(runs, step)[names.body].values["eps"] for step in (0, 1)] == [0.0, 1.0]
+    assert settings(runs, 2) == settings(runs, 3) == {}
+
+
 def test_models_that_take_turns_in_a_step_are_described_together(runs: Any, backend: Any) -> None:
     debugger, names = runs.new(level="L0"), Names(backend)
     first = block_network(backend)
