@@ -14,7 +14,7 @@ from probe.rollout.sources.rows import Rows
 from probe.rollout.tokens import Tokens
 
 Array = NDArray[Any]
-ABOVE_ZERO = 1e-3
+_ABOVE_ZERO = 1e-3
 """A logarithm of a probability; rounding of the probability in bfloat16 gives no more than this above 0."""
 
 
@@ -206,17 +206,22 @@ def _integers(values: Array, rows: Rows | None) -> Array:
 
 
 def _refuse_above_zero(name: str, values: Array, tokens: Tokens, has_mask: bool) -> None:
-    # NaN is counted later.
-    most = float(np.fmax.reduce(values))
-    if not most > ABOVE_ZERO or most == np.inf:
+    index = first_above_zero(values)
+    if index is None:
         return
-    index = int(np.flatnonzero(values == most)[0])
     sequence = tokens.sequence_of(index)
     hint = "" if has_mask else " Padding may be filled with it: give the mask of the responses."
     raise MsprobeException(
         f"{name}: the log-probability at sequence {tokens.names[sequence]}, token "
-        f"{index - int(tokens.starts[sequence])} is {most:.6g}; allowed: at most 0.{hint}"
+        f"{index - int(tokens.starts[sequence])} is {values[index]:.6g}; allowed: at most 0.{hint}"
     )
+
+
+def first_above_zero(values: Array) -> int | None:
+    """The index of the largest log-probability, if it is above 0 by more than rounding. NaN and infinities are not."""
+    finite = np.isfinite(values)
+    most = np.max(values, where=finite, initial=-np.inf) if values.dtype.kind == "f" else np.max(values, initial=0)
+    return int(np.flatnonzero(values == most)[0]) if most > _ABOVE_ZERO else None
 
 
 def named(sources: Mapping[str, Rows | None]) -> Given:

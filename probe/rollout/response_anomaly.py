@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.errors import MsprobeException
-from probe.rollout.gathering import ABOVE_ZERO
+from probe.rollout.gathering import first_above_zero
 
 WINDOW, STRIDE = 128, 64
 """Tokens."""
@@ -174,9 +174,13 @@ def _responses(logprobs: Any, tokens: Any, lengths: Any, mask: Any, candidates: 
     known = _lengths(rows, lengths, mask)
     cut = [row[:length] for row, length in zip(rows, known.tolist())]
     flat = np.concatenate(cut) if cut else np.zeros(0)
-    most = np.fmax.reduce(flat, axis=None, initial=-np.inf)
-    if most > ABOVE_ZERO:
-        raise MsprobeException(f"logprobs has {most:.6g}; allowed: log-probabilities, which are at most 0.")
+    above = first_above_zero(flat.ravel())
+    if above is not None:
+        token = above // (flat.shape[1] if flat.ndim > 1 else 1)
+        sequence = int(np.searchsorted(np.cumsum(known), token, side="right"))
+        raise MsprobeException(
+            f"logprobs has {flat.ravel()[above]:.6g} in sequence {sequence}; allowed: log-probabilities, at most 0."
+        )
     ids = None if tokens is None else _like("tokens", tokens, known, 1)
     starts = np.concatenate(([0], np.cumsum(known)[:-1])).astype(np.int64) if len(known) else known
     top, sums = _of_candidates(flat)

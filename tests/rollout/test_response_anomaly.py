@@ -151,7 +151,7 @@ def test_the_column_has_a_cell_for_each_sequence() -> None:
         ({"logprobs": None}, "logprobs is of type NoneType"),
         ({"logprobs": [["a", "b"]]}, "logprobs has elements of type <U1"),
         ({"logprobs": [[-1.0, -2.0]], "tokens": 3}, "tokens is of type int"),
-        ({"logprobs": [[-1.0, 2.0]]}, "logprobs has 2; allowed: log-probabilities, which are at most 0"),
+        ({"logprobs": [[-1.0, 2.0]]}, "logprobs has 2 in sequence 0; allowed: log-probabilities, at most 0"),
         ({"logprobs": [[[1.0], [1.0, 2.0]]]}, "logprobs is of type list"),
     ],
 )

@@ -152,7 +152,7 @@ def _settings(entry: Any) -> ModuleSettings | None:
         entry["type"],
         entry.get("is_layer") is True,
         entry.get("training") is True,
-        values if isinstance(values, Mapping) else {},
+        {key: each for key, each in values.items() if not _is_beyond(each)} if isinstance(values, Mapping) else {},
         tuple(map(str, hooks)) if isinstance(hooks, list) else (),
         dict(_buffers(buffers)) if isinstance(buffers, Mapping) else {},
         tuple(map(str, casts)) if isinstance(casts, list) else (),
@@ -160,9 +160,18 @@ def _settings(entry: Any) -> ModuleSettings | None:
     )
 
 
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and all(type(size) is int and 0 <= size < 1 << 63 for size in value)
+
+
+def _is_beyond(value: Any) -> bool:
+    """True if a whole number is larger than a program computes with; it may be no float."""
+    return isinstance(value, int) and abs(value) >= 1 << 63
+
+
 def _buffers(entries: Mapping[str, Any]) -> Iterator[tuple[str, Buffer]]:
     for name, each in entries.items():
-        if isinstance(each, Mapping) and isinstance(each.get("shape"), list):
+        if isinstance(each, Mapping) and _is_shape(each.get("shape")):
             statistics = tuple(each[key] for key in STATISTICS if key in each)
             yield name, Buffer(str(each.get("dtype")), tuple(each["shape"]), statistics, each.get("state") is True)
 

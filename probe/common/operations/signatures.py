@@ -45,7 +45,8 @@ def is_default(record: str, item: str, value: object, width: int | None) -> bool
     """
     function_called, name = function_name(record).rpartition(".")[2], argument_name(record, item)
     if (function_called, name) == ("scaled_dot_product_attention", "scale"):
-        return bool(width) and type(value) is float and math.isclose(value, (width or 1) ** -0.5, rel_tol=1e-6)
+        is_width = width is not None and width > 0
+        return is_width and type(value) is float and math.isclose(value, (width or 1) ** -0.5, rel_tol=1e-6)
     default = _signature(function_called).defaults.get(name)
     if default is None or isinstance(value, bool) or type(value) not in (int, float):
         return default is not None and str(value) == default

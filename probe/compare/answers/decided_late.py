@@ -16,7 +16,6 @@ from probe.compare.divergence import differences
 from probe.compare.divergence.search.findings import reason_of, unexplained_item
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.two_programs.frontier import Frontier, frontier
-from probe.compare.divergence.two_programs.rising import rise
 from probe.compare.result import Difference, Unexplained
 from probe.compare.sentences import NOTHING, Sentence
 
@@ -39,7 +38,7 @@ def decided_late(runs: Runs, known: LookedFor) -> Unexplained | None:
         return _at(runs, difference.record, row, reason, apart, 0.0, reason_of(difference))
     if runs.regions is None:
         return None
-    result, rising = runs.regions.result_apart(), rise(runs.calls, runs.regions)
+    result, rising = runs.regions.result_apart(), runs.rising
     if result is None and rising is None:
         return None
     # What the pass returns, or many layers of it, leaves no doubt that something diverges.

@@ -6,16 +6,12 @@ module hands its arguments on to calls inside of it. Where these are recorded, t
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
-from itertools import zip_longest
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import function_name, is_forward, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
-from probe.common.numerics.error_bounds import SAFETY, extent, is_number
-from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.signatures import is_default
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
@@ -69,15 +65,24 @@ class IdleArguments:
         dimensions = [value % (len(shape or ()) + added or 1) for value, shape in zip(values, shapes)]
         return len(shapes[0] or ()) == len(shapes[1] or ()) and dimensions[0] == dimensions[1]
 
-    @staticmethod
-    def _is_renamed(call: AlignedCall, row: Row) -> bool:
-        """True if the other side has the same value as an argument that this side does not have."""
+    def _is_renamed(self, call: AlignedCall, row: Row) -> bool:
+        """True if the other side has the same value as an argument that this side does not have.
+
+        Of a function of PyTorch with a known signature it has to be the same argument, given by its name on one side
+        alone. Two truth values of a module are equal too often.
+        """
         item = _of_one_side(row)
-        if item is None:
+        of_module = is_module(call.record or "")
+        if item is None or (of_module and isinstance(item.value, bool)):
             return False
+        name = differences.argument(row, self._runs.is_torch)
+        has_names = self._runs.is_torch and not of_module and name.isidentifier()
         own = type(item.value), item.value
         for each in call.rows:
             other = _of_one_side(each) if each is not row and is_input(each) else None
+            other_name = differences.argument(each, True)
+            if has_names and other_name.isidentifier() and other_name != name:
+                continue
             is_of_other_side = other is not None and (other is each.target) != (item is row.target)
             if other is not None and is_of_other_side and (type(other.value), other.value) == own:
                 return True
@@ -107,24 +112,6 @@ def is_choice(call: AlignedCall, row: Row) -> bool:
     if is_module(call.record or ""):
         return not any(item is not None and type(item.value) is float for item in (row.target, row.golden))
     return not any(rounds(each) for each in call.rows)
-
-
-def is_repeated(row: Row) -> bool:
-    """True if a tensor of one side holds that of the other side several times, as one for each sample of a batch."""
-    target, golden = row.target, row.golden
-    if target is None or golden is None or not (target.shape and golden.shape) or target.shape == golden.shape:
-        return False
-    pairs = list(zip_longest(reversed(target.shape), reversed(golden.shape), fillvalue=1))
-    if not any(all(1 in pair[side:] or pair[0] == pair[1] for pair in pairs) for side in (0, 1)):
-        return False
-    statistics = [(each.max, each.min, each.mean, each.norm) for each in (target, golden)]
-    if not all(is_number(value) for each in statistics for value in each):
-        return False
-    sizes = [math.sqrt(extent(each.shape).elements) for each in (target, golden)]
-    largest = max(abs(value) for each in statistics for value in each[:3])
-    roundoff = max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype), unit_roundoff("float32"))
-    mine, theirs = ((*each[:3], each[3] / size) for each, size in zip(statistics, sizes))
-    return all(abs(one - other) <= SAFETY * roundoff * largest for one, other in zip(mine, theirs))
 
 
 def _shape_given(call: AlignedCall, side: int) -> tuple[int, ...] | None:

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from probe.common.align.layers.same_values import SameValues
 from probe.common.align.row import Row
 from probe.common.dump.naming import (
-    BACKWARD,
     FORWARD,
     PARAMETERS_GRAD,
     function_name,
+    is_backward,
     is_forward,
     is_module,
     parse,
@@ -44,7 +44,7 @@ from probe.compare.answers.expected_effects import (
     of_numbers,
 )
 from probe.compare.answers.first_unequal import first_unequal
-from probe.compare.answers.idle_arguments import IdleArguments, is_choice, is_repeated
+from probe.compare.answers.idle_arguments import IdleArguments, is_choice
 from probe.compare.answers.other_numbers import OtherNumbers, written_numbers
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
@@ -52,7 +52,6 @@ from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import Effects, Key, key_of
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.two_programs.held_values import SPREAD
-from probe.compare.divergence.two_programs.rising import rise
 from probe.compare.result import GOLDEN, TARGET, Difference, Mode
 
 _NO_COMPUTATION = (*COMPUTING_NOTHING, Trait.TELLS, Trait.BRINGS_IN, Trait.FITS)
@@ -165,7 +164,8 @@ class _Search:
         if target is not None and golden is not None and target.is_tensor and golden.is_tensor:
             if self._runs.regions is not None and not differences.is_of_another_size(row):
                 return None  # Two programs may have tokens in one dimension and in two.
-            return Expected(LEAST_EXPECTED) if target.shape != golden.shape and not is_repeated(row) else None
+            is_same = target.shape == golden.shape or differences.is_repeated(target, golden)
+            return None if is_same else Expected(LEAST_EXPECTED)
         if not is_input(row) or argument_name(call.record or "", differences.short_name(row)) in OF_MEMORY:
             return None
         if self._idle.has(call, row):
@@ -267,7 +267,7 @@ class _Search:
         functions are recorded.
         """
         calls = [call for call in self._runs.calls if call.record and self._runs.tree.get(call.record) is None]
-        has_gradients = any(BACKWARD in (call.record or "") for call in calls)
+        has_gradients = any(is_backward(call.record or "") for call in calls)
         if self._runs.modules_only and not has_gradients:
             return None
         found = self._effects.largest_of(calls)
@@ -333,7 +333,7 @@ class _Search:
         if result is not None:
             reason = differences.of_result(result.error, result.usual)
             found.append(Difference(result.record, result.golden_record, result.item, reason, result.error, True))
-        rising = rise(self._runs.calls, regions)
+        rising = self._runs.rising
         if rising is not None:
             call, row = rising.layer.call, rising.layer.row
             reason = differences.of_rise(rising.behind, rising.before)

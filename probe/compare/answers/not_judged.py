@@ -8,6 +8,7 @@ module returns is large enough.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import takewhile
 
 from probe.common.dump.naming import function_name, is_module
@@ -36,11 +37,11 @@ def not_judged(runs: Runs, outputs: Sequence[JudgedOutput]) -> list[Difference]:
         runs: the runs, of which one at least has a short type.
         outputs: the outputs of forward calls that no bound decides.
     """
-    search = _Search(runs) if outputs else None
-    for output in outputs if search is not None else ():
+    search = _Search(runs)
+    for output in outputs:
         record = output.row.record
         # What is made element by element is wrong if what it is made of is wrong, or an argument is another.
-        if function(function_name(record)).rounding in _ALONE or search is None or search.shows(output):
+        if function(function_name(record)).rounding in _ALONE or search.shows(output):
             continue
         explained = min(output.allowed, runs.peers.allowed(output.row))
         reason = differences.of_not_judged(output.row, explained)
@@ -53,9 +54,13 @@ class _Search:
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
-        self._made_in: dict[str | None, list[AlignedCall]] = {}
-        for call in runs.calls:
-            self._made_in.setdefault(runs.tree.get(call.record or ""), []).append(call)
+
+    @cached_property
+    def _made_in(self) -> dict[str | None, list[AlignedCall]]:
+        found: dict[str | None, list[AlignedCall]] = {}
+        for call in self._runs.calls:
+            found.setdefault(self._runs.tree.get(call.record or ""), []).append(call)
+        return found
 
     def shows(self, output: JudgedOutput) -> bool:
         """True if calls inside of the call, another output of it, or a module around it show the output."""

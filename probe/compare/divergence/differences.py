@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.dtypes import is_device
-from probe.common.numerics.error_bounds import ALTOGETHER, extent, relative_difference
-from probe.common.numerics.formats import is_boolean, is_integer, plain_name
+from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, is_number, relative_difference
+from probe.common.numerics.formats import is_boolean, is_integer, plain_name, unit_roundoff
 from probe.common.operations.lookup import kept_items
 from probe.common.operations.signatures import argument_name
 from probe.compare.divergence.call_digest import gradient_on_one_side
@@ -159,7 +160,7 @@ def of_result(error: float, usual: float) -> str:
 
 def of_rise(error: float, usual: float) -> str:
     """Sentence on a layer from which on the results of many layers are further apart than those before it."""
-    return f"layers from here on have a relative error of {error:.1e} in the median, and those before it {usual:.1e}"
+    return f"median relative error of the layers: {error:.1e} starting here, {usual:.1e} before"
 
 
 def of_result_behind(error: float) -> str:
@@ -261,6 +262,23 @@ def of_batch(target: Item, golden: Item) -> str:
 
 def _shape(item: Item) -> str:
     return "none" if item.shape is None else shape_text(item.shape)
+
+
+def is_repeated(target: Item | None, golden: Item | None) -> bool:
+    """True if a tensor of one side holds that of the other side several times, as one for each sample of a batch."""
+    if target is None or golden is None or not (target.shape and golden.shape) or target.shape == golden.shape:
+        return False
+    pairs = list(zip_longest(reversed(target.shape), reversed(golden.shape), fillvalue=1))
+    if not any(all(1 in pair[side:] or pair[0] == pair[1] for pair in pairs) for side in (0, 1)):
+        return False
+    statistics = [(each.max, each.min, each.mean, each.norm) for each in (target, golden)]
+    if not all(is_number(value) for each in statistics for value in each):
+        return False
+    sizes = [math.sqrt(extent(each.shape).elements) for each in (target, golden)]
+    largest = max(abs(value) for each in statistics for value in each[:3])
+    roundoff = max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype), unit_roundoff("float32"))
+    mine, theirs = ((*each[:3], each[3] / size) for each, size in zip(statistics, sizes))
+    return all(abs(one - other) <= SAFETY * roundoff * largest for one, other in zip(mine, theirs))
 
 
 def item_name(row: Row) -> str:

@@ -44,20 +44,23 @@ class Meaning(NamedTuple):
     """True if the layers of a model share it, so that one program has it once and another one in each layer."""
 
 
+_ATTENTION = re.compile(r"attention|attn|att\b|mha")
 EPSILON = Meaning(re.compile(r"(?:\w+_)?eps(?:ilon)?\Z"))
 SCALE = Meaning(
     re.compile(r"(?:softmax_|sm_|attn_|attention_|qk_)?scal(?:e|ing)\Z|(?:inv_)?norm_factor\Z|query_pre_attn_scalar\Z"),
-    re.compile(r"att|mha"),
+    _ATTENTION,
     {"norm_factor": (1.0, -1.0), "inv_norm_factor": (1.0, -1.0), "query_pre_attn_scalar": (-0.5,)},
 )
 HEADS = Meaning(
-    re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), re.compile(r"att|mha")
+    re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), _ATTENTION
 )
 ROTARY_BASE = Meaning(
     re.compile(r"(?:rope|rotary|rotary_emb|rope_freq)_(?:theta|base)\Z|base\Z|theta\Z"),
-    re.compile(r"rot|rope|att|mha"),
+    re.compile(rf"rotary|(?:\b|_)rope|rope\b|{_ATTENTION.pattern}"),
     is_of_model=True,
 )
+_LARGEST_LOGARITHM = 700.0
+"""That of a number beyond which there is no float64, about."""
 MEANINGS = (EPSILON, SCALE, HEADS, ROTARY_BASE)
 """The names are those of the programs in ``benchmarks/verdicts``, and of Megatron and vLLM."""
 
@@ -77,7 +80,7 @@ class _Number(NamedTuple):
             return self.value == other.value
         tolerance = max(self.tolerance, other.tolerance)
         return any(
-            math.isclose(self.value**mine, other.value**theirs, rel_tol=tolerance)
+            math.isclose(mine * math.log(self.value), theirs * math.log(other.value), rel_tol=0.0, abs_tol=tolerance)
             for mine in self.powers
             for theirs in other.powers
         )
@@ -194,10 +197,13 @@ def rotary_base(frequencies: Buffer) -> tuple[float, float] | None:
     if not all(map(is_number, (largest, least, mean))) or largest != 1 or not 0 < least < 1:
         return None
     ratio = least ** (1 / (number - 1))
+    if ratio >= 1:
+        return None  # Rounding leaves nothing of the powers.
     if not math.isclose(mean, (1 - ratio**number) / (1 - ratio) / number, rel_tol=_GEOMETRIC):
         return None  # They are scaled, as for longer contexts.
     tolerance = 4 * number / (number - 1) * max(unit_roundoff(frequencies.dtype), unit_roundoff("float32"))
-    return ratio**-number, tolerance
+    base = math.exp(min(-number * math.log(ratio), _LARGEST_LOGARITHM))
+    return base, tolerance
 
 
 def _path(module: str) -> str:
@@ -209,4 +215,4 @@ def _shown(number: _Number) -> float:
     """The number with the digits that are known of it."""
     if not isinstance(number.value, float):
         return number.value
-    return float(f"{number.value:.{max(1, -math.floor(math.log10(number.tolerance)))}g}")
+    return float(f"{number.value:.{1 - math.floor(math.log10(number.tolerance))}g}")

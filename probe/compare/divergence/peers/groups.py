@@ -412,8 +412,9 @@ def _of_walk(member: Member, group: Sequence[Member], largest: float) -> Leaving
         return None
     allowed = largest * member.walk
     if len(group) >= FEWEST:
+        if member is not group[0] or member.error <= allowed:
+            return None
         usable = [each.error / each.walk for each in group if each.inputs < _UNRELATED]
-        is_first = member is group[0] and len(usable) >= FEWEST and median(usable) > largest
-        if member.error <= allowed or not is_first:
+        if len(usable) < FEWEST or median(usable) <= largest:
             return None
     return Leaving(member.error, member.walk, allowed, len(group) - 1 if len(group) >= FEWEST else 0)

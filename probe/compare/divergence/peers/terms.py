@@ -24,6 +24,9 @@ _OF_GATES = 0.5
 A gate is a half where its argument is 0, and its slope there is a quarter: with the input gate i, the candidate g and
 the state c, ``(i g' + g i' + c f') o + tanh(c) o'`` is at most about ``0.5 (0.5 + 0.25 + 0.25) = 0.5``.
 """
+_MOST_GROWTH = 1e6
+"""The growth from which on a bound decides nothing: it makes 6 % of the unit roundoff of float32."""
+
 
 
 def growth(
@@ -131,10 +134,11 @@ def _of_recurrence(call: AlignedCall, is_gated: bool, operands: Sequence[Item], 
     carried *= _OF_GATES if is_gated else math.sqrt(max(0.0, 1.0 - min(size, 1.0) ** 2))
     steps = max((size for item in operands if item.state == INPUT for size in _steps(item)), default=1)
     square = carried * carried
-    if square < 1.0:
-        return math.sqrt((1.0 - square**steps) / (1.0 - square))
-    # No bound that is worth one.
-    return math.sqrt(min(1e12, sum(square**step for step in range(min(steps, 1000)))))
+    if square == 1.0:
+        return math.sqrt(steps)
+    if square > 1.0 and steps * math.log(square) > 2 * math.log(_MOST_GROWTH):
+        return _MOST_GROWTH
+    return math.sqrt((1.0 - square**steps) / (1.0 - square))
 
 
 def _steps(item: Item) -> Sequence[int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from probe.common.align.row import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, function_name, is_module, parse
 from probe.common.dump.reading.records import Item
@@ -25,9 +23,6 @@ from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
 from probe.compare.result import Unexplained
 from probe.compare.sentences import Sentence
-
-_SAME_NORM = 1e-5
-"""The relative difference of two norms that are summed in float32 in other orders."""
 
 
 class CallItems:
@@ -116,17 +111,5 @@ def _batches(call: AlignedCall, is_given: bool) -> list[tuple[Row, str]]:
 
 
 def _is_repeated(target: Item, golden: Item) -> bool:
-    """True if one side has the rows of the other several times, as positions that are made for each row of a batch.
-
-    The norm grows as the root of the number of rows, and nothing else changes.
-    """
-    statistics = (target.max, golden.max, target.min, golden.min, target.norm, golden.norm)
-    if not target.shape or not golden.shape or not all(type(each) in (float, int) for each in statistics):
-        return False
-    rows, golden_rows = target.shape[0], golden.shape[0]
-    if min(rows, golden_rows) < 1 or rows == golden_rows or max(rows, golden_rows) % min(rows, golden_rows):
-        return False
-    if (target.max, target.min) != (golden.max, golden.min) or target.max == target.min:
-        return False
-    sizes = target.norm * math.sqrt(golden_rows), golden.norm * math.sqrt(rows)
-    return bool(abs(sizes[0] - sizes[1]) <= _SAME_NORM * max(sizes))
+    """True if one side has the rows of the other several times, as positions that are made for each row of a batch."""
+    return target.max != target.min and differences.is_repeated(target, golden)

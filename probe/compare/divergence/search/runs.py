@@ -18,6 +18,7 @@ from probe.compare.divergence.parameters import Parameter, Parameters
 from probe.compare.divergence.peers.groups import Peers
 from probe.compare.divergence.precision import Precision
 from probe.compare.divergence.two_programs.regions import Regions
+from probe.compare.divergence.two_programs.rising import Rise, rise
 from probe.compare.result import Mode
 
 _GROWN = 4.0
@@ -102,6 +103,11 @@ class Runs:
         """The outputs of all calls, each compared with its like."""
         without_casts = Precision(self.calls, self.product_roundoff)
         return Peers(self.calls, self.mode, self.tree, without_casts.shortest, self.casts)
+
+    @cached_property
+    def rising(self) -> Rise | None:
+        """The layer from which on errors are larger than before, of two programs in a short type."""
+        return None if self.regions is None else rise(self.calls, self.regions)
 
     @cached_property
     def casts(self) -> Casts:
