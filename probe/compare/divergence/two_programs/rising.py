@@ -47,7 +47,7 @@ def rise(calls: Sequence[AlignedCall], regions: Regions) -> Rise | None:
     errors = [each.error for each in layers]
     found = [
         Rise(layers[index], median(errors[max(0, index - _NEAR) : index]), median(errors[index : index + _NEAR]))
-        for index in range(FEWEST, len(layers) - FEWEST + 1)
+        for index in range(_NEAR, len(layers) - FEWEST + 1)
     ]
     largest = max(found, key=lambda each: each.behind / each.before, default=None)
     return None if largest is None or largest.behind <= _RISE * largest.before else largest
