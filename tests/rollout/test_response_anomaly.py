@@ -160,6 +160,10 @@ def test_what_does_not_fit_is_refused(arguments: dict[str, object], text: str) -
         probe.response_anomaly(**arguments)
 
 
+def test_log_probabilities_may_be_whole_numbers() -> None:
+    assert probe.response_anomaly([[-1, -2]]) == probe.response_anomaly([[0] * 40]) == []
+
+
 def test_scripts_digits_and_punctuation_are_categories() -> None:
     latin, cyrillic, chinese, digit, sign, space = categories_of(["\u0120word", "\u0434", "\u4e2d", "7", "!", " "])
     assert len({latin, cyrillic, chinese, digit, sign, space}) == 6

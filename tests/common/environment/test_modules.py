@@ -77,3 +77,10 @@ def test_a_damaged_file_says_nothing(modules: Any) -> None:
     literal = ("M.[5-2].B", f"M.[0-{NINES}].B")
     assert [name for name in settings_at({"modules": modules}, 0) if name not in literal] == []
     assert settings_at(None, 0) == {}
+
+
+def test_numbers_that_no_program_has_are_left_out() -> None:
+    buffers = {"a": {"dtype": "float32", "shape": [2, -4]}, "b": {"dtype": "float32", "shape": [10**400]}}
+    entry = {"type": "Net", "names": ["Module.a.Net"], "values": {"heads": 10**400, "eps": 1e-6}, "buffers": buffers}
+    (found,) = settings_at({"modules": [{"step": 0, "settings": [entry]}]}, 0).values()
+    assert found.values == {"eps": 1e-6} and found.buffers == {}

@@ -64,6 +64,11 @@ def test_a_value_under_another_name_is_no_difference(tmp_path: Path) -> None:
     assert sorted(other) == ["cache_length is 7 in the target only", "past_length is 8 in the golden run only"]
 
 
+def test_equal_values_of_two_arguments_of_a_function_excuse_none(tmp_path: Path) -> None:
+    found = undecided(tmp_path, SDPA, {"is_causal": plain(True)}, {"enable_gqa": plain(True)})
+    assert sorted(found) == ["enable_gqa is True in the golden run only", "is_causal is True in the target only"]
+
+
 def test_a_flag_of_a_module_is_looked_for_as_another_way_to_go(tmp_path: Path) -> None:
     both = {"use_cache": plain(True)}, {"use_cache": plain(False)}
     assert looked_for(tmp_path, MODULE, *both) == ["use_cache is True and in the golden run False"]

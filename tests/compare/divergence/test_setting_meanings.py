@@ -91,3 +91,9 @@ def test_a_base_that_each_layer_has_is_compared_with_one_of_the_model() -> None:
     golden[rotary] = module()._replace(buffers={"inv_freq": frequencies(1e4)})
     expected = "blocks.1.attn.rotary_base is 500.0 and in the golden run 10000.0 (model.rotary_emb.base of inv_freq)"
     assert said(layers, golden, MODELS) == [expected]
+
+
+def test_frequencies_of_a_damaged_file_have_no_base() -> None:
+    assert rotary_base(Buffer("torch.float32", (32,), (1.0, 1 - 2**-53, 1.0, 5.7), False)) is None
+    found = rotary_base(Buffer("torch.float64", (2,), (1.0, 5e-324, 0.5, 1.0), False))
+    assert found is None or np.isfinite(found).all()
