@@ -209,6 +209,10 @@ class LayerValues:
     def _have_other_weights(self, mine: Layer, theirs: Layer) -> bool:
         return bool(self.weights(mine) and self.weights(theirs) and not self._shared(mine, theirs))
 
+    def share_no_parameter(self, mine: Layer, theirs: Layer) -> bool:
+        """True if both layers have parameters, and none of one is one of the other."""
+        return bool(mine.parameters and theirs.parameters and not self._shared(mine, theirs))
+
     def _shared(self, mine: Layer, theirs: Layer) -> set[Label | None]:
         """The values that both hold in a parameter."""
         return {*(self.weights(mine) or ())} & {*(self.weights(theirs) or ())} - {None}
@@ -393,9 +397,12 @@ def _by_result(partners: Partners, target: Network, golden: Network, same: Layer
         other_rest = [j for j, layer in enumerate(theirs) if layer.class_name == other and j not in taken]
         if len(rest) == len(other_rest):
             in_order += zip(rest, other_rest)
-    partners.update({mine[i].path: theirs[j].path for i, j in pairs})
-    # The order says less than the layers around: an identity may be called in several of them.
-    likely = {mine[i].path: theirs[j].path for i, j in in_order if same.fit(mine[i], theirs[j])}
+    by_chance = [(i, j) for i, j in pairs if same.share_no_parameter(mine[i], theirs[j])]
+    partners.update({mine[i].path: theirs[j].path for i, j in pairs if (i, j) not in by_chance})
+    # The order says less than the layers around, since an identity may be called in several of them. So do results of
+    # layers with other parameters, which in a short type look equal by chance.
+    in_order = [(i, j) for i, j in in_order if same.fit(mine[i], theirs[j])]
+    likely = {mine[i].path: theirs[j].path for i, j in (*by_chance, *in_order)}
     partners.update(_agreeing(likely, partners, target, golden))
 
 
