@@ -278,6 +278,21 @@ def test_blocks_are_paired_in_order_inside_of_layers_that_correspond_alone() -> 
     assert not {"start", "layers.0.first"} & found.keys()
 
 
+def test_a_layer_with_other_weights_and_an_equal_result_is_no_counterpart_in_another_block() -> None:
+    """In a short type results of layers of other blocks have equal statistics by chance."""
+    target, golden = [], []
+    for n in range(4):
+        target.append(layer(f"Module.h.{n}.fused.Linear", 4, norm=51.0 + n, norm_of_output=41.0 + (n and 4 + n)))
+        golden.append(layer(f"Module.blocks.{n}.up.Linear", 4, norm=61.0 + n, norm_of_output=44.0 - n))
+        golden.append(layer(f"Module.blocks.{n}.gate.Linear", 4, norm=71.0 + n, norm_of_output=81.0 + n))
+        for name, end in (("h", "down"), ("blocks", "fc")):
+            layers = target if name == "h" else golden
+            layers.append(layer(f"Module.{name}.{n}.{end}.Linear", 2, norm=2.0 + n))
+            layers.append(layer(f"Module.{name}.{n}.Block", 0, norm_of_output=31.0 + n))
+    found = aligned(target, golden)
+    assert found["h.0"] == "blocks.0" and found.get("h.0.fused") != "blocks.3.up"
+
+
 def test_equal_weights_pair_a_layer_inside_of_a_block_with_one_behind_it() -> None:
     target, golden = [], []
     for n in range(4):
