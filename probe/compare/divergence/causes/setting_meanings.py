@@ -60,7 +60,7 @@ ROTARY_BASE = Meaning(
     is_of_model=True,
 )
 _LARGEST_LOGARITHM = 700.0
-"""That of a number beyond which there is no float64, about."""
+"""The logarithm of about the largest float64."""
 MEANINGS = (EPSILON, SCALE, HEADS, ROTARY_BASE)
 """The names are those of the programs in ``benchmarks/verdicts``, and of Megatron and vLLM."""
 
