@@ -64,6 +64,8 @@ class Trait(Enum):
     """It computes with random numbers that it draws itself."""
     MAY_DROP_INSIDE = auto()
     """It draws random numbers if an argument asks it to drop something."""
+    ADDS_A_DIMENSION = auto()
+    """Its result has one dimension more than its argument, which an argument `dim` counts in."""
     RECURRENT = auto()
     """It goes through its argument step by step, and takes at each step what it made at the one before."""
     GATED = auto()

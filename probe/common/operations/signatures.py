@@ -14,6 +14,8 @@ from probe.common.yaml_file import load_yaml
 
 OF_MEMORY = frozenset(("inplace", "non_blocking", "copy", "memory_format", "pin_memory"))
 """Arguments that say where a result is put and not what it is."""
+OF_DIMENSIONS = frozenset(("dim", "dim0", "dim1", "start_dim", "end_dim"))
+"""Arguments that number a dimension, from either end."""
 _POSITIONAL = "input."
 
 

@@ -1,4 +1,4 @@
-"""The effect that a difference is expected to have, and the place where it would show."""
+"""The effect that a difference is expected to have, and the call at which it would show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST_OF_ARGUMENT = 1e-3
 
 What it does depends on values, so that half the digits of float32 would show it, and those of a short type do not.
 """
-BESIDE = 2.0
+VISIBLE = 2.0
 """The ratio of an effect that shows to what values differ by, where the values themselves are compared. A guess."""
 
 
@@ -25,7 +25,7 @@ class Apart(NamedTuple):
 
     size: float
     """The relative difference, or the relative error of elements."""
-    beside: float
+    ratio: float
     """The ratio of an effect that shows to it."""
 
 
@@ -40,7 +40,7 @@ class Expected(NamedTuple):
 def least_of_choices(
     found: Iterable[tuple[Difference, Expected | None, Apart | None]],
 ) -> dict[tuple[str, ...], Apart]:
-    """The place where the effect of each choice would show best.
+    """The size of effect that shows for each choice, where it would show best.
 
     The layers of a model go one way. Where it makes no difference in the first one, it makes none in the next, in which
     values differ by more for other reasons.
@@ -49,7 +49,7 @@ def least_of_choices(
     for difference, expected, apart in found:
         if expected is not None and expected.is_choice and apart is not None:
             key = choice_of(difference)
-            least[key] = min(least.get(key, apart), apart, key=lambda each: each.beside * each.size)
+            least[key] = min(least.get(key, apart), apart, key=lambda each: each.ratio * each.size)
     return least
 
 

@@ -12,15 +12,14 @@ from probe.common.align.row import Row
 from probe.common.dump.naming import function_name, is_forward, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
-from probe.common.operations.signatures import is_default
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
+from probe.common.operations.signatures import OF_DIMENSIONS, is_default
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.search.items import rounds
 from probe.compare.divergence.search.runs import Runs
-
-_DIMENSIONS = frozenset(("dim", "dim0", "dim1", "start_dim", "end_dim"))
-_ADDING_A_DIMENSION = frozenset(("stack", "unsqueeze", "unsqueeze_"))
 
 
 class IdleArguments:
@@ -56,12 +55,12 @@ class IdleArguments:
     def _is_same_dimension(self, call: AlignedCall, row: Row) -> bool:
         """True if both sides mean one dimension, and count it from both ends."""
         name = differences.argument(row, self._runs.is_torch)
-        if name not in _DIMENSIONS or row.target is None or row.golden is None or not self._runs.is_torch:
+        if name not in OF_DIMENSIONS or row.target is None or row.golden is None or not self._runs.is_torch:
             return False
         values, shapes = (row.target.value, row.golden.value), (_shape_given(call, 0), _shape_given(call, 1))
         if None in shapes or not all(type(value) is int for value in values):
             return False
-        added = int(function_name(call.record or "") in _ADDING_A_DIMENSION)
+        added = int(has(function_name(call.record or ""), Trait.ADDS_A_DIMENSION))
         dimensions = [value % (len(shape or ()) + added or 1) for value, shape in zip(values, shapes)]
         return len(shapes[0] or ()) == len(shapes[1] or ()) and dimensions[0] == dimensions[1]
 

@@ -34,9 +34,9 @@ from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import function, has
 from probe.common.operations.signatures import OF_MEMORY, argument_name
 from probe.compare.answers.expected_effects import (
-    BESIDE,
     LEAST_EXPECTED,
     LEAST_OF_ARGUMENT,
+    VISIBLE,
     Apart,
     Expected,
     choice_of,
@@ -88,8 +88,8 @@ def looked_for(runs: Runs, effects: Effects, without_effect: Sequence[Difference
             continue
         apart = least.get(choice_of(difference), apart) if expected.is_choice else apart
         # Another way to go changes many elements, which all statistics show.
-        beside = 0.0 if apart is None else min(apart.beside, SPREAD) if expected.is_choice else apart.beside
-        is_seen = apart is not None and beside * apart.size <= expected.size
+        ratio = 0.0 if apart is None else min(apart.ratio, SPREAD) if expected.is_choice else apart.ratio
+        is_seen = apart is not None and ratio * apart.size <= expected.size
         shows_from = None if apart is None else apart.size
         (seen if is_seen else undecided).append(replace(difference, shows_from=shows_from))
     return LookedFor(seen, [*undecided, *search.beyond_rounding(), *search.of_programs()])
@@ -100,7 +100,7 @@ class _Search:
         self._runs = runs
         self._effects = effects
         # Statistics show a part of an effect.
-        self._beside = BESIDE if runs.mode is Mode.TENSOR else SAFETY
+        self._ratio = VISIBLE if runs.mode is Mode.TENSOR else SAFETY
         self._idle = IdleArguments(runs)
 
     # --- what may decide a value
@@ -241,7 +241,7 @@ class _Search:
     # --- where its effect is looked for
 
     def apart(self, difference: Difference) -> Apart | None:
-        """The size beside which an effect would have shown; ``None`` if nothing was compared behind it."""
+        """The size relative to which an effect would have shown; ``None`` if nothing was compared behind it."""
         call = self._call(difference)
         if call is None:
             is_of_model = (difference.record, difference.golden_record) in self._models
@@ -253,7 +253,7 @@ class _Search:
         if is_argument and function(function_name(call.record or "")).keeps:
             return None  # What it keeps is read by the next step.
         found = self._effects.shown_from(call)
-        return None if found is None else Apart(found, self._beside)
+        return None if found is None else Apart(found, self._ratio)
 
     @cached_property
     def _models(self) -> set[tuple[str | None, str | None]]:
@@ -261,7 +261,7 @@ class _Search:
         return {(each.call.record, each.call.golden_record) for each in self._runs.other_settings if each.is_of_model}
 
     def _of_models_own_forward(self) -> Apart | None:
-        """The size beside which an effect of what a model computes itself would have shown.
+        """The size relative to which an effect of what a model computes itself would have shown.
 
         That shows in what its modules take. What it does with their results shows in gradients alone, unless calls of
         functions are recorded.
@@ -271,7 +271,7 @@ class _Search:
         if self._runs.modules_only and not has_gradients:
             return None
         found = self._effects.largest_of(calls)
-        return None if found is None else Apart(found, self._beside)
+        return None if found is None else Apart(found, self._ratio)
 
     def _of_one_side(self, call: AlignedCall) -> Apart | None:
         """The same of a call that one side alone makes."""
@@ -280,9 +280,9 @@ class _Search:
         of_region = None if regions is None else regions.apart(call)
         if regions is not None and of_region is not None:
             # Of a short type it is the error of elements, which statistics tell within a factor.
-            return Apart(of_region, SPREAD if regions.is_coarse else self._beside)
+            return Apart(of_region, SPREAD if regions.is_coarse else self._ratio)
         found = [each for each in (self._shows_elsewhere(call), self._effects.shown_from(call)) if each is not None]
-        return Apart(min(found), self._beside) if found else None
+        return Apart(min(found), self._ratio) if found else None
 
     def _shows_elsewhere(self, call: AlignedCall) -> float | None:
         """The relative size from which on an effect of a call of one side would show where the other has its results.

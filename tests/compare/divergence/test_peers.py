@@ -17,7 +17,7 @@ from probe.common.dump.reading.records import Item
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.peers.fits import Member, fits
 from probe.compare.divergence.peers.groups import FEWEST, Peers
-from probe.compare.divergence.peers.places import without_numbers
+from probe.compare.divergence.peers.positions import without_numbers
 from probe.compare.divergence.peers.random_error import random_error
 from probe.compare.divergence.precision import Precision
 from probe.compare.divergence.propagated_error import PropagatedError

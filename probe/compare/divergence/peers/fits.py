@@ -14,6 +14,8 @@ _AS_GOOD = 0.25
 """The spread of q that a fit may have beyond the best one and explain a group as well. A guess."""
 _CANCELLING = 4.0
 """The condition from which on what cancels may be what is usual of a group. A guess."""
+_OF_MEDIAN = 1.4826
+"""The ratio of the standard deviation of a normal distribution to the median of the absolute deviations."""
 
 
 class Member(NamedTuple):
@@ -88,4 +90,4 @@ def _fit(members: Sequence[Member], own: float, cancels: bool) -> Fit:
     middle = median(logs)
     # The centre is brought to 1, which scales both.
     scale = math.exp(middle)
-    return Fit(carry * scale, own * scale, 1.4826 * median(abs(each - middle) for each in logs), cancels)
+    return Fit(carry * scale, own * scale, _OF_MEDIAN * median(abs(each - middle) for each in logs), cancels)

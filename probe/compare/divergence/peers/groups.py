@@ -2,7 +2,7 @@
 
 Rounding errors are independent of each other and add like a random walk. The worst case that `error_bounds` derives
 grows with every layer and explains everything behind the fourth one in bfloat16. The errors that rounding really makes
-at a place of a network are measured by the peers of that place. Of each output there is one number,
+at a position of a network are measured by the peers of that position. Of each output there is one number,
 
     q = e_out / sqrt((carry * e_in)^2 + own^2)
 
@@ -32,7 +32,7 @@ from probe.compare.divergence.call_digest import is_input, row_difference
 from probe.compare.divergence.casts import Casts
 from probe.compare.divergence.peers.fits import Member, fits
 from probe.compare.divergence.peers.one_rounding import is_one_rounding
-from probe.compare.divergence.peers.places import Places
+from probe.compare.divergence.peers.positions import Positions
 from probe.compare.divergence.peers.random_error import is_masked, random_error
 from probe.compare.divergence.peers.terms import growth, is_product, share_of_terms
 from probe.compare.result import Mode
@@ -169,29 +169,29 @@ class Peers:
         """The outputs of which it is known what chance explains."""
         if not self.are_asked:
             return {}
-        by_place: dict[str, list[Member]] = {}
+        by_position: dict[str, list[Member]] = {}
         by_kind: dict[str, list[Member]] = {}
         members = self.members
-        for member, place, kind in members:
-            by_place.setdefault(place, []).append(member)
+        for member, position, kind in members:
+            by_position.setdefault(position, []).append(member)
             by_kind.setdefault(kind, []).append(member)
         found: dict[int, Leaving] = {}
         deviations = _deviations(len(members))
         alone: dict[str, None] = {}
-        for group in by_place.values():
+        for group in by_position.values():
             if len(group) >= FEWEST:
                 found.update(_in_group(group, self._largest(group[0], deviations)))
-        for _, place, kind in members:
+        for _, position, kind in members:
             # Gradients of one shape are not alike: those of keys cancel, and those of queries beside them do not.
-            if f" {FORWARD} " in kind and len(by_place[place]) < FEWEST <= len(by_kind[kind]):
+            if f" {FORWARD} " in kind and len(by_position[position]) < FEWEST <= len(by_kind[kind]):
                 alone[kind] = None
-        judged = {id(each.row) for each, place, _ in members if len(by_place[place]) >= FEWEST}
+        judged = {id(each.row) for each, position, _ in members if len(by_position[position]) >= FEWEST}
         for kind in alone:
             group = by_kind[kind]
             in_kind = _in_group(group, self._largest(group[0], deviations))
             found.update((key, each) for key, each in in_kind.items() if key not in judged)
-        for member, place, kind in members:
-            group = by_place[place] if len(by_place[place]) >= FEWEST else by_kind[kind]
+        for member, position, kind in members:
+            group = by_position[position] if len(by_position[position]) >= FEWEST else by_kind[kind]
             walked = _of_walk(member, group, math.exp(deviations * _DEVIATION_OF_WALK))
             known = found.get(id(member.row))
             if walked is None or (known is not None and known.error > known.allowed):
@@ -237,9 +237,9 @@ class Peers:
 
     @cached_property
     def members(self) -> list[tuple[Member, str, str]]:
-        """The outputs that can be judged, each with its place in a layer and its kind."""
+        """The outputs that can be judged, each with its position in a layer and its kind."""
         found = []
-        places, inside = Places(self._calls, self._tree), self._calls_inside()
+        positions, inside = Positions(self._calls, self._tree), self._calls_inside()
         for call in self._calls:
             parsed = parse(call.record or "") if call.golden_record else None
             if parsed is None:
@@ -248,14 +248,14 @@ class Peers:
             given = self._inputs(call, parsed, calls)
             if not math.isfinite(given.error):
                 continue
-            place, common = "", self._common_error(call, parsed)
+            position, common = "", self._common_error(call, parsed)
             for row in call.rows:
                 if is_input(row) or row.target is None or row.golden is None:
                     continue
                 error = self._error(row)
                 if error is None or extent(row.golden.shape).elements < 2:
                     continue
-                place = place or places.of(call, parsed)
+                position = position or positions.of(call, parsed)
                 item = row.target.name[len(call.record or "") :]
                 rounded = max(given.own, unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
                 kind = f"{parsed.base.rpartition('.')[2]} {parsed.direction} {item} {row.golden.shape}"
@@ -271,7 +271,7 @@ class Peers:
                 found.append(
                     (
                         Member(call, row, error, inputs, rounded, condition, calls),
-                        f"{place}{item}",
+                        f"{position}{item}",
                         kind,
                     )
                 )

@@ -1,4 +1,4 @@
-"""The place of a call in a layer, by which calls of several layers are peers."""
+"""The position of a call in its layer, by which calls of several layers are peers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
 
 
-class Places:
-    """The place of a call in a layer, which is the same in every layer.
+class Positions:
+    """The position of a call in its layer, which is the same in every layer.
 
     Args:
         calls: all calls of both runs, in order.
@@ -34,7 +34,7 @@ class Places:
             self._ordinals[call.record] = counts[key]
 
     def of(self, call: AlignedCall, parsed: ParsedName) -> str:
-        """The place of a call, its direction included."""
+        """The position of a call, its direction included."""
         if parsed.is_module:
             # Without its class: another one in one layer is just what leaves its peers.
             return f"{without_numbers(parsed.base.rpartition('.')[0])} {parsed.direction}"
