@@ -74,6 +74,8 @@ class Unexplained:
     """The relative difference; ``None`` where it is no matter of numbers."""
     allowed: Optional[float] = None  # noqa: UP045
     """The relative difference that is explained."""
+    of_inputs: Optional[float] = None  # noqa: UP045
+    """The relative difference of what the call takes, its parameters included; ``None`` where it was not looked at."""
     rerun: Optional[Rerun] = None  # noqa: UP045
     """The outcome of running it again, where that was asked for; ``None`` of calls after the fifth."""
     labelled_reason: str = ""

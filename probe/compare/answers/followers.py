@@ -96,6 +96,9 @@ def _is_judged_after(found: Unexplained, differences: Iterable[Difference], doub
     if found.item.startswith(f"{found.record}.{PARAMETERS}."):
         # The optimizer is the cause. Elements in another order were so before as well.
         return bool(found.cause and not found.reordered)
+    if found.of_inputs == 0 and not _is_of_input(found):
+        # What it takes is equal, its parameters included.
+        return True
     is_data = _is_of_input(found) and (found.place == 0 or found.found is None or found.found >= ALTOGETHER)
     of_call = any((each.record, each.golden_record) == (found.record, found.golden_record) for each in differences)
     return is_data or of_call or any(_is_at(found, each) for doubt in doubts for each in doubt.undecided)

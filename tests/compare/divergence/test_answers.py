@@ -316,9 +316,19 @@ def after_a_doubt(tmp_path: Path, later: Summary, doubt: Difference = DOUBT, car
     return found
 
 
+def with_other_inputs(later: Summary) -> Summary:
+    """What diverges takes inputs or parameters that differ."""
+    assert later.divergence is not None
+    first = replace(later.divergence.first, of_inputs=1e-3)
+    return replace(later, divergence=replace(later.divergence, first=first))
+
+
 def test_values_of_a_later_step_accuse_no_call_if_nobody_can_tell_of_the_step_before(tmp_path: Path) -> None:
     later = of_step(tmp_path, "step1", carried=APART, is_bad=True)
     assert later.divergence is not None and ".output." in later.divergence.first.item
+    # Inputs and parameters that are equal cannot be the effect of the step before.
+    assert later.divergence.first.of_inputs == 0 and after_a_doubt(tmp_path, later).answer == "divergence"
+    later = with_other_inputs(later)
     found = after_a_doubt(tmp_path, later)
     assert found.follows == Origin("step0", "rank0") and found.answer == "cannot_tell"
     # Where no parameter differs nothing was reached.
@@ -327,7 +337,7 @@ def test_values_of_a_later_step_accuse_no_call_if_nobody_can_tell_of_the_step_be
 
 @pytest.mark.parametrize("place", ["call", "module", "argument", "data", "optimizer"])
 def test_what_parameters_do_not_change_is_still_judged_in_a_later_step(tmp_path: Path, place: str) -> None:
-    later = of_step(tmp_path, "step1", carried=APART, is_bad=True)
+    later = with_other_inputs(of_step(tmp_path, "step1", carried=APART, is_bad=True))
     assert later.divergence is not None
     first, doubt = later.divergence.first, DOUBT
     if place == "call":
@@ -348,7 +358,7 @@ def test_what_parameters_do_not_change_is_still_judged_in_a_later_step(tmp_path:
 
 
 def test_another_module_with_the_beginning_of_a_name_in_common_is_another_place(tmp_path: Path) -> None:
-    later = of_step(tmp_path, "step1", carried=APART, is_bad=True)
+    later = with_other_inputs(of_step(tmp_path, "step1", carried=APART, is_bad=True))
     assert later.divergence is not None
     first = replace(later.divergence.first, module="Module.layers.10.norm.Norm.forward.0")
     later = replace(later, divergence=replace(later.divergence, first=first))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import PARAMETERS_GRAD, is_module
@@ -86,7 +86,8 @@ class Outputs:
         else:
             found, allowed = leaving.error, leaving.allowed
             reason = differences.of_leaving(output.row, found, allowed, leaving.peers)
-        return unexplained_item(self._runs, computed.call, output.row, reason, found, allowed)
+        suspect = unexplained_item(self._runs, computed.call, output.row, reason, found, allowed)
+        return replace(suspect, of_inputs=output.of_inputs if output.of_inputs < ALTOGETHER else None)
 
     def _has_other_shape(self, row: Row) -> bool:
         """True if both sides have another number of results; two programs may have as many in another shape."""
