@@ -7,14 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import one_step
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional
 
 from probe.compare.output.summary import summarise
 from probe.compare.result import ComparisonResult
 from probe.compare.runner import compare
-
-torch = pytest.importorskip("torch")
-nn, functional = torch.nn, torch.nn.functional
 
 WIDTH, INNER, HEADS, TOKENS, LAYERS = 64, 128, 4, 29, 3
 
@@ -162,16 +163,9 @@ def target() -> Target:
 
 
 def dump(model: Any, path: Path, level: str) -> None:
-    from msprobe.pytorch import PrecisionDebugger
-
     ids = torch.randint(0, TOKENS, (3, 7), generator=torch.Generator().manual_seed(1))
-    PrecisionDebugger._instance = None  # A process has one debugger; here each run has its own.
-    debugger = PrecisionDebugger(task="statistics", level=level, dump_path=str(path))
-    debugger.start(model)
-    model(ids).float().square().mean().backward()
-    debugger.stop()
-    debugger.step()
-    PrecisionDebugger._instance = None
+    with one_step.collected(model, path, level):
+        model(ids).float().square().mean().backward()
 
 
 def compared(path: Path, level: str, plant: Callable[[Target], Any], dtype: str = "float32") -> ComparisonResult:

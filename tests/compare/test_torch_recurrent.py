@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable
 
+import one_step
 import pytest
 import torch
 from torch import nn
@@ -40,8 +41,6 @@ def rolled(model: Any) -> None:
 
 
 def dump(path: Path, kind: str, level: str, dtype: torch.dtype, fault: Callable[[Any], None] | None = None) -> Path:
-    from msprobe.pytorch import PrecisionDebugger
-
     torch.manual_seed(3)
     model = Network(kind)
     if fault is not None:
@@ -49,13 +48,8 @@ def dump(path: Path, kind: str, level: str, dtype: torch.dtype, fault: Callable[
             fault(model)
     model.to(dtype)
     words = torch.randint(0, WORDS, (4, 32), generator=torch.Generator().manual_seed(1))
-    PrecisionDebugger._instance = None  # A process has one debugger; here each run has its own.
-    debugger = PrecisionDebugger(task="statistics", level=level, dump_path=str(path))
-    debugger.start(model)
-    functional.cross_entropy(model(words).float().flatten(0, 1), words.flatten()).backward()
-    debugger.stop()
-    debugger.step()
-    PrecisionDebugger._instance = None
+    with one_step.collected(model, path, level):
+        functional.cross_entropy(model(words).float().flatten(0, 1), words.flatten()).backward()
     return path
 
 

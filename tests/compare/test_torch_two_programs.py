@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import one_step
 import pytest
 
 from probe.compare.output.summary import summarise
@@ -138,17 +139,9 @@ def _engine(weights: dict[str, Any]) -> Engine:
 
 
 def _dump(model: Any, path: Path, level: str) -> None:
-    from msprobe.pytorch import PrecisionDebugger
-
     ids = torch.randint(0, TOKENS, (3, 5), generator=torch.Generator().manual_seed(1))
-    PrecisionDebugger._instance = None  # A process has one debugger; here each run has its own.
-    debugger = PrecisionDebugger(task="statistics", level=level, dump_path=str(path))
-    debugger.start(model)
-    with torch.no_grad():
+    with one_step.collected(model, path, level), torch.no_grad():
         model(ids)
-    debugger.stop()
-    debugger.step()
-    PrecisionDebugger._instance = None
 
 
 def _compared(path: Path, level: str, plant: Callable[[Engine], None], dtype: str = "float32") -> ComparisonResult:

@@ -63,6 +63,18 @@ def test_rows_that_one_side_has_several_times_are_no_other_batch(tmp_path: Path,
     assert found is None or found.first.cause == "the target has a batch of 3, and the golden run one of 1"
 
 
+def test_other_rows_of_the_same_statistics_are_another_batch(tmp_path: Path) -> None:
+    """Rows with a single 1 have equal statistics, whichever column it is in."""
+    rows, name = np.eye(12, dtype=np.float32), "Module.head.Linear.forward.0"
+    weight = np.linspace(-1, 2, 144, dtype=np.float32).reshape(12, 12)
+    runs = [
+        {name: call([tensor(given)], tensor(given @ weight), weight=tensor(weight))}
+        for given in (rows[[0, 3, 5, 1]], rows[[7, 9]])
+    ]
+    found = compared(tmp_path, *runs, level="L0")
+    assert found is not None and found.first.cause == "the target has a batch of 4, and the golden run one of 2"
+
+
 def test_a_parameter_that_differs_is_named_whichever_call_uses_it(tmp_path: Path) -> None:
     weights = W.copy()
     weights[:8] += np.float32(0.05)

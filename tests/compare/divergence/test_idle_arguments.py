@@ -58,6 +58,12 @@ def test_a_default_that_one_side_says_is_no_difference(tmp_path: Path) -> None:
     assert undecided(tmp_path, SDPA, {"scale": plain(0.2)}, {}) == ["scale is 0.2 in the target only"]
 
 
+def test_the_kind_of_an_activation_is_a_difference_unless_it_is_the_default(tmp_path: Path) -> None:
+    gelu = "Functional.gelu.0.forward"
+    assert undecided(tmp_path, gelu, {"approximate": plain("none")}, {}) == []
+    assert undecided(tmp_path, gelu, {"approximate": plain("tanh")}, {}) == ["approximate is tanh in the target only"]
+
+
 def test_a_value_under_another_name_is_no_difference(tmp_path: Path) -> None:
     assert looked_for(tmp_path, MODULE, {"cache_length": plain(7)}, {"past_length": plain(7)}) == []
     other = looked_for(tmp_path, MODULE, {"cache_length": plain(7)}, {"past_length": plain(8)})

@@ -168,3 +168,15 @@ def test_without_an_environment_nothing_is_said(tmp_path: Path) -> None:
     (tmp_path / "1" / "environment_rank0.json").unlink()
     again = compare_dumps(*(read(tmp_path / side / "step0" / "rank0") for side in "01"))
     assert (again.divergence, again.undecided) == (None, [])
+
+
+def test_at_level_l1_a_setting_is_no_cause_but_differs_as_well(tmp_path: Path) -> None:
+    """Nothing tells which module makes a call."""
+    sides = []
+    for value in (2 * X, X):
+        sides.append({"Torch.tanh.0.forward": call([tensor(X)], tensor(np.tanh(value)))})
+    settings = module("models.Net", scale=2.0)._replace(is_model=True), module("models.Net", scale=1.0)
+    found = compared(tmp_path, (sides[0], sides[1]), (settings[0], settings[1]._replace(is_model=True)))
+    assert found.divergence is not None
+    assert found.divergence.first.cause.startswith("a setting differs as well: ")
+    assert "scale is 2.0 and in the golden run 1.0" in found.divergence.first.cause

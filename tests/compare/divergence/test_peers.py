@@ -221,3 +221,30 @@ def test_nothing_is_measured_where_both_runs_compute_in_float32() -> None:
     peers = Peers([], Mode.STATISTICS, {}, unit_roundoff("float32"))
     assert (peers.leaving, peers.nearly_leaving) == ({}, {})
     assert "members" not in vars(peers)
+
+
+@pytest.mark.parametrize(("name", "gates"), [("rnn_tanh", 1), ("lstm", 4)])
+def test_a_recurrent_layer_of_many_steps_has_a_bound(tmp_path: Path, name: str, gates: int) -> None:
+    """Weights that enlarge what they are given, more than a thousand times."""
+    draw, width = np.random.default_rng(4), 8
+    weight = (3 * draw.normal(size=(gates * width, width)) / math.sqrt(width)).astype(np.float32)
+    steps = np.tanh(draw.normal(size=(1, 2048, width))).astype(np.float32)
+    runs = []
+    for dtype, kept in ((BFLOAT16, short), (FLOAT32, np.asarray)):
+        inputs = [tensor(kept(each), dtype) for each in (steps, weight, weight)]
+        runs.append({f"Torch.{name}.0.forward": call(inputs, tensor(kept(steps), dtype))})
+    assert compared(tmp_path, *runs) is None
+
+
+def test_each_member_of_a_large_group_is_asked_few_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Twenty thousand calls of one kind must not take the square of that."""
+    asked = 0
+
+    def counted(self: Member) -> float:
+        nonlocal asked
+        asked += 1
+        return math.hypot(self.condition * self.inputs, self.own * math.sqrt(1.0 + self.calls))
+
+    monkeypatch.setattr(Member, "walk", property(counted))
+    result_of(tmp_path, layers(True, number=100), layers(False, number=100))
+    assert 0 < asked < 20 * 300
