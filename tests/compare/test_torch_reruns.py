@@ -64,6 +64,7 @@ def test_the_input_that_differs_is_named(dumps: Path) -> None:
     assert rerun_of(dumps, "float32_upstream", "float32_nothing").text.endswith("(input.0)")
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_wrong_argument_is_in_the_call(dumps: Path, dtype: str) -> None:
     found = rerun_of(dumps, f"{dtype}_argument", f"{dtype}_nothing")
@@ -71,6 +72,7 @@ def test_a_wrong_argument_is_in_the_call(dumps: Path, dtype: str) -> None:
     assert "gives the target's result: the kernel or its arguments differ" in found.text
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_wrong_kernel_is_in_the_call(dumps: Path, dtype: str) -> None:
     with planted(F, "silu", kernel):

@@ -4,8 +4,8 @@ The functions are not listed: one run is watched, and what it called is made to 
 itself. A profile function raises as the first thing that happens inside of the call, wherever that is made from:
 closures, hooks of the autograd engine, list comprehensions and property getters included.
 
-A run of all tests does it to a share of them. ``PROBE_TEST_LONG=1`` fails each at its first and its last call with
-each kind of error, and at one call between them, and prints the counts.
+A run of all tests does it to a share of them, under some of the settings. ``PROBE_TEST_LONG=1`` fails each at its first
+and its last call with each kind of error, and at one call between them, and prints the counts.
 """
 
 from __future__ import annotations
@@ -228,6 +228,7 @@ def faults(calls: Counter[CodeType], draw: random.Random, share: float) -> Itera
 
 # A generator or a file that was just made when its owner failed is closed by the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+@pytest.mark.sampled(least=3, each=False)
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "-".join(map(str, settings.values())))
 def test_whatever_fails_inside_the_tool_the_training_goes_on_unchanged(
     backend: Any, runs: Any, settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -389,6 +390,7 @@ def public(protocol: type) -> list[str]:
     return [name for name, value in vars(protocol).items() if callable(value) and not name.startswith("_")]
 
 
+@pytest.mark.sampled(least=6, each=False)
 @pytest.mark.parametrize("name", [name for name in public(Listener) if name != "failed"])
 def test_a_listener_that_always_fails_is_told_of_once_in_each_step(
     backend: Any, runs: Any, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -402,6 +404,7 @@ ASKED_BY_THE_COLLECTOR = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(least=6, each=False)
 @pytest.mark.parametrize(("group", "name"), ASKED_BY_THE_COLLECTOR)
 def test_an_adapter_that_always_fails_is_told_of_once_in_each_step(
     backend: Any, runs: Any, group: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
