@@ -107,6 +107,8 @@ class Trait(Enum):
     """It adds up many elements, which may cancel, and does not divide by their number."""
     TWO_OPERATIONS = auto()
     """PyTorch computes it as two operations and records the gradient of the second."""
+    STANDARDISES = auto()
+    """It brings each channel to one mean and one variance, so that those of its result are the same of any argument."""
     FITS = auto()
     """It changes no value and no order: one program needs it to fit a shape or a dtype, and another needs nothing."""
     SAME_NUMBERS = auto()

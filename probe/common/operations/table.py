@@ -82,6 +82,7 @@ FUNCTIONS: tuple[Function, ...] = (
     _("batch_dot", rounding=DOT_PRODUCT, gradient=DOT_PRODUCT),
     _(
         "batch_norm",
+        T.STANDARDISES,
         primitive="BatchNorm",
         order=(0, 3, 4, 1, 2),
         arguments="input running_mean running_var weight bias training momentum eps",
@@ -91,6 +92,7 @@ FUNCTIONS: tuple[Function, ...] = (
     ),
     _(
         "_batch_norm_impl_index",
+        T.STANDARDISES,
         arguments="input weight bias running_mean running_var",
         keeps="running_mean running_var",
     ),
@@ -363,6 +365,7 @@ FUNCTIONS: tuple[Function, ...] = (
     _("inplace_update", rounding=EXACT),
     _(
         "instance_norm",
+        T.STANDARDISES,
         arguments="input running_mean running_var weight bias _ momentum eps",
         keeps="running_mean running_var",
     ),
@@ -508,7 +511,7 @@ FUNCTIONS: tuple[Function, ...] = (
     _("nansum", T.ADDS, T.LEAVES_OUT, rounding=SUM, gradient=SUM),
     _("narrow", T.HANDS_ON, rounding=EXACT),
     _("narrow_copy", T.HANDS_ON),
-    _("native_batch_norm", arguments="input weight bias running_mean running_var", keeps="running_mean running_var"),
+    _("native_batch_norm", T.STANDARDISES, arguments="input weight bias running_mean running_var", keeps="running_mean running_var"),
     _("native_dropout", T.DROPS),
     _("ne", T.ASKS, also="not_equal", primitive="NotEqual"),
     _("neg", T.EACH_ALONE, T.RELATIVE, also="negative", primitive="Neg", rounding=EXACT, gradient=EXACT),

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
+from probe.common.dump.naming import parse
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import SAFETY, extent, is_finite
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has, primitive
 from probe.compare.divergence.effects import Key, key_of
 from probe.compare.divergence.two_programs.graph import CallOfSide, Graph, makes_another, rounds
 from probe.compare.divergence.two_programs.held_values import HeldValues, would_show
+
+_DIMENSIONS = re.compile(r"[123]d$")
+"""The end of the name of a layer's class that is not its function's."""
 
 
 class Outcome(enum.Enum):
@@ -161,6 +168,9 @@ class Following:
             if elsewhere is None and is_finite(item):
                 # The loss that is made of logits may agree whatever they are.
                 found += [_at_end(start)] if self._values.are_coarse and len(items) == 1 else []
+            elif elsewhere and _standardises(giver):
+                # Its statistics are the same of other values too: what is made of it tells.
+                self._ahead.append(Started(item, size, giver, start.is_joined, is_hidden=True))
             elif self._values.are_coarse:
                 found += self._made_in_short_type(item, size, start, giver, bool(elsewhere))
             elif elsewhere:
@@ -231,6 +241,18 @@ def _at_end(start: Started) -> Outcome:
     if start.is_hidden:
         return Outcome.HIDDEN
     return Outcome.JOINED if start.is_joined else Outcome.PARTS
+
+
+def _standardises(giver: str | None) -> bool:
+    """True if a call brings each channel of any argument to the same mean and variance."""
+    parsed = None if giver is None else parse(giver)
+    if parsed is None:
+        return False
+    name = parsed.base.rpartition(".")[2]
+    if not parsed.is_module:
+        return has(name, Trait.STANDARDISES)
+    known = primitive(_DIMENSIONS.sub("", name))
+    return known is not None and known.has(Trait.STANDARDISES)
 
 
 def _share(part: Item, whole: Item) -> float:
