@@ -31,7 +31,7 @@ def first_unequal(calls: Sequence[AlignedCall], regions: Regions) -> Difference 
     Calls that do not compute the same, as far as their parameters and inputs tell, may return other things.
     """
     for call, result, equal in _unequal_results(calls):
-        if not regions.is_same_computation(call):
+        if not regions.is_same_computation(call) or regions.is_returned_later(result):
             continue
         takes_equal = not any(_differs(row) for row in call.rows if is_input(row))
         return _found(call, result) if takes_equal and equal >= _FEWEST else None

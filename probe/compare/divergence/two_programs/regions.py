@@ -218,6 +218,18 @@ class Regions:
             return None
         return self._values.error(target, TARGET) or 0.0 if self.is_coarse else 0.0
 
+    def is_returned_later(self, row: Row) -> bool:
+        """True if a later call of the other side returns what one side does here, equal in every digit.
+
+        One module ends with a call that the other program makes behind it.
+        """
+        records = row.record, row.golden_record or row.record
+        for item, here, other in zip((row.target, row.golden), reversed(records), reversed(self._graphs)):
+            giver = None if item is None else other.givers.get(key_of(item))
+            if giver is not None and other.positions[giver] > other.positions.get(here, math.inf):
+                return True
+        return False
+
     def makers(self, row: Row) -> tuple[str, str] | None:
         """The calls of target and golden side that returned what a call takes; ``None`` if one is not known."""
         records = []
