@@ -128,6 +128,8 @@ class _Search:
         self._items = CallItems(runs, self.walk, self._effects, differences)
         self._causes = Causes(runs, self.walk, differences)
         self._crossed = Crossed(runs)
+        self._in_another_form: set[tuple[str, ...]] = set()
+        """The classes of layers on both sides of which one was seen to have its parameter in another form."""
         self.joined: list[tuple[AlignedCall, Unexplained]] = []
         """Findings that reach the end of the pass with other differences; divergences where nothing else is."""
 
@@ -216,6 +218,8 @@ class _Search:
         # A counterpart of another name may be none: what follows tells.
         is_counterpart = observed.certain and (self._runs.same_names or observed.of_parameter)
         is_certain = observed.of_own_values or is_counterpart
+        if observed.of_parameter and self._is_in_another_form(call, suspect):
+            return False
         if is_certain and not self._may_be_moved(suspect, observed):
             return True
         if self._runs.regions is not None:
@@ -223,6 +227,21 @@ class _Search:
         if self._is_of_whole_numbers(call, suspect):
             return self._do_whole_numbers_reach_values(call, suspect)
         return self._effects.reach_values(call, suspect.item)
+
+    def _is_in_another_form(self, call: AlignedCall, suspect: Unexplained) -> bool:
+        """True if a layer of two programs has another parameter and returns what the other side has.
+
+        One program keeps the weight of a norm, the other what it adds to 1; rows of a table may be used by neither.
+        """
+        regions = self._runs.regions
+        if regions is None or suspect.found is None:
+            return False
+        kind = tuple(_last_of_base(record) for record in (call.record, call.golden_record))
+        if regions.returns_the_same(call, suspect.found):
+            self._in_another_form.add(kind)
+            return True
+        # Behind a difference its results do not tell, but those of its like did.
+        return kind in self._in_another_form and not regions.takes_the_same(call)
 
     def _may_be_hidden(self, call: AlignedCall, suspect: Unexplained) -> bool:
         """True if an input that nothing explains may have an effect that rounding in a short type hides.
@@ -363,3 +382,9 @@ class _Search:
         if suspect.found is None or suspect.allowed is None:
             return False
         return suspect.found >= _MOVED and suspect.found >= _FAR * suspect.allowed
+
+
+def _last_of_base(record: str | None) -> str:
+    """The class of a module, or the name of a function."""
+    parsed = None if record is None else parse(record)
+    return "" if parsed is None else parsed.base.rpartition(".")[2]

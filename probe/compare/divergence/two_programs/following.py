@@ -155,50 +155,57 @@ class Following:
 
     def _made_of(self, items: Sequence[Item], start: Started, giver: str | None) -> list[Outcome]:
         """The outcomes of results that agree; those that do not, and those that may hide it, are followed."""
-        found = []
+        found: list[Outcome] = []
+        ahead: list[Started] = []
         for item in items:
             if not rounds(item):
                 continue
             elsewhere = self.is_elsewhere(item)
-            size = start.size * _share(start.item, item)
+            next_ = Started(item, start.size * _share(start.item, item), giver, start.is_joined)
             if elsewhere and self._is_handed_on(item, giver):
                 # The sum of a tensor and zeros is that tensor, which the other side has before its own sum.
-                self._ahead.append(Started(item, size, giver, start.is_joined))
-                continue
-            if elsewhere is None and is_finite(item):
+                ahead.append(next_)
+            elif elsewhere is None and is_finite(item):
                 # The loss that is made of logits may agree whatever they are.
                 found += [_at_end(start)] if self._values.are_coarse and len(items) == 1 else []
             elif elsewhere and _standardises(giver):
                 # Its statistics are the same of other values too: what is made of it tells.
-                self._ahead.append(Started(item, size, giver, start.is_joined, is_hidden=True))
+                ahead.append(next_._replace(is_hidden=True))
             elif self._values.are_coarse:
-                found += self._made_in_short_type(item, size, start, giver, bool(elsewhere))
+                made = self._made_in_short_type(next_, bool(elsewhere))
+                if isinstance(made, Outcome):
+                    found.append(made)
+                else:
+                    ahead.append(made)
             elif elsewhere:
-                is_shown = would_show(item, size, self._values.shows_from)
+                is_shown = would_show(item, next_.size, self._values.shows_from)
                 found.append(Outcome.AGREES if is_shown else Outcome.HIDDEN)
             else:
-                self._ahead.append(Started(item, size, giver, start.is_joined))
+                ahead.append(next_)
+        # What a call returns beside a result that agrees, and nobody takes, tells of its steps.
+        is_shown = Outcome.AGREES in found
+        self._ahead.extend(each for each in ahead if not (is_shown and self._is_aside(each)))
         return found
+
+    def _is_aside(self, start: Started) -> bool:
+        """True if a call returned a tensor that no recorded call takes."""
+        return key_of(start.item) not in self._graph.takers and start.giver is not None
 
     def _is_handed_on(self, item: Item, giver: str | None) -> bool:
         """True if a call returns what it takes, in which nothing of what else it takes shows."""
         call = None if giver is None else self._graph.calls.get(giver)
         return call is not None and any(key_of(each) == key_of(item) for each in call.given)
 
-    def _made_in_short_type(
-        self, item: Item, size: float, start: Started, giver: str | None, elsewhere: bool
-    ) -> list[Outcome]:
-        """The same of one result of a short type, in which the difference has this size at most."""
-        error = self._values.error(item, self._side)
-        if elsewhere and size > SAFETY * (self._values.shows_from if error is None else error):
+    def _made_in_short_type(self, made: Started, elsewhere: bool) -> Outcome | Started:
+        """The outcome of one result of a short type, or what is followed of it."""
+        error = self._values.error(made.item, self._side)
+        if elsewhere and made.size > SAFETY * (self._values.shows_from if error is None else error):
             if error is not None:
                 # As a share of the difference that began.
-                self.apart = max(self.apart, error / size)
-            return [Outcome.AGREES]
+                self.apart = max(self.apart, error / made.size)
+            return Outcome.AGREES
         # What is behind may show more. What the other side has nearly is not more apart than that.
-        size = size if error is None else min(size, error)
-        self._ahead.append(Started(item, size, giver, start.is_joined, elsewhere))
-        return []
+        return made._replace(size=made.size if error is None else min(made.size, error), is_hidden=elsewhere)
 
     def _behind(self, start: Started) -> list[Outcome]:
         """The outcomes of a tensor that no recorded call takes: code of the module around takes it, if any does."""

@@ -23,7 +23,7 @@ from probe.common.align.row import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_forward, is_module, parse
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.numerics.error_bounds import ALTOGETHER, extent, relative_difference
+from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, relative_difference
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import key_of
@@ -229,6 +229,25 @@ class Regions:
             if giver is not None and other.positions[giver] > other.positions.get(here, math.inf):
                 return True
         return False
+
+    def returns_the_same(self, call: AlignedCall, size: float) -> bool:
+        """True if all that a call returns agrees, and would not if something in it differed by a relative `size`."""
+        rows = [row for row in _returned(call.rows) if row.target is None or rounds(row.target)]
+        return bool(rows) and all(self._agrees(row, size) for row in rows)
+
+    def takes_the_same(self, call: AlignedCall) -> bool:
+        """True if all tensors that a call takes beside its parameters agree."""
+        rows = [row for row in call.rows if is_input(row) and row.target is not None and row.target.state == INPUT]
+        return all(self._agrees(row, _WHOLE) for row in rows if row.target is not None and rounds(row.target))
+
+    def _agrees(self, row: Row, size: float) -> bool:
+        if row.target is None or row.golden is None or not self.have_as_many(row):
+            return False
+        if not self.is_coarse:
+            difference = relative_difference(row.target, row.golden)
+            return difference <= self.shows_from and would_show(row.target, size, self.shows_from)
+        error = error_of(row.target, row.golden)
+        return error is not None and error <= SPREAD * self.usual_before(row.record, row) and size > SAFETY * error
 
     def makers(self, row: Row) -> tuple[str, str] | None:
         """The calls of target and golden side that returned what a call takes; ``None`` if one is not known."""
