@@ -9,14 +9,15 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
-from probe.common.dump.naming import parse
+from probe.common.dump.naming import is_module, parse
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import SAFETY, extent, is_finite
+from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has, primitive
 from probe.compare.divergence.effects import Key, key_of
 from probe.compare.divergence.two_programs.graph import CallOfSide, Graph, makes_another, rounds
-from probe.compare.divergence.two_programs.held_values import HeldValues, would_show
+from probe.compare.divergence.two_programs.held_values import SPREAD, HeldValues, would_show
 
 _DIMENSIONS = re.compile(r"[123]d$")
 """The end of the name of a layer's class that is not its function's."""
@@ -94,6 +95,8 @@ class Following:
             takers = [each for each in self._graph.innermost_takers(key) if makes_another(each, key)]
             if not takers:
                 outcomes += self._behind(start)
+            apart: list[tuple[CallOfSide, list[Started]]] = []
+            agreeing: set[str] = set()
             for taker in takers:
                 own = {*self._seen, *(key_of(each.item) for each in self._ahead)}
                 if self._has_other_difference(taker, own):
@@ -101,8 +104,27 @@ class Following:
                     continue
                 made = self._made_inside(taker.record)
                 items = taker.returned if made is None else [made]
-                outcomes += self._made_of(items, start, None if made else taker.record)
+                found, ahead = self._made_of(items, start, None if made else taker.record)
+                outcomes += found
+                if Outcome.AGREES in found and all(map(self._is_no_further_apart, items)):
+                    agreeing.add(_last_of_base(taker.record))
+                apart.append((taker, ahead))
+            # A call that agrees shows that the tensor is right, such as the angles of every layer: its like differ by
+            # something else.
+            for taker, ahead in apart:
+                if _last_of_base(taker.record) not in agreeing:
+                    self._ahead.extend(ahead)
+            joined = [
+                (taker, each)
+                for taker, each in joined
+                if each is not start or _last_of_base(taker.record) not in agreeing
+            ]
         return together(outcomes)
+
+    def _is_no_further_apart(self, item: Item) -> bool:
+        """True if a tensor that the other side has is, in short types, as near as others are."""
+        error = self._values.error(item, self._side) if self._values.are_coarse and rounds(item) else None
+        return error is None or error <= SPREAD * max(self._usual, unit_roundoff(item.dtype) or 0.0)
 
     # --- differences that are not from here
 
@@ -148,13 +170,15 @@ class Following:
         outcomes: list[Outcome] = []
         for taker, start in ready:
             start = start._replace(is_joined=start.is_joined or is_joined)
-            outcomes += self._made_of(taker.returned, start, taker.record)
+            outcomes += self._follow(taker.returned, start, taker.record)
         return outcomes
 
     # --- what is made of a difference
 
-    def _made_of(self, items: Sequence[Item], start: Started, giver: str | None) -> list[Outcome]:
-        """The outcomes of results that agree; those that do not, and those that may hide it, are followed."""
+    def _made_of(
+        self, items: Sequence[Item], start: Started, giver: str | None
+    ) -> tuple[list[Outcome], list[Started]]:
+        """The outcomes of results that agree; and those to be followed, which do not agree, or may hide it."""
         found: list[Outcome] = []
         ahead: list[Started] = []
         for item in items:
@@ -184,7 +208,12 @@ class Following:
                 ahead.append(next_)
         # What a call returns beside a result that agrees, and nobody takes, tells of its steps.
         is_shown = Outcome.AGREES in found
-        self._ahead.extend(each for each in ahead if not (is_shown and self._is_aside(each)))
+        return found, [each for each in ahead if not (is_shown and self._is_aside(each))]
+
+    def _follow(self, items: Sequence[Item], start: Started, giver: str | None) -> list[Outcome]:
+        """The outcomes of results that agree; the others are followed."""
+        found, ahead = self._made_of(items, start, giver)
+        self._ahead.extend(ahead)
         return found
 
     def _is_aside(self, start: Started) -> bool:
@@ -217,12 +246,12 @@ class Following:
         around = graph.calls[giver].parent
         made = self._made_behind(giver)
         if made is not None:
-            return self._made_of([made], start, None)
+            return self._follow([made], start, None)
         module = None if around is None else graph.calls.get(around)
         if module is None:
             # Nothing is behind it: the result of the run, as far as it was recorded.
             return [_at_end(start)]
-        return self._made_of(module.returned, start, module.record)
+        return self._follow(module.returned, start, module.record)
 
     def _made_behind(self, giver: str) -> Item | None:
         """The next tensor that code of the module around makes and gives to a call behind `giver`."""
@@ -250,13 +279,16 @@ def _at_end(start: Started) -> Outcome:
     return Outcome.JOINED if start.is_joined else Outcome.PARTS
 
 
+def _last_of_base(record: str) -> str:
+    """The class of a module, or the name of a function."""
+    parsed = parse(record)
+    return "" if parsed is None else parsed.base.rpartition(".")[2]
+
+
 def _standardises(giver: str | None) -> bool:
     """True if a call brings each channel of any argument to the same mean and variance."""
-    parsed = None if giver is None else parse(giver)
-    if parsed is None:
-        return False
-    name = parsed.base.rpartition(".")[2]
-    if not parsed.is_module:
+    name = "" if giver is None else _last_of_base(giver)
+    if giver is None or not is_module(giver):
         return has(name, Trait.STANDARDISES)
     known = primitive(_DIMENSIONS.sub("", name))
     return known is not None and known.has(Trait.STANDARDISES)
