@@ -8,8 +8,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
+from probe.common.dump.naming import function_name, is_module
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import SAFETY, extent, is_finite
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 from probe.compare.divergence.effects import Key, key_of
 from probe.compare.divergence.two_programs.graph import CallOfSide, Graph, makes_another, rounds
 from probe.compare.divergence.two_programs.held_values import HeldValues, would_show
@@ -153,7 +156,7 @@ class Following:
             if not rounds(item):
                 continue
             elsewhere = self.is_elsewhere(item)
-            size = start.size * _share(start.item, item)
+            size = start.size * (1.0 if _keeps_size(giver) else _share(start.item, item))
             if elsewhere and self._is_handed_on(item, giver):
                 # The sum of a tensor and zeros is that tensor, which the other side has before its own sum.
                 self._ahead.append(Started(item, size, giver, start.is_joined))
@@ -231,6 +234,11 @@ def _at_end(start: Started) -> Outcome:
     if start.is_hidden:
         return Outcome.HIDDEN
     return Outcome.JOINED if start.is_joined else Outcome.PARTS
+
+
+def _keeps_size(giver: str | None) -> bool:
+    """True if a function returns products, in which a difference has the relative size that it has in a factor."""
+    return giver is not None and not is_module(giver) and has(function_name(giver), Trait.RELATIVE)
 
 
 def _share(part: Item, whole: Item) -> float:

@@ -304,11 +304,14 @@ class Regions:
         return Following(graph, self._values, side, position, usual)
 
     def _usual_up_to(self, position: int) -> float:
-        """The median of the relative errors of elements of what the target returned before, where types are short."""
+        """The median of the relative errors of elements of what the target returned before, where types are short.
+
+        One rounding of the short type where little was returned: a tensor of float32 may be one of it that was cast.
+        """
         if not self.is_coarse:
             return 0.0
         index = bisect_left(self._usual_errors, (position, 0.0)) - 1
-        return self._usual_errors[index][1] if index >= 0 else 0.0
+        return self._usual_errors[index][1] if index >= 0 else self._values.roundoff
 
     @cached_property
     def _usual_errors(self) -> list[tuple[int, float]]:
