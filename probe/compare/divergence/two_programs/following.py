@@ -11,11 +11,14 @@ from typing import NamedTuple, Optional
 from probe.common.dump.naming import function_name, is_module
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import SAFETY, extent, is_finite
-from probe.common.operations.function import Trait
-from probe.common.operations.lookup import has
+from probe.common.operations.function import DOT_PRODUCT, Trait
+from probe.common.operations.lookup import function
 from probe.compare.divergence.effects import Key, key_of
 from probe.compare.divergence.two_programs.graph import CallOfSide, Graph, makes_another, rounds
 from probe.compare.divergence.two_programs.held_values import HeldValues, would_show
+
+_FACTORS = 2
+"""The number of tensors in a product to which nothing is added."""
 
 
 class Outcome(enum.Enum):
@@ -156,7 +159,7 @@ class Following:
             if not rounds(item):
                 continue
             elsewhere = self.is_elsewhere(item)
-            size = start.size * (1.0 if _keeps_size(giver) else _share(start.item, item))
+            size = start.size * (1.0 if self._is_product(giver) else _share(start.item, item))
             if elsewhere and self._is_handed_on(item, giver):
                 # The sum of a tensor and zeros is that tensor, which the other side has before its own sum.
                 self._ahead.append(Started(item, size, giver, start.is_joined))
@@ -172,6 +175,17 @@ class Following:
             else:
                 self._ahead.append(Started(item, size, giver, start.is_joined))
         return found
+
+    def _is_product(self, giver: str | None) -> bool:
+        """True if a function returns products, in which a difference has the relative size that it has in a factor.
+
+        One of two tensors adds nothing to them, such as a bias.
+        """
+        call = None if giver is None or is_module(giver) else self._graph.calls.get(giver)
+        if call is None:
+            return False
+        known = function(function_name(call.record))
+        return known.has(Trait.RELATIVE) or (known.rounding == DOT_PRODUCT and len(call.given) == _FACTORS)
 
     def _is_handed_on(self, item: Item, giver: str | None) -> bool:
         """True if a call returns what it takes, in which nothing of what else it takes shows."""
@@ -234,11 +248,6 @@ def _at_end(start: Started) -> Outcome:
     if start.is_hidden:
         return Outcome.HIDDEN
     return Outcome.JOINED if start.is_joined else Outcome.PARTS
-
-
-def _keeps_size(giver: str | None) -> bool:
-    """True if a function returns products, in which a difference has the relative size that it has in a factor."""
-    return giver is not None and not is_module(giver) and has(function_name(giver), Trait.RELATIVE)
 
 
 def _share(part: Item, whole: Item) -> float:
