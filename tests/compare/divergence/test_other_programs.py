@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,28 +53,41 @@ def in_bfloat16(array: NDArray[np.float32]) -> NDArray[np.float32]:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
-def scaled_in_two_precisions(factor: float) -> tuple[Run, Run]:
+def tensor_in(dtype: str, array: NDArray[np.float32]) -> dict[str, Any]:
+    """The entry of a tensor, whose statistics are numbers of its type."""
+    entry = tensor(array, dtype)
+    if dtype == "torch.bfloat16":
+        for each in ("Max", "Min", "Mean", "Norm"):
+            entry[each] = float(in_bfloat16(np.float32(entry[each]))[0])
+    return entry
+
+
+def scaled_in_two_precisions(factor: float, of_golden: float) -> tuple[Run, Run]:
     """An embedding scaled behind its module in bfloat16, and inside in float32, a norm in float32, and a product."""
     sides: list[Run] = []
     for is_short in (True, False):
         kept, dtype = (in_bfloat16, "torch.bfloat16") if is_short else (np.asarray, "torch.float32")
-        table, weight, scale = kept(X), kept(W), factor if is_short else 8.0
+        table, weight, scale = kept(X), kept(W), factor if is_short else of_golden
         x = kept(table * np.float32(scale))
         normed = x / np.sqrt(np.square(x).mean(-1, keepdims=True))
         returned = x if not is_short else table
         data = {
-            EMBED: call([tensor(np.arange(16), "torch.int64")], tensor(returned, dtype), weight=tensor(table, dtype))
+            EMBED: call(
+                [tensor(np.arange(16), "torch.int64")], tensor_in(dtype, returned), weight=tensor_in(dtype, table)
+            )
         }
         if is_short:
-            data[SCALED] = call([tensor(table, dtype), plain(scale)], tensor(x, dtype))
+            data[SCALED] = call([tensor_in(dtype, table), plain(scale)], tensor_in(dtype, x))
         # A cast that is not recorded brings what bfloat16 rounded into a tensor of float32.
         data["Functional.rms_norm.0.forward"] = call([tensor(x)], tensor(normed))
         total = kept(x + normed)
-        data["Tensor.__add__.0.forward"] = call([tensor(x, dtype), tensor(normed, dtype)], tensor(total, dtype))
+        data["Tensor.__add__.0.forward"] = call(
+            [tensor_in(dtype, x), tensor_in(dtype, kept(normed))], tensor_in(dtype, total)
+        )
         for layer in range(4):
             before, total = total, kept(total @ weight)
-            taken = [tensor(before, dtype), tensor(weight, dtype)]
-            data[f"Functional.linear.{layer}.forward"] = call(taken, tensor(total, dtype))
+            taken = [tensor_in(dtype, before), tensor_in(dtype, weight)]
+            data[f"Functional.linear.{layer}.forward"] = call(taken, tensor_in(dtype, total))
         sides.append(data)
     return sides[0], sides[1]
 
@@ -88,16 +102,25 @@ def regions_of(target: Run, golden: Run) -> tuple[Regions, AlignedCall]:
     return Regions(rows, list(golden), (tree, dict.fromkeys(golden))), of_both(EMBED, target, golden)
 
 
-def test_a_factor_that_the_other_program_applies_right_behind_is_no_divergence_in_two_precisions() -> None:
-    regions, embedding = regions_of(*scaled_in_two_precisions(8.0))
-    assert regions.outcome(embedding, f"{EMBED}.output.0", 0.875) is Outcome.AGREES
+@pytest.mark.parametrize("factor", [8.0, 64.0])
+def test_a_factor_that_the_other_program_applies_right_behind_is_no_divergence_in_two_precisions(factor: float) -> None:
+    """The product is large beside what is multiplied, which would hide a difference of a part of a sum."""
+    regions, embedding = regions_of(*scaled_in_two_precisions(factor, factor))
+    assert regions.outcome(embedding, f"{EMBED}.output.0", 1.0 - 1.0 / factor) is Outcome.AGREES
     assert not regions.is_factor_left(embedding, f"{EMBED}.output.0")
 
 
 def test_another_factor_is_left_in_two_precisions() -> None:
-    regions, embedding = regions_of(*scaled_in_two_precisions(8.8))
+    regions, embedding = regions_of(*scaled_in_two_precisions(8.8, 8.0))
     assert regions.outcome(embedding, f"{EMBED}.output.0", 0.875) is not Outcome.AGREES
     assert regions.is_factor_left(embedding, f"{EMBED}.output.0")
+
+
+def test_a_tensor_of_float32_holds_what_a_short_type_rounded_before_a_cast() -> None:
+    target, golden = scaled_in_two_precisions(8.0, 8.0)
+    regions, _ = regions_of(target, golden)
+    norm = of_both("Functional.rms_norm.0.forward", target, golden)
+    assert [regions.usual_before(EMBED, row) for row in norm.rows] == [2.0**-8] * 2
 
 
 def of_both(record: str, target: Run, golden: Run) -> AlignedCall:
