@@ -511,7 +511,12 @@ FUNCTIONS: tuple[Function, ...] = (
     _("nansum", T.ADDS, T.LEAVES_OUT, rounding=SUM, gradient=SUM),
     _("narrow", T.HANDS_ON, rounding=EXACT),
     _("narrow_copy", T.HANDS_ON),
-    _("native_batch_norm", T.STANDARDISES, arguments="input weight bias running_mean running_var", keeps="running_mean running_var"),
+    _(
+        "native_batch_norm",
+        T.STANDARDISES,
+        arguments="input weight bias running_mean running_var",
+        keeps="running_mean running_var",
+    ),
     _("native_dropout", T.DROPS),
     _("ne", T.ASKS, also="not_equal", primitive="NotEqual"),
     _("neg", T.EACH_ALONE, T.RELATIVE, also="negative", primitive="Neg", rounding=EXACT, gradient=EXACT),

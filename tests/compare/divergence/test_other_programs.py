@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from divergence_runs import Run, W, X, backward, call, compared, named, result_of, tensor
+from made_dumps import plain
 from numpy.typing import NDArray
 
 from probe.common.align.call_order import align
@@ -18,6 +20,7 @@ from probe.compare.divergence.two_programs.regions import Regions
 
 EMBED, NORM = "Module.embed.Embedding.forward.0", "Module.norm.LayerNorm.forward.0"
 HEAD = "Module.head.Linear.forward.0"
+SCALED = "Tensor.__mul__.0.forward"
 
 
 def scaled_in(place: str, factor: float = 8.0) -> Run:
@@ -42,6 +45,82 @@ def test_what_one_side_computes_in_the_next_place_is_no_divergence(tmp_path: Pat
 def test_it_is_one_where_what_is_computed_from_it_differs(tmp_path: Path) -> None:
     target, golden = scaled_in("inside", 8.0), scaled_in("behind", 16.0)
     assert named(compared(tmp_path, target, golden, level="L0")) == EMBED
+
+
+def in_bfloat16(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Each number rounded to the nearest one of bfloat16."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def tensor_in(dtype: str, array: NDArray[np.float32]) -> dict[str, Any]:
+    """The entry of a tensor, whose statistics are numbers of its type."""
+    entry = tensor(array, dtype)
+    if dtype == "torch.bfloat16":
+        for each in ("Max", "Min", "Mean", "Norm"):
+            entry[each] = float(in_bfloat16(np.float32(entry[each]))[0])
+    return entry
+
+
+def scaled_in_two_precisions(factor: float, of_golden: float) -> tuple[Run, Run]:
+    """An embedding scaled behind its module in bfloat16, and inside in float32, a norm in float32, and a product."""
+    sides: list[Run] = []
+    for is_short in (True, False):
+        kept, dtype = (in_bfloat16, "torch.bfloat16") if is_short else (np.asarray, "torch.float32")
+        table, weight, scale = kept(X), kept(W), factor if is_short else of_golden
+        x = kept(table * np.float32(scale))
+        normed = x / np.sqrt(np.square(x).mean(-1, keepdims=True))
+        returned = x if not is_short else table
+        data = {
+            EMBED: call(
+                [tensor(np.arange(16), "torch.int64")], tensor_in(dtype, returned), weight=tensor_in(dtype, table)
+            )
+        }
+        if is_short:
+            data[SCALED] = call([tensor_in(dtype, table), plain(scale)], tensor_in(dtype, x))
+        # A cast that is not recorded brings what bfloat16 rounded into a tensor of float32.
+        data["Functional.rms_norm.0.forward"] = call([tensor(x)], tensor(normed))
+        total = kept(x + normed)
+        data["Tensor.__add__.0.forward"] = call(
+            [tensor_in(dtype, x), tensor_in(dtype, kept(normed))], tensor_in(dtype, total)
+        )
+        for layer in range(4):
+            before, total = total, kept(total @ weight)
+            taken = [tensor_in(dtype, before), tensor_in(dtype, weight)]
+            data[f"Functional.linear.{layer}.forward"] = call(taken, tensor_in(dtype, total))
+        sides.append(data)
+    return sides[0], sides[1]
+
+
+def regions_of(target: Run, golden: Run) -> tuple[Regions, AlignedCall]:
+    """The regions of two runs, and the embedding of both."""
+    rows = [row for name in target if name in golden for row in of_both(name, target, golden).rows]
+    rows += [Row(SCALED, item, None) for item in Record(SCALED, target[SCALED], "dump.json").items()]
+    tree: dict[str, str | None] = dict.fromkeys(target)
+    order = {name: place for place, name in enumerate(target)}
+    rows.sort(key=lambda row: order[row.record])
+    return Regions(rows, list(golden), (tree, dict.fromkeys(golden))), of_both(EMBED, target, golden)
+
+
+@pytest.mark.parametrize("factor", [8.0, 64.0])
+def test_a_factor_that_the_other_program_applies_right_behind_is_no_divergence_in_two_precisions(factor: float) -> None:
+    """The product is large beside what is multiplied, which would hide a difference of a part of a sum."""
+    regions, embedding = regions_of(*scaled_in_two_precisions(factor, factor))
+    assert regions.outcome(embedding, f"{EMBED}.output.0", 1.0 - 1.0 / factor) is Outcome.AGREES
+    assert not regions.is_factor_left(embedding, f"{EMBED}.output.0")
+
+
+def test_another_factor_is_left_in_two_precisions() -> None:
+    regions, embedding = regions_of(*scaled_in_two_precisions(8.8, 8.0))
+    assert regions.outcome(embedding, f"{EMBED}.output.0", 0.875) is not Outcome.AGREES
+    assert regions.is_factor_left(embedding, f"{EMBED}.output.0")
+
+
+def test_a_tensor_of_float32_holds_what_a_short_type_rounded_before_a_cast() -> None:
+    target, golden = scaled_in_two_precisions(8.0, 8.0)
+    regions, _ = regions_of(target, golden)
+    norm = of_both("Functional.rms_norm.0.forward", target, golden)
+    assert [regions.usual_before(EMBED, row) for row in norm.rows] == [2.0**-8] * 2
 
 
 def of_both(record: str, target: Run, golden: Run) -> AlignedCall:

@@ -143,6 +143,11 @@ def allowed_difference(target: Iterable[Item], golden: Iterable[Item]) -> float:
     return _allowed([[item for item in side if _values(item) is not None] for side in (target, golden)])
 
 
+def common_roundoff(target: Iterable[Item], golden: Iterable[Item]) -> float:
+    """The unit roundoff of the coarsest type of two runs that is not used in a few places only."""
+    return max(_roundoff([item for item in side if _values(item) is not None]) for side in (target, golden))
+
+
 def _allowed(sides: Iterable[Iterable[Item]]) -> float:
     return max(_LEAST, _UNITS * max(map(_roundoff, sides)))
 

@@ -16,6 +16,7 @@ from probe.compare.divergence.call_digest import gradient_on_one_side
 from probe.compare.divergence.search.findings import difference_in
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
+from probe.compare.divergence.two_programs.scaling import one_factor
 from probe.compare.result import Difference, Unexplained
 from probe.compare.sentences import NOTHING, Sentence
 
@@ -128,25 +129,10 @@ def _is_of_gradient(call: AlignedCall) -> bool:
 
 
 def _factor(row: Row) -> float | None:
-    """The factor between two tensors, if all statistics have the same; ``None`` of tensors of zeros."""
-    target, golden = row.target, row.golden
-    if target is None or golden is None or target.shape != golden.shape:
+    """The factor between two tensors, as `one_factor` has it; ``None`` of a tensor on one side."""
+    if row.target is None or row.golden is None:
         return None
-    mine, theirs = (_sizes(item) for item in (target, golden))
-    if mine is None or theirs is None or not theirs[0] or not mine[0]:
-        return None
-    factor = mine[0] / theirs[0]
-    # Rounding of the smaller extreme is that of the larger one.
-    allowed = _SAME_FACTOR * max(abs(each) for each in mine[1:])
-    same = all(abs(one - factor * other) <= allowed for one, other in zip(mine[1:], theirs[1:]))
-    return factor if same else math.nan
-
-
-def _sizes(item: Item) -> tuple[float, ...] | None:
-    found = item.norm, item.max, item.min
-    if not all(type(each) is float and math.isfinite(each) for each in found):
-        return None
-    return tuple(float(each) for each in found)
+    return one_factor(row.target, row.golden, _SAME_FACTOR)
 
 
 def _number_of_terms(row: Row, factor: float) -> int:

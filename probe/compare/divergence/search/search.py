@@ -313,6 +313,9 @@ class _Search:
             return outcome is Outcome.PARTS
         is_hidden = outcome is Outcome.HIDDEN and regions.is_coarse
         is_same = regions.is_same_computation(call)
+        if is_same and is_hidden and not self._runs.modules_only and regions.is_factor_left(call, suspect.item):
+            # All of its elements have the factor, as rounding would not make them.
+            return True
         if is_same and self._is_of_whole_numbers(call, suspect):
             return self._do_whole_numbers_reach_values(call, suspect)
         if is_same and not is_hidden:

@@ -9,18 +9,21 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
-from probe.common.dump.naming import is_module, parse
+from probe.common.dump.naming import function_name, is_module, parse
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import SAFETY, extent, is_finite
 from probe.common.numerics.formats import unit_roundoff
-from probe.common.operations.function import Trait
-from probe.common.operations.lookup import has, primitive
+from probe.common.operations.function import DOT_PRODUCT, Trait
+from probe.common.operations.lookup import function, has, primitive
 from probe.compare.divergence.effects import Key, key_of
 from probe.compare.divergence.two_programs.graph import CallOfSide, Graph, makes_another, rounds
 from probe.compare.divergence.two_programs.held_values import SPREAD, HeldValues, would_show
 
 _DIMENSIONS = re.compile(r"[123]d$")
 """The end of the name of a layer's class that is not its function's."""
+
+_FACTORS = 2
+"""The number of tensors in a product to which nothing is added."""
 
 
 class Outcome(enum.Enum):
@@ -185,7 +188,8 @@ class Following:
             if not rounds(item):
                 continue
             elsewhere = self.is_elsewhere(item)
-            next_ = Started(item, start.size * _share(start.item, item), giver, start.is_joined)
+            share = 1.0 if self._is_product(giver) else _share(start.item, item)
+            next_ = Started(item, start.size * share, giver, start.is_joined)
             if elsewhere and self._is_handed_on(item, giver):
                 # The sum of a tensor and zeros is that tensor, which the other side has before its own sum.
                 ahead.append(next_)
@@ -219,6 +223,17 @@ class Following:
     def _is_aside(self, start: Started) -> bool:
         """True if a call returned a tensor that no recorded call takes."""
         return key_of(start.item) not in self._graph.takers and start.giver is not None
+
+    def _is_product(self, giver: str | None) -> bool:
+        """True if a function returns products, in which a difference has the relative size that it has in a factor.
+
+        One of two tensors adds nothing to them, such as a bias.
+        """
+        call = None if giver is None or is_module(giver) else self._graph.calls.get(giver)
+        if call is None:
+            return False
+        known = function(function_name(call.record))
+        return known.has(Trait.RELATIVE) or (known.rounding == DOT_PRODUCT and len(call.given) == _FACTORS)
 
     def _is_handed_on(self, item: Item, giver: str | None) -> bool:
         """True if a call returns what it takes, in which nothing of what else it takes shows."""

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property
 
-from probe.common.align.layers.same_values import Contents, allowed_difference
+from probe.common.align.layers.same_values import Contents, allowed_difference, common_roundoff
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import SAFETY, extent
 from probe.common.numerics.formats import unit_roundoff
@@ -40,6 +40,11 @@ class HeldValues:
     def shows_from(self) -> float:
         """The relative difference that the statistics of tensors which agree may have."""
         return allowed_difference(*self._sides)
+
+    @cached_property
+    def roundoff(self) -> float:
+        """The unit roundoff of the coarsest type in common use, of which casts bring values into tensors of others."""
+        return common_roundoff(*self._sides)
 
     @property
     def are_coarse(self) -> bool:

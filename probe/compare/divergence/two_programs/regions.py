@@ -39,6 +39,7 @@ from probe.compare.divergence.two_programs.held_values import (
     roundoff_of,
     would_show,
 )
+from probe.compare.divergence.two_programs.scaling import one_factor, scaled
 
 _NEXT_GRADIENTS = 3
 """The number of parameter gradients behind a backward that tell what it handed on."""
@@ -273,6 +274,23 @@ class Regions:
             for target, golden in both
         )
 
+    def is_factor_left(self, call: AlignedCall, name: str) -> bool:
+        """True if what a call returns differs by a constant factor that no product with a constant right behind undoes.
+
+        Args:
+            call: the call.
+            name: the item of the target that differs.
+        """
+        row = next((row for row in _returned(call.rows) if row.target is not None and row.target.name == name), None)
+        if row is None or row.target is None or row.golden is None:
+            return False
+        factor = one_factor(row.target, row.golden, SPREAD * roundoff_of(row.target, row.golden))
+        if factor is None or not abs(factor - 1.0) > self._values.shows_from:
+            return False
+        sides = (TARGET, row.target), (GOLDEN, row.golden)
+        products = ((each, side) for side, item in sides for each in scaled(self._graphs[side], item))
+        return not any(self._values.is_elsewhere(each, side, self._values.roundoff) for each, side in products)
+
     # --- the forward pass
 
     def _on_side(self, side: int, call: AlignedCall, item: str, size: float) -> Outcome:
@@ -335,11 +353,14 @@ class Regions:
         return Following(graph, self._values, side, position, usual)
 
     def _usual_up_to(self, position: int) -> float:
-        """The median of the relative errors of elements of what the target returned before, where types are short."""
+        """The median of the relative errors of elements of what the target returned before, where types are short.
+
+        One rounding of the short type where little was returned: a tensor of float32 may be one of it that was cast.
+        """
         if not self.is_coarse:
             return 0.0
         index = bisect_left(self._usual_errors, (position, 0.0)) - 1
-        return self._usual_errors[index][1] if index >= 0 else 0.0
+        return self._usual_errors[index][1] if index >= 0 else self._values.roundoff
 
     @cached_property
     def _usual_errors(self) -> list[tuple[int, float]]:
