@@ -263,7 +263,7 @@ class Peers:
                 position = position or positions.of(call, parsed)
                 item = row.target.name[len(call.record or "") :]
                 rounded = max(given.own, unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
-                summed = error_of_partial_sums(parsed, row.target, row.golden, given.count, given.gradient)
+                summed = error_of_partial_sums(parsed, row.target, row.golden, given.count, given.gradient, True)
                 rounded = math.hypot(rounded, summed)
                 kind = f"{parsed.base.rpartition('.')[2]} {parsed.direction} {item} {row.golden.shape}"
                 size = max(rms(row.target), rms(row.golden))
@@ -399,6 +399,10 @@ def _in_group(members: Sequence[Member], largest: float) -> dict[int, Leaving]:
         # The statistics of inputs may show less than there is, by chance; a third of what is usual is rare.
         inputs = max(each.inputs, before[len(before) // 2] / 3.0)
         usual = max(one.expected(each, inputs) for one in tried)
+        if not is_forward(each.call.record or ""):
+            # A backward is linear: independent errors of what comes back are carried on as what comes back is. Of few
+            # peers, statistics may show less of them in what goes out than in what goes in.
+            usual = max(usual, math.hypot(each.inputs, each.own))
         allowed = largest * usual
         found[id(each.row)] = Leaving(each.error, usual, allowed, len(members) - 1)
     return found

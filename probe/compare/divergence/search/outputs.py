@@ -115,8 +115,10 @@ class Outputs:
         else:
             largest = self._runs.growth * max(of_inputs, self._error.largest)
             allowed = max(
-                explained(largest, factor, self._rounding(computed, target, golden))
-                + CONFIDENCE * _of_partial_sums(computed, target, golden),
+                math.hypot(
+                    explained(largest, factor, self._rounding(computed, target, golden)),
+                    CONFIDENCE * _of_partial_sums(computed, target, golden),
+                ),
                 self._turned_off(computed.function) * factor,
             )
             error = max(largest, terms.roundoff)
@@ -195,7 +197,7 @@ def _of_partial_sums(computed: Computation, target: Item, golden: Item) -> float
     parsed, terms = parse(computed.call.record or ""), computed.terms
     if parsed is None or computed.function != GRADIENT:
         return 0.0
-    return error_of_partial_sums(parsed, target, golden, terms.count, terms.scale)
+    return error_of_partial_sums(parsed, target, golden, terms.count, terms.scale, rows_vary=False)
 
 
 def _turned_by_division(computed: Computation, result: Item, error: float) -> float:
