@@ -34,6 +34,7 @@ from probe.compare.divergence.peers.fits import Member, fits
 from probe.compare.divergence.peers.one_rounding import is_one_rounding
 from probe.compare.divergence.peers.positions import Positions
 from probe.compare.divergence.peers.random_error import is_masked, random_error
+from probe.compare.divergence.peers.short_sums import error_of_partial_sums
 from probe.compare.divergence.peers.terms import growth, is_product, share_of_terms
 from probe.compare.result import Mode
 
@@ -77,6 +78,10 @@ class _Given(NamedTuple):
     """The size of the terms that an element of a result is the sum of."""
     weight: float = 1.0
     """The factor of the terms of a matrix that is the gradient of a parameter: the size of what went in."""
+    gradient: float = 0.0
+    """The root mean square of the gradient that came back to the call, if it is a backward."""
+    count: int = 0
+    """Its number of elements."""
 
 
 class Leaving(NamedTuple):
@@ -258,6 +263,8 @@ class Peers:
                 position = position or positions.of(call, parsed)
                 item = row.target.name[len(call.record or "") :]
                 rounded = max(given.own, unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
+                summed = error_of_partial_sums(parsed, row.target, row.golden, given.count, given.gradient, True)
+                rounded = math.hypot(rounded, summed)
                 kind = f"{parsed.base.rpartition('.')[2]} {parsed.direction} {item} {row.golden.shape}"
                 size = max(rms(row.target), rms(row.golden))
                 is_matrix = len(row.golden.shape or ()) > 1
@@ -318,6 +325,7 @@ class Peers:
     def _inputs(self, call: AlignedCall, parsed: ParsedName, calls_inside: int) -> _Given:
         """The inputs of a call, in numbers."""
         squares = gradients = forwards = rows_of_gradient = 0.0
+        count = 0
         # Calls inside of a module may round to the shortest type, though it takes and returns others. Statistics may
         # hide what was rounded to it before, and calls of two programs that were paired late have nothing else.
         own = self._coarsest
@@ -348,14 +356,15 @@ class Peers:
                 forwards = max(forwards, rms(row.golden))
             else:
                 gradients = max(gradients, rms(row.golden))
+                count = max(count, extent(row.golden.shape).elements)
                 rows_of_gradient = max(rows_of_gradient, _rows(row.golden))
         inputs = math.sqrt(squares)
         if parsed.direction == FORWARD:
             return _Given(inputs, own, forwards)
         # Gradients are sums of gradients; what the forward was called with weighs them, in those of a matrix at least.
         if parsed.direction != PARAMETERS_GRAD:
-            return _Given(inputs, own, gradients)
-        return _Given(inputs, own, gradients * math.sqrt(rows_of_gradient), forwards)
+            return _Given(inputs, own, gradients, gradient=gradients, count=count)
+        return _Given(inputs, own, gradients * math.sqrt(rows_of_gradient), forwards, gradients, count)
 
 
 def _deviations(number: int) -> float:
@@ -390,6 +399,10 @@ def _in_group(members: Sequence[Member], largest: float) -> dict[int, Leaving]:
         # The statistics of inputs may show less than there is, by chance; a third of what is usual is rare.
         inputs = max(each.inputs, before[len(before) // 2] / 3.0)
         usual = max(one.expected(each, inputs) for one in tried)
+        if not is_forward(each.call.record or ""):
+            # A backward is linear: independent errors of what comes back are carried on as what comes back is. Of few
+            # peers, statistics may show less of them in what goes out than in what goes in.
+            usual = max(usual, math.hypot(each.inputs, each.own))
         allowed = largest * usual
         found[id(each.row)] = Leaving(each.error, usual, allowed, len(members) - 1)
     return found

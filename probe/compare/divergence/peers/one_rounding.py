@@ -11,7 +11,7 @@ import math
 from probe.common.align.row import Row
 from probe.common.dump.naming import function_name, is_forward, is_module
 from probe.common.dump.reading.records import Item
-from probe.common.numerics.error_bounds import rms
+from probe.common.numerics.error_bounds import is_number, rms
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import ELEMENTWISE, ROUNDED_ONCE, Trait
 from probe.common.operations.lookup import function
@@ -43,7 +43,23 @@ def is_one_rounding(call: AlignedCall, row: Row) -> bool:
                 return False
             carried = [one + other for one, other in zip(carried, before)]
     roundoff = max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype))
+    exponent = _exponent(call) if known.name == "pow" else 1.0
+    if exponent > 1.0:
+        # Mean and norm of squares depend on all elements, the largest ones above all.
+        carried = [exponent * max(carried)] * 4
     return after is not None and all(found <= before + roundoff for found, before in zip(after, carried))
+
+
+def _exponent(call: AlignedCall) -> float:
+    """The exponent of a power, which multiplies relative errors; 1 if it is no number, or not the same on both sides.
+
+    The product of a number with itself carries the errors of both factors.
+    """
+    exponents = {
+        item.value for row in call.rows if is_input(row) for item in (row.target, row.golden)
+        if item is not None and is_number(item.value)
+    }  # fmt: skip
+    return max(1.0, abs(exponents.pop())) if len(exponents) == 1 else 1.0
 
 
 def _is_tensor(item: Item | None) -> bool:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import PARAMETERS_GRAD, is_module
+from probe.common.dump.naming import PARAMETERS_GRAD, is_module, parse
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import (
     ALTOGETHER,
@@ -21,12 +21,12 @@ from probe.common.numerics.error_bounds import (
     rounding,
     turned_by_division,
 )
-from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import DOT_PRODUCT, Trait
 from probe.common.operations.lookup import function, has
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
+from probe.compare.divergence.peers.short_sums import error_of_partial_sums
 from probe.compare.divergence.search.findings import reason_of, unexplained_item
 from probe.compare.divergence.search.items import is_of_one_shape, last_word, rounds
 from probe.compare.divergence.search.kinds import Kinds
@@ -115,7 +115,10 @@ class Outputs:
         else:
             largest = self._runs.growth * max(of_inputs, self._error.largest)
             allowed = max(
-                explained(largest, factor, self._rounding(computed, target, golden)),
+                math.hypot(
+                    explained(largest, factor, self._rounding(computed, target, golden)),
+                    CONFIDENCE * _of_partial_sums(computed, target, golden),
+                ),
                 self._turned_off(computed.function) * factor,
             )
             error = max(largest, terms.roundoff)
@@ -151,7 +154,7 @@ class Outputs:
             roundoff = max(roundoff, self._runs.product_roundoff)
         if self._runs.casts.coarsest and _may_be_product(computed):
             roundoff = max(roundoff, self._runs.casts.roundoff(computed.call))
-        added = max(rounding(terms.summed(golden), roundoff), _rounded_early(computed, golden, roundoff))
+        added = rounding(terms.summed(golden), roundoff)
         if not self._runs.across_frameworks:
             return added
         return max(added, approximation(last_word(computed.call.golden_record or "")))
@@ -189,21 +192,12 @@ def _may_be_product(computed: Computation) -> bool:
     return has(computed.function, Trait.MASKED) or function(computed.function).rounding == DOT_PRODUCT
 
 
-def _rounded_early(computed: Computation, golden: Item, roundoff: float) -> float:
-    """The error that rounding each partial sum adds if a kernel sums a gradient over rows in their own short type.
-
-    Of k terms of random sign the partial sums grow as a random walk, and each is rounded: k / 2 times the square of the
-    final one, of which each rounding makes a third of the squared unit roundoff. In PyTorch the gradients of the
-    parameters of `layer_norm` over 128, 2,048 and 16,384 rows differ by 1.2e-2, 3.5e-2 and 1.1e-1 in bfloat16; this
-    gives 1.8e-2, 7.2e-2 and 2.0e-1, before it is multiplied to be sure.
-    """
-    is_short = roundoff > unit_roundoff("float32")
-    if not is_short or computed.function != GRADIENT:
+def _of_partial_sums(computed: Computation, target: Item, golden: Item) -> float:
+    """The error of a gradient that a kernel may sum in its own short type, with what cancels in it."""
+    parsed, terms = parse(computed.call.record or ""), computed.terms
+    if parsed is None or computed.function != GRADIENT:
         return 0.0
-    if not has(last_word(computed.call.record or ""), Trait.ROUNDS_GRADIENTS_EARLY):
-        return 0.0
-    rows = computed.terms.count / max(1, extent(golden.shape).elements)
-    return CONFIDENCE * roundoff * (1.0 + math.sqrt(rows / 6.0)) if rows > 1.0 else 0.0
+    return error_of_partial_sums(parsed, target, golden, terms.count, terms.scale, rows_vary=False)
 
 
 def _turned_by_division(computed: Computation, result: Item, error: float) -> float:
