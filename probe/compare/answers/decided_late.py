@@ -13,6 +13,7 @@ from probe.common.numerics.error_bounds import relative_difference
 from probe.compare.answers.first_unequal import first_by_argument, first_unequal
 from probe.compare.answers.looked_for import LookedFor
 from probe.compare.divergence import differences
+from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.search.findings import reason_of, unexplained_item
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.two_programs.frontier import Frontier, frontier
@@ -44,7 +45,7 @@ def decided_late(runs: Runs, known: LookedFor) -> Unexplained | None:
     # What the pass returns, or many layers of it, leaves no doubt that something diverges.
     unequal = first_unequal(runs.calls, runs.regions)
     if unequal is not None:
-        return _at_first_unequal(runs, unequal)
+        return _at_first_unequal(runs, unequal, known)
     seen = frontier(runs.calls, runs.regions, runs.tree)
     if seen is None:
         return None
@@ -56,10 +57,11 @@ def _apart(row: Row) -> float:
     return 0.0 if row.target is None or row.golden is None else relative_difference(row.target, row.golden)
 
 
-def _at_first_unequal(runs: Runs, unequal: Difference) -> Unexplained:
+def _at_first_unequal(runs: Runs, unequal: Difference, known: LookedFor) -> Unexplained:
     rows = runs.by_record[unequal.record].rows
     row = next(row for row in rows if differences.item_name(row) == unequal.item)
-    return _at(runs, unequal.record, row, reason_of(unequal), unequal.shows_from or 0.0)
+    cause = _argument_before(runs, unequal.record, known) if is_input(row) else NOTHING
+    return _at(runs, unequal.record, row, reason_of(unequal), unequal.shows_from or 0.0, None, cause)
 
 
 def _at_frontier(runs: Runs, seen: Frontier, behind: str, known: LookedFor) -> Unexplained:

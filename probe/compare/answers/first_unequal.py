@@ -1,4 +1,4 @@
-"""The first call that returns another thing where everything before it was equal, in every digit of its statistics.
+"""The first call that returns or takes another thing where everything before it was equal, in every digit of its statistics.
 
 Two programs that call the same kernels on the same numbers get the same numbers. Where one of another kernel rounds
 otherwise for the first time, that is one rounding.
@@ -23,10 +23,15 @@ from probe.compare.result import Difference
 
 _FEWEST = 10
 """The number of equal results before it that show that the programs call the same kernels. A guess."""
+_MOST_ROUNDINGS = 10
+"""The number of roundings that calls without a counterpart make between equal values and the next that is compared. A
+guess: attention in steps makes six."""
 
 
 def first_unequal(calls: Sequence[AlignedCall], regions: Regions) -> Difference | None:
     """The first result that is not equal, if everything that its call takes is and one rounding hardly explains it.
+
+    Or the first tensor that a call takes, if the calls between, which have no counterparts, hardly explain it.
 
     Calls that do not compute the same, as far as their parameters and inputs tell, may return other things. So may any
     where the pass ends with a result that is equal again.
@@ -36,9 +41,22 @@ def first_unequal(calls: Sequence[AlignedCall], regions: Regions) -> Difference 
     for call, result, equal in _unequal_results(calls):
         if not regions.is_same_computation(call) or regions.is_returned_later(result):
             continue
-        takes_equal = not any(_differs(row) for row in call.rows if is_input(row))
-        return _found(call, result) if takes_equal and equal >= _FEWEST else None
+        if equal < _FEWEST:
+            return None
+        taken = next((row for row in call.rows if is_input(row) and _rounds(row) and _differs(row)), None)
+        if taken is None:
+            return _found(call, result, 1, 0.0)
+        # A value that was cast has the rounding of a type before.
+        return _found(call, taken, _MOST_ROUNDINGS, max(map(_roundoff, _rows_of(calls)), default=0.0))
     return None
+
+
+def _rows_of(calls: Sequence[AlignedCall]) -> Iterator[Row]:
+    return (row for call in calls for row in call.rows if _rounds(row))
+
+
+def _roundoff(row: Row) -> float:
+    return 0.0 if row.golden is None else unit_roundoff(row.golden.dtype) or 0.0
 
 
 def _ends_equal(calls: Sequence[AlignedCall]) -> bool:
@@ -89,14 +107,14 @@ def _is_plain(row: Row) -> bool:
     return is_input(row) and (kinds == {float} or kinds == {str})
 
 
-def _found(call: AlignedCall, row: Row) -> Difference | None:
+def _found(call: AlignedCall, row: Row, roundings: int, coarsest: float) -> Difference | None:
     target, golden = row.target, row.golden
     if target is None or golden is None or target.dtype != golden.dtype:
         return None
     error = random_error(target, golden)
     # The errors of one rounding are spread evenly up to the unit roundoff.
-    one_rounding = unit_roundoff(golden.dtype) / math.sqrt(3.0)
-    if error is None or error <= SPREAD * one_rounding:
+    one_rounding = max(unit_roundoff(golden.dtype), coarsest) / math.sqrt(3.0)
+    if error is None or error <= SPREAD * roundings * one_rounding:
         return None
     reason = differences.of_first_unequal(row, error, one_rounding)
     return Difference(call.record or "", call.golden_record or "", differences.item_name(row), reason, error, True)
