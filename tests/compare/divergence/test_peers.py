@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from probe.common.align.row import Row
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.formats import unit_roundoff
+from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.peers.fits import Member, fits
 from probe.compare.divergence.peers.groups import FEWEST, Peers
+from probe.compare.divergence.peers.one_rounding import is_one_rounding
 from probe.compare.divergence.peers.positions import without_numbers
 from probe.compare.divergence.peers.random_error import random_error
 from probe.compare.divergence.precision import Precision
@@ -248,3 +250,39 @@ def test_each_member_of_a_large_group_is_asked_few_times(monkeypatch: pytest.Mon
     monkeypatch.setattr(Member, "walk", property(counted))
     result_of(tmp_path, layers(True, number=100), layers(False, number=100))
     assert 0 < asked < 20 * 300
+
+
+@pytest.mark.parametrize(("came_back", "is_explained"), [(0.008, True), (0.002, False)])
+def test_a_gradient_is_carried_on_as_it_comes_back_whatever_few_peers_show(
+    tmp_path: Path, came_back: float, is_explained: bool
+) -> None:
+    """The peers show no error of their inputs, so that the fit to them carries nothing on."""
+    sides: list[Run] = [{}, {}]
+    for layer in range(6):
+        draw = np.random.default_rng(layer)
+        given, returned = (draw.normal(size=(ROWS, WIDTH)).astype(np.float32) for _ in range(2))
+        noise = [draw.normal(size=(ROWS, WIDTH)).astype(np.float32) for _ in range(2)]
+        is_last = layer == 5
+        errors = [came_back, 0.05] if is_last else [0.002, 0.002]
+        for side, dtype in zip(sides, (BFLOAT16, FLOAT32)):
+            values = [given, returned]
+            if side is sides[0]:
+                values = [short(each * (1 + error * random)) for each, error, random in zip(values, errors, noise)]
+            side[f"Functional.linear.{layer}.backward"] = {
+                "input": [tensor(values[0], dtype)],
+                "output": [tensor(values[1], dtype)],
+            }
+    found = compared(tmp_path, *sides)
+    assert (found is None) is is_explained, found
+
+
+@pytest.mark.parametrize(("exponent", "is_explained"), [(2, True), (1, False)])
+def test_a_power_has_the_errors_of_its_base_times_the_exponent(exponent: int, is_explained: bool) -> None:
+    base = np.random.default_rng(8).normal(size=(ROWS, WIDTH)).astype(np.float32)
+    sides = [(item(each), item(each**2)) for each in (base * np.float32(1.006), base)]
+    for given, _ in sides:
+        given.state = "input"
+    power = Item("x", "input", dtype="<class 'int'>", shape=(), value=exponent)
+    record = "Tensor.pow.0.forward"
+    rows = [Row(record, *each, record) for each in (*zip(*sides), (power, power))]
+    assert is_one_rounding(AlignedCall(record, record, rows), rows[1]) is is_explained

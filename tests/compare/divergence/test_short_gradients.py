@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from divergence_runs import Run, backward, call, compared, tensor
+from divergence_runs import Run, backward, call, compared, named, tensor
 from numpy.typing import NDArray
+
+from probe.common.dump.naming import parse
+from probe.common.dump.reading.records import Item
+from probe.compare.divergence.peers.short_sums import error_of_partial_sums
 
 ROWS, WIDTH, SHORT = 2048, 64, "torch.bfloat16"
 
@@ -19,13 +23,19 @@ def short(array: Any) -> NDArray[np.float32]:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
+def sum_of_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The sum of rows whose partial sums are rounded to bfloat16."""
+    total = np.zeros(rows.shape[1:], np.float32)
+    for row in rows:
+        total = short(total + row)
+    return total
+
+
 def run(function: str, rounds_each: bool) -> Run:
     random = np.random.default_rng(3)
     x, gradient = (short(random.normal(size=(ROWS, WIDTH))) for _ in range(2))
     weight = short(np.ones(WIDTH))
-    total = np.zeros(WIDTH, np.float32)
-    for row in gradient:
-        total = short(total + row) if rounds_each else total + row
+    total = sum_of_rows(gradient) if rounds_each else gradient.sum(0)
     given = [tensor(each, SHORT) for each in (x, weight, weight)]
     return {
         f"Functional.{function}.0.forward": call(given, tensor(x, SHORT)),
@@ -53,6 +63,67 @@ def test_they_do_not_explain_a_gradient_of_twice_the_size(tmp_path: Path) -> Non
     target["Functional.layer_norm.0.backward"]["output"] = [*others, {**last, **doubled}]
     found = compared(tmp_path, target, golden)
     assert found is not None and found.record == "Functional.layer_norm.0.backward"
+
+
+NUMBERS_OF_ROWS = (64, 64, 64, 64, 64, 8192)
+
+
+def norms(is_short: bool, kind: str = "MyNorm", of_functions: bool = False, factor_at: int = -1) -> Run:
+    """Norms over unlike numbers of rows, and the gradients of their biases, which the short run sums row by row.
+
+    Args:
+        is_short: true if the run is in bfloat16, and sums in it.
+        kind: the class of the norms.
+        of_functions: true if the functions that they call are recorded too.
+        factor_at: the norm whose gradient is three times as large.
+    """
+    random, dtype, kept = (
+        np.random.default_rng(5),
+        SHORT if is_short else "torch.float32",
+        short if is_short else np.array,
+    )
+    data: Run = {}
+    for layer, rows in enumerate(NUMBERS_OF_ROWS):
+        x, gradient = (kept(random.normal(size=(rows, 16)).astype(np.float32)) for _ in range(2))
+        total = sum_of_rows(gradient) if is_short else gradient.sum(0)
+        total = kept(total * np.float32(3 if layer == factor_at else 1))
+        name, weight = f"Module.layers.{layer}.norm.{kind}", tensor(kept(np.ones(16, np.float32)), dtype)
+        given, returned = tensor(x, dtype), tensor(gradient, dtype)
+        data[f"{name}.forward.0"] = call([given], given, bias=weight)
+        if of_functions:
+            data[f"Functional.layer_norm.{layer}.forward"] = call([given, weight, weight], given)
+            data[f"Functional.layer_norm.{layer}.backward"] = backward(
+                [returned], returned, weight, tensor(total, dtype)
+            )
+        data[f"{name}.backward.0"] = backward([returned], returned)
+        data[f"{name}.parameters_grad.0"] = {"bias": [tensor(total, dtype)]}
+    return data
+
+
+@pytest.mark.parametrize("of_functions", [False, True])
+def test_norms_of_a_class_of_their_own_may_sum_rows_in_the_short_type(tmp_path: Path, of_functions: bool) -> None:
+    sides = (norms(is_short, of_functions=of_functions) for is_short in (True, False))
+    assert compared(tmp_path, *sides) is None
+
+
+@pytest.mark.parametrize(("kind", "factor_at"), [("MyNorm", 0), ("MyNorm", 4), ("BatchNorm2d", 5)])
+def test_a_wrong_gradient_is_named(tmp_path: Path, kind: str, factor_at: int) -> None:
+    found = compared(tmp_path, norms(True, kind, factor_at=factor_at), norms(False, kind))
+    assert named(found) == f"Module.layers.{factor_at}.norm.{kind}.parameters_grad.0"
+
+
+@pytest.mark.parametrize(("runs", "rows"), [(4, 49), (8, 49), (4, 196)])
+def test_runs_of_equal_rows_are_rounded_in_one_direction(runs: int, rows: int) -> None:
+    gradient = short(np.random.default_rng(6).normal(size=(runs, 1, 32))).repeat(rows, 1).reshape(-1, 32)
+    total = sum_of_rows(gradient)
+    exact = gradient.astype(np.float64).sum(0)
+    parsed = parse("Functional.layer_norm.0.backward")
+    assert parsed is not None
+    items = (Item("bias", "output", SHORT, exact.shape, norm=float(np.linalg.norm(exact))) for _ in range(2))
+    scale = float(np.sqrt(np.square(gradient).mean()))
+    expected = error_of_partial_sums(parsed, *items, gradient.size, scale, rows_vary=False)
+    error = np.linalg.norm(total - exact) / np.linalg.norm(exact)
+    assert expected / 4 < error < 2 * expected
 
 
 @pytest.mark.parametrize(("probabilities", "is_explained"), [(1 / 12, True), (1e-4, False)])

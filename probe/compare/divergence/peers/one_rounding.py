@@ -18,6 +18,9 @@ from probe.common.operations.lookup import function
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 
+_MOST = 100.0
+"""The logarithm of a difference beyond which it makes none."""
+
 
 def is_one_rounding(call: AlignedCall, row: Row) -> bool:
     """True if the statistics of a result allow what those of what goes in, and one rounding, make.
@@ -46,7 +49,7 @@ def is_one_rounding(call: AlignedCall, row: Row) -> bool:
     exponent = _exponent(call) if known.name == "pow" else 1.0
     if exponent > 1.0:
         # Mean and norm of squares depend on all elements, the largest ones above all.
-        carried = [exponent * max(carried)] * 4
+        carried = [math.expm1(min(_MOST, exponent * math.log1p(max(carried))))] * 4
     return after is not None and all(found <= before + roundoff for found, before in zip(after, carried))
 
 
