@@ -12,7 +12,7 @@ from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import SAFETY, extent, is_finite
 from probe.compare.divergence.effects import Key, key_of
 from probe.compare.divergence.two_programs.graph import CallOfSide, Graph, makes_another, rounds
-from probe.compare.divergence.two_programs.held_values import HeldValues, would_show
+from probe.compare.divergence.two_programs.held_values import HeldValues, least_shown
 
 
 class Outcome(enum.Enum):
@@ -28,6 +28,23 @@ class Outcome(enum.Enum):
     """Everything computed from it agrees, and would in any case: the difference or the branch is too small."""
     UNKNOWN = "unknown"
     """Nothing that is computed from it is recorded."""
+
+
+class Hidden(NamedTuple):
+    """A difference in a value that agrees, and would agree in any case."""
+
+    size: float
+    """The relative size that it has in the value, at most."""
+    shows_from: float
+    """The relative size from which on it would show there."""
+
+
+class Effect(NamedTuple):
+    """The effect of a difference, and how small it is where it is hidden."""
+
+    outcome: Outcome
+    hidden: Optional[Hidden] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The value in which it is the nearest to being seen."""
 
 
 class Started(NamedTuple):
@@ -65,6 +82,8 @@ class Following:
         self._ahead: deque[Started] = deque()
         self.apart = 0.0
         """The largest relative error of elements of tensors of short types that agree, as a share of the difference."""
+        self.hidden: list[Hidden] = []
+        """The difference in each value that would agree in any case."""
 
     def is_elsewhere(self, item: Item) -> bool | None:
         """True if the other side has these values; ``None`` if they are no evidence."""
@@ -164,8 +183,9 @@ class Following:
             elif self._values.are_coarse:
                 found += self._made_in_short_type(item, size, start, giver, bool(elsewhere))
             elif elsewhere:
-                is_shown = would_show(item, size, self._values.shows_from)
-                found.append(Outcome.AGREES if is_shown else Outcome.HIDDEN)
+                shows_from = least_shown(item, self._values.shows_from)
+                self.hidden += [] if size > shows_from else [Hidden(size, shows_from)]
+                found.append(Outcome.AGREES if size > shows_from else Outcome.HIDDEN)
             else:
                 self._ahead.append(Started(item, size, giver, start.is_joined))
         return found
@@ -180,11 +200,13 @@ class Following:
     ) -> list[Outcome]:
         """The same of one result of a short type, in which the difference has this size at most."""
         error = self._values.error(item, self._side)
-        if elsewhere and size > SAFETY * (self._values.shows_from if error is None else error):
+        shows_from = SAFETY * (self._values.shows_from if error is None else error)
+        if elsewhere and size > shows_from:
             if error is not None:
                 # As a share of the difference that began.
                 self.apart = max(self.apart, error / size)
             return [Outcome.AGREES]
+        self.hidden += [Hidden(size, shows_from)] if elsewhere else []
         # What is behind may show more. What the other side has nearly is not more apart than that.
         size = size if error is None else min(size, error)
         self._ahead.append(Started(item, size, giver, start.is_joined, elsewhere))
@@ -241,6 +263,11 @@ def _share(part: Item, whole: Item) -> float:
     if not (type(of_part) is type(of_whole) is float and math.isfinite(of_part + of_whole)):
         return 1.0
     return float(min(1.0, of_part / of_whole)) if of_part and of_whole else 1.0
+
+
+def most_seen(hidden: Iterable[Hidden]) -> Hidden | None:
+    """The one that is the nearest to being seen."""
+    return max(hidden, key=lambda each: each.size / each.shows_from, default=None)
 
 
 def together(outcomes: Iterable[Outcome]) -> Outcome:
