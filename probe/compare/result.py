@@ -118,6 +118,8 @@ class Difference:
     """True if it is a value that differs, and not what may change one. The reason says then what was looked for."""
     labelled_reason: str = ""
     """The reason in labels and numbers, as people are shown it; empty if it is shown as it is."""
+    values: Optional[tuple[str, str]] = None  # noqa: UP045
+    """The values of a plain argument or a setting in target and golden run; ``None`` of a difference of another kind."""
 
     @property
     def shown_reason(self) -> str:

@@ -6,7 +6,8 @@ Both are made here at once, so that nobody takes a sentence apart to know what i
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Optional
 
 _ITEM = re.compile(r"(input|output)\.(\w+)(.*)")
 FROM_INPUTS, NOT_FROM_INPUTS, NOT_RECORDED = (
@@ -30,6 +31,8 @@ class Sentence:
     """The sentence."""
     labelled: str = ""
     """The same in labels and numbers; empty if it is the sentence."""
+    values: Optional[tuple[str, str]] = field(default=None, repr=False)  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The values of a plain argument or a setting in target and golden run; ``None`` of a difference of another kind."""
 
     def __bool__(self) -> bool:
         return bool(self.text)
@@ -68,9 +71,8 @@ def _argument(name: str) -> str:
 
 def other_value(name: str, value: object, golden: object) -> Sentence:
     """A plain argument with another value; `name` is ``input.1`` where nobody knows the argument's own."""
-    return Sentence(
-        f"{name} is {value} and in the golden run {golden}", f"{_argument(name)} = {value} (golden: {golden})"
-    )
+    text, labelled = f"{name} is {value} and in the golden run {golden}", f"{_argument(name)} = {value} (golden: {golden})"
+    return Sentence(text, labelled, (str(value), str(golden)))
 
 
 def other_setting(name: str, value: object, golden: object, parameter: str) -> Sentence:

@@ -113,12 +113,13 @@ class _Search:
             yield difference, None if call is None or row is None else self._expected(call, row)
         tree = self._runs.tree
         # A call inside of the module may take it as an argument, of whatever name.
-        taken = {(tree.get(each.record), _values(each)) for each in without_effect} if self._runs.other_settings else ()
+        taken = {(tree.get(each.record), each.values) for each in without_effect} if self._runs.other_settings else ()
         for setting in self._runs.other_settings:
-            values = _values(setting.difference)
             around = None if setting.is_of_model else setting.call.record
-            if setting.computes and not (values and (around, values) in taken):
-                yield setting.difference, Expected(min(LEAST_OF_ARGUMENT, setting.apart))
+            difference = setting.difference
+            is_taken = difference.values is not None and (around, difference.values) in taken
+            if setting.computes and not is_taken:
+                yield difference, Expected(min(LEAST_OF_ARGUMENT, setting.apart))
         if self._runs.regions is not None:
             for number in OtherNumbers(self._runs).found():
                 yield number, Expected(LEAST_OF_ARGUMENT)
@@ -147,7 +148,7 @@ class _Search:
                 if not _is_one_value(target.value, golden.value):
                     reason = differences.of_argument(row, target, golden, self._runs.is_torch)
                     names = call.record or "", call.golden_record or "", target.name
-                    yield Difference(*names, reason.text, labelled_reason=reason.labelled)
+                    yield Difference(*names, reason.text, labelled_reason=reason.labelled, values=reason.values)
 
     def _call(self, difference: Difference) -> AlignedCall | None:
         return self._by_names.get((difference.record, difference.golden_record))
@@ -346,12 +347,6 @@ def _is_one_value(one: object, other: object) -> bool:
     """True if two plain arguments mean the same: 0 and 0.0 do, and 1 and True need not."""
     are_numbers = {type(one), type(other)} <= {int, float}
     return one == other if are_numbers else str(one) == str(other)
-
-
-def _values(difference: Difference) -> str:
-    """The values of a plain argument on both sides, in words; empty for a difference of another kind."""
-    values = difference.reason.partition(" is ")[2]
-    return values if " and in the golden run " in values else ""
 
 
 def _computes(call: AlignedCall) -> bool:

@@ -25,7 +25,8 @@ from probe.compare.divergence.effects import GOLDEN, TARGET
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.result import Difference
 
-_DECIDING = frozenset(("eps", "scale"))
+_SCALE = "scale"
+_DECIDING = frozenset(("eps", _SCALE))
 """Arguments that programs without this function write as a number of another call."""
 _SAME = 1e-6
 """The relative difference of two numbers that are one, computed in two ways. A guess, near the roundoff of float32."""
@@ -56,7 +57,7 @@ def written_numbers(runs: Runs, known: Sequence[Difference]) -> Iterator[Differe
             values = target.value, golden.value
             if all(map(_is_written, values)) and not math.isclose(*values, rel_tol=_SAME):
                 reason = differences.of_argument(row, target, golden, runs.is_torch)
-                yield Difference(record, golden_record, target.name, reason.text, labelled_reason=reason.labelled)
+                yield Difference(record, golden_record, target.name, reason.text, labelled_reason=reason.labelled, values=reason.values)
 
 
 def _is_written(value: object) -> bool:
@@ -86,7 +87,8 @@ class OtherNumbers:
                     continue
                 others = self._numbers_there(record, side)
                 for name, item in _deciding(call, record, side) if others else ():
-                    if not any(_is_same(float(item.value), other) for other in others):
+                    width = _width(call, side)
+                    if not any(_is_same(name, float(item.value), other, width) for other in others):
                         reason = f"{name} is {item.value}, and no call in this layer of the {_SIDES[1 - side]} takes it"
                         yield Difference(call.record or "", call.golden_record or "", item.name, reason)
 
@@ -136,9 +138,19 @@ def _deciding(call: AlignedCall, record: str, side: int) -> Iterator[tuple[str, 
             yield name, item
 
 
-def _is_same(number: float, other: float) -> bool:
-    """True if two numbers are one, or its reciprocal, or one is the square of the other: scales are written so."""
-    if not other:
-        return False
+def _width(call: AlignedCall, side: int) -> int:
+    """The last size of the first tensor that a call takes: the width of a head, of attention; 0 if it takes none."""
+    items = ((row.target, row.golden)[side] for row in call.rows if is_input(row))
+    return next((item.shape[-1] for item in items if item is not None and item.is_tensor and item.shape), 0)
+
+
+def _is_same(name: str, number: float, other: float, width: int) -> bool:
+    """True if two numbers are one setting of this name.
+
+    A scale may be a divisor, and may be written as the width of a head, of which it is the inverse root: 0.125, 8, 64.
+    """
     size = abs(other)
-    return any(math.isclose(abs(number), each, rel_tol=_SAME) for each in (size, 1 / size, size**0.5, size**-0.5))
+    forms = [size]
+    if name == _SCALE and size:
+        forms += [1 / size, *([size**-0.5] if size == width else [])]
+    return any(math.isclose(abs(number), each, rel_tol=_SAME) for each in forms)

@@ -199,6 +199,13 @@ def of_nearly_leaving(row: Row, error: float, usual: float, peers: int) -> str:
     return f"{short_name(row)} has a relative error of {_size(error)}; {like}, and more by chance"
 
 
+def of_hidden(size: float, shows_from: float) -> str:
+    """Clause on values that agree with a difference of this relative size in them, which would show from another on."""
+    known = f"its relative error there is at most {_size(size)}" if size < ALTOGETHER else "its size there is not known"
+    agree = "the values computed from it agree, which does not exclude an effect"
+    return f"{agree}: {known}, and would show from {_size(shows_from)} on"
+
+
 def of_not_judged(row: Row, allowed: float) -> str:
     """An output that may differ by as much as that of a fault, because rounding and inputs explain it."""
     explained = f"rounding and its inputs explain a relative error of {_size(allowed)}"

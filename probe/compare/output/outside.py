@@ -81,7 +81,12 @@ def _is_rounded(target: Item, golden: Item) -> bool:
 def _how(target: Item, golden: Item) -> str:
     mine, theirs = ((item.max, item.min, item.mean, item.norm) for item in (target, golden))
     if mine == theirs and target.max is not None:
-        return "first batch differs: its statistics agree, so it may have the same elements in another order"
+        may_be = "it may have the same elements in another order"
+        # One element that is rounded otherwise changes no statistic.
+        rounded = ", or differ by rounding" if unit_roundoff(target.dtype) else ""
+        return f"first batch differs: its statistics agree, so {may_be}{rounded}"
+    if target.dtype == golden.dtype and target.max is not None and relative_difference(target, golden) <= _ROUNDED:
+        return "first batch differs by rounding, or has the same elements in another order: its statistics agree"
     return "first batch differs: other data, or another order of the data"
 
 

@@ -85,6 +85,7 @@ def test_one_precision_shows_that_it_has_no_effect(tmp_path: Path) -> None:
     assert result.divergence is None and result.undecided == []
     assert [each.reason for each in result.without_effect] == ["eps is 1e-06 and in the golden run 1e-05"]
     assert result.without_effect[0].shows_from == pytest.approx(2.0**-24)
+    assert result.without_effect[0].values == ("1e-06", "1e-05")
 
 
 BFLOAT_TABLE = Buffer(BFLOAT, (8,), (1.0, 0.001, 0.2505, 1.503))

@@ -54,10 +54,21 @@ def test_an_epsilon_that_no_call_of_the_other_program_takes_is_told() -> None:
     assert said == ["eps is 0.01, and no call in this layer of the golden run takes it"]
 
 
-@pytest.mark.parametrize("divisor, is_told", [(4.0, False), (0.25, False), (16, False), (5.0, True)])
-def test_a_scale_may_be_a_divisor_or_a_root(divisor: float, is_told: bool) -> None:
-    scaled = one_sided(SDPA, [tensor(X), tensor(X)], 0, scale=0.25)
+@pytest.mark.parametrize("divisor, is_told", [
+    (8.0, False), (0.125, False), (64, False), (5.0, True), (0.125**2, True), (0.125**0.5, True),
+])  # fmt: skip
+def test_a_scale_may_be_a_divisor_or_the_width_of_a_head(divisor: float, is_told: bool) -> None:
+    scaled = one_sided(SDPA, [tensor(X), tensor(X)], 0, scale=0.125)
     assert bool(reasons(scaled, one_sided(DIV, [plain(divisor)], 1))) == is_told
+
+
+@pytest.mark.parametrize("other", [0.25, 4, 2.0, 2**-0.5])
+def test_two_numbers_are_no_setting_because_one_is_the_root_of_the_other(other: float) -> None:
+    """The width of a head is 64 here, so that 4 is none."""
+    scaled = one_sided(SDPA, [tensor(X), tensor(X)], 0, scale=0.5)
+    is_divisor = other == 2.0
+    assert bool(reasons(scaled, one_sided(DIV, [plain(other)], 1))) != is_divisor
+    assert reasons(layer_norm(0.01), one_sided(ADD, [plain(0.1)], 1)) != []
 
 
 def test_where_the_other_layer_has_no_numbers_nothing_is_known(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from probe.common.align.call_order import align
 from probe.common.align.row import Row
 from probe.common.dump.reading.records import Record
 from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.differences import of_hidden
 from probe.compare.divergence.two_programs.following import Outcome
 from probe.compare.divergence.two_programs.regions import Regions
 
@@ -148,8 +149,33 @@ def test_a_sum_with_zeros_is_no_evidence_that_they_agree(in_both: bool) -> None:
     calls = [of_both(record, target, golden) for record in target]
     tree: dict[str, str | None] = dict.fromkeys(target)
     regions = Regions([row for each in calls for row in each.rows], list(golden), (tree, tree))
-    outcome = regions.outcome(calls[2], "Module.drop.Dropout.forward.0.output.0", 1.0)
+    outcome = regions.outcome(calls[2], "Module.drop.Dropout.forward.0.output.0", 1.0).outcome
     assert outcome is (Outcome.AGREES if in_both else Outcome.PARTS)
+
+
+def test_a_difference_that_a_sum_hides_has_numbers() -> None:
+    """A branch that is a ten-thousandth of the sum is 1 % off; the sum agrees, and would in any case."""
+    branch, share = X @ W, 1e-4
+    branch = branch * np.float32(share * np.linalg.norm(X) / np.linalg.norm(branch))
+
+    def run(factor: float) -> Run:
+        return {
+            EMBED: call([tensor(np.abs(X))], tensor(X)),
+            "Module.drop.Dropout.forward.0": call([tensor(np.abs(branch))], tensor(branch * factor)),
+            "Tensor.__add__.0.forward": call([tensor(X), tensor(branch * factor)], tensor(X + branch)),
+            NORM: call([tensor(X + branch)], tensor(np.tanh(X + branch))),
+        }
+
+    target, golden = run(1.01), run(1.0)
+    calls = [of_both(record, target, golden) for record in target]
+    tree: dict[str, str | None] = dict.fromkeys(target)
+    regions = Regions([row for each in calls for row in each.rows], list(golden), (tree, tree))
+    outcome, hidden = regions.outcome(calls[1], "Module.drop.Dropout.forward.0.output.0", 0.01)
+    assert outcome is Outcome.HIDDEN and hidden is not None
+    assert hidden.size == pytest.approx(0.01 * share, rel=0.02)
+    assert hidden.shows_from == pytest.approx(min(regions.shows_from * 32, (2 * regions.shows_from) ** 0.5))
+    told = "its relative error there is at most 1.0e-06, and would show from "
+    assert told in of_hidden(*hidden)
 
 
 @pytest.mark.parametrize("has_equal_weights", [True, False])
@@ -172,7 +198,7 @@ def test_a_module_that_ends_with_the_next_layer_is_judged_there(has_equal_weight
     calls = [of_both(record, *sides) for record in sides[0]]
     tree: dict[str, str | None] = dict.fromkeys(sides[0])
     regions = Regions([row for each in calls for row in each.rows], list(sides[1]), (tree, {**tree, NORM: block}))
-    outcome = regions.outcome(calls[3], f"{block}.output.0", 1.0)
+    outcome = regions.outcome(calls[3], f"{block}.output.0", 1.0).outcome
     assert outcome is (Outcome.AGREES if has_equal_weights else Outcome.PARTS)
 
 

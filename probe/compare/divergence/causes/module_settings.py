@@ -65,6 +65,7 @@ class OtherSetting(NamedTuple):
             f"{record}.settings.{self.name}",
             self.sentence.text,
             labelled_reason=self.sentence.labelled,
+            values=self.sentence.values,
         )
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from probe.common.dump.naming import function_name, is_forward, is_module
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.numerics.error_bounds import extent, relative_difference
+from probe.common.numerics.error_bounds import SAFETY, coarsest, extent, relative_difference
 from probe.common.operations.function import ELEMENTWISE, EXACT, ROUNDED_ONCE, Trait
 from probe.common.operations.lookup import function, has
 from probe.compare.divergence.aligned_calls import AlignedCall
@@ -28,7 +28,7 @@ HAS_OTHER_ELEMENTS = "has other elements, with the same maximum, minimum, mean a
 
 _FARTHEST = 8
 """The number of calls that are looked at before the one that shows it."""
-_ROUNDED = 1e-5
+ROUNDED = 1e-5
 """The relative difference of two norms of the same elements, and of their means by the root mean square.
 
 A guess: both are sums of float32 that are rounded in another order."""
@@ -36,6 +36,11 @@ A guess: both are sums of float32 that are rounded in another order."""
 _REORDERED = 0.05
 """The relative difference from which on a sum may be one of other elements. A guess: of those that were seen the least
 is 0.13, and a fault of rounding is far below."""
+_SHOWN = 0.01
+"""The relative difference that other places of all elements make at least, for elements that are far from each other.
+
+A guess: the largest of a million results in another order differ by several hundredths.
+"""
 _OPERANDS = 2
 """The fewest tensors that a sum of elements is made of."""
 
@@ -55,7 +60,11 @@ class Reorderings:
         index = next((index for index, each in enumerate(self._calls) if each.record == call.record), None)
         if index is None or not is_forward(call.record or ""):
             return None
-        return self._on_side(index, TARGET) or self._on_side(index, GOLDEN)
+        for side in (TARGET, GOLDEN):
+            maker = self._on_side(index, side)
+            if maker is not None and any(is_shown(each, call, self._calls) for each in given_to(maker, side)):
+                return maker
+        return None
 
     def operand(self, call: AlignedCall, found: float, tree: Tree) -> AlignedCall | None:
         """The call that returned last what a sum is made of, if its statistics agree where those of the sum do not.
@@ -135,28 +144,61 @@ class Reorderings:
 
 
 def has_same_elements(one: Item, other: Item) -> bool:
-    """True if two tensors may have the same elements in any order, as far as statistics tell.
+    """True if two tensors may have the same elements in other orders, as far as statistics tell.
 
-    A tensor of one repeated number has no order. The mean tells elements of another sign, which the norm does not.
+    A tensor of one repeated number has no order, and equal checksums show the same order. The mean tells elements of another sign, which the norm does not.
     """
     if not one.is_tensor or not other.is_tensor or one.max == one.min or one.dtype != other.dtype:
         return False
-    if _extremes(one) != _extremes(other):
+    if _extremes(one) != _extremes(other) or (one.md5 is not None and one.md5 == other.md5):
         return False
     norm, other_norm, mean, other_mean = one.norm, other.norm, one.mean, other.mean
     if not type(norm) is type(other_norm) is type(mean) is type(other_mean) is float:
         return False
     root_mean_square = norm / math.sqrt(extent(one.shape).elements)
-    means_agree = abs(mean - other_mean) <= _ROUNDED * root_mean_square
-    return means_agree and math.isclose(norm, other_norm, rel_tol=_ROUNDED)
+    means_agree = abs(mean - other_mean) <= ROUNDED * root_mean_square
+    return means_agree and math.isclose(norm, other_norm, rel_tol=ROUNDED)
+
+
+def is_shown(item: Item, call: AlignedCall, calls: Sequence[AlignedCall]) -> bool:
+    """True if results differ by as much as another order of the elements of `item` makes them.
+
+    Values that are equal up to rounding have statistics that agree as well, and results that nearly agree. Elements
+    that are nearly equal, such as the weights of a norm, may change places with little effect.
+
+    Args:
+        item: a tensor that `call` takes, with finite statistics.
+        call: its results may have another order as well, which the calls behind it show then.
+        calls: all calls, in order.
+    """
+    norm, mean = item.norm, item.mean
+    if type(norm) is not float or type(mean) is not float or not norm:
+        return False
+    of_mean = mean**2 * extent(item.shape).elements / norm**2
+    least = _SHOWN * min(1.0, math.sqrt(max(0.0, 2 * (1 - of_mean))))
+    found = _of_results(call)
+    if found > ROUNDED:
+        return found >= least
+    index = next((index for index, each in enumerate(calls) if each.record == call.record), len(calls))
+    return any(_of_results(each) >= least for each in calls[index + 1 :])
+
+
+def _of_results(call: AlignedCall) -> float:
+    """The largest finite relative difference of what a call returns; 0 if it returns nothing."""
+    pairs = [(row.target, row.golden) for row in call.rows if not is_input(row)]
+    found = [relative_difference(one, other) for one, other in pairs if one is not None and other is not None]
+    return max(filter(math.isfinite, found), default=0.0)
 
 
 def _agrees(call: AlignedCall, found: float) -> bool:
-    """True if what a call returns differs by much less than what is made of it."""
-    rows = [row for row in call.rows if not is_input(row) and row.target is not None and row.target.is_tensor]
-    return bool(rows) and all(
-        row.target is not None and row.golden is not None and relative_difference(row.target, row.golden) < found / 2
-        for row in rows
+    """True if the statistics of what a call returns differ by no more than rounding, and no checksum shows more."""
+    pairs = [(row.target, row.golden) for row in call.rows if not is_input(row)]
+    tensors = [(one, other) for one, other in pairs if one is not None and one.is_tensor]
+    return bool(tensors) and all(
+        other is not None
+        and (one.md5 is None or one.md5 != other.md5)
+        and relative_difference(one, other) <= min(found / 2, max(ROUNDED, SAFETY * coarsest((one, other))))
+        for one, other in tensors
     )
 
 

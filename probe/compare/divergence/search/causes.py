@@ -17,6 +17,7 @@ from probe.compare.divergence.causes.reordering import (
     Reorderings,
     given_to,
     has_same_elements,
+    is_shown,
     is_taken_by,
 )
 from probe.compare.divergence.causes.setting_causes import SettingCauses
@@ -124,7 +125,8 @@ class Causes:
             target, golden, parameter = row.target, row.golden, self._runs.parameter(call, row)
             if target is None or golden is None or parameter is None or not has_same_elements(target, golden):
                 continue
-            if (target.mean, target.norm) != (golden.mean, golden.norm):
+            is_other = (target.mean, target.norm) != (golden.mean, golden.norm)
+            if is_other and is_shown(target, call, self._runs.calls):
                 why = "its mean and norm differ by rounding alone"
                 return replace(suspect, cause=f"parameter {parameter.full_name} {MAY_BE_REORDERED}: {why}")
         maker = self._reorderings.before(call)

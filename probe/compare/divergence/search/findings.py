@@ -72,4 +72,4 @@ def on_the_way_to(call: AlignedCall, did: str) -> str:
 def difference_in(call: AlignedCall, row: Row, reason: Sentence) -> Difference:
     """A difference in an item of a call that is not one of values."""
     names = call.record or "", call.golden_record or "", differences.item_name(row)
-    return Difference(*names, reason.text, labelled_reason=reason.labelled)
+    return Difference(*names, reason.text, labelled_reason=reason.labelled, values=reason.values)

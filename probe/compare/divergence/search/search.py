@@ -26,7 +26,7 @@ from probe.compare.answers.looked_for import LookedFor, looked_for
 from probe.compare.answers.not_judged import not_judged
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
-from probe.compare.divergence.differences import Differences, item_name, of_nearly_leaving
+from probe.compare.divergence.differences import Differences, item_name, of_hidden, of_nearly_leaving
 from probe.compare.divergence.effects import Agreement, Effects, Key, key_of
 from probe.compare.divergence.search.call_items import CallItems
 from probe.compare.divergence.search.causes import Causes
@@ -49,7 +49,6 @@ looked at."""
 
 _HIDDEN_BY_ROUNDING = "the values computed from it agree within rounding error, which may hide an effect"
 _SEEN_OF = {
-    Outcome.HIDDEN: "the values computed from it agree, and would agree in any case: its share of them is too small",
     Outcome.UNKNOWN: "no recorded call takes it, or what is computed from it",
     Outcome.JOINED: "it reaches the end of the pass only together with other differences",
 }
@@ -311,7 +310,7 @@ class _Search:
         What a call of the same inputs returns is judged strictly. What may be another thing is a divergence only if it
         is seen further down; where that is not known, it is undecided.
         """
-        outcome = regions.outcome(call, suspect.item, suspect.found)
+        outcome, hidden = regions.outcome(call, suspect.item, suspect.found)
         if outcome in (Outcome.AGREES, Outcome.PARTS):
             return outcome is Outcome.PARTS
         is_hidden = outcome is Outcome.HIDDEN and regions.is_coarse
@@ -328,7 +327,8 @@ class _Search:
             return False
         if outcome is Outcome.JOINED:
             self.joined.append((call, suspect))
-        self._add_undecided(suspect, _SEEN_OF.get(outcome, _HIDDEN_BY_ROUNDING))
+        seen = _SEEN_OF.get(outcome, _HIDDEN_BY_ROUNDING)
+        self._add_undecided(suspect, seen if hidden is None or outcome is not Outcome.HIDDEN else of_hidden(*hidden))
         return False
 
     def _inside(self, call: AlignedCall, suspect: Unexplained) -> Unexplained | None:

@@ -13,13 +13,13 @@ from probe.common.numerics.error_bounds import ALTOGETHER, extent, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
-from probe.compare.divergence.causes.reordering import MAY_BE_REORDERED, has_same_elements
+from probe.compare.divergence.causes.reordering import MAY_BE_REORDERED, ROUNDED, has_same_elements, is_shown
 from probe.compare.divergence.parameters import Parameter
 from probe.compare.divergence.search.findings import unexplained_item
 from probe.compare.divergence.search.items import rounds
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
-from probe.compare.result import Unexplained
+from probe.compare.result import Mode, Unexplained
 
 
 class FoundInput(NamedTuple):
@@ -140,12 +140,19 @@ class UnrecordedInputs:
                 cause = f"{parameter.full_name} has no gradient in the {frozen} (frozen or detached)"
             elif between.explains(parameter):
                 return None
-        if not cause and has_same_elements(parameter.target, parameter.golden):
+        if not cause and self._may_be_reordered(call, parameter, difference):
             reordered = f"parameter {parameter.full_name}"
             cause = f"{reordered} {MAY_BE_REORDERED}: its maximum, minimum, mean and norm agree"
         reason = differences.of_parameter(row, parameter.full_name, difference)
         found = unexplained_item(self._runs, call, row, reason, difference, allowed, cause)
         return replace(found, reordered=reordered)
+
+    def _may_be_reordered(self, call: AlignedCall, parameter: Parameter, difference: float) -> bool:
+        if not has_same_elements(parameter.target, parameter.golden):
+            return False
+        if self._runs.mode is Mode.TENSOR:
+            return difference > ROUNDED  # It is that of the elements, which are looked at.
+        return is_shown(parameter.target, call, self._runs.calls)
 
     # --- which call is named
 

@@ -17,7 +17,7 @@ from probe.common.operations.function import DOT_PRODUCT, Trait
 from probe.common.operations.lookup import function, has, primitive
 from probe.compare.divergence.effects import Key, key_of
 from probe.compare.divergence.two_programs.graph import CallOfSide, Graph, makes_another, rounds
-from probe.compare.divergence.two_programs.held_values import SPREAD, HeldValues, would_show
+from probe.compare.divergence.two_programs.held_values import SPREAD, HeldValues, least_shown
 
 _DIMENSIONS = re.compile(r"[123]d$")
 """The end of the name of a layer's class that is not its function's."""
@@ -39,6 +39,23 @@ class Outcome(enum.Enum):
     """Everything computed from it agrees, and would in any case: the difference or the branch is too small."""
     UNKNOWN = "unknown"
     """Nothing that is computed from it is recorded."""
+
+
+class Hidden(NamedTuple):
+    """A difference in a value that agrees, and would agree in any case."""
+
+    size: float
+    """The relative size that it has in the value, at most."""
+    shows_from: float
+    """The relative size from which on it would show there."""
+
+
+class Effect(NamedTuple):
+    """The effect of a difference, and how small it is where it is hidden."""
+
+    outcome: Outcome
+    hidden: Optional[Hidden] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The value in which it is the nearest to being seen."""
 
 
 class Started(NamedTuple):
@@ -76,6 +93,8 @@ class Following:
         self._ahead: deque[Started] = deque()
         self.apart = 0.0
         """The largest relative error of elements of tensors of short types that agree, as a share of the difference."""
+        self.hidden: list[Hidden] = []
+        """The difference in each value that would agree in any case."""
 
     def is_elsewhere(self, item: Item) -> bool | None:
         """True if the other side has these values; ``None`` if they are no evidence."""
@@ -206,8 +225,9 @@ class Following:
                 else:
                     ahead.append(made)
             elif elsewhere:
-                is_shown = would_show(item, next_.size, self._values.shows_from)
-                found.append(Outcome.AGREES if is_shown else Outcome.HIDDEN)
+                shows_from = least_shown(item, self._values.shows_from)
+                self.hidden += [] if next_.size > shows_from else [Hidden(next_.size, shows_from)]
+                found.append(Outcome.AGREES if next_.size > shows_from else Outcome.HIDDEN)
             else:
                 ahead.append(next_)
         # What a call returns beside a result that agrees, and nobody takes, tells of its steps.
@@ -243,11 +263,13 @@ class Following:
     def _made_in_short_type(self, made: Started, elsewhere: bool) -> Outcome | Started:
         """The outcome of one result of a short type, or what is followed of it."""
         error = self._values.error(made.item, self._side)
-        if elsewhere and made.size > SAFETY * (self._values.shows_from if error is None else error):
+        shows_from = SAFETY * (self._values.shows_from if error is None else error)
+        if elsewhere and made.size > shows_from:
             if error is not None:
                 # As a share of the difference that began.
                 self.apart = max(self.apart, error / made.size)
             return Outcome.AGREES
+        self.hidden += [Hidden(made.size, shows_from)] if elsewhere else []
         # What is behind may show more. What the other side has nearly is not more apart than that.
         return made._replace(size=made.size if error is None else min(made.size, error), is_hidden=elsewhere)
 
@@ -317,6 +339,11 @@ def _share(part: Item, whole: Item) -> float:
     if not (type(of_part) is type(of_whole) is float and math.isfinite(of_part + of_whole)):
         return 1.0
     return float(min(1.0, of_part / of_whole)) if of_part and of_whole else 1.0
+
+
+def most_seen(hidden: Iterable[Hidden]) -> Hidden | None:
+    """The one that is the nearest to being seen."""
+    return max(hidden, key=lambda each: each.size / each.shows_from, default=None)
 
 
 def together(outcomes: Iterable[Outcome]) -> Outcome:

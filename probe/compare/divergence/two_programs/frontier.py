@@ -79,7 +79,7 @@ def frontier(calls: Sequence[AlignedCall], regions: Regions, tree: Tree) -> Fron
 def _stays_apart(layer: Layer, largest: float, regions: Regions) -> bool:
     if layer.error <= largest * layer.usual or layer.row.target is None:
         return False
-    return regions.outcome(layer.call, layer.row.target.name, layer.error) is Outcome.PARTS
+    return regions.outcome(layer.call, layer.row.target.name, layer.error).outcome is Outcome.PARTS
 
 
 def _takes_the_same(call: AlignedCall, allowed: float) -> bool:

@@ -113,10 +113,11 @@ def error_of(item: Item, nearest: Item) -> float | None:
     return None if found is None else max(found, roundoff_of(item, nearest))
 
 
-def would_show(item: Item, size: float, allowed: float) -> bool:
-    """True if statistics that agree within `allowed` would show a difference of this relative size.
+def least_shown(item: Item, allowed: float) -> float:
+    """The relative size from which on a difference shows in statistics that agree within `allowed`.
 
-    Of independent errors of size e in n elements the statistics show e / sqrt(n), of either sign, and e^2 / 2.
+    Of independent errors of size e in n elements the statistics show e / sqrt(n), of either sign, and e^2 / 2, which is
+    at most a half.
     """
-    shown = max(size / math.sqrt(max(extent(item.shape).elements, 1)), min(size, 1.0) ** 2 / 2)
-    return shown > allowed
+    of_square = math.sqrt(2 * allowed) if 2 * allowed < 1 else math.inf
+    return min(allowed * math.sqrt(max(extent(item.shape).elements, 1)), of_square)

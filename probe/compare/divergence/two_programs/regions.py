@@ -28,7 +28,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import key_of
 from probe.compare.divergence.peers.groups import FEWEST
-from probe.compare.divergence.two_programs.following import Following, Outcome, Started, together
+from probe.compare.divergence.two_programs.following import Effect, Following, Hidden, Outcome, Started, most_seen, together
 from probe.compare.divergence.two_programs.graph import Graph, rounds
 from probe.compare.divergence.two_programs.held_values import (
     GOLDEN,
@@ -36,8 +36,8 @@ from probe.compare.divergence.two_programs.held_values import (
     TARGET,
     HeldValues,
     error_of,
+    least_shown,
     roundoff_of,
-    would_show,
 )
 from probe.compare.divergence.two_programs.scaling import one_factor, scaled
 
@@ -85,7 +85,7 @@ class Regions:
         """The relative difference that the statistics of tensors which agree may have."""
         return self._values.shows_from
 
-    def outcome(self, call: AlignedCall, item: str, found: float | None) -> Outcome:
+    def outcome(self, call: AlignedCall, item: str, found: float | None) -> Effect:
         """The effect of a difference in a call.
 
         Args:
@@ -95,13 +95,15 @@ class Regions:
         """
         parsed = parse(call.record or "")
         if parsed is None or parsed.direction not in (FORWARD, BACKWARD):
-            return Outcome.UNKNOWN
+            return Effect(Outcome.UNKNOWN)
         size = math.inf if found is None or found >= ALTOGETHER else found
         if parsed.direction == BACKWARD:
             return self._of_gradients(call, size)
         if self._is_judged_inside(call):
-            return Outcome.AGREES
-        return together([self._on_side(side, call, item, size) for side in (TARGET, GOLDEN)])
+            return Effect(Outcome.AGREES)
+        hidden: list[Hidden] = []
+        outcome = together([self._on_side(side, call, item, size, hidden) for side in (TARGET, GOLDEN)])
+        return Effect(outcome, most_seen(hidden))
 
     def apart(self, call: AlignedCall) -> float | None:
         """The amount by which values differ in which a call of one side alone would show its effect, if they agree.
@@ -246,7 +248,7 @@ class Regions:
             return False
         if not self.is_coarse:
             difference = relative_difference(row.target, row.golden)
-            return difference <= self.shows_from and would_show(row.target, size, self.shows_from)
+            return difference <= self.shows_from and size > least_shown(row.target, self.shows_from)
         error = error_of(row.target, row.golden)
         return error is not None and error <= SPREAD * self.usual_before(row.record, row) and size > SAFETY * error
 
@@ -293,7 +295,7 @@ class Regions:
 
     # --- the forward pass
 
-    def _on_side(self, side: int, call: AlignedCall, item: str, size: float) -> Outcome:
+    def _on_side(self, side: int, call: AlignedCall, item: str, size: float, hidden: list[Hidden]) -> Outcome:
         record = (call.record, call.golden_record)[side]
         rows = [row for row in call.rows if (row.target, row.golden)[side] is not None]
         accused = [row for row in rows if is_input(row) and row.target is not None and row.target.name == item]
@@ -306,7 +308,9 @@ class Regions:
             starts = [each for each in starts if following.is_elsewhere(each.item) is not True]
         if not starts:
             return Outcome.AGREES if not accused and _returned(rows) else Outcome.UNKNOWN
-        return following.outcome(starts)
+        found = following.outcome(starts)
+        hidden += following.hidden
+        return found
 
     def _is_judged_inside(self, call: AlignedCall) -> bool:
         """True if one module ends with calls that the other has behind it, and these have counterparts.
@@ -381,10 +385,11 @@ class Regions:
 
     # --- the backward pass
 
-    def _of_gradients(self, call: AlignedCall, size: float) -> Outcome:
+    def _of_gradients(self, call: AlignedCall, size: float) -> Effect:
         """The effect of a gradient, told by those of the next parameters, which it would reach."""
         position = self._graphs[TARGET].positions.get(call.record or "", math.inf)
-        outcomes = []
+        outcomes: list[Outcome] = []
+        hidden: list[Hidden] = []
         for row in self._gradients:
             # A gradient that the golden run alone has is at no position of the target.
             if row.target is None or self._graphs[TARGET].positions[row.record] <= position:
@@ -393,12 +398,13 @@ class Regions:
             if elsewhere is None:
                 continue
             if not elsewhere:
-                return Outcome.PARTS
-            is_shown = would_show(row.target, size, self._values.shows_from)
-            outcomes.append(Outcome.AGREES if is_shown else Outcome.HIDDEN)
+                return Effect(Outcome.PARTS)
+            shows_from = least_shown(row.target, self._values.shows_from)
+            outcomes.append(Outcome.AGREES if size > shows_from else Outcome.HIDDEN)
+            hidden += [] if size > shows_from else [Hidden(size, shows_from)]
             if len(outcomes) == _NEXT_GRADIENTS:
                 break
-        return together(outcomes)
+        return Effect(together(outcomes), most_seen(hidden))
 
     @cached_property
     def _gradients(self) -> list[Row]:

@@ -57,4 +57,4 @@ def _is_of_another_form(layer: Layer, regions: Regions) -> bool:
     """True if the other program has a part of a result elsewhere, such as its bias: values agree further down."""
     if layer.error <= regions.shows_from or layer.row.target is None:
         return False
-    return regions.outcome(layer.call, layer.row.target.name, layer.error) is Outcome.AGREES
+    return regions.outcome(layer.call, layer.row.target.name, layer.error).outcome is Outcome.AGREES
