@@ -16,6 +16,7 @@ from probe.common.align.row import Row
 from probe.common.dump.reading.records import Record
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.two_programs.following import Outcome
+from probe.compare.divergence.two_programs.other_forms import is_in_other_form
 from probe.compare.divergence.two_programs.regions import Regions
 
 EMBED, NORM = "Module.embed.Embedding.forward.0", "Module.norm.LayerNorm.forward.0"
@@ -121,6 +122,16 @@ def test_a_tensor_of_float32_holds_what_a_short_type_rounded_before_a_cast() -> 
     regions, _ = regions_of(target, golden)
     norm = of_both("Functional.rms_norm.0.forward", target, golden)
     assert [regions.usual_before(EMBED, row) for row in norm.rows] == [2.0**-8] * 2
+
+
+@pytest.mark.parametrize(("factor", "added"), [(1.0, 1.0), (1.01, 1.0), (1.0, 1.1)])
+def test_a_scale_held_as_its_distance_from_1_is_in_another_form(factor: float, added: float) -> None:
+    """It is not where the module returns another thing, or where the distance is another one."""
+    weight = np.linspace(-0.5, 0.5, 64, dtype=np.float32)
+    target = {NORM: call([tensor(X)], tensor(X * (1.0 + weight)), weight=tensor(weight))}
+    golden = {NORM: call([tensor(X)], tensor(X * (1.0 + weight) * factor), weight=tensor(weight + added))}
+    is_same = factor == added == 1.0
+    assert is_in_other_form(of_both(NORM, target, golden), f"{NORM}.parameters.weight") is is_same
 
 
 def of_both(record: str, target: Run, golden: Run) -> AlignedCall:
