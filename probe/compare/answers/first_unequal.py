@@ -1,4 +1,4 @@
-"""The first call that returns or takes another thing where everything before it was equal, in every digit of its statistics.
+"""The first call that returns or takes another thing where all before it was equal, in every digit of its statistics.
 
 Two programs that call the same kernels on the same numbers get the same numbers. Where one of another kernel rounds
 otherwise for the first time, that is one rounding.

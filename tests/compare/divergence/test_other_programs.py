@@ -124,6 +124,16 @@ def test_a_tensor_of_float32_holds_what_a_short_type_rounded_before_a_cast() -> 
     assert [regions.usual_before(EMBED, row) for row in norm.rows] == [2.0**-8] * 2
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+def test_a_parameter_in_another_form_is_one_whose_layer_returns_the_same(factor: float) -> None:
+    """One program holds a scale, the other its distance from 1."""
+    weight = np.linspace(-0.5, 0.5, 64, dtype=np.float32)
+    target = {NORM: call([tensor(X)], tensor(X * (1.0 + weight)), weight=tensor(weight))}
+    golden = {NORM: call([tensor(X)], tensor(X * (1.0 + weight) * factor), weight=tensor(weight + 1.0))}
+    regions, _ = regions_of(target, golden)
+    assert regions.returns_the_same(of_both(NORM, target, golden), 0.9) is (factor == 1.0)
+
+
 def of_both(record: str, target: Run, golden: Run) -> AlignedCall:
     """A call of both sides, item by item."""
     items = [Record(record, side[record], "dump.json").items() for side in (target, golden)]

@@ -38,7 +38,6 @@ from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
 from probe.compare.divergence.two_programs.crossed import Crossed
 from probe.compare.divergence.two_programs.following import Outcome
-from probe.compare.divergence.two_programs.other_forms import is_in_other_form
 from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.result import Difference, Unexplained
 from probe.compare.sentences import Sentence
@@ -215,8 +214,6 @@ class _Search:
 
     def _has_effect(self, call: AlignedCall, suspect: Unexplained, observed: Observed) -> bool:
         """True if what is suspect reaches a value, which is asked where two calls may do two things."""
-        if self._runs.regions is not None and observed.of_parameter and is_in_other_form(call, suspect.item):
-            return False
         # A counterpart of another name may be none: what follows tells.
         is_counterpart = observed.certain and (self._runs.same_names or observed.of_parameter)
         is_certain = observed.of_own_values or is_counterpart
