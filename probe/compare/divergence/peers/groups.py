@@ -80,8 +80,8 @@ class _Given(NamedTuple):
     """The factor of the terms of a matrix that is the gradient of a parameter: the size of what went in."""
     gradient: float = 0.0
     """The root mean square of the gradient that came back to the call, if it is a backward."""
-    count: int = 0
-    """Its number of elements."""
+    returned: int = 0
+    """The number of elements of it."""
 
 
 class Leaving(NamedTuple):
@@ -263,7 +263,7 @@ class Peers:
                 position = position or positions.of(call, parsed)
                 item = row.target.name[len(call.record or "") :]
                 rounded = max(given.own, unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
-                summed = error_of_partial_sums(parsed, row.target, row.golden, given.count, given.gradient, True)
+                summed = error_of_partial_sums(parsed, row.target, row.golden, given.returned, given.gradient, True)
                 rounded = math.hypot(rounded, summed)
                 kind = f"{parsed.base.rpartition('.')[2]} {parsed.direction} {item} {row.golden.shape}"
                 size = max(rms(row.target), rms(row.golden))
@@ -363,7 +363,7 @@ class Peers:
             return _Given(inputs, own, forwards)
         # Gradients are sums of gradients; what the forward was called with weighs them, in those of a matrix at least.
         if parsed.direction != PARAMETERS_GRAD:
-            return _Given(inputs, own, gradients, gradient=gradients, count=count)
+            return _Given(inputs, own, gradients, gradient=gradients, returned=count)
         return _Given(inputs, own, gradients * math.sqrt(rows_of_gradient), forwards, gradients, count)
 
 
