@@ -28,7 +28,15 @@ from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import key_of
 from probe.compare.divergence.peers.groups import FEWEST
-from probe.compare.divergence.two_programs.following import Effect, Following, Hidden, Outcome, Started, most_seen, together
+from probe.compare.divergence.two_programs.following import (
+    Effect,
+    Following,
+    Hidden,
+    Outcome,
+    Started,
+    most_seen,
+    together,
+)
 from probe.compare.divergence.two_programs.graph import Graph, rounds
 from probe.compare.divergence.two_programs.held_values import (
     GOLDEN,
