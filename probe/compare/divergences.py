@@ -26,7 +26,7 @@ from probe.compare.divergence.truncation import truncations
 from probe.compare.divergence.two_programs.batching import batch_in_parts
 from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.pairing import pairing
-from probe.compare.result import ComparisonResult, Divergence, Mode
+from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Divergence, Mode
 from probe.compare.rows.matching import Matched
 from probe.compare.two_dumps import Comparison
 
@@ -49,6 +49,7 @@ def add_divergence(
     result.truncations = truncations(*both, result.rows, result.levels, (target, golden))
     if comparison.debug:
         return SeenCalls()
+    result.without_tree = [side for side, dump in ((TARGET, target), (GOLDEN, golden)) if dump.tree is None]
     order = [call.record.name for call in both[1]]
     shared = overlap(result.rows, order, (target.tree, golden.tree), result.levels, result.truncations)
     by_hand = dict(options.pairs)

@@ -119,7 +119,7 @@ class Difference:
     labelled_reason: str = ""
     """The reason in labels and numbers, as people are shown it; empty if it is shown as it is."""
     values: Optional[tuple[str, str]] = None  # noqa: UP045
-    """The values of a plain argument or a setting in target and golden run; ``None`` of a difference of another kind."""
+    """The values of an argument or a setting in target and golden run; ``None`` of a difference of another kind."""
 
     @property
     def shown_reason(self) -> str:
@@ -244,6 +244,8 @@ class ComparisonResult:
     """The levels of both dumps."""
     truncations: list[Truncation] = field(default_factory=list)
     """The sides that end early."""
+    without_tree: list[str] = field(default_factory=list)
+    """The sides whose calls have no tree, because construct.json is missing."""
     algorithms: tuple[str, ...] = ()
     """Columns of the user's own metrics, behind the built-in ones of real data."""
     tables: list[str] = field(default_factory=list)

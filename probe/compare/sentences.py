@@ -32,7 +32,7 @@ class Sentence:
     labelled: str = ""
     """The same in labels and numbers; empty if it is the sentence."""
     values: Optional[tuple[str, str]] = field(default=None, repr=False)  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """The values of a plain argument or a setting in target and golden run; ``None`` of a difference of another kind."""
+    """The values of an argument or a setting in target and golden run; ``None`` of a difference of another kind."""
 
     def __bool__(self) -> bool:
         return bool(self.text)
@@ -71,8 +71,8 @@ def _argument(name: str) -> str:
 
 def other_value(name: str, value: object, golden: object) -> Sentence:
     """A plain argument with another value; `name` is ``input.1`` where nobody knows the argument's own."""
-    text, labelled = f"{name} is {value} and in the golden run {golden}", f"{_argument(name)} = {value} (golden: {golden})"
-    return Sentence(text, labelled, (str(value), str(golden)))
+    labelled = f"{_argument(name)} = {value} (golden: {golden})"
+    return Sentence(f"{name} is {value} and in the golden run {golden}", labelled, (str(value), str(golden)))
 
 
 def other_setting(name: str, value: object, golden: object, parameter: str) -> Sentence:

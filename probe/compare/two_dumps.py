@@ -31,6 +31,7 @@ class Comparison:
                 raise MsprobeException(
                     f'{dump.path}: "framework" is {dump.framework!r}; known: {", ".join(map(repr, BACKEND_OF))}.'
                 )
+            dump.refuse_circles()
         if self.otherwise is not None:
             self.otherwise.check(self.target, self.golden)
         if self.debug != (self.golden.level == "debug"):

@@ -18,6 +18,7 @@ from probe.common.dump.naming import (
     FORWARD,
     OUTSIDE_MODULES,
     PARAMETERS_GRAD,
+    is_backward,
     is_gradients,
     is_module,
     parse,
@@ -101,6 +102,7 @@ def graph_of(dump: Dump) -> Graph:
         DumpFormatError: calls are inside of themselves, or of each other in a circle, or more than 400 deep; the
             message names one.
     """
+    dump.refuse_circles()
     records = [record.name for record in dump]
     notes: list[str] = []
     if dump.ending:
@@ -167,7 +169,7 @@ def _with_corrected_parents(
         more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
         notes.append(f"{missing[0]}{more} in the dump and not in construct.json: shown at the top.")
     for name, parent in parents.items():
-        if _BACKWARD not in name:
+        if not is_backward(name):
             continue
         if is_module(name):
             parents[name] = _mirrored(tree.get(_in_direction(name, _BACKWARD, _FORWARD)), parents)
@@ -195,8 +197,8 @@ def _last_backwards(names: Iterable[str]) -> dict[str, str]:
     """The last backward record of each module."""
     found: dict[str, tuple[int, str]] = {}
     for name in names:
-        parsed = parse(name) if _BACKWARD in name and is_module(name) else None
-        if parsed is not None and parsed.direction == BACKWARD:
+        parsed = parse(name) if is_backward(name) and is_module(name) else None
+        if parsed is not None:
             found[parsed.base] = max(found.get(parsed.base, (-1, "")), (parsed.number, name))
     return {base: name for base, (_, name) in found.items()}
 
@@ -226,26 +228,10 @@ def _ordered(
         names.append(name)
         ahead += children.get(name, ())
     names.reverse()
-    if len(names) < len(parents) + len(groups) + 1:
-        raise DumpFormatError(f"{dump.path}: {_circle(parents, set(names))} in construct.json.")
     shown = {**parents, **dict.fromkeys(top, root)}
     for group in groups:
         shown.update(dict.fromkeys(children[group], group))
     return _arrays(dump, names, shown, records, groups, notes)
-
-
-def _circle(parents: Mapping[str, str | None], reached: Container[str]) -> str:
-    """A description of calls that are not below the top, in words."""
-    name = next(name for name in parents if name not in reached)
-    seen: dict[str, None] = {}
-    while name not in seen:
-        seen[name] = None
-        name = parents[name] or ""
-    around = list(seen)[list(seen).index(name) :]
-    if len(around) == 1:
-        return f"{name} is inside of itself"
-    chain = ", which is inside of ".join([*around[:_EXAMPLES], *(["..."] if len(around) > _EXAMPLES else [])])
-    return f"{len(around)} calls are inside of each other in a circle: {chain}, which is inside of {name},"
 
 
 def _grouped(

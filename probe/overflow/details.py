@@ -117,7 +117,7 @@ def _of_outside(finding: Finding, dump: Dump, is_backward: bool) -> str:
         )
     if finding.source:
         return f"{argument} has the dtype and shape of the result of {finding.source}: memory that was never written."
-    if is_backward or naming.BACKWARD in finding.record:
+    if is_backward or naming.is_backward(finding.record):
         where = "the loss, its scale, or a backward that is not recorded"
     elif dump.level == "L0":
         where = "the data, or a function between the modules; collect with --level mix to record these functions"

@@ -20,7 +20,6 @@ from probe.common.collectives.collectives import (
 )
 from probe.common.dump import naming
 from probe.common.dump.layout import folder_of
-from probe.common.dump.naming import BACKWARD
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item, is_inf
 from probe.common.dump.reading.records import Record
@@ -41,7 +40,6 @@ defaults of the settings ``min_scale`` and ``max_skips`` of the task that watche
 _UNSCALES, _SCALER = "reciprocal", "grad_scaler.py"
 """The function that a gradient scaler calls before it decides on a step, and the file that calls it."""
 _MOST_NOTED = 20
-_BACKWARD = f".{BACKWARD}"
 
 _HALF = tuple(
     f'"{name}"'.encode()
@@ -184,7 +182,7 @@ class _Scan:
         """The scale of the gradient scaler that skips the step for its gradients; 0 if none does."""
         # A scaler takes the reciprocal of its scale once the gradients are there.
         for record in self._dump:
-            if naming.function_name(record.name) == _UNSCALES and naming.FORWARD in record.name:
+            if naming.function_name(record.name) == _UNSCALES and naming.is_forward(record.name):
                 frames = (self._dump.stacks or {}).get(record.name, [])[:1]
                 scale = next((item.max for item in self._dump.items(record) if item.is_tensor), None)
                 if scale is not None and is_number(scale) and any(_SCALER in frame for frame in frames):
@@ -198,7 +196,7 @@ class _Scan:
         for index, record in enumerate(self._dump):
             content = record.content
             self._calls.pass_by(index, record.name)
-            if result.first_backward == sys.maxsize and _BACKWARD in record.name:
+            if result.first_backward == sys.maxsize and naming.is_backward(record.name):
                 result.first_backward = index
             if is_communication(record.name):
                 ends[index] = self._communication(index, record)

@@ -167,7 +167,7 @@ def test_gradients_are_inside_of_the_last_backward_of_their_module(tmp_path: Pat
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ({"Module.a.A.forward.0": "Module.a.A.forward.0"}, "Module.a.A.forward.0 is inside of itself in construct"),
+        ({"Module.a.A.forward.0": "Module.a.A.forward.0"}, "construct.json: Module.a.A.forward.0 is inside of itself"),
         (
             # The first is not in the circle, it hangs below it.
             {
@@ -189,6 +189,11 @@ def test_a_tree_without_an_order_is_an_error_that_names_a_call(
 ) -> None:
     with pytest.raises(DumpFormatError, match=message):
         made(tmp_path, tree)
+
+
+def test_a_forward_call_of_a_module_whose_path_has_the_word_backward_stays_where_it_is(tmp_path: Path) -> None:
+    tree = {"Module.lm.LM.forward.0": None, "Module.lm.backward_lm.LSTM.forward.0": "Module.lm.LM.forward.0"}
+    assert tree_of(made(tmp_path, tree))["Module.lm.backward_lm.LSTM.forward.0"] == "Module.lm.LM.forward.0"
 
 
 def test_as_many_calls_as_are_allowed_inside_of_each_other(tmp_path: Path) -> None:

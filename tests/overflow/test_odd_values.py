@@ -46,3 +46,11 @@ def test_a_record_to_explain_that_is_in_no_dump_is_refused(tmp_path: Path) -> No
     folder = write(tmp_path / "step0" / "rank0", {"Torch.log.0.forward": call([FINE], [BROKEN])})
     with pytest.raises(Exception, match=r"no dump has a record 'Torch.lgo.0.forward'; nearest names: Torch.log"):
         find_overflow(str(folder), "Torch.lgo.0.forward")
+
+
+def test_a_module_whose_path_has_the_word_backward_is_no_backward(tmp_path: Path) -> None:
+    """A language model that reads from the end: its input comes from the data, not from a loss."""
+    record = "Module.lm.backward_lm.LSTM.forward.0"
+    report = find_overflow(str(write(tmp_path / "step0" / "rank0", {record: call([BROKEN], [BROKEN])})))
+    assert report.first[0].record == record
+    assert "loss" not in report.first[0].sentence and "the data" in report.first[0].sentence

@@ -7,7 +7,16 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from probe.common.dump.naming import BACKWARD, FORWARD, function_name, is_gradients, is_module, parse, record_name
+from probe.common.dump.naming import (
+    BACKWARD,
+    FORWARD,
+    function_name,
+    is_backward,
+    is_gradients,
+    is_module,
+    parse,
+    record_name,
+)
 from probe.common.dump.reading.items import Item
 from probe.common.nonfinite.bad_record import INPUT, OUTPUT, PARAMETER, UNWRITTEN, BadRecord
 from probe.common.nonfinite.call_values import CallValues, infinite_sign, is_nonfinite, memory
@@ -319,12 +328,7 @@ class FollowedCalls:
 
 def is_of_backward(name: str) -> bool:
     """True if a record holds gradients."""
-    if is_gradients(name):
-        return True
-    if BACKWARD not in name:
-        return False
-    parsed = parse(name)
-    return parsed is not None and parsed.direction == BACKWARD
+    return is_backward(name) or is_gradients(name)
 
 
 def _as_record(source: Source) -> BadRecord:

@@ -57,7 +57,8 @@ def written_numbers(runs: Runs, known: Sequence[Difference]) -> Iterator[Differe
             values = target.value, golden.value
             if all(map(_is_written, values)) and not math.isclose(*values, rel_tol=_SAME):
                 reason = differences.of_argument(row, target, golden, runs.is_torch)
-                yield Difference(record, golden_record, target.name, reason.text, labelled_reason=reason.labelled, values=reason.values)
+                names = record, golden_record, target.name
+                yield Difference(*names, reason.text, labelled_reason=reason.labelled, values=reason.values)
 
 
 def _is_written(value: object) -> bool:

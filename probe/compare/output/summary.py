@@ -151,6 +151,8 @@ class Summary:
     """The levels of target and golden side."""
     truncations: list[Truncation] = field(default_factory=list)
     """The sides that end early."""
+    without_tree: list[str] = field(default_factory=list)
+    """The sides without construct.json."""
     unjudged: Unjudged = field(default_factory=Unjudged)
     """The values that were to be compared and could not be."""
     saved_values: bool = False
@@ -339,6 +341,7 @@ def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary
         _layers(result),
         result.levels,
         result.truncations,
+        result.without_tree,
         Unjudged(len(found.unjudged), found.unjudged[:EXAMPLES]),
         result.debug,
         result.coverage,

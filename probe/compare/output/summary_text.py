@@ -263,7 +263,16 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
 
 def hints(summary: Summary | ComparisonResult) -> list[str]:
     """The reason why one side lacks what the other has, where the dumps themselves tell."""
-    return [text for text in (levels.in_words(summary.levels), *map(str, summary.truncations)) if text]
+    ends = [levels.in_words(summary.levels), *map(str, summary.truncations)]
+    return [text for text in (*ends, _without_tree(summary.without_tree)) if text]
+
+
+def _without_tree(sides: Sequence[str]) -> str:
+    """The part that is lost where files are missing, in a sentence; empty if none is."""
+    if not sides:
+        return ""
+    who = f"the {sides[0]} has" if len(sides) == 1 else "both runs have"
+    return f"{who} no construct.json: calls are compared without the tree of modules, which names the module of a call"
 
 
 def _first(names: Sequence[str], number: int) -> str:

@@ -17,6 +17,7 @@ from probe.common.dump.reading.records import Record
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.differences import of_hidden
 from probe.compare.divergence.two_programs.following import Outcome
+from probe.compare.divergence.two_programs.graph import Graph
 from probe.compare.divergence.two_programs.regions import Regions
 
 EMBED, NORM = "Module.embed.Embedding.forward.0", "Module.norm.LayerNorm.forward.0"
@@ -234,3 +235,12 @@ def test_backward_calls_of_modules_correspond_whatever_number_recomputation_gave
     sides = [[f"{name}.{number}" for name in names] for number in (1, 0)]
     trees = tuple({side[0]: side[1], side[1]: None} for side in sides)
     assert align(sides[0], sides[1], (trees[0], trees[1])) == list(zip(*sides))
+
+
+def test_a_backward_of_a_module_with_forward_in_its_name_takes_nothing_of_the_forward() -> None:
+    name, order = "Module.h.post_feedforward_layernorm.Norm.backward.0", dict.fromkeys(("x",), 0)
+    graph = Graph({}, order)
+    for item in Record(name, backward([tensor(X)], tensor(W)), "dump.json").items():
+        graph.add(name, item)
+    graph.complete()
+    assert not graph.takers and not graph.makers

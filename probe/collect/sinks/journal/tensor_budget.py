@@ -11,7 +11,7 @@ from probe.common import log
 from probe.common.dump import naming
 
 _GIB = 1 << 30
-_BACKWARD = f".{naming.BACKWARD}."
+_FORWARD, _BACKWARD = f".{naming.FORWARD}.", f".{naming.BACKWARD}."
 
 
 class TensorBudget:
@@ -69,7 +69,8 @@ class TensorBudget:
 
     def add(self, name: str, size: int) -> None:
         """The file `name` was written, which takes `size` bytes."""
-        if not self._estimated and _BACKWARD in name:
+        if not self._estimated and name.rfind(_BACKWARD) > name.rfind(_FORWARD):
+            # A part of a model may be called so as well; the direction comes last.
             forward = self.written - self._before
             # Gradients are of the same tensors, but for those that take none.
             self._log_estimate(f"about {size_text(2 * forward)}, of which {size_text(forward)} are the forward pass")

@@ -14,6 +14,8 @@ from probe.common.align.layers import by_value, call_pairs, item_pairs
 from probe.common.align.layers.module_paths import Path, ScopedRecords
 from probe.common.align.mapping_files import load_mapping
 from probe.common.align.operations import Operation, is_container, layer_kind, operation
+from probe.common.dump.naming import is_backward, is_forward
+from probe.common.dump.reading.records import INPUT, OUTPUT
 from probe.common.errors import MsprobeException
 from probe.common.show import show
 
@@ -94,7 +96,7 @@ def map_items(
             else:
                 pairs = _matched_items(call, other, mine, theirs)
             if not by_suffix and _returns_more(call, mine, around[0]) != _returns_more(other, theirs, around[1]):
-                pairs = {one: another for one, another in pairs.items() if not _is_of_result(one)}
+                pairs = {one: another for one, another in pairs.items() if not _is_of_result(call.record.name, one)}
             found.update(pairs)
     return found
 
@@ -114,9 +116,10 @@ def _returns_more(call: KeyedCall, side: ScopedRecords, around: set[Path]) -> bo
     return module and path in around and layer_kind(name) is not None and not is_container(name)
 
 
-def _is_of_result(item: str) -> bool:
+def _is_of_result(record: str, item: str) -> bool:
     """True if an item is what a layer returns, or the gradient of that."""
-    return ".output." in item if ".forward." in item else ".backward." in item and ".input." in item
+    kind = item[len(record) + 1 :].partition(".")[0]
+    return kind == OUTPUT if is_forward(record) else is_backward(record) and kind == INPUT
 
 
 def _same_suffix(call: KeyedCall, other: KeyedCall) -> dict[str, str]:

@@ -61,6 +61,40 @@ class CallTree(dict[str, Optional[str]]):
         return "\n".join(f"{'  ' * depth}{name}" for depth, name in self.walk())
 
 
+_SHOWN = 3
+"""The calls of a circle that are named."""
+
+
+def circle_in(tree: Mapping[str, Optional[str]]) -> str:  # noqa: UP045
+    """A description of the first calls that are inside of each other, or of themselves; empty if there are none.
+
+    Example:
+        >>> circle_in({"Module.a.A.forward.0": "Module.a.A.forward.0"})
+        'Module.a.A.forward.0 is inside of itself'
+    """
+    done: set[str] = set()
+    for name in tree:
+        path: dict[str, None] = {}
+        found: str | None = name
+        while found is not None and found not in done and found not in path:
+            path[found] = None
+            found = tree.get(found)
+        if found is not None and found in path:
+            calls = list(path)
+            return _in_words(calls[calls.index(found) :])
+        done.update(path)
+    return ""
+
+
+def _in_words(circle: list[str]) -> str:
+    first = circle[0]
+    if len(circle) == 1:
+        return f"{first} is inside of itself"
+    more = ["..."] if len(circle) > _SHOWN else []
+    chain = ", which is inside of ".join([*circle[:_SHOWN], *more, first])
+    return f"{len(circle)} calls are inside of each other in a circle: {chain}"
+
+
 def around(tree: Mapping[str, Optional[str]], name: str) -> Iterator[str]:  # noqa: UP045
     """The calls around the call `name`, innermost first."""
     seen = {name}

@@ -13,10 +13,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from probe.common import html_table, log
-from probe.common.dump.layout import JOURNAL_FILE, RECORD_FILES, TENSOR_FOLDER, process_and_mode, step_and_rank
+from probe.common.dump.layout import (
+    CONSTRUCT_FILE,
+    JOURNAL_FILE,
+    RECORD_FILES,
+    TENSOR_FOLDER,
+    process_and_mode,
+    step_and_rank,
+)
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading import conditions
-from probe.common.dump.reading.call_tree import CallTree
+from probe.common.dump.reading.call_tree import CallTree, circle_in
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item, Record
 from probe.common.dump.reading.selection import Selected, Selection
 from probe.common.dump.reading.sources import DumpSource, Files, JournalSource, Stacks
@@ -170,6 +177,17 @@ class Dump:
         """Every call and the one it ran inside, from construct.json; ``None`` without that file."""
         found = self._source.tree()
         return None if found is None else CallTree(found)
+
+    def refuse_circles(self) -> None:
+        """Check that no call is inside of itself, as a damaged construct.json may say.
+
+        Raises:
+            DumpFormatError: calls are inside of each other; the message names them and the file.
+        """
+        circle = circle_in(self.tree or {})
+        if circle:
+            path = os.path.join(os.path.dirname(self.path), CONSTRUCT_FILE)
+            raise DumpFormatError(f"{path}: {circle}. The file is damaged; collect the dump again.")
 
     @cached_property
     def stacks(self) -> Stacks | None:

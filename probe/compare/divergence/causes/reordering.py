@@ -146,7 +146,8 @@ class Reorderings:
 def has_same_elements(one: Item, other: Item) -> bool:
     """True if two tensors may have the same elements in other orders, as far as statistics tell.
 
-    A tensor of one repeated number has no order, and equal checksums show the same order. The mean tells elements of another sign, which the norm does not.
+    A tensor of one repeated number has no order, and equal checksums show the same order. The mean tells elements of
+    another sign, which the norm does not.
     """
     if not one.is_tensor or not other.is_tensor or one.max == one.min or one.dtype != other.dtype:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from probe.common.dump.naming import FORWARD, is_forward
+from probe.common.dump.naming import is_forward
 from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import extent
@@ -85,7 +85,7 @@ class Graph:
         """Note who takes and who returns what, in the forward pass."""
         for record in sorted(self.calls, key=self.positions.__getitem__):
             call = self.calls[record]
-            if not record.rpartition(FORWARD)[1]:
+            if not is_forward(record):
                 continue
             for item in call.given:
                 self.takers.setdefault(key_of(item), []).append(call)
