@@ -56,10 +56,10 @@ def in_bfloat16(array: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def tensor_in(dtype: str, array: NDArray[np.float32]) -> dict[str, Any]:
     """The entry of a tensor, whose statistics are numbers of its type."""
-    entry = tensor(array, dtype)
+    entry: dict[str, Any] = tensor(array, dtype)
     if dtype == "torch.bfloat16":
         for each in ("Max", "Min", "Mean", "Norm"):
-            entry[each] = float(in_bfloat16(np.float32(entry[each]))[0])
+            entry[each] = float(in_bfloat16(np.array([entry[each]], np.float32))[0])
     return entry
 
 
