@@ -27,6 +27,14 @@ def whole(array: Any) -> Record:
     return tensor(array, "torch.int64")
 
 
+def rounded(array: Any, kind: str) -> Any:
+    """An array in bfloat16, by cutting off half of each number and rounding, or as it is."""
+    if kind == "float32":
+        return array
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
 def call(inputs: list[Any], *outputs: Any, **parameters: Any) -> Record:
     return made_dumps.call(inputs, list(outputs), **({"parameters": parameters} if parameters else {}))
 

@@ -11,7 +11,7 @@ import command_line
 import divergence_runs
 import numpy as np
 import pytest
-from divergence_runs import Run, W, X, call, chain, tensor, write
+from divergence_runs import Run, W, X, call, chain, rounded, tensor, write
 
 from probe.common.dump.reading.dump import read
 from probe.compare.answers.followers import Followers
@@ -28,14 +28,6 @@ LAYERS = 4
 def summary(folder: Path, target: Run, golden: Run, trees: tuple[Tree, Tree] = ({}, {})) -> Summary:
     paths = write(folder / "target", target, trees[0]), write(folder / "golden", golden, trees[1])
     return summarise(compare_dumps(read(paths[0]), read(paths[1])))
-
-
-def rounded(array: Any, kind: str) -> Any:
-    """An array in bfloat16, by cutting off half of each number and rounding, or as it is."""
-    if kind == "float32":
-        return array
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
 def layers(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from divergence_runs import Run, W, X, backward, call, compared, named, result_of, tensor
+from divergence_runs import Run, W, X, backward, call, compared, named, result_of, rounded, tensor
 from made_dumps import plain
 from numpy.typing import NDArray
 
@@ -49,18 +50,12 @@ def test_it_is_one_where_what_is_computed_from_it_differs(tmp_path: Path) -> Non
     assert named(compared(tmp_path, target, golden, level="L0")) == EMBED
 
 
-def in_bfloat16(array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Each number rounded to the nearest one of bfloat16."""
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
-
-
 def tensor_in(dtype: str, array: NDArray[np.float32]) -> dict[str, Any]:
     """The entry of a tensor, whose statistics are numbers of its type."""
-    entry = tensor(array, dtype)
+    entry: dict[str, Any] = tensor(array, dtype)
     if dtype == "torch.bfloat16":
         for each in ("Max", "Min", "Mean", "Norm"):
-            entry[each] = float(in_bfloat16(np.float32(entry[each]))[0])
+            entry[each] = float(rounded([entry[each]], "bfloat16")[0])
     return entry
 
 
@@ -68,7 +63,8 @@ def scaled_in_two_precisions(factor: float, of_golden: float) -> tuple[Run, Run]
     """An embedding scaled behind its module in bfloat16, and inside in float32, a norm in float32, and a product."""
     sides: list[Run] = []
     for is_short in (True, False):
-        kept, dtype = (in_bfloat16, "torch.bfloat16") if is_short else (np.asarray, "torch.float32")
+        kind = "bfloat16" if is_short else "float32"
+        kept, dtype = partial(rounded, kind=kind), f"torch.{kind}"
         table, weight, scale = kept(X), kept(W), factor if is_short else of_golden
         x = kept(table * np.float32(scale))
         normed = x / np.sqrt(np.square(x).mean(-1, keepdims=True))
