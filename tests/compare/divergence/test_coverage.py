@@ -11,6 +11,7 @@ import pytest
 from divergence_runs import Run, W, X, call, chain, tensor, whole, write
 
 from probe.common.dump.reading.dump import read
+from probe.common.errors import DumpFormatError
 from probe.compare.comparison import compare_dumps
 from probe.compare.coverage import Coverage
 from probe.compare.output import summary_text
@@ -117,11 +118,11 @@ def test_what_is_computed_again_needs_no_counterpart(tmp_path: Path) -> None:
     assert not summary(tmp_path / "other", {**once, **other, **chain()}, golden).coverage.is_whole
 
 
-def test_a_tree_that_leads_back_to_itself_ends(tmp_path: Path) -> None:
+def test_a_tree_that_leads_back_to_itself_is_refused(tmp_path: Path) -> None:
     run = named_otherwise(chain(), 1)
     tree: Tree = dict.fromkeys((*run, *chain(), "Module.a.A.forward.0"), "Module.a.A.forward.0")
-    found = summary(tmp_path, run, chain(), (tree, tree))
-    assert found.coverage.compared_records == 22
+    with pytest.raises(DumpFormatError, match=r"construct.json: Module.a.A.forward.0 is inside of itself"):
+        summary(tmp_path, run, chain(), (tree, tree))
 
 
 def test_parameters_of_modules_without_a_counterpart_are_counted(tmp_path: Path) -> None:
