@@ -87,7 +87,15 @@ def _fit(members: Sequence[Member], own: float, cancels: bool) -> Fit:
     carry = median(carries) if carries else 0.0
     raw = Fit(carry, own, 0.0, cancels)
     logs = [math.log(max(each.error, each.own) / raw.expected(each)) for each in members]
-    middle = median(logs)
     # The centre is brought to 1, which scales both.
-    scale = math.exp(middle)
-    return Fit(carry * scale, own * scale, _OF_MEDIAN * median(abs(each - middle) for each in logs), cancels)
+    scale = math.exp(median(logs))
+    return Fit(carry * scale, own * scale, spread_of(logs), cancels)
+
+
+def spread_of(numbers: Sequence[float]) -> float:
+    """The standard deviation of a normal distribution with the median of these numbers, and of their distances to it.
+
+    Those that are far from the others do not move it.
+    """
+    middle = median(numbers)
+    return _OF_MEDIAN * median(abs(each - middle) for each in numbers)

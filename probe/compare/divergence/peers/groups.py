@@ -30,7 +30,7 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input, row_difference
 from probe.compare.divergence.casts import Casts
-from probe.compare.divergence.peers.fits import Member, fits
+from probe.compare.divergence.peers.fits import Member, fits, spread_of
 from probe.compare.divergence.peers.one_rounding import is_one_rounding
 from probe.compare.divergence.peers.positions import Positions
 from probe.compare.divergence.peers.random_error import is_masked, random_error
@@ -50,6 +50,9 @@ Chosen with the right pairs in two precisions that are recorded, and with nothin
 """
 _DEVIATION_OF_TENSORS, _DEVIATION_OF_GRADIENTS = 0.4, 0.6
 """The same where the values themselves are compared, of forward calls and of all others, chosen in the same way."""
+_FEWEST_OF_SPREAD = 20
+"""The fewest errors that tell how far errors of a run spread; of so many the spread is known to about a fifth."""
+_TINY = 1e-12
 _NEARLY = 0.6
 """The share of what chance explains from which on nobody can tell.
 
@@ -195,6 +198,7 @@ class Peers:
             group = by_kind[kind]
             in_kind = _in_group(group, self._largest(group[0], deviations))
             found.update((key, each) for key, each in in_kind.items() if key not in judged)
+        found = self._widened(found, deviations)
         for member, position, kind in members:
             group = by_position[position] if len(by_position[position]) >= FEWEST else by_kind[kind]
             walked = _of_walk(member, group, math.exp(deviations * _DEVIATION_OF_WALK))
@@ -204,6 +208,25 @@ class Peers:
             if known is None or walked.error > walked.allowed:
                 found[id(member.row)] = walked
         return found
+
+    def _widened(self, found: dict[int, Leaving], deviations: float) -> dict[int, Leaving]:
+        """The judgements with the spread that the errors of these runs have, where that is larger than usual.
+
+        A network with few elements for each statistic of a batch norm, or with channels that hardly vary, has errors of
+        all sizes.
+        """
+        widened: dict[int, Leaving] = {}
+        for of_forward in (True, False):
+            members = [each for each, _, _ in self.members if id(each.row) in found]
+            own = [each for each in members if is_forward(each.call.record or "") == of_forward]
+            logs = [_log_ratio(found[id(each.row)]) for each in own]
+            spread = spread_of(logs) if len(logs) >= _FEWEST_OF_SPREAD else 0.0
+            for each in own:
+                judged = found[id(each.row)]
+                allowed = max(judged.allowed, judged.usual * math.exp(deviations * spread))
+                # What is no further apart than a random walk has it with these inputs shows nothing of the call.
+                widened[id(each.row)] = judged._replace(allowed=max(allowed, each.walk))
+        return widened
 
     def _largest(self, member: Member, deviations: float) -> float:
         """The ratio of the largest error that chance explains to the usual one."""
@@ -365,6 +388,10 @@ class Peers:
         if parsed.direction != PARAMETERS_GRAD:
             return _Given(inputs, own, gradients, gradient=gradients, returned=count)
         return _Given(inputs, own, gradients * math.sqrt(rows_of_gradient), forwards, gradients, count)
+
+
+def _log_ratio(judged: Leaving) -> float:
+    return math.log(max(judged.error, _TINY) / judged.usual) if judged.usual else 0.0
 
 
 def _deviations(number: int) -> float:
