@@ -9,10 +9,11 @@ from probe.common.align.row import Row
 from probe.common.dump.naming import is_forward, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
-from probe.common.numerics.error_bounds import ALTOGETHER, extent, rounding
+from probe.common.numerics.error_bounds import ALTOGETHER, extent, rms, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.causes.reordering import MAY_BE_REORDERED, ROUNDED, has_same_elements, is_shown
 from probe.compare.divergence.parameters import Parameter
 from probe.compare.divergence.search.findings import unexplained_item
@@ -61,6 +62,7 @@ class UnrecordedInputs:
         parameter = self._runs.parameter(call, row)
         of_one_side = self._walk.cancelled_around(call) if parameter is None else 0.0
         allowed = max(self._allowed(target, golden, parameter), self._of_casts(call), of_one_side)
+        allowed *= _cancelling(call, row)
         if difference <= allowed or (self._error.broken and difference >= ALTOGETHER):
             return None
         if self._comes_from_output(target, golden):
@@ -183,3 +185,17 @@ class UnrecordedInputs:
             if is_large and not self._comes_from_output(target, golden):
                 return True
         return False
+
+
+def _cancelling(call: AlignedCall, row: Row) -> float:
+    """The size of what a running mean is the mean of, relative to the mean: errors of what cancels stay, at least 1.
+
+    A running variance has nothing negative, and nothing that cancels.
+    """
+    golden = row.golden
+    if golden is None or type(golden.min) is not float or golden.min >= 0.0:
+        return 1.0
+    if not differences.is_running_statistic(row):
+        return 1.0
+    averaged = next((each.golden for each in call.rows if is_input(each) and each.golden is not None), None)
+    return 1.0 if averaged is None else max(1.0, rms(averaged) / rms(golden))
