@@ -205,7 +205,8 @@ class BetweenSteps:
         """
         update = self._update_of(parameter)
         if update is None:
-            return self._had_few_turned(parameter)
+            # It differed before already, which the step before has judged.
+            return self._got_other_gradient(parameter) or self._had_few_turned(parameter)
         if not update.gradient_difference:
             return False
         if update.gradient_difference > _SAME_GRADIENT:
@@ -218,6 +219,15 @@ class BetweenSteps:
             near = min(2.0, 4.0 * _NEAR_ZERO * update.gradient_difference)
             allowed = near * self._update_size + 8.0 * _resolution(parameter.golden, largest)
         return all(abs(now - then) <= allowed for now, then in zip(differences, before))
+
+    def _got_other_gradient(self, parameter: Parameter) -> bool:
+        """True if the gradient of the step before differs by more than it would for one update."""
+        if self._dumps is None:
+            return False
+        gradients = [_gradient(*side) for side in _sides(parameter, self._dumps)]
+        if gradients[0] is None or gradients[1] is None:
+            return False
+        return relative_difference(gradients[0], gradients[1]) > _SAME_GRADIENT
 
     def _had_few_turned(self, parameter: Parameter) -> bool:
         """True if a parameter differed before this step already, by no more than a few elements with other updates.
