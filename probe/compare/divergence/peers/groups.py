@@ -213,7 +213,8 @@ class Peers:
         """The judgements with the spread that the errors of these runs have, where that is larger than usual.
 
         A network with few elements for each statistic of a batch norm, or with channels that hardly vary, has errors of
-        all sizes.
+        all sizes. The variance of a median of n, pi / (2 n) that of one, is added: of few, what is usual is not known
+        well.
         """
         widened: dict[int, Leaving] = {}
         for of_forward in (True, False):
@@ -223,7 +224,9 @@ class Peers:
             spread = spread_of(logs) if len(logs) >= _FEWEST_OF_SPREAD else 0.0
             for each in own:
                 judged = found[id(each.row)]
-                allowed = max(judged.allowed, judged.usual * math.exp(deviations * spread))
+                deviation = max(math.log(judged.allowed / judged.usual), deviations * spread) if judged.usual else 0.0
+                of_median = math.sqrt(1.0 + math.pi / 2.0 / (judged.peers + 1))
+                allowed = judged.usual * math.exp(deviation * of_median)
                 # What is no further apart than a random walk has it with these inputs shows nothing of the call.
                 widened[id(each.row)] = judged._replace(allowed=max(allowed, each.walk))
         return widened
