@@ -53,6 +53,7 @@ _DEVIATION_OF_TENSORS, _DEVIATION_OF_GRADIENTS = 0.4, 0.6
 _FEWEST_OF_SPREAD = 20
 """The fewest errors that tell how far errors of a run spread; of so many the spread is known to about a fifth."""
 _TINY = 1e-12
+"""An error that stands for none, of which there is a logarithm."""
 _NEARLY = 0.6
 """The share of what chance explains from which on nobody can tell.
 
@@ -98,6 +99,8 @@ class Leaving(NamedTuple):
     """The largest relative error that chance explains."""
     peers: int
     """The number of peers."""
+    at_most: float = 0.0
+    """The relative error up to which the errors of this run, or its inputs, may explain it, if that is larger."""
 
 
 class Peers:
@@ -131,7 +134,8 @@ class Peers:
     @cached_property
     def leaving(self) -> dict[int, Leaving]:
         """The outputs that leave their peers, by the identity of their rows."""
-        return {key: each for key, each in self._far.items() if each.error > each.allowed}
+        most = {key: max(each.allowed, each.at_most) for key, each in self._far.items()}
+        return {key: each._replace(allowed=most[key]) for key, each in self._far.items() if each.error > most[key]}
 
     @cached_property
     def nearly_leaving(self) -> dict[int, Leaving]:
@@ -142,7 +146,7 @@ class Peers:
         if self._mode is Mode.TENSOR or not self._far:
             return {}
         forwards = {id(member.row) for member, _, _ in self.members if is_forward(member.call.record or "")}
-        return {key: each for key, each in self._far.items() if each.error <= each.allowed and key in forwards}
+        return {key: each for key, each in self._far.items() if key in forwards and key not in self.leaving}
 
     @cached_property
     def _far(self) -> dict[int, Leaving]:
@@ -210,26 +214,29 @@ class Peers:
         return found
 
     def _widened(self, found: dict[int, Leaving], deviations: float) -> dict[int, Leaving]:
-        """The judgements with the spread that the errors of these runs have, where that is larger than usual.
+        """The judgements with the spread that the errors of these runs have before them, where that is larger.
 
         A network with few elements for each statistic of a batch norm, or with channels that hardly vary, has errors of
         all sizes. The variance of a median of n, pi / (2 n) that of one, is added: of few, what is usual is not known
         well.
         """
+        before: dict[bool, list[float]] = {True: [], False: []}
         widened: dict[int, Leaving] = {}
-        for of_forward in (True, False):
-            members = [each for each, _, _ in self.members if id(each.row) in found]
-            own = [each for each in members if is_forward(each.call.record or "") == of_forward]
-            logs = [_log_ratio(found[id(each.row)]) for each in own]
-            spread = spread_of(logs) if len(logs) >= _FEWEST_OF_SPREAD else 0.0
-            for each in own:
-                judged = found[id(each.row)]
-                deviation = max(math.log(judged.allowed / judged.usual), deviations * spread) if judged.usual else 0.0
+        for member, _, _ in self.members:
+            judged = found.get(id(member.row))
+            if judged is None or not judged.usual:
+                continue
+            logs = before[is_forward(member.call.record or "")]
+            if judged.error > judged.allowed:
+                spread = spread_of(logs) if len(logs) >= _FEWEST_OF_SPREAD else 0.0
+                deviation = max(math.log(judged.allowed / judged.usual), deviations * spread)
                 of_median = math.sqrt(1.0 + math.pi / 2.0 / (judged.peers + 1))
-                allowed = judged.usual * math.exp(deviation * of_median)
-                # What is no further apart than a random walk has it with these inputs shows nothing of the call.
-                widened[id(each.row)] = judged._replace(allowed=max(allowed, each.walk))
-        return widened
+                # What a random walk makes of these inputs, give or take a deviation, shows nothing of the call.
+                of_walk = member.walk * math.exp(_DEVIATION)
+                most = max(judged.usual * math.exp(deviation * of_median), of_walk)
+                widened[id(member.row)] = judged._replace(at_most=most)
+            logs.append(math.log(max(judged.error, _TINY) / judged.usual))
+        return {**found, **widened}
 
     def _largest(self, member: Member, deviations: float) -> float:
         """The ratio of the largest error that chance explains to the usual one."""
@@ -391,10 +398,6 @@ class Peers:
         if parsed.direction != PARAMETERS_GRAD:
             return _Given(inputs, own, gradients, gradient=gradients, returned=count)
         return _Given(inputs, own, gradients * math.sqrt(rows_of_gradient), forwards, gradients, count)
-
-
-def _log_ratio(judged: Leaving) -> float:
-    return math.log(max(judged.error, _TINY) / judged.usual) if judged.usual else 0.0
 
 
 def _deviations(number: int) -> float:

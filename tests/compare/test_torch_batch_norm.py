@@ -1,0 +1,60 @@
+"""Two precisions of a convolutional network as it is initialised: batch norms over few elements, three steps of SGD."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import probe
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+class Block(nn.Module):
+    """A block of MobileNetV2, whose last batch norm has nothing behind it: the means of the next layer nearly cancel."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        inner = 4 * width
+        self.expand = nn.Sequential(nn.Conv2d(width, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.SiLU())
+        grouped = nn.Conv2d(inner, inner, 3, 2, 1, groups=inner, bias=False)
+        self.depthwise = nn.Sequential(grouped, nn.BatchNorm2d(inner), nn.SiLU())
+        self.project = nn.Sequential(nn.Conv2d(inner, out, 1, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x: Any) -> Any:
+        return self.project(self.depthwise(self.expand(x)))
+
+
+def trained(folder: Path, dtype: Any, level: str) -> Path:
+    """Three steps, dumped."""
+    from msprobe.pytorch import PrecisionDebugger
+
+    torch.manual_seed(3)
+    blocks = [Block(width, out) for width, out in ((8, 8), (8, 12), (12, 16), (16, 16))]
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)]
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), *blocks, *head).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    PrecisionDebugger._instance = None
+    debugger = PrecisionDebugger(task="statistics", level=level, dump_path=str(folder))
+    for step in range(3):
+        random = torch.Generator().manual_seed(step)
+        images, labels = torch.randn(6, 3, 32, 32, generator=random), torch.randint(10, (6,), generator=random)
+        debugger.start(model)
+        loss = nn.functional.cross_entropy(model(images.to(dtype)).float(), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        debugger.stop()
+        debugger.step()
+    PrecisionDebugger._instance = None
+    return folder
+
+
+@pytest.mark.parametrize("level", ["mix", "L0"])
+def test_a_right_run_is_not_accused(tmp_path: Path, level: str) -> None:
+    short, golden = (trained(tmp_path / str(each), each, level) for each in (torch.bfloat16, torch.float32))
+    found = probe.verdict(short, golden)
+    assert found.divergence is None, found.answer
