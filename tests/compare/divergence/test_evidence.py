@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from divergence_runs import Run, call, named, result_of, tensor
-from made_dumps import plain
+from divergence_runs import Run, call, named, result_of, rounded, tensor
 from numpy.typing import NDArray
 
 from probe.compare.result import ComparisonResult
@@ -60,10 +59,6 @@ def result(folder: Path, target: Program, golden: Program, level: str = "mix") -
 # --- what batch norm returns
 
 
-def standardised(x: Array) -> Array:
-    return ((x - x.mean(0)) / x.std(0)).astype(np.float32)
-
-
 def normed_net(side: int, level: str) -> Program:
     """Another activation on either side, and a batch norm whose largest elements come from somewhere else."""
     program = Program(side)
@@ -78,16 +73,16 @@ def normed_net(side: int, level: str) -> Program:
     joined = np.concatenate([z, far], 1)
     if level == "mix":
         program.function("Torch.cat", [[tensor(z), tensor(far)]], tensor(joined))
-    normed = standardised(joined)
+    normed = ((joined - joined.mean(0)) / joined.std(0)).astype(np.float32)
     if level == "mix":
         program.function("Functional.batch_norm", [tensor(joined)], tensor(normed))
     else:
         program.module("norm", "BatchNorm2d", [tensor(joined)], tensor(normed))
-    w = np.float32(RNG.standard_normal(1)) * 0 + np.vstack([WEIGHTS[2], WEIGHTS[3][:2]])
+    weight = np.vstack([WEIGHTS[2], WEIGHTS[3][:2]])
     shown = np.maximum(normed, 0)
     if level == "mix":
         program.function("Functional.relu", [tensor(normed)], tensor(shown))
-    last = program.linear("c", shown, w)
+    last = program.linear("c", shown, weight)
     program.linear("d", last, WEIGHTS[4])
     return program
 
@@ -95,4 +90,142 @@ def normed_net(side: int, level: str) -> Program:
 @pytest.mark.parametrize("level", ["mix", "L0"])
 def test_a_batch_norm_that_agrees_excuses_no_difference_before_it(tmp_path: Path, level: str) -> None:
     found = result(tmp_path, normed_net(TARGET, level), normed_net(GOLDEN, level), level)
-    assert named(found.divergence) in ("Module.model.a.Linear.forward.0", "Torch.tanh.0.forward", "Module.model.b.Linear.forward.0")
+    assert named(found.divergence) in ("Torch.tanh.0.forward", "Module.model.b.Linear.forward.0")
+
+
+# --- what a call returns beside a result that agrees
+
+
+def attending(side: int, factor: float) -> Program:
+    """A scale inside of an embedding or of the attention behind it, which returns its scores too on one side."""
+    program = Program(side)
+    program.module("embed", "Embedding", [tensor(IDS, "torch.int64")], tensor(TABLE * factor), weight=tensor(TABLE))
+    scores = (TABLE @ TABLE.T / 8 * factor).astype(np.float32)
+    out = np.tanh(TABLE @ WEIGHTS[0])
+    beside = [tensor(scores)] if side == TARGET else []
+    program.module("attention", "Attention", [tensor(TABLE * factor)], tensor(out), *beside)
+    program.linear("b", program.linear("a", out, WEIGHTS[1]), WEIGHTS[2])
+    return program
+
+
+def test_a_result_beside_one_that_agrees_tells_of_steps_alone_if_nobody_takes_it(tmp_path: Path) -> None:
+    found = result(tmp_path, attending(TARGET, 8.0), attending(GOLDEN, 1.0))
+    assert found.divergence is None and not found.undecided
+
+
+# --- what a tensor is that several calls take
+
+
+def rotated(side: int, scale: float = 1.0, wrong_angles: bool = False) -> Program:
+    """Angles on one side and their cosines and sines on the other, which every attention takes."""
+    program = Program(side)
+    x = program.embedding()
+    angles = np.outer(IDS, 0.7 ** np.arange(WIDTH // 2)).astype(np.float32)
+    if wrong_angles:
+        angles = angles * np.float32(1.25)
+    turned = np.exp(1j * angles)
+    handed = [tensor(angles)] if side == TARGET else [tensor(turned.real), tensor(turned.imag)]
+    program.module("rotary", "Rotary", [tensor(IDS, "torch.int64")], *handed)
+    for layer in range(3):
+        q = program.linear(f"{layer}.q", x, WEIGHTS[2 * layer])
+        pairs = (q[:, ::2] + 1j * q[:, 1::2]) * turned
+        scores = (pairs @ pairs.conj().T).real / 64 * (scale if layer == 1 else 1.0)
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        out = (shares / shares.sum(-1, keepdims=True) @ q).astype(np.float32)
+        program.module(f"{layer}.attend", "Attend", [tensor(q), *handed], tensor(out))
+        x = program.linear(f"{layer}.o", out, WEIGHTS[2 * layer + 1])
+    return program
+
+
+def test_a_call_that_agrees_shows_that_what_its_like_take_is_right(tmp_path: Path) -> None:
+    found = result(tmp_path, rotated(TARGET, scale=0.5), rotated(GOLDEN))
+    assert named(found.divergence) == "Module.model.1.attend.Attend.forward.0"
+
+
+def test_angles_are_named_that_are_wrong_in_all_calls(tmp_path: Path) -> None:
+    found = result(tmp_path, rotated(TARGET, wrong_angles=True), rotated(GOLDEN))
+    assert named(found.divergence) == "Module.model.rotary.Rotary.forward.0"
+
+
+def test_right_angles_are_no_divergence_from_their_cosines(tmp_path: Path) -> None:
+    assert result(tmp_path, rotated(TARGET), rotated(GOLDEN)).divergence is None
+
+
+# --- parameters in another form
+
+SCALE = np.linspace(0.5, 1.5, WIDTH, dtype=np.float32)
+
+
+def normed(side: int, wrong: float = 1.0, other_activation: bool = False) -> Program:
+    """Two norms whose scale one program holds as its distance from 1."""
+    program = Program(side)
+    x = program.embedding()
+    for layer in range(3):
+        held, factor = (SCALE - 1.0, wrong if layer == 1 else 1.0) if side == TARGET else (SCALE, 1.0)
+        y = (x / np.sqrt(np.square(x).mean(-1, keepdims=True)) * SCALE * factor).astype(np.float32)
+        program.module(f"{layer}.norm", "RMSNorm", [tensor(x)], tensor(y), weight=tensor(held * factor))
+        z = program.linear(f"{layer}.up", y, WEIGHTS[2 * layer])
+        is_other = other_activation and side == TARGET and layer == 1
+        shown = np.maximum(z, 0) if is_other else np.tanh(z)
+        program.function("Functional.relu" if is_other else "Torch.tanh", [tensor(z)], tensor(shown))
+        x = program.linear(f"{layer}.down", shown, WEIGHTS[2 * layer + 1])
+    return program
+
+
+def test_a_scale_held_as_its_distance_from_one_is_no_divergence(tmp_path: Path) -> None:
+    found = result(tmp_path, normed(TARGET), normed(GOLDEN))
+    assert found.divergence is None and not found.undecided
+    assert any(each.item.endswith("parameters.weight") for each in found.without_effect)
+
+
+def test_a_wrong_scale_is_named_at_its_layer(tmp_path: Path) -> None:
+    found = result(tmp_path, normed(TARGET, wrong=1.25), normed(GOLDEN))
+    assert named(found.divergence) == "Module.model.1.norm.RMSNorm.forward.0"
+
+
+def test_behind_a_divergence_a_layer_is_not_named_for_the_form_of_its_parameter(tmp_path: Path) -> None:
+    found = result(tmp_path, normed(TARGET, other_activation=True), normed(GOLDEN))
+    assert named(found.divergence) in ("Functional.relu.0.forward", "Module.model.1.down.Linear.forward.0")
+    assert found.divergence is not None
+    assert not [each for each in found.divergence.suspects if "norm" in each.record and ".parameters." in each.item]
+
+
+# --- the first value that is not equal in every digit
+
+
+def short(side: int, apart: float = 0.0, cast: bool = False, ends_equal: bool = False, layers: int = 14) -> Program:
+    """Linear layers in bfloat16, with an activation before the last but one that the other program calls otherwise.
+
+    Args:
+        side: the side.
+        apart: the relative error of each element behind the activation of the target.
+        cast: true if what the activation returns is cast to float32.
+        ends_equal: true if the last layer returns the same on both sides.
+        layers: the number of layers.
+    """
+    program = Program(side)
+    x = rounded(TABLE, "bfloat16")
+    program.module("embed", "Embedding", [tensor(IDS, "torch.int64")], in_short(x), weight=in_short(x))
+    for layer in range(layers):
+        weight = rounded(WEIGHTS[layer % len(WEIGHTS)], "bfloat16")
+        given = in_short(x)
+        if layer == layers - 2:
+            # Nothing that both sides record is between the last equal result and this one.
+            activated = np.tanh(x)
+            if side == TARGET:
+                noise = np.random.default_rng(5).uniform(-1, 1, size=x.shape)
+                activated = activated * (1 + apart * noise)
+            x = rounded(activated.astype(np.float32), "bfloat16")
+            name = "Torch.tanh" if side == TARGET else "Functional.hardtanh"
+            given = tensor(x) if cast else in_short(x)
+            program.function(name, [in_short(before)], in_short(x))
+        before = rounded((x @ weight).astype(np.float32), "bfloat16")
+        if ends_equal and layer == layers - 1:
+            before = rounded(TABLE @ weight, "bfloat16")
+        program.module(f"{layer}", "Linear", [given], in_short(before), weight=in_short(weight))
+        x = before
+    return program
+
+
+def in_short(array: Array) -> dict[str, Any]:
+    return tensor(array, "torch.bfloat16")

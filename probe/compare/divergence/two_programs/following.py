@@ -95,6 +95,8 @@ class Following:
         """The largest relative error of elements of tensors of short types that agree, as a share of the difference."""
         self.hidden: list[Hidden] = []
         """The difference in each value that would agree in any case."""
+        self.right: set[Key] = set()
+        """Tensors that a call which agrees shows to be right, so that its like differ by something else."""
 
     def is_elsewhere(self, item: Item) -> bool | None:
         """True if the other side has these values; ``None`` if they are no evidence."""
@@ -136,6 +138,8 @@ class Following:
             for taker, ahead in apart:
                 if _last_of_base(taker.record) not in agreeing:
                     self._ahead.extend(ahead)
+                elif ahead:
+                    self.right.add(key)
             joined = [
                 (taker, each)
                 for taker, each in joined
