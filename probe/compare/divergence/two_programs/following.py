@@ -130,7 +130,9 @@ class Following:
                 items = taker.returned if made is None else [made]
                 found, ahead = self._made_of(items, start, None if made else taker.record)
                 outcomes += found
-                if Outcome.AGREES in found and all(map(self._is_no_further_apart, items)):
+                # A result that is taken and differs beside one that agrees is shown to be right by nothing.
+                agrees = Outcome.AGREES in found and all(each.is_hidden for each in ahead)
+                if agrees and all(map(self._is_no_further_apart, items)):
                     agreeing.add(_last_of_base(taker.record))
                 apart.append((taker, ahead))
             # A call that agrees shows that the tensor is right, such as the angles of every layer: its like differ by
