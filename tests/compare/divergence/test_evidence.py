@@ -256,7 +256,8 @@ def first_of(target: Program, golden: Program) -> str | None:
     for record, fields in target.data.items():
         other = record.replace("Module.model.", "Module.net.")
         mine, theirs = items_of(record, fields), items_of(other, golden.data.get(other, {}))
-        rows = [Row(record, item, found, other if theirs else None) for item, found in zip(mine, theirs or [None] * 9)]
+        held: list[Item | None] = [*theirs] if theirs else [None] * len(mine)
+        rows = [Row(record, item, found, other if theirs else None) for item, found in zip(mine, held)]
         calls.append(AlignedCall(record, other if theirs else None, rows))
     rows = [row for each in calls for row in each.rows]
     for record in golden.data:
