@@ -95,6 +95,8 @@ class Following:
         """The largest relative error of elements of tensors of short types that agree, as a share of the difference."""
         self.hidden: list[Hidden] = []
         """The difference in each value that would agree in any case."""
+        self.right: set[Key] = set()
+        """Tensors that a call which agrees shows to be right, so that its like differ by something else."""
 
     def is_elsewhere(self, item: Item) -> bool | None:
         """True if the other side has these values; ``None`` if they are no evidence."""
@@ -128,7 +130,9 @@ class Following:
                 items = taker.returned if made is None else [made]
                 found, ahead = self._made_of(items, start, None if made else taker.record)
                 outcomes += found
-                if Outcome.AGREES in found and all(map(self._is_no_further_apart, items)):
+                # A result that is taken and differs beside one that agrees is shown to be right by nothing.
+                agrees = Outcome.AGREES in found and all(each.is_hidden for each in ahead)
+                if agrees and all(map(self._is_no_further_apart, items)):
                     agreeing.add(_last_of_base(taker.record))
                 apart.append((taker, ahead))
             # A call that agrees shows that the tensor is right, such as the angles of every layer: its like differ by
@@ -136,6 +140,8 @@ class Following:
             for taker, ahead in apart:
                 if _last_of_base(taker.record) not in agreeing:
                     self._ahead.extend(ahead)
+                elif ahead:
+                    self.right.add(key)
             joined = [
                 (taker, each)
                 for taker, each in joined

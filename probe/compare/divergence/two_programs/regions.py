@@ -26,7 +26,7 @@ from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, relative_difference
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.call_digest import is_input
-from probe.compare.divergence.effects import key_of
+from probe.compare.divergence.effects import Key, key_of
 from probe.compare.divergence.peers.groups import FEWEST
 from probe.compare.divergence.two_programs.following import (
     Effect,
@@ -80,6 +80,8 @@ class Regions:
         self._rows = rows
         self._golden_order = golden_order
         self._trees: tuple[Tree, Tree] = (trees[TARGET] or {}, trees[GOLDEN] or {})
+        self._right: tuple[set[Key], set[Key]] = set(), set()
+        """The tensors of both sides of which calls show that they are right, though the other side has others."""
 
     # --- what is asked
 
@@ -109,9 +111,12 @@ class Regions:
             return self._of_gradients(call, size)
         if self._is_judged_inside(call):
             return Effect(Outcome.AGREES)
-        hidden: list[Hidden] = []
-        outcome = together([self._on_side(side, call, item, size, hidden) for side in (TARGET, GOLDEN)])
-        return Effect(outcome, most_seen(hidden))
+        followed = self._following(TARGET, call), self._following(GOLDEN, call)
+        outcome = together([self._on_side(side, call, item, size, followed[side]) for side in (TARGET, GOLDEN)])
+        if outcome is Outcome.AGREES:
+            for right, following in zip(self._right, followed):
+                right.update(following.right)
+        return Effect(outcome, most_seen(each for following in followed for each in following.hidden))
 
     def apart(self, call: AlignedCall) -> float | None:
         """The amount by which values differ in which a call of one side alone would show its effect, if they agree.
@@ -219,12 +224,15 @@ class Regions:
         """The relative difference of what a forward call takes, if the other side holds it in another place.
 
         An argument of another program is another thing, such as a hidden state next to a residual beside their sum.
+        One that was shown to be right by a like call explains nothing of what this one returns.
         """
         target = row.target
         is_given = target is not None and target.state == INPUT and is_forward(row.record)
         if not is_given or target is None or not rounds(target):
             return None
         usual = self._usual_up_to(self._graphs[TARGET].positions.get(row.record, 0))
+        if any(item is not None and key_of(item) in right for item, right in zip((target, row.golden), self._right)):
+            return usual
         if self._values.is_elsewhere(target, TARGET, usual) is not True:
             return None
         return self._values.error(target, TARGET) or 0.0 if self.is_coarse else 0.0
@@ -303,11 +311,10 @@ class Regions:
 
     # --- the forward pass
 
-    def _on_side(self, side: int, call: AlignedCall, item: str, size: float, hidden: list[Hidden]) -> Outcome:
+    def _on_side(self, side: int, call: AlignedCall, item: str, size: float, following: Following) -> Outcome:
         record = (call.record, call.golden_record)[side]
         rows = [row for row in call.rows if (row.target, row.golden)[side] is not None]
         accused = [row for row in rows if is_input(row) and row.target is not None and row.target.name == item]
-        following = self._following(side, call)
         if accused:
             starts = [Started(each, size, None) for each in self._tensors(accused, side)]
         else:
@@ -316,9 +323,7 @@ class Regions:
             starts = [each for each in starts if following.is_elsewhere(each.item) is not True]
         if not starts:
             return Outcome.AGREES if not accused and _returned(rows) else Outcome.UNKNOWN
-        found = following.outcome(starts)
-        hidden += following.hidden
-        return found
+        return following.outcome(starts)
 
     def _is_judged_inside(self, call: AlignedCall) -> bool:
         """True if one module ends with calls that the other has behind it, and these have counterparts.

@@ -1,0 +1,321 @@
+"""Evidence between two programs: values that show that something is right, and values that show nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from divergence_runs import Run, call, named, result_of, rounded, tensor
+from numpy.typing import NDArray
+
+from probe.common.align.row import Row
+from probe.common.dump.reading.records import Item, Record
+from probe.compare.answers.first_unequal import first_unequal
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.two_programs.regions import Regions
+from probe.compare.result import ComparisonResult
+
+Array = NDArray[np.float32]
+RNG = np.random.default_rng(31)
+ROWS, WIDTH = 16, 64
+IDS = np.arange(ROWS)
+TABLE = RNG.normal(size=(ROWS, WIDTH)).astype(np.float32)
+WEIGHTS = [(RNG.normal(size=(WIDTH, WIDTH)) / 8).astype(np.float32) for _ in range(12)]
+TARGET, GOLDEN = 0, 1
+
+
+class Program:
+    """The records of one of two programs, which have other names for the same layers.
+
+    Args:
+        side: the side.
+    """
+
+    def __init__(self, side: int) -> None:
+        self.side = side
+        self.data: Run = {}
+        self.tree: dict[str, str | None] = {}
+        self._numbers: dict[str, int] = {}
+
+    def module(self, name: str, kind: str, given: list[Any], *returned: Any, **parameters: Any) -> None:
+        record = f"Module.{('model', 'net')[self.side]}.{name}.{kind}.forward.0"
+        self.data[record] = call(given, *returned, **parameters)
+
+    def function(self, name: str, given: list[Any], *returned: Any) -> None:
+        number = self._numbers[name] = self._numbers.get(name, -1) + 1
+        self.data[f"{name}.{number}.forward"] = call(given, *returned)
+
+    def embedding(self) -> Array:
+        self.module("embed", "Embedding", [tensor(IDS, "torch.int64")], tensor(TABLE), weight=tensor(TABLE))
+        return TABLE
+
+    def linear(self, name: str, x: Array, weight: Array) -> Array:
+        y = (x.astype(np.float64) @ weight.astype(np.float64)).astype(np.float32)
+        self.module(name, "Linear", [tensor(x)], tensor(y), weight=tensor(weight))
+        return y
+
+
+def result(folder: Path, target: Program, golden: Program, level: str = "mix") -> ComparisonResult:
+    return result_of(folder, target.data, golden.data, target.tree, golden.tree, level=level)
+
+
+# --- what batch norm returns
+
+
+def normed_net(side: int, level: str) -> Program:
+    """Another activation on either side, and a batch norm whose largest elements come from somewhere else."""
+    program = Program(side)
+    x = program.linear("a", program.embedding(), WEIGHTS[0])
+    y = np.tanh(x) if side == TARGET else np.maximum(x, 0)
+    if level == "mix":
+        program.function("Torch.tanh" if side == TARGET else "Functional.relu6", [tensor(x)], tensor(y))
+    z = program.linear("b", y, WEIGHTS[1])
+    # One element of a channel that is far off the others is as large as standardising makes any.
+    far = np.zeros((ROWS, 2), np.float32)
+    far[3] = 40.0, -40.0
+    joined = np.concatenate([z, far], 1)
+    if level == "mix":
+        program.function("Torch.cat", [[tensor(z), tensor(far)]], tensor(joined))
+    normed = ((joined - joined.mean(0)) / joined.std(0)).astype(np.float32)
+    if level == "mix":
+        program.function("Functional.batch_norm", [tensor(joined)], tensor(normed))
+    else:
+        program.module("norm", "BatchNorm2d", [tensor(joined)], tensor(normed))
+    weight = np.vstack([WEIGHTS[2], WEIGHTS[3][:2]])
+    shown = np.maximum(normed, 0)
+    if level == "mix":
+        program.function("Functional.relu", [tensor(normed)], tensor(shown))
+    last = program.linear("c", shown, weight)
+    program.linear("d", last, WEIGHTS[4])
+    return program
+
+
+@pytest.mark.parametrize("level", ["mix", "L0"])
+def test_a_batch_norm_that_agrees_excuses_no_difference_before_it(tmp_path: Path, level: str) -> None:
+    found = result(tmp_path, normed_net(TARGET, level), normed_net(GOLDEN, level), level)
+    assert named(found.divergence) in ("Torch.tanh.0.forward", "Module.model.b.Linear.forward.0")
+
+
+# --- what a call returns beside a result that agrees
+
+
+def attending(side: int, factor: float, is_taken: bool = False) -> Program:
+    """A scale inside of an embedding or of the attention behind it, which returns its scores too on one side.
+
+    Args:
+        side: the side.
+        factor: the scale of the embedding.
+        is_taken: true if both sides return scores, and a layer takes them.
+    """
+    program = Program(side)
+    program.module("embed", "Embedding", [tensor(IDS, "torch.int64")], tensor(TABLE * factor), weight=tensor(TABLE))
+    scores = (TABLE @ TABLE.T / 8 * factor).astype(np.float32)
+    out = np.tanh(TABLE @ WEIGHTS[0])
+    beside = [tensor(scores)] if side == TARGET or is_taken else []
+    program.module("attention", "Attention", [tensor(TABLE * factor)], tensor(out), *beside)
+    program.linear("b", program.linear("a", out, WEIGHTS[1]), WEIGHTS[2])
+    if is_taken:
+        program.linear("c", scores, WEIGHTS[3][:ROWS])
+    return program
+
+
+def test_a_result_beside_one_that_agrees_tells_of_steps_alone_if_nobody_takes_it(tmp_path: Path) -> None:
+    found = result(tmp_path, attending(TARGET, 8.0), attending(GOLDEN, 1.0))
+    assert found.divergence is None and not found.undecided
+
+
+def test_such_a_result_that_is_taken_is_followed(tmp_path: Path) -> None:
+    found = result(tmp_path, attending(TARGET, 8.0, is_taken=True), attending(GOLDEN, 1.0, is_taken=True))
+    assert named(found.divergence) == "Module.model.embed.Embedding.forward.0"
+
+
+# --- what a tensor is that several calls take
+
+
+def rotated(side: int, scale: float = 1.0, wrong_angles: bool = False) -> Program:
+    """Angles on one side and their cosines and sines on the other, which every attention takes."""
+    program = Program(side)
+    x = program.embedding()
+    angles = np.outer(IDS, 0.7 ** np.arange(WIDTH // 2)).astype(np.float32)
+    if wrong_angles:
+        angles = angles * np.float32(1.25)
+    turned = np.exp(1j * angles)
+    handed = [tensor(angles)] if side == TARGET else [tensor(turned.real), tensor(turned.imag)]
+    program.module("rotary", "Rotary", [tensor(IDS, "torch.int64")], *handed)
+    for layer in range(3):
+        q = program.linear(f"{layer}.q", x, WEIGHTS[2 * layer])
+        pairs = (q[:, ::2] + 1j * q[:, 1::2]) * turned
+        scores = (pairs @ pairs.conj().T).real / 64 * (scale if layer == 1 else 1.0)
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        out = (shares / shares.sum(-1, keepdims=True) @ q).astype(np.float32)
+        program.module(f"{layer}.attend", "Attend", [tensor(q), *handed], tensor(out))
+        x = program.linear(f"{layer}.o", out, WEIGHTS[2 * layer + 1])
+    return program
+
+
+def test_a_call_that_agrees_shows_that_what_its_like_take_is_right(tmp_path: Path) -> None:
+    found = result(tmp_path, rotated(TARGET, scale=0.5), rotated(GOLDEN))
+    assert named(found.divergence) == "Module.model.1.attend.Attend.forward.0"
+
+
+def test_angles_are_named_that_are_wrong_in_all_calls(tmp_path: Path) -> None:
+    found = result(tmp_path, rotated(TARGET, wrong_angles=True), rotated(GOLDEN))
+    assert named(found.divergence) == "Module.model.rotary.Rotary.forward.0"
+
+
+def test_right_angles_are_no_divergence_from_their_cosines(tmp_path: Path) -> None:
+    assert result(tmp_path, rotated(TARGET), rotated(GOLDEN)).divergence is None
+
+
+# --- parameters in another form
+
+SCALE = np.linspace(0.5, 1.5, WIDTH, dtype=np.float32)
+
+
+def normed(side: int, wrong: float = 1.0, other_activation: bool = False) -> Program:
+    """Two norms whose scale one program holds as its distance from 1."""
+    program = Program(side)
+    x = program.embedding()
+    for layer in range(3):
+        held, factor = (SCALE - 1.0, wrong if layer == 1 else 1.0) if side == TARGET else (SCALE, 1.0)
+        y = (x / np.sqrt(np.square(x).mean(-1, keepdims=True)) * SCALE * factor).astype(np.float32)
+        program.module(f"{layer}.norm", "RMSNorm", [tensor(x)], tensor(y), weight=tensor(held * factor))
+        z = program.linear(f"{layer}.up", y, WEIGHTS[2 * layer])
+        is_other = other_activation and side == TARGET and layer == 1
+        shown = np.maximum(z, 0) if is_other else np.tanh(z)
+        program.function("Functional.relu" if is_other else "Torch.tanh", [tensor(z)], tensor(shown))
+        x = program.linear(f"{layer}.down", shown, WEIGHTS[2 * layer + 1])
+    return program
+
+
+def test_a_scale_held_as_its_distance_from_one_is_no_divergence(tmp_path: Path) -> None:
+    found = result(tmp_path, normed(TARGET), normed(GOLDEN))
+    assert found.divergence is None and not found.undecided
+    assert any(each.item.endswith("parameters.weight") for each in found.without_effect)
+
+
+def test_a_wrong_scale_is_named_at_its_layer(tmp_path: Path) -> None:
+    found = result(tmp_path, normed(TARGET, wrong=1.25), normed(GOLDEN))
+    assert named(found.divergence) == "Module.model.1.norm.RMSNorm.forward.0"
+
+
+def test_behind_a_divergence_a_layer_is_not_named_for_the_form_of_its_parameter(tmp_path: Path) -> None:
+    found = result(tmp_path, normed(TARGET, other_activation=True), normed(GOLDEN))
+    assert named(found.divergence) in ("Functional.relu.0.forward", "Module.model.1.down.Linear.forward.0")
+    assert found.divergence is not None
+    assert not [each for each in found.divergence.suspects if "norm" in each.record and ".parameters." in each.item]
+
+
+# --- the first value that is not equal in every digit
+
+
+def short(side: int, apart: float = 0.0, cast: bool = False, ends_equal: bool = False, layers: int = 14) -> Program:
+    """Linear layers in bfloat16, with an activation before the last but one that the other program calls otherwise.
+
+    Args:
+        side: the side.
+        apart: the relative error of each element behind the activation of the target.
+        cast: true if what the activation returns is cast to float32.
+        ends_equal: true if the last layer returns the same on both sides.
+        layers: the number of layers.
+    """
+    program = Program(side)
+    x = rounded(TABLE, "bfloat16")
+    program.module("embed", "Embedding", [tensor(IDS, "torch.int64")], in_short(x), weight=in_short(x))
+    before = x
+    for layer in range(layers):
+        weight = rounded(WEIGHTS[layer % len(WEIGHTS)], "bfloat16")
+        given = in_short(x)
+        if layer == layers - 2:
+            # Nothing that both sides record is between the last equal result and this one.
+            activated = np.tanh(x)
+            if side == TARGET:
+                noise = np.random.default_rng(5).uniform(-1, 1, size=x.shape)
+                activated = activated * (1 + apart * noise)
+            x = rounded(activated.astype(np.float32), "bfloat16")
+            name = "Torch.tanh" if side == TARGET else "Functional.hardtanh"
+            given = tensor(x) if cast else in_short(x)
+            program.function(name, [in_short(before)], in_short(x))
+        before = rounded((x @ weight).astype(np.float32), "bfloat16")
+        if ends_equal and layer == layers - 1:
+            before = rounded(TABLE @ weight, "bfloat16")
+        program.module(f"{layer}", "Linear", [given], in_short(before), weight=in_short(weight))
+        x = before
+    return program
+
+
+def in_short(array: Array) -> dict[str, Any]:
+    return tensor(array, "torch.bfloat16")
+
+
+def first_of(target: Program, golden: Program) -> str | None:
+    """The item of the first value that is not equal, of two programs whose modules are counterparts."""
+    calls = []
+    for record, fields in target.data.items():
+        other = record.replace("Module.model.", "Module.net.")
+        mine, theirs = items_of(record, fields), items_of(other, golden.data.get(other, {}))
+        held: list[Item | None] = [*theirs] if theirs else [None] * len(mine)
+        rows = [Row(record, item, found, other if theirs else None) for item, found in zip(mine, held)]
+        calls.append(AlignedCall(record, other if theirs else None, rows))
+    rows = [row for each in calls for row in each.rows]
+    for record in golden.data:
+        if record.startswith("Functional"):
+            rows += [Row(record, None, item, record) for item in items_of(record, golden.data[record])]
+    trees = dict.fromkeys(target.data), dict.fromkeys(golden.data)
+    found = first_unequal(calls, Regions(rows, list(golden.data), trees))
+    return None if found is None else found.item.partition(".forward.")[2]
+
+
+def items_of(record: str, fields: Any) -> list[Item]:
+    return list(Record(record, fields, "dump.json").items()) if fields else []
+
+
+def test_behind_equal_values_a_tensor_is_named_that_calls_without_counterpart_hardly_explain(tmp_path: Path) -> None:
+    target, golden = short(TARGET, apart=0.5), short(GOLDEN)
+    assert first_of(target, golden) == "0.input.0"
+    assert named(result(tmp_path, target, golden).divergence) == "Torch.tanh.0.forward"
+
+
+@pytest.mark.parametrize("cast", [False, True])
+def test_one_rounding_of_such_calls_is_none(cast: bool) -> None:
+    """A value that was cast to float32 has the rounding of bfloat16."""
+    assert first_of(short(TARGET, apart=2.0**-8, cast=cast), short(GOLDEN, cast=cast)) is None
+    assert first_of(short(TARGET, apart=0.5, cast=cast), short(GOLDEN, cast=cast)) == "0.input.0"
+
+
+def test_few_equal_values_do_not_show_that_the_kernels_are_the_same() -> None:
+    assert first_of(short(TARGET, apart=0.5, layers=8), short(GOLDEN, layers=8)) is None
+
+
+def test_a_pass_whose_last_result_is_equal_has_no_first_unequal_one() -> None:
+    assert first_of(short(TARGET, apart=0.5, ends_equal=True), short(GOLDEN, ends_equal=True)) is None
+
+
+def ending(side: int, wrong: float = 1.0) -> Program:
+    """A module that ends with an activation, which the other program calls behind it."""
+    program = Program(side)
+    x = rounded(TABLE, "bfloat16")
+    for layer in range(14):
+        weight = rounded(WEIGHTS[layer % len(WEIGHTS)], "bfloat16")
+        y = rounded(x @ weight, "bfloat16")
+        shown = np.maximum(y, 0) * np.float32(wrong)
+        is_inside = side == TARGET and layer == 12
+        program.module(
+            f"{layer}", "Linear", [in_short(x)], in_short(shown if is_inside else y), weight=in_short(weight)
+        )
+        if layer == 12:
+            program.function("Torch.relu" if is_inside else "Functional.relu", [in_short(y)], in_short(shown))
+        x = shown if layer == 12 else y
+    # The last results are not equal, which would show that nothing before them differs.
+    program.module("end", "Linear", [in_short(x)], in_short(x * (1.5 if side == TARGET else 1.0)))
+    return program
+
+
+def test_what_the_other_program_returns_later_is_not_unequal() -> None:
+    assert first_of(ending(TARGET), ending(GOLDEN)) is None
+
+
+def test_what_it_returns_nowhere_is() -> None:
+    assert first_of(ending(TARGET, wrong=2.0), ending(GOLDEN)) == "0.output.0"
