@@ -14,7 +14,7 @@ nn = torch.nn
 
 
 class Block(nn.Module):
-    """A block of MobileNetV2, whose last batch norm has nothing behind it: the means of the next layer nearly cancel."""
+    """A block of MobileNetV2: behind its last batch norm is no activation, so that the next means nearly cancel."""
 
     def __init__(self, width: int, out: int) -> None:
         super().__init__()
