@@ -22,7 +22,7 @@ SPREAD = 3.0
 What a right run returns has at most 2.6 times the median error of its tensors: of 18 runs of nine networks in two
 precisions, of which nothing here was chosen. Of 18 runs of packages it is 1.9.
 """
-_COARSE = 1e-3
+COARSE = 1e-3
 """The tolerance from which on a difference that agreement would hide is no evidence by itself; that of float16 is."""
 
 
@@ -49,7 +49,7 @@ class HeldValues:
     @property
     def are_coarse(self) -> bool:
         """True if types round so much that a value which agrees says little, and one which does not says as little."""
-        return self.shows_from > _COARSE
+        return self.shows_from > COARSE
 
     def is_elsewhere(self, item: Item, side: int, usual: float) -> bool | None:
         """True if the other side has these values; ``None`` if they are no evidence.

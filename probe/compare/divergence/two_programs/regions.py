@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from probe.common.align.layers.same_values import Contents
 from probe.common.align.row import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_forward, is_module, parse
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
@@ -31,12 +30,12 @@ from probe.compare.divergence.peers.groups import FEWEST
 from probe.compare.divergence.two_programs.following import (
     Effect,
     Following,
-    Hidden,
     Outcome,
     Started,
     most_seen,
     together,
 )
+from probe.compare.divergence.two_programs.gradients import Gradients
 from probe.compare.divergence.two_programs.graph import Graph, rounds
 from probe.compare.divergence.two_programs.held_values import (
     GOLDEN,
@@ -49,8 +48,6 @@ from probe.compare.divergence.two_programs.held_values import (
 )
 from probe.compare.divergence.two_programs.scaling import one_factor, scaled
 
-_NEXT_GRADIENTS = 3
-"""The number of parameter gradients behind a backward that tell what it handed on."""
 _WHOLE = 1.0
 """The relative size of a difference that is the whole of a tensor."""
 
@@ -108,7 +105,7 @@ class Regions:
             return Effect(Outcome.UNKNOWN)
         size = math.inf if found is None or found >= ALTOGETHER else found
         if parsed.direction == BACKWARD:
-            return self._of_gradients(call, size)
+            return self._gradients.effect(call, size)
         if self._is_judged_inside(call):
             return Effect(Outcome.AGREES)
         followed = self._following(TARGET, call), self._following(GOLDEN, call)
@@ -135,7 +132,7 @@ class Regions:
         if parsed is None:
             return None
         if parsed.direction == PARAMETERS_GRAD:
-            return self._apart_behind(record, side) if self._is_of_other_form(call, side) else None
+            return self._gradients.apart_behind(record, side) if self._is_of_other_form(call, side) else None
         if parsed.direction != FORWARD:
             return None
         if not parsed.is_module and parsed.base.endswith("_") and not is_module(self._trees[side].get(record) or ""):
@@ -199,26 +196,6 @@ class Regions:
                 if parsed is not None:
                     bases.add(parsed.base)
         return found
-
-    def _apart_behind(self, record: str, side: int) -> float | None:
-        """The same in the gradients of the next parameters behind one.
-
-        ``None`` if these do not agree, or if there are none.
-        """
-        position = self._graphs[side].positions.get(record, math.inf)
-        found: list[float] = []
-        for row in self._gradients:
-            name = (row.record, row.golden_record or "")[side]
-            if row.target is None or self._graphs[side].positions.get(name, -1) <= position:
-                continue
-            if self._golden_gradients.has(row.target) is False:
-                return None
-            nearest = self._golden_gradients.nearest(row.target) if self.is_coarse else None
-            error = None if nearest is None else error_of(row.target, nearest)
-            found.append(self._values.shows_from if error is None else error)
-            if len(found) == _NEXT_GRADIENTS:
-                break
-        return max(found, default=None)
 
     def of_other_thing(self, row: Row) -> float | None:
         """The relative difference of what a forward call takes, if the other side holds it in another place.
@@ -396,39 +373,6 @@ class Regions:
                 found.append((graph.positions[record], known[len(known) // 2]))
         return found
 
-    # --- the backward pass
-
-    def _of_gradients(self, call: AlignedCall, size: float) -> Effect:
-        """The effect of a gradient, told by those of the next parameters, which it would reach."""
-        position = self._graphs[TARGET].positions.get(call.record or "", math.inf)
-        outcomes: list[Outcome] = []
-        hidden: list[Hidden] = []
-        for row in self._gradients:
-            # A gradient that the golden run alone has is at no position of the target.
-            if row.target is None or self._graphs[TARGET].positions[row.record] <= position:
-                continue
-            elsewhere = self._golden_gradients.has(row.target)
-            if elsewhere is None:
-                continue
-            if not elsewhere:
-                return Effect(Outcome.PARTS)
-            shows_from = least_shown(row.target, self._values.shows_from)
-            outcomes.append(Outcome.AGREES if size > shows_from else Outcome.HIDDEN)
-            hidden += [] if size > shows_from else [Hidden(size, shows_from)]
-            if len(outcomes) == _NEXT_GRADIENTS:
-                break
-        return Effect(together(outcomes), most_seen(hidden))
-
-    @cached_property
-    def _gradients(self) -> list[Row]:
-        """The gradients of parameters that have a counterpart, in the order of the target."""
-        return [row for row in self._rows if row.golden is not None and PARAMETERS_GRAD in row.record]
-
-    @cached_property
-    def _golden_gradients(self) -> Contents:
-        items = (row.golden for row in self._rows if row.golden is not None and PARAMETERS_GRAD in row.record)
-        return Contents(items, self._values.shows_from)
-
     # --- what is known of the runs
 
     @cached_property
@@ -444,6 +388,11 @@ class Regions:
         for graph in (target, golden):
             graph.complete()
         return target, golden
+
+    @cached_property
+    def _gradients(self) -> Gradients:
+        positions = self._graphs[TARGET].positions, self._graphs[GOLDEN].positions
+        return Gradients(self._rows, positions, self._values.shows_from)
 
     @cached_property
     def _values(self) -> HeldValues:
