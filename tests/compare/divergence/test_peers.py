@@ -17,7 +17,8 @@ from probe.common.dump.reading.records import Item
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.peers.fits import Member, fits
-from probe.compare.divergence.peers.groups import FEWEST, Peers
+from probe.compare.divergence.peers.groups import Peers
+from probe.compare.divergence.peers.leaving import FEWEST
 from probe.compare.divergence.peers.one_rounding import is_one_rounding
 from probe.compare.divergence.peers.positions import without_numbers
 from probe.compare.divergence.peers.random_error import random_error

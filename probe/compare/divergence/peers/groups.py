@@ -14,10 +14,8 @@ their inputs carry the fault already.
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections.abc import Sequence
 from functools import cached_property
-from statistics import NormalDist, median
 from typing import NamedTuple
 
 from probe.common.align.row import Row
@@ -30,7 +28,18 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input, row_difference
 from probe.compare.divergence.casts import Casts
-from probe.compare.divergence.peers.fits import Member, fits, spread_of
+from probe.compare.divergence.peers.fits import Member
+from probe.compare.divergence.peers.leaving import (
+    FEWEST,
+    UNRELATED,
+    Leaving,
+    decides,
+    deviations_of,
+    in_group,
+    of_walk,
+    ratio_by_chance,
+    widened,
+)
 from probe.compare.divergence.peers.one_rounding import is_one_rounding
 from probe.compare.divergence.peers.positions import Positions
 from probe.compare.divergence.peers.random_error import is_masked, random_error
@@ -38,36 +47,12 @@ from probe.compare.divergence.peers.short_sums import error_of_partial_sums
 from probe.compare.divergence.peers.terms import growth, is_product, share_of_terms
 from probe.compare.result import Mode
 
-FEWEST = 5
-"""The fewest peers, the call itself included, that tell what is usual."""
 _FLOAT32 = unit_roundoff("float32")
-_FALSE_ALARMS = 0.01
-"""The share of right runs in which a call may leave its peers by chance."""
-_DEVIATION = 0.55
-"""The standard deviation of the logarithm of q that statistics give, tails included.
-
-Chosen with the right pairs in two precisions that are recorded, and with nothing else.
-"""
-_DEVIATION_OF_TENSORS, _DEVIATION_OF_GRADIENTS = 0.4, 0.6
-"""The same where the values themselves are compared, of forward calls and of all others, chosen in the same way."""
-_FEWEST_OF_SPREAD = 20
-"""The fewest errors that tell how far errors of a run spread; of so many the spread is known to about a fifth."""
-_TINY = 1e-12
-"""An error that stands for none, of which there is a logarithm."""
 _NEARLY = 0.6
 """The share of what chance explains from which on nobody can tell.
 
 Chosen between what was measured: of the forward calls of 15 right pairs at two levels, in bfloat16 and float16, the
 largest is 0.52; of a head that was rolled, which nothing else shows, it is 0.70.
-"""
-_DEVIATION_OF_WALK = 0.6
-"""The same of the random walk, where nothing is fitted. A guess."""
-_UNRELATED = 0.3
-"""The relative error of inputs from which on two calls compute with other numbers. A guess."""
-DECIDED = 0.5
-"""The relative error that chance has to leave unexplained for an output to be judged by it. A guess.
-
-A wrong weight makes an error of about the size of the output, of which statistics show a part.
 """
 
 
@@ -86,21 +71,6 @@ class _Given(NamedTuple):
     """The root mean square of the gradient that came back to the call, if it is a backward."""
     returned: int = 0
     """The number of elements of it."""
-
-
-class Leaving(NamedTuple):
-    """An output beside its peers, which it leaves if its error is larger than what chance explains."""
-
-    error: float
-    """Its relative error."""
-    usual: float
-    """The relative error that is usual for its inputs."""
-    allowed: float
-    """The largest relative error that chance explains."""
-    peers: int
-    """The number of peers."""
-    at_most: float = 0.0
-    """The relative error up to which the errors of this run, or its inputs, may explain it, if that is larger."""
 
 
 class Peers:
@@ -164,7 +134,7 @@ class Peers:
         if not self.are_asked:
             return set()
         forwards = (id(member.row) for member, _, _ in self.members if is_forward(member.call.record or ""))
-        return {key for key in forwards if key not in self._judged or not _decides(self._judged[key])}
+        return {key for key in forwards if key not in self._judged or not decides(self._judged[key])}
 
     def allowed(self, row: Row) -> float:
         """The largest relative error of an output that chance explains; infinity if it is not known."""
@@ -174,7 +144,7 @@ class Peers:
     def decides(self, row: Row, share: float) -> bool:
         """True if an output would leave its peers if a part of it that has this share were another."""
         found = self._judged.get(id(row))
-        return found is not None and _decides(found, share)
+        return found is not None and decides(found, share)
 
     @cached_property
     def _judged(self) -> dict[int, Leaving]:
@@ -188,11 +158,11 @@ class Peers:
             by_position.setdefault(position, []).append(member)
             by_kind.setdefault(kind, []).append(member)
         found: dict[int, Leaving] = {}
-        deviations = _deviations(len(members))
+        deviations = deviations_of(len(members))
         alone: dict[str, None] = {}
         for group in by_position.values():
             if len(group) >= FEWEST:
-                found.update(_in_group(group, self._largest(group[0], deviations)))
+                found.update(in_group(group, ratio_by_chance(group[0], self._mode, deviations)))
         for _, position, kind in members:
             # Gradients of one shape are not alike: those of keys cancel, and those of queries beside them do not.
             if f" {FORWARD} " in kind and len(by_position[position]) < FEWEST <= len(by_kind[kind]):
@@ -200,50 +170,18 @@ class Peers:
         judged = {id(each.row) for each, position, _ in members if len(by_position[position]) >= FEWEST}
         for kind in alone:
             group = by_kind[kind]
-            in_kind = _in_group(group, self._largest(group[0], deviations))
+            in_kind = in_group(group, ratio_by_chance(group[0], self._mode, deviations))
             found.update((key, each) for key, each in in_kind.items() if key not in judged)
-        found = self._widened(found, deviations)
+        found = widened((each for each, _, _ in members), found, deviations)
         for member, position, kind in members:
             group = by_position[position] if len(by_position[position]) >= FEWEST else by_kind[kind]
-            walked = _of_walk(member, group, math.exp(deviations * _DEVIATION_OF_WALK))
+            walked = of_walk(member, group, deviations)
             known = found.get(id(member.row))
             if walked is None or (known is not None and known.error > known.allowed):
                 continue
             if known is None or walked.error > walked.allowed:
                 found[id(member.row)] = walked
         return found
-
-    def _widened(self, found: dict[int, Leaving], deviations: float) -> dict[int, Leaving]:
-        """The judgements with the spread that the errors of these runs have before them, where that is larger.
-
-        A network with few elements for each statistic of a batch norm, or with channels that hardly vary, has errors of
-        all sizes. The variance of a median of n, pi / (2 n) that of one, is added: of few, what is usual is not known
-        well.
-        """
-        before: dict[bool, list[float]] = {True: [], False: []}
-        widened: dict[int, Leaving] = {}
-        for member, _, _ in self.members:
-            judged = found.get(id(member.row))
-            if judged is None or not judged.usual:
-                continue
-            logs = before[is_forward(member.call.record or "")]
-            if judged.error > judged.allowed:
-                spread = spread_of(logs) if len(logs) >= _FEWEST_OF_SPREAD else 0.0
-                deviation = max(math.log(judged.allowed / judged.usual), deviations * spread)
-                of_median = math.sqrt(1.0 + math.pi / 2.0 / (judged.peers + 1))
-                # What a random walk makes of these inputs, give or take a deviation, shows nothing of the call.
-                of_walk = member.walk * math.exp(_DEVIATION)
-                most = max(judged.usual * math.exp(deviation * of_median), of_walk)
-                widened[id(member.row)] = judged._replace(at_most=most)
-            logs.append(math.log(max(judged.error, _TINY) / judged.usual))
-        return {**found, **widened}
-
-    def _largest(self, member: Member, deviations: float) -> float:
-        """The ratio of the largest error that chance explains to the usual one."""
-        if self._mode is not Mode.TENSOR:
-            return math.exp(deviations * _DEVIATION)
-        of_tensors = _DEVIATION_OF_TENSORS if is_forward(member.call.record or "") else _DEVIATION_OF_GRADIENTS
-        return math.exp(deviations * of_tensors)
 
     def has_left(self, call: AlignedCall) -> bool:
         """True if an output of a call leaves its peers."""
@@ -380,7 +318,7 @@ class Peers:
                 # Nothing is known of an input that cannot be measured.
                 return _Given(math.inf, own)
             if error:
-                if error >= _UNRELATED:
+                if error >= UNRELATED:
                     error *= share_of_terms(parsed, row.golden, results)
                 squares += error * error
             if row.golden.state != INPUT or not unit_roundoff(row.golden.dtype):
@@ -400,47 +338,6 @@ class Peers:
         return _Given(inputs, own, gradients * math.sqrt(rows_of_gradient), forwards, gradients, count)
 
 
-def _deviations(number: int) -> float:
-    """The number of standard deviations that one of so many calls exceeds once in a hundred runs."""
-    return NormalDist().inv_cdf(1.0 - _FALSE_ALARMS / max(1, number))
-
-
-def largest_by_chance(number: int) -> float:
-    """The ratio of the largest relative error of so many to the usual one, which one right run in a hundred exceeds."""
-    return math.exp(_deviations(number) * _DEVIATION)
-
-
-def _decides(judged: Leaving, share: float = 1.0) -> bool:
-    """True if an output of which a part with this share is another differs by more than chance explains.
-
-    What is usual of peers was measured, so that all that is less than the output itself counts as known.
-    """
-    return judged.allowed < share * (1.0 if judged.peers else DECIDED)
-
-
-def _in_group(members: Sequence[Member], largest: float) -> dict[int, Leaving]:
-    """The members of a group with what chance explains of them, in its order of execution."""
-    # An input that has little to do with the other side's tells nothing of what errors do.
-    usable = [each for each in members if each.inputs < _UNRELATED]
-    tried = fits(usable if len(usable) >= FEWEST else members)
-    found: dict[int, Leaving] = {}
-    before: list[float] = []
-    for each in members:
-        insort(before, each.inputs)
-        if each.inputs >= _UNRELATED:
-            continue
-        # The statistics of inputs may show less than there is, by chance; a third of what is usual is rare.
-        inputs = max(each.inputs, before[len(before) // 2] / 3.0)
-        usual = max(one.expected(each, inputs) for one in tried)
-        if not is_forward(each.call.record or ""):
-            # A backward is linear: independent errors of what comes back are carried on as what comes back is. Of few
-            # peers, statistics may show less of them in what goes out than in what goes in.
-            usual = max(usual, math.hypot(each.inputs, each.own))
-        allowed = largest * usual
-        found[id(each.row)] = Leaving(each.error, usual, allowed, len(members) - 1)
-    return found
-
-
 def _rows(item: Item) -> float:
     """The number of rows of a tensor, which the gradient of a parameter sums up."""
     last = (item.shape or (1,))[-1]
@@ -450,17 +347,3 @@ def _rows(item: Item) -> float:
 def _in_direction(parsed: ParsedName, direction: str) -> str:
     """The record of the same call in another direction."""
     return record_name(ParsedName(parsed.base, parsed.number, direction, parsed.is_module))
-
-
-def _of_walk(member: Member, group: Sequence[Member], largest: float) -> Leaving | None:
-    """The judgement of a forward output without peers, or of the first of peers that all leave the random walk."""
-    if not is_forward(member.call.record or "") or member.inputs >= _UNRELATED:
-        return None
-    allowed = largest * member.walk
-    if len(group) >= FEWEST:
-        if member is not group[0] or member.error <= allowed:
-            return None
-        usable = [each.error / each.walk for each in group if each.inputs < _UNRELATED]
-        if len(usable) < FEWEST or median(usable) <= largest:
-            return None
-    return Leaving(member.error, member.walk, allowed, len(group) - 1 if len(group) >= FEWEST else 0)

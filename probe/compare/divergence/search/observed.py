@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
 from probe.common.dump.reading.records import Item
-from probe.compare.divergence.peers.groups import Leaving
+from probe.compare.divergence.peers.leaving import Leaving
 from probe.compare.result import Difference, Unexplained
 
 

@@ -14,7 +14,7 @@ from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, is_input
-from probe.compare.divergence.peers.groups import DECIDED
+from probe.compare.divergence.peers.leaving import DECIDED
 from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.divergence.search.items import in_direction
 from probe.compare.divergence.search.observed import JudgedOutput, Observed

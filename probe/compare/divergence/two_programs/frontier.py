@@ -21,7 +21,7 @@ from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import is_same
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
-from probe.compare.divergence.peers.groups import largest_by_chance
+from probe.compare.divergence.peers.leaving import largest_by_chance
 from probe.compare.divergence.two_programs.following import Outcome
 from probe.compare.divergence.two_programs.graph import rounds
 from probe.compare.divergence.two_programs.held_values import SPREAD, error_of

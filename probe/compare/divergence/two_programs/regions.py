@@ -26,7 +26,7 @@ from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, relat
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import Key, key_of
-from probe.compare.divergence.peers.groups import FEWEST
+from probe.compare.divergence.peers.leaving import FEWEST
 from probe.compare.divergence.two_programs.following import (
     Effect,
     Following,

@@ -12,7 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 from probe.compare.divergence.aligned_calls import AlignedCall
-from probe.compare.divergence.peers.groups import FEWEST
+from probe.compare.divergence.peers.leaving import FEWEST
 from probe.compare.divergence.two_programs.following import Outcome
 from probe.compare.divergence.two_programs.frontier import Layer, layers_of
 from probe.compare.divergence.two_programs.held_values import SPREAD
