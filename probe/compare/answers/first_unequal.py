@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import is_forward
+from probe.common.dump.naming import is_forward, is_module
 from probe.common.numerics.error_bounds import relative_difference
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence import differences
@@ -33,22 +33,35 @@ def first_unequal(calls: Sequence[AlignedCall], regions: Regions) -> Difference 
 
     Or the first tensor that a call takes, if the calls between, which have no counterparts, hardly explain it.
 
-    Calls that do not compute the same, as far as their parameters and inputs tell, may return other things. So may any
-    where the pass ends with a result that is equal again.
+    Calls that do not compute the same, as far as their parameters and inputs tell, may return other things. So may a
+    single one where all layers behind it return equal results.
     """
-    if _ends_equal(calls):
+    found = [
+        each
+        for each in _unequal_results(calls)
+        if regions.is_same_computation(each[0]) and not regions.is_returned_later(each[1])
+    ]
+    if not found or (len(found) == 1 and _is_equal_behind(calls, found[0][0], regions)):
         return None
-    for call, result, equal in _unequal_results(calls):
-        if not regions.is_same_computation(call) or regions.is_returned_later(result):
-            continue
-        if equal < _FEWEST:
-            return None
-        taken = next((row for row in call.rows if is_input(row) and _rounds(row) and _differs(row)), None)
-        if taken is None:
-            return _found(call, result, 1, 0.0)
-        # A value that was cast has the rounding of a type before.
-        return _found(call, taken, _MOST_ROUNDINGS, max(map(_roundoff, _rows_of(calls)), default=0.0))
-    return None
+    call, result, equal = found[0]
+    if equal < _FEWEST:
+        return None
+    taken = next((row for row in call.rows if is_input(row) and _rounds(row) and _differs(row)), None)
+    if taken is None:
+        return _found(call, result, 1, 0.0)
+    # A value that was cast has the rounding of a type before.
+    return _found(call, taken, _MOST_ROUNDINGS, max(map(_roundoff, _rows_of(calls)), default=0.0))
+
+
+def _is_equal_behind(calls: Sequence[AlignedCall], unequal: AlignedCall, regions: Regions) -> bool:
+    """True if layers behind a call return equal results."""
+    place = next(index for index, call in enumerate(calls) if call is unequal)
+    layers = (
+        call
+        for call in calls[place + 1 :]
+        if call.golden_record and is_module(call.record or "") and is_forward(call.record or "")
+    )
+    return any(regions.is_same_computation(call) for call in layers)
 
 
 def _rows_of(calls: Sequence[AlignedCall]) -> Iterator[Row]:
@@ -57,16 +70,6 @@ def _rows_of(calls: Sequence[AlignedCall]) -> Iterator[Row]:
 
 def _roundoff(row: Row) -> float:
     return 0.0 if row.golden is None else unit_roundoff(row.golden.dtype) or 0.0
-
-
-def _ends_equal(calls: Sequence[AlignedCall]) -> bool:
-    """True if the last results of the forward are equal."""
-    for call in reversed(calls):
-        if call.record and call.golden_record and is_forward(call.record):
-            results = [row for row in call.rows if not is_input(row) and _rounds(row)]
-            if results:
-                return not any(map(_differs, results))
-    return False
 
 
 def first_by_argument(calls: Sequence[AlignedCall], differing: Sequence[Difference]) -> tuple[Difference, Row] | None:
@@ -116,7 +119,7 @@ def _found(call: AlignedCall, row: Row, roundings: int, coarsest: float) -> Diff
     one_rounding = max(unit_roundoff(golden.dtype), coarsest) / math.sqrt(3.0)
     if error is None or error <= SPREAD * roundings * one_rounding:
         return None
-    reason = differences.of_first_unequal(row, error, one_rounding)
+    reason = differences.of_first_unequal(row, error, one_rounding, roundings)
     return Difference(call.record or "", call.golden_record or "", differences.item_name(row), reason, error, True)
 
 

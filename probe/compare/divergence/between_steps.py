@@ -221,13 +221,19 @@ class BetweenSteps:
         return all(abs(now - then) <= allowed for now, then in zip(differences, before))
 
     def _got_other_gradient(self, parameter: Parameter) -> bool:
-        """True if the gradient of the step before differs by more than it would for one update."""
-        if self._dumps is None:
+        """True if a parameter is further apart than before by no more than two updates, of gradients that differ."""
+        before = _before(parameter, self._dumps) if self._dumps is not None else None
+        if self._dumps is None or before is None:
             return False
         gradients = [_gradient(*side) for side in _sides(parameter, self._dumps)]
         if gradients[0] is None or gradients[1] is None:
             return False
-        return relative_difference(gradients[0], gradients[1]) > _SAME_GRADIENT
+        if relative_difference(gradients[0], gradients[1]) <= _SAME_GRADIENT:
+            return False
+        moved = max(map(abs, _differences(before[1], parameter.golden)), default=0.0)
+        then, now = _differences(*before), _differences(parameter.target, parameter.golden)
+        allowed = 2.0 * max(moved, self._update_size)
+        return all(abs(each) <= abs(earlier) + allowed for each, earlier in zip(now, then))
 
     def _had_few_turned(self, parameter: Parameter) -> bool:
         """True if a parameter differed before this step already, by no more than a few elements with other updates.

@@ -185,12 +185,12 @@ def of_region(equal: str, between: Sequence[str]) -> str:
     return f"{start}{inside}"
 
 
-def of_first_unequal(row: Row, error: float, rounding: float) -> str:
-    """An output that is the first one with another statistic, and differs by more than one rounding does."""
+def of_first_unequal(row: Row, error: float, rounding: float, roundings: int) -> str:
+    """A tensor that is the first one with another statistic, and differs by more than roundings before it make."""
     equal = "everything before it is equal in every digit"
-    return (
-        f"{short_name(row)} has a relative error of {_size(error)} where {equal}; one rounding makes {_size(rounding)}"
-    )
+    made = "one rounding makes" if roundings == 1 else f"up to {roundings} roundings between make"
+    size = _size(rounding * roundings)
+    return f"{short_name(row)} has a relative error of {_size(error)} where {equal}; {made} {size}"
 
 
 def of_nearly_leaving(row: Row, error: float, usual: float, peers: int) -> str:

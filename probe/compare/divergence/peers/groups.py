@@ -104,8 +104,7 @@ class Peers:
     @cached_property
     def leaving(self) -> dict[int, Leaving]:
         """The outputs that leave their peers, by the identity of their rows."""
-        most = {key: max(each.allowed, each.at_most) for key, each in self._far.items()}
-        return {key: each._replace(allowed=most[key]) for key, each in self._far.items() if each.error > most[key]}
+        return {key: each._replace(allowed=each.most) for key, each in self._far.items() if each.error > each.most}
 
     @cached_property
     def nearly_leaving(self) -> dict[int, Leaving]:
@@ -113,10 +112,13 @@ class Peers:
 
         The values themselves leave no such doubt.
         """
-        if self._mode is Mode.TENSOR or not self._far:
+        far = {key: each for key, each in self._far.items() if key not in self.leaving}
+        if self._mode is Mode.TENSOR:
+            far = {key: each for key, each in far.items() if each.error > each.allowed}
+        if not far:
             return {}
         forwards = {id(member.row) for member, _, _ in self.members if is_forward(member.call.record or "")}
-        return {key: each for key, each in self._far.items() if key in forwards and key not in self.leaving}
+        return {key: each for key, each in far.items() if key in forwards}
 
     @cached_property
     def _far(self) -> dict[int, Leaving]:
@@ -139,7 +141,7 @@ class Peers:
     def allowed(self, row: Row) -> float:
         """The largest relative error of an output that chance explains; infinity if it is not known."""
         found = self._judged.get(id(row))
-        return math.inf if found is None else found.allowed
+        return math.inf if found is None else found.most
 
     def decides(self, row: Row, share: float) -> bool:
         """True if an output would leave its peers if a part of it that has this share were another."""
@@ -177,7 +179,7 @@ class Peers:
             group = by_position[position] if len(by_position[position]) >= FEWEST else by_kind[kind]
             walked = of_walk(member, group, deviations)
             known = found.get(id(member.row))
-            if walked is None or (known is not None and known.error > known.allowed):
+            if walked is None or (known is not None and known.error > known.most):
                 continue
             if known is None or walked.error > walked.allowed:
                 found[id(member.row)] = walked

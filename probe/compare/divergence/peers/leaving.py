@@ -27,8 +27,6 @@ _FEWEST_OF_SPREAD = 20
 """The fewest errors that tell how far errors of a run spread; of so many the spread is known to about a fifth."""
 _GROWN = 1.1
 """The factor by which the errors grow in number until their spread is taken anew."""
-_TINY = 1e-12
-"""An error that stands for none, of which there is a logarithm."""
 _DEVIATION_OF_WALK = 0.6
 """The same of the random walk, where nothing is fitted. A guess."""
 UNRELATED = 0.3
@@ -54,6 +52,11 @@ class Leaving(NamedTuple):
     at_most: float = 0.0
     """The relative error up to which the errors of this run, or its inputs, may explain it, if that is larger."""
 
+    @property
+    def most(self) -> float:
+        """The largest relative error that anything explains."""
+        return max(self.allowed, self.at_most)
+
 
 def deviations_of(number: int) -> float:
     """The number of standard deviations that one of so many calls exceeds once in a hundred runs."""
@@ -70,7 +73,7 @@ def decides(judged: Leaving, share: float = 1.0) -> bool:
 
     What is usual of peers was measured, so that all that is less than the output itself counts as known.
     """
-    return judged.allowed < share * (1.0 if judged.peers else DECIDED)
+    return judged.most < share * (1.0 if judged.peers else DECIDED)
 
 
 def in_group(members: Sequence[Member], largest: float) -> dict[int, Leaving]:
@@ -138,7 +141,7 @@ def widened(members: Iterable[Member], found: dict[int, Leaving], deviations: fl
             of_walk = member.walk * math.exp(_DEVIATION)
             most = max(judged.usual * math.exp(deviation * of_median), of_walk)
             wider[id(member.row)] = judged._replace(at_most=most)
-        logs.append(math.log(max(judged.error, _TINY) / judged.usual))
+        logs.append(math.log(max(judged.error, member.own) / judged.usual))
     return {**found, **wider}
 
 

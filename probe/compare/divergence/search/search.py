@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from operator import itemgetter
 from typing import NamedTuple, Optional
 
-from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, function_name, is_backward, is_module, parse
+from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, function_name, is_backward, is_module, kind_name, parse
 from probe.common.dump.reading.call_tree import around
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING
@@ -47,6 +47,7 @@ SUSPECTS = 5
 looked at."""
 
 _HIDDEN_BY_ROUNDING = "the values computed from it agree within rounding error, which may hide an effect"
+_OF_ITS_LIKE = "a layer like it has its parameter in another form, and what this one takes differs"
 _SEEN_OF = {
     Outcome.UNKNOWN: "no recorded call takes it, or what is computed from it",
     Outcome.JOINED: "it reaches the end of the pass only together with other differences",
@@ -128,7 +129,7 @@ class _Search:
         self._causes = Causes(runs, self.walk, differences)
         self._crossed = Crossed(runs)
         self._in_another_form: set[tuple[str, ...]] = set()
-        """The classes of layers on both sides of which one was seen to have its parameter in another form."""
+        """The classes of layers on both sides, and the parameter, that one was seen to have in another form."""
         self.joined: list[tuple[AlignedCall, Unexplained]] = []
         """Findings that reach the end of the pass with other differences; divergences where nothing else is."""
 
@@ -228,19 +229,23 @@ class _Search:
         return self._effects.reach_values(call, suspect.item)
 
     def _is_in_another_form(self, call: AlignedCall, suspect: Unexplained) -> bool:
-        """True if a layer of two programs has another parameter and returns what the other side has.
+        """True if a layer of two programs has another parameter and returns the values of the other side.
 
-        One program keeps the weight of a norm, the other what it adds to 1; rows of a table may be used by neither.
+        One program keeps the weight of a norm, the other a distance from 1; rows of a table may be used by neither.
         """
         regions = self._runs.regions
         if regions is None or suspect.found is None:
             return False
-        kind = tuple(_last_of_base(record) for record in (call.record, call.golden_record))
+        names = (call.record or "", suspect.item), (call.golden_record or "", "")
+        kinds = tuple(kind_name(record) + item[len(record) :] for record, item in names)
         if regions.returns_the_same(call, suspect.found):
-            self._in_another_form.add(kind)
+            self._in_another_form.add(kinds)
             return True
-        # Behind a difference its results do not tell, but those of its like did.
-        return kind in self._in_another_form and not regions.takes_the_same(call)
+        if kinds not in self._in_another_form or regions.takes_the_same(call):
+            return False
+        # Behind a difference its results do not tell; those of its like did.
+        self._add_undecided(suspect, _OF_ITS_LIKE)
+        return True
 
     def _may_be_hidden(self, call: AlignedCall, suspect: Unexplained) -> bool:
         """True if an input that nothing explains may have an effect that rounding in a short type hides.
@@ -385,9 +390,3 @@ class _Search:
         if suspect.found is None or suspect.allowed is None:
             return False
         return suspect.found >= _MOVED and suspect.found >= _FAR * suspect.allowed
-
-
-def _last_of_base(record: str | None) -> str:
-    """The class of a module, or the name of a function."""
-    parsed = None if record is None else parse(record)
-    return "" if parsed is None else parsed.base.rpartition(".")[2]

@@ -188,7 +188,7 @@ class UnrecordedInputs:
 
 
 def _cancelling(call: AlignedCall, row: Row) -> float:
-    """The size of what a running mean is the mean of, relative to the mean: errors of what cancels stay, at least 1.
+    """The size of the numbers of which a running mean is the mean, relative to it; at least 1. Their errors stay in it.
 
     A running variance has nothing negative, and nothing that cancels.
     """
@@ -198,4 +198,5 @@ def _cancelling(call: AlignedCall, row: Row) -> float:
     if not differences.is_running_statistic(row):
         return 1.0
     averaged = next((each.golden for each in call.rows if is_input(each) and each.golden is not None), None)
-    return 1.0 if averaged is None else max(1.0, rms(averaged) / rms(golden))
+    size = rms(golden)
+    return max(1.0, rms(averaged) / size) if averaged is not None and size else 1.0

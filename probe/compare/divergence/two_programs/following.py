@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
-from probe.common.dump.naming import function_name, is_module, parse
+from probe.common.dump.naming import function_name, is_module, kind_name
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import SAFETY, extent, is_finite
 from probe.common.numerics.formats import unit_roundoff
@@ -133,20 +133,17 @@ class Following:
                 # A result that is taken and differs beside one that agrees is shown to be right by nothing.
                 agrees = Outcome.AGREES in found and all(each.is_hidden for each in ahead)
                 if agrees and all(map(self._is_no_further_apart, items)):
-                    agreeing.add(_last_of_base(taker.record))
+                    agreeing.add(kind_name(taker.record))
                 apart.append((taker, ahead))
             # A call that agrees shows that the tensor is right, such as the angles of every layer: its like differ by
             # something else.
             for taker, ahead in apart:
-                if _last_of_base(taker.record) not in agreeing:
+                if kind_name(taker.record) not in agreeing:
                     self._ahead.extend(ahead)
                 elif ahead:
                     self.right.add(key)
-            joined = [
-                (taker, each)
-                for taker, each in joined
-                if each is not start or _last_of_base(taker.record) not in agreeing
-            ]
+            if agreeing:
+                joined = [each for each in joined if each[1] is not start or kind_name(each[0].record) not in agreeing]
         return together(outcomes)
 
     def _is_no_further_apart(self, item: Item) -> bool:
@@ -236,7 +233,7 @@ class Following:
                 found.append(Outcome.AGREES if next_.size > shows_from else Outcome.HIDDEN)
             else:
                 ahead.append(next_)
-        # What a call returns beside a result that agrees, and nobody takes, tells of its steps.
+        # Results that nobody takes, beside one that agrees, tell of the steps of the call.
         is_shown = Outcome.AGREES in found
         return found, [each for each in ahead if not (is_shown and self._is_aside(each))]
 
@@ -322,15 +319,9 @@ def _at_end(start: Started) -> Outcome:
     return Outcome.JOINED if start.is_joined else Outcome.PARTS
 
 
-def _last_of_base(record: str) -> str:
-    """The class of a module, or the name of a function."""
-    parsed = parse(record)
-    return "" if parsed is None else parsed.base.rpartition(".")[2]
-
-
 def _standardises(giver: str | None) -> bool:
     """True if a call brings each channel of any argument to the same mean and variance."""
-    name = "" if giver is None else _last_of_base(giver)
+    name = "" if giver is None else kind_name(giver)
     if giver is None or not is_module(giver):
         return has(name, Trait.STANDARDISES)
     known = primitive(_DIMENSIONS.sub("", name))

@@ -221,7 +221,7 @@ class Regions:
         """
         records = row.record, row.golden_record or row.record
         for item, here, other in zip((row.target, row.golden), reversed(records), reversed(self._graphs)):
-            giver = None if item is None else other.givers.get(key_of(item))
+            giver = None if item is None or not _is_evidence(item) else other.givers.get(key_of(item))
             if giver is not None and other.positions[giver] > other.positions.get(here, math.inf):
                 return True
         return False
@@ -232,9 +232,10 @@ class Regions:
         return bool(rows) and all(self._agrees(row, size) for row in rows)
 
     def takes_the_same(self, call: AlignedCall) -> bool:
-        """True if all tensors that a call takes beside its parameters agree."""
-        rows = [row for row in call.rows if is_input(row) and row.target is not None and row.target.state == INPUT]
-        return all(self._agrees(row, _WHOLE) for row in rows if row.target is not None and rounds(row.target))
+        """True if all tensors agree that both sides of a call take, beside its parameters."""
+        both = [row for row in call.rows if is_input(row) and row.target is not None and row.golden is not None]
+        rows = [row for row in both if row.target is not None and row.target.state == INPUT and rounds(row.target)]
+        return all(self._agrees(row, _WHOLE) for row in rows)
 
     def _agrees(self, row: Row, size: float) -> bool:
         if row.target is None or row.golden is None or not self.have_as_many(row):
@@ -405,6 +406,11 @@ class Regions:
 
 def _returned(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if not is_input(row)]
+
+
+def _is_evidence(item: Item) -> bool:
+    """True if a tensor has several numbers, which are not all one."""
+    return _elements(item) > 1 and type(item.max) is float and item.max != item.min
 
 
 def _counts(item: Item, is_layer: bool) -> bool:
