@@ -185,6 +185,8 @@ class LayerValues:
         if self._shared(mine, theirs):
             return True
         known = self.result(mine) is not None
+        if _is_bare(mine, theirs) and not (known and self.result(mine) == self.result(theirs)):
+            return False
         return (known or _relation(mine, theirs) not in self._contradicted) and compatible(mine, theirs)
 
     def learn(self, pairs: Iterable[tuple[Layer, Layer]]) -> None:
@@ -220,6 +222,15 @@ class LayerValues:
 
 def _size(layer: Layer) -> int:
     return max(extent(item.shape).elements for item in layer.parameters)
+
+
+def _is_bare(mine: Layer, theirs: Layer) -> bool:
+    """True if one has parameters, and the other is a layer of a framework that has none, such as a dropout.
+
+    An identity may stand where the other side has a layer.
+    """
+    bare = [other for one, other in ((mine, theirs), (theirs, mine)) if one.parameters and not other.parameters]
+    return any(each.kind not in (None, layer_kind("Identity")) for each in bare)
 
 
 def _relation(mine: Layer, theirs: Layer) -> Hashable:
