@@ -221,7 +221,7 @@ class BetweenSteps:
         return all(abs(now - then) <= allowed for now, then in zip(differences, before))
 
     def _got_other_gradient(self, parameter: Parameter) -> bool:
-        """True if a parameter is further apart than before by no more than two updates, of gradients that differ."""
+        """True if a parameter is otherwise apart than before, by no more than two updates, of gradients that differ."""
         before = _before(parameter, self._dumps) if self._dumps is not None else None
         if self._dumps is None or before is None:
             return False
@@ -232,6 +232,8 @@ class BetweenSteps:
             return False
         moved = max(map(abs, _differences(before[1], parameter.golden)), default=0.0)
         then, now = _differences(*before), _differences(parameter.target, parameter.golden)
+        if now == then:
+            return False  # No update made it, and the step before has said so.
         allowed = 2.0 * max(moved, self._update_size)
         return all(abs(each) <= abs(earlier) + allowed for each, earlier in zip(now, then))
 

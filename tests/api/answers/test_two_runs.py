@@ -41,7 +41,7 @@ def test_fewer_runs_than_needed_are_an_error_that_names_them(folder: Path) -> No
 
 
 def test_compare_takes_the_newest_as_the_run_under_test(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = folder.parent / "output"
+    output = folder.parent / f"{folder.name}_output"
     assert cli.main(["compare", "--last", str(folder / "deep"), "-o", str(output)]) == 2
     os.rename(folder / "middle/graph", folder / "deep/before")
     assert cli.main(["compare", "--last", str(folder / "deep"), "-o", str(output)]) == 0
@@ -53,7 +53,7 @@ def test_compare_takes_the_newest_as_the_run_under_test(folder: Path, capsys: py
 
 
 def test_two_paths_stand_for_target_and_golden(folder: Path) -> None:
-    output = folder.parent / "output"
+    output = folder.parent / f"{folder.name}_output"
     assert cli.main(["compare", str(folder / "old"), str(folder / "deep/er/new"), "-o", str(output)]) == 0
     (table,) = output.rglob("*.csv")
     row = runs.rows(table)[0]
