@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SEED = int(os.environ.get("PROBE_TEST_SEED", random.randrange(10**6)))
 """Set the variable to the number that a failing test has printed to kill at the same moments."""
 KILLS = 2
 
 
+@pytest.mark.sampled(least=1, each=False, group="a machine that fails")
 def test_nothing_that_had_ended_before_a_kill_is_lost() -> None:
     # In a process of its own, whose forks have none of the threads that other tests have started.
     command = [sys.executable, "-W", "ignore", "tests/reliability/kills.py", f"--kills={KILLS}", f"--seed={SEED}"]

@@ -17,6 +17,7 @@ LIMITS = 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited and read in Linux's ways")
+@pytest.mark.sampled(least=1, each=False, group="a machine that fails")
 def test_out_of_memory_a_training_goes_on_or_gets_the_error_it_would_get_alone() -> None:
     # In a process of its own, whose forks have none of the memory and threads of other tests.
     command = [sys.executable, "-W", "ignore", "tests/reliability/memory.py", f"--limits={LIMITS}", f"--seed={SEED}"]
