@@ -28,12 +28,14 @@ class Block(nn.Module):
         return self.project(self.depthwise(self.expand(x)))
 
 
-def trained(folder: Path, dtype: Any, level: str) -> Path:
-    """Three steps, dumped."""
+def trained(folder: Path, dtype: Any, level: str, activation: Any = None) -> Path:
+    """Three steps, dumped; one block may have another activation."""
     from msprobe.pytorch import PrecisionDebugger
 
     torch.manual_seed(3)
     blocks = [Block(width, out) for width, out in ((8, 8), (8, 12), (12, 16), (16, 16))]
+    if activation is not None:
+        blocks[1].depthwise[2] = activation
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)]
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), *blocks, *head).to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -54,7 +56,9 @@ def trained(folder: Path, dtype: Any, level: str) -> Path:
 
 
 @pytest.mark.parametrize("level", ["mix", "L0"])
-def test_a_right_run_is_not_accused(tmp_path: Path, level: str) -> None:
-    short, golden = (trained(tmp_path / str(each), each, level) for each in (torch.bfloat16, torch.float32))
-    found = probe.verdict(short, golden)
-    assert found.divergence is None, found.answer
+def test_a_right_run_is_not_accused_and_another_activation_is_named(tmp_path: Path, level: str) -> None:
+    golden = trained(tmp_path / "golden", torch.float32, level)
+    right = probe.verdict(trained(tmp_path / "right", torch.bfloat16, level), golden)
+    assert right.divergence is None, right.answer
+    wrong = probe.verdict(trained(tmp_path / "wrong", torch.bfloat16, level, nn.ReLU()), golden)
+    assert wrong.divergence is not None and "2.depthwise" in str(wrong.answer), wrong.answer

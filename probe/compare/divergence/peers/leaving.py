@@ -23,12 +23,12 @@ Chosen with the right pairs in two precisions that are recorded, and with nothin
 """
 _DEVIATION_OF_TENSORS, _DEVIATION_OF_GRADIENTS = 0.4, 0.6
 """The same where the values themselves are compared, of forward calls and of all others, chosen in the same way."""
+_DEVIATION_OF_WALK = 0.6
+"""The same of the random walk, where nothing is fitted. A guess."""
 _FEWEST_OF_SPREAD = 20
 """The fewest errors that tell how far errors of a run spread; of so many the spread is known to about a fifth."""
 _GROWN = 1.1
 """The factor by which the errors grow in number until their spread is taken anew."""
-_DEVIATION_OF_WALK = 0.6
-"""The same of the random walk, where nothing is fitted. A guess."""
 UNRELATED = 0.3
 """The relative error of inputs from which on two calls compute with other numbers. A guess."""
 DECIDED = 0.5
