@@ -171,7 +171,7 @@ class PrecisionDebugger:
             token_range: ``[first, last]``: only these forward passes of `model`, counted from 0, both included.
             rank_id: The rank to use in folder names; otherwise that of the default process group.
         """
-        if cls._collects_calls():
+        if cls.session().guard("start()", cls._collects_calls):
             cls.session().start(model, token_range, rank_id)
 
     @classmethod
@@ -179,7 +179,7 @@ class PrecisionDebugger:
         """Collect no further calls and write the files. Gradients of collected calls are taken until `step`."""
         cls.session().stop()
         if cls._instance is not None and cls._instance._probe is not None:
-            cls._instance._probe.stop()
+            cls.session().guard("stop()", cls._instance._probe.stop)
 
     @classmethod
     def monitor(cls, module: Any) -> None:

@@ -56,7 +56,8 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
         Raises:
             MsprobeException: there is no model where one is needed; or MindSpore is in graph mode.
         """
-        if os.environ.get("MS_ROLE") != "MS_SCHED" and cls._collects_calls():
+        is_scheduler = os.environ.get("MS_ROLE") == "MS_SCHED"
+        if not is_scheduler and cls.session().guard("start()", cls._collects_calls):
             cls.session().guard("start()", cls._start, model, token_range, rank_id)
         # Otherwise msrun's scheduler, which runs the script as well, has no rank and trains nothing.
 
