@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from functools import partial
 from typing import Any
 
 from probe.backends.protocol import FrameworkAdapter
@@ -50,7 +51,8 @@ class RunEnvironment:
         if self._content is None:
             self._content = {**gathered(facts_of(self._adapter)), "command": command()}
         if not self._told and self._handle is None:
-            self._handle = self._adapter.settings.attach_first_update(self._note_update)
+            note = partial(self._collector.attempt, self._add_optimizer)
+            self._handle = self._adapter.settings.attach_first_update(note)
 
     def note_models(self, config: Config, models: Any, step: int) -> None:
         """Read the settings of the modules of `models` that were not known before; `models` may be ``None``."""
@@ -70,11 +72,9 @@ class RunEnvironment:
         if module is not None and self._models.add_cast(module, dtype):
             self._has_new_casts, self._is_written = True, False
 
-    def _note_update(self, optimizer: Any) -> None:
-        if id(optimizer) not in self._told:
-            self._collector.attempt(self._add_optimizer, optimizer)
-
     def _add_optimizer(self, optimizer: Any) -> None:
+        if id(optimizer) in self._told:
+            return
         # Noted first: what fails is not tried at each update.
         self._told[id(optimizer)] = type(optimizer).__name__
         if self._content is None:

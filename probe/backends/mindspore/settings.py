@@ -91,11 +91,11 @@ def attach_first_update(note: Callable[[Any], None]) -> Handle:
 
 
 def _told(original: Callable[..., Any], note: Callable[[Any], None]) -> Callable[..., Any]:
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def update(self: Any, *args: Any, **kwargs: Any) -> Any:
         note(self)
         return original(self, *args, **kwargs)
 
-    return call
+    return update
 
 
 _OPTIONS = ("momentum", "beta1", "beta2", "eps", "use_nesterov", "use_locking", "loss_scale", "dampening", "nesterov")

@@ -110,11 +110,11 @@ def attach_first_update(note: Callable[[Any], None]) -> Handle:
     """Tell `note` of each optimizer that is about to update parameters."""
 
     @passed_over
-    def before(optimizer: Any, *_: Any) -> None:
+    def before_update(optimizer: Any, *_: Any) -> None:
         if not compiling():
             note(optimizer)
 
-    handle: Handle = register_optimizer_step_pre_hook(before)
+    handle: Handle = register_optimizer_step_pre_hook(before_update)
     return handle
 
 

@@ -25,6 +25,7 @@ _TORCH: Borders = {
     "backends/torch/hooks/api_hooks.py": {"_from_mode", "record", "__getattr__"},
     "backends/torch/hooks/torch_compile.py": {"handle"},
     "backends/torch/casts.py": {"see", "_suspended"},
+    "backends/torch/settings.py": {"before_update"},
     "backends/torch/hooks/api_calls.py": {"observe", "wrapper", "record"},
     "backends/torch/hooks/api_backward.py": {"__call__"},
     "backends/torch/hooks/function_mode.py": {
@@ -45,6 +46,9 @@ _TORCH: Borders = {
 _MINDSPORE: Borders = {
     **_EVERYWHERE,
     "api/mindspore.py": {"start"},
+    # The user's optimizer runs inside.
+    "backends/mindspore/settings.py": {"update"},
+    "backends/msadapter/settings.py": {"<lambda>"},
     "backends/mindspore/hooks/api_hooks.py": {"observe", "wrapper", "call_watched"},
     # The guards, and what waits for the user's own tensors, whose errors are the user's.
     "backends/mindspore/guards.py": {"guarded", "is_unobserved", "wait_for", "wait_for_all"},
