@@ -297,12 +297,16 @@ function showHelp() {
 // --- the address ----------------------------------------------------------------------------------------------------
 
 let addressWaits = 0;
+/** The part of the address behind "#" that was read or written last. */
+let addressKnown = "";
 
 /** Puts what is shown into the address, so that a link or a reload shows it again. */
 function writeAddress() {
   // Browsers refuse hundreds of changes in a few seconds, which walking with a held key makes.
   clearTimeout(addressWaits);
   addressWaits = setTimeout(() => {
+    // A link was followed a moment ago, and its event has not come: it never comes if the address is replaced now.
+    if (location.hash !== addressKnown) return void readAddress(location.href);
     const found = new URLSearchParams();
     found.set("node", state.rows.name(state.selected));
     if (state.rows.k !== (state.manifest.first ?? 0)) found.set("c", String(state.rows.k));
@@ -312,6 +316,7 @@ function writeAddress() {
     if (filter.from >= 0) found.set("range", `${filter.from} ${filter.to}`);
     for (const key of CHOICES) if (filter[key]) found.set(key, filter[key]);
     history.replaceState(null, "", `#${found}`);
+    addressKnown = location.hash;
   }, 100);
 }
 
@@ -342,7 +347,8 @@ function readFilters(asked) {
 /** Shows what an address asks for: `#node=NAME&…`, or `#NAME` alone. @param {string} address */
 async function readAddress(address) {
   clearTimeout(addressWaits);
-  const text = new URL(address).hash.slice(1);
+  addressKnown = new URL(address).hash;
+  const text = addressKnown.slice(1);
   // What the browser cannot decode stays as it is, and then is the name of no row.
   const asked = new URLSearchParams(text.includes("=") ? text : `node=${text.replace(/[+&]/g, encodeURIComponent)}`);
   const { comparisons, first } = state.manifest;
