@@ -86,7 +86,7 @@ def test_a_kernel_that_is_not_here_is_not_taken_for_the_golden_one(dumps: Path) 
     assert "the kernel of the target is not the kernel of this machine" in found.text
 
 
-@pytest.mark.sampled()
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize("dtypes", [("bfloat16", "float32"), ("float32", "bfloat16")])
 @pytest.mark.parametrize(("wrong", "answer"), [("weight", "inputs"), ("argument", "call"), ("kernel", "call")])
 def test_two_precisions_are_judged_by_what_rounding_explains(

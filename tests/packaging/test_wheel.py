@@ -53,13 +53,17 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @dataclass
 class Installed:
-    """An environment, a folder to work in, and which wheels were used."""
+    """An environment, a folder to work in, both wheels, and the kind of the one that is installed."""
 
     bin: Path
     folder: Path
     wheels: dict[str, Path]
+    used: str
 
     def use(self, kind: str) -> None:
+        if kind == self.used:
+            return
+        self.used = kind
         pip = [self.bin / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall"]
         call(*pip, self.wheels[kind], cwd=self.folder)
 
@@ -69,7 +73,7 @@ def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
     """An empty environment with the first wheel, what it asks for, and PyTorch."""
     folder = tmp_path_factory.mktemp("environment")
     call(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
-    found = Installed(folder / "venv" / "bin", folder, wheels)
+    found = Installed(folder / "venv" / "bin", folder, wheels, "compiled")
     # The same build as everywhere: see tox.ini.
     pip = [found.bin / "python", "-m", "pip", "install", "--quiet", "--no-compile"]
     call(*pip, "torch==2.13.0", wheels["compiled"], cwd=folder)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import forks
+import pytest
 import torch
 
 from probe.backends.torch.randomness.random_calls import random_calls, rank
@@ -71,6 +72,7 @@ torch.zeros(3)
     assert rows[6][1].endswith("in <module>, \n nn.Linear(3, 2)\n")
 
 
+@pytest.mark.sampled(least=3, each=False, group="several processes with a framework")
 def test_the_file_takes_the_rank_of_the_process_group(tmp_path: Path) -> None:
     rows = rows_of(
         tmp_path,

@@ -37,6 +37,10 @@ print("parameters", [p.sum().item().hex() for p in net.parameters()], torch.rand
 """
 
 
+SOME = pytest.mark.sampled(least=12, each=False, group="programs that are run")
+"""For tests that start an interpreter or two each; `make reliability` runs all."""
+
+
 def test_a_script_is_collected_from_as_it_is(tmp_path: Path) -> None:
     """Two steps of accumulated gradients; evaluation, with and without gradients, belongs to none."""
     ran = run(tmp_path, PRELUDE + TRAINING, arguments=("--lr", "0.1"))
@@ -67,6 +71,7 @@ def test_strict_is_2_where_filters_leave_no_record(
         assert quick(scripts, tmp_path, TRAINING, *options, "-o", "other").status == 0
 
 
+@SOME
 def test_call_stacks_end_with_the_program(scripts: Any, tmp_path: Path) -> None:
     ran = quick(scripts, tmp_path, TRAINING, "--step", "0")
     (path,) = ran.folder.glob("step0/*/stack.json")
@@ -74,6 +79,7 @@ def test_call_stacks_end_with_the_program(scripts: Any, tmp_path: Path) -> None:
     assert stacks and all(f"{tmp_path / 'program.py'}, line" in frames[-1] for frames in stacks)
 
 
+@SOME
 def test_steps_that_are_not_wanted_are_counted_and_nothing_is_left_in_the_way(scripts: Any, tmp_path: Path) -> None:
     # Imported here, so before the run begins.
     before = """
@@ -95,6 +101,7 @@ assert not net[0]._forward_hooks and not net[0]._forward_pre_hooks
     assert ran.forwards(2) == calls(0, 1)
 
 
+@SOME
 def test_with_several_optimizers_a_step_ends_when_each_has_stepped(scripts: Any, tmp_path: Path) -> None:
     program = """
 judge, maker = network(), network(4)
@@ -118,6 +125,7 @@ for step in range(3):
         assert not {"Module.0.Linear.forward.5", "Module.model~2.0.Linear.forward.3"} & set(names)
 
 
+@SOME
 def test_an_optimizer_that_is_gone_is_not_waited_for(scripts: Any, tmp_path: Path) -> None:
     """Two models, trained one after the other by one function."""
     program = """
@@ -135,6 +143,7 @@ train(second)
     assert len(ran.steps) == 4 and ran.warnings == []
 
 
+@SOME
 def test_an_optimizer_that_never_steps_is_not_waited_for_without_end(scripts: Any, tmp_path: Path) -> None:
     """Its model is called, so its turn may still come, as a generator's while the discriminator is updated."""
     program = """
@@ -195,6 +204,7 @@ for step in range(2):
     ],
     ids=["scaler", "closure", "by_hand"],
 )
+@SOME
 def test_what_updates_the_parameters_ends_a_step(
     scripts: Any, tmp_path: Path, loop: str, steps: int, forwards: list[int]
 ) -> None:
@@ -203,6 +213,7 @@ def test_what_updates_the_parameters_ends_a_step(
     assert all(ran.forwards(step) == calls(*forwards) for step in range(steps))
 
 
+@SOME
 def test_functions_that_return_gradients_are_left_as_they_are(scripts: Any, tmp_path: Path) -> None:
     """With an optimizer as soon as a step begins, without one when the last step has ended."""
     before = """
@@ -252,6 +263,7 @@ if child:
     assert [line[: len(text)] for line, text in zip(named, missed)] == missed and bool(named) == bool(missed)
 
 
+@SOME
 def test_inference_is_collected_when_asked_for_and_else_reported(scripts: Any, tmp_path: Path) -> None:
     program = """
 net = network().eval()
@@ -289,6 +301,7 @@ sys.exit(7)
     assert "A step begins with a call of a torch.nn.Module or mindspore.nn.Cell: put a computation" in ran.warnings[0]
 
 
+@SOME
 def test_gradients_that_were_not_seen_are_told_of(scripts: Any, tmp_path: Path) -> None:
     program = """
 from torch.func import functional_call, vjp
@@ -306,6 +319,7 @@ for step in range(3):
     assert len(ran.steps) == 3
 
 
+@SOME
 @pytest.mark.parametrize(("event", "steps"), [("backward", 4), ("optimizer", 2)])
 def test_the_end_of_a_step_can_be_forced(scripts: Any, tmp_path: Path, event: str, steps: int) -> None:
     program = """
@@ -320,6 +334,7 @@ for step in range(2):
     assert len(ran.steps) == steps
 
 
+@SOME
 def test_a_model_that_is_trained_through_its_parts_is_one_model(scripts: Any, tmp_path: Path) -> None:
     program = """
 class Model(nn.Module):
@@ -340,6 +355,7 @@ optimizer.step()
     assert ran.forwards(0) == [f"Module.{part}.forward.0" for part in parts]
 
 
+@pytest.mark.sampled(least=3, each=False, group="several processes with a framework")
 def test_an_error_of_the_program_is_shown_as_without_the_tool(scripts: Any, tmp_path: Path) -> None:
     program = """
 net = network()
@@ -360,6 +376,7 @@ net(torch.randn(5, 9))
     assert list(ran.data(0)) == ["Functional.linear.0.forward"]
 
 
+@SOME
 def test_a_script_with_a_debugger_of_its_own_is_left_to_it(scripts: Any, tmp_path: Path) -> None:
     program = """
 from msprobe.pytorch import PrecisionDebugger
@@ -377,6 +394,7 @@ optimizer.step()
     assert [line for line in ran.warnings if "a PrecisionDebugger of its own" in line] == ran.warnings
 
 
+@SOME
 def test_a_model_and_a_function_are_scripted_in_a_step_that_has_begun(scripts: Any, tmp_path: Path) -> None:
     program = """
 net = network()
@@ -421,6 +439,7 @@ optimizer.step()
     assert (ran.status, ran.forwards(0)) == (0, calls(0, 1)), ran.err
 
 
+@SOME
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_prepares_data_is_no_model(scripts: Any, tmp_path: Path, workers: int) -> None:
     """Not even in the process of a loader, where gradients are recorded."""
@@ -445,6 +464,7 @@ for batch in torch.utils.data.DataLoader(Data(), batch_size=5, num_workers={work
     assert [path.name for path in ran.folder.rglob("dump.journal")] == ran.warnings == []
 
 
+@SOME
 def test_other_threads_have_no_part_in_a_step(scripts: Any, tmp_path: Path) -> None:
     program = """
 import threading
@@ -495,6 +515,7 @@ if __name__ == "__main__":
     assert (ran.status, ran.forwards(0)) == (0, calls(0)), ran.err
 
 
+@SOME
 def test_a_compiled_model_is_compiled_once_more_for_the_steps_that_are_collected(scripts: Any, tmp_path: Path) -> None:
     program = """
 net = network()
@@ -549,6 +570,7 @@ def test_each_of_several_processes_is_collected_from(tmp_path: Path, start: str,
     assert not [line for line in ran.warnings if "collected nothing" in line]
 
 
+@SOME
 @pytest.mark.parametrize(("factor", "steps"), [("1.0", []), ("math.nan if step == 3 else 1.0", ["step3"])])
 def test_a_run_is_watched_from_its_first_step_to_its_last(
     scripts: Any, tmp_path: Path, factor: str, steps: list[str]

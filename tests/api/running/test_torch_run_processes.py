@@ -341,6 +341,7 @@ def test_no_divergence_is_named_where_a_pool_took_its_tasks_in_another_order(
     assert status == 2 and "the processes of a pool took other tasks in each run" in text, text
 
 
+@pytest.mark.sampled(least=3, each=False, group="several processes with a framework")
 def test_a_divergence_in_a_pool_is_named(scripts: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Tasks are the same in both runs, and one run updates by more, by less, or not at all."""
     for rate in (0.2, 0.0):

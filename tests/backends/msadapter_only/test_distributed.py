@@ -12,6 +12,7 @@ from typing import Any
 
 import dumped
 import mindspore_cluster
+import pytest
 
 SCRIPT = """
 import json, os, sys, zlib
@@ -79,6 +80,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(least=1, each=False, group="long programs")
 def test_training_gives_the_same_bits_on_each_rank(tmp_path: Path) -> None:
     folder = mindspore_cluster.run(tmp_path, f"SETTINGS = {json.dumps(SETTINGS)!r}\n{SCRIPT}")
     parameters = set()
