@@ -286,6 +286,4 @@ def _words(parts: Sequence[_Part], worst: _Part, shape: tuple[int, ...]) -> str:
         return "every element is the nearest number to the exact one"
     wrong = sum(part.row.verdict.status not in (EXACT, PASS) for part in parts)
     begin = list(map(int, np.unravel_index(worst.start, shape)))
-    return (
-        f"{words}, in the {PART} elements at {begin}; {wrong} of {len(parts)} such parts are over their tolerance"
-    )
+    return f"{words}, in the {PART} elements at {begin}; {wrong} of {len(parts)} such parts are over their tolerance"

@@ -729,7 +729,12 @@ FUNCTIONS: tuple[Function, ...] = (
     _("unsafe_split_with_sizes", T.HANDS_ON),
     _("_unsafe_view", T.HANDS_ON),
     _(
-        "unsqueeze", T.HANDS_ON, T.ADDS_A_DIMENSION, primitive="ExpandDims", akin="reshape", rounding=EXACT,
+        "unsqueeze",
+        T.HANDS_ON,
+        T.ADDS_A_DIMENSION,
+        primitive="ExpandDims",
+        akin="reshape",
+        rounding=EXACT,
         gradient=EXACT,
     ),
     _("unstack", T.HANDS_ON, rounding=EXACT),

@@ -65,7 +65,7 @@ def undecided_in_words(difference: Difference) -> str:
         # The reason says what was looked for.
         return f"{record}: {difference.shown_reason}"
     if difference.shows_from is not None:
-        seen = f"only an effect of {difference.shows_from:.1e} or more would be visible"
+        seen = f"only an effect of {difference.shows_from:.1e} or more on what is computed from it would be visible"
     elif difference.record and difference.golden_record:
         seen = "its effect was looked for in the results of this call, of the module around it and of the calls "
         seen += "that use them; none of these could be compared"

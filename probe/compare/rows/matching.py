@@ -64,9 +64,7 @@ def mode_of(comparison: Comparison, both: Calls, values: bool) -> Mode:
     if target.task == "tensor":
         return Mode.TENSOR if values else Mode.STATISTICS
     if target.task != "statistics":
-        raise MsprobeException(
-            f'{target.path}: "task" is {target.task!r}; allowed: "statistics" and "tensor".'
-        )
+        raise MsprobeException(f'{target.path}: "task" is {target.task!r}; allowed: "statistics" and "tensor".')
     with_checksums = [has_checksum(side) for side in both]
     if with_checksums[0] != with_checksums[1]:
         has, lacks = (target, golden) if with_checksums[0] else (golden, target)

@@ -155,8 +155,8 @@ def scaled(factor: float, other: float) -> Run:
 
 
 @pytest.mark.parametrize("factor, tells", [
-    (16.0, "the target sums the loss over 16 terms, and the golden run takes the mean"),
-    (1 / 1024, "the golden run sums the loss over 1024 terms, and the target takes the mean"),
+    (16.0, "probably the target sums the loss over 16 terms, and the golden run takes the mean"),
+    (1 / 1024, "probably the golden run sums the loss over 1024 terms, and the target takes the mean"),
     (0.3, "the loss is scaled, or summed instead of averaged, or gradients are clipped"),
 ])  # fmt: skip
 def test_one_factor_over_all_gradients_is_told(tmp_path: Path, factor: float, tells: str) -> None:
@@ -217,6 +217,18 @@ def optimized(**settings: float) -> tuple[Run, dict[str, str | None]]:
 def test_a_setting_of_an_optimizer_has_its_name(tmp_path: Path, setting: str, value: float, tells: str) -> None:
     (target, tree), (golden, golden_tree) = optimized(**{setting: value}), optimized()
     assert first(result_of(tmp_path, target, golden, tree, golden_tree)).cause == tells
+
+
+def test_the_weight_decay_of_a_new_norm_is_no_momentum(tmp_path: Path) -> None:
+    def decayed(lr: float) -> tuple[Run, dict[str, str | None]]:
+        data, tree = optimized(lr=lr)
+        ones, kept = np.ones(5, np.float32), 1 - lr * 0.1
+        data["Tensor.mul_.2.forward"] = call([tensor(ones), plain(kept)], tensor(ones * np.float32(kept)))
+        return data, {**tree, "Tensor.mul_.2.forward": "optimizer"}
+
+    (target, tree), (golden, golden_tree) = decayed(0.02), decayed(0.01)
+    cause = first(result_of(tmp_path, target, golden, tree, golden_tree)).cause
+    assert "lr over the bias correction is 0.02" in cause and "momentum" not in cause
 
 
 def test_a_new_norm_shows_no_dampening(tmp_path: Path) -> None:

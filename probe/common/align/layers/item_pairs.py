@@ -95,10 +95,10 @@ def _under_other_names(target: KeyedCall, golden: KeyedCall, found: Mapping[str,
     theirs = [item for item in sides[1] if item.name not in taken]
     more: dict[str, str] = {}
     for is_match in (_is_same, _are_alone(mine, theirs)) if mine and theirs else ():
-        for item in mine:
-            free = (other for other in theirs if other.name not in more.values())
-            other = None if item.name in more else next((each for each in free if is_match(item, each)), None)
-            if other is not None:
+        pairs = [(item, other) for item in mine for other in theirs if is_match(item, other)]
+        # The nearest first: parameters of one size and one way to be drawn differ by little more than short types show.
+        for item, other in sorted(pairs, key=lambda pair: relative_difference(*pair)):
+            if item.name not in more and other.name not in more.values():
                 more[item.name] = other.name
     return more
 

@@ -197,6 +197,8 @@ def _setting(
         "addcmul_": ("beta2", 1.0 - number),
         "mul_": ("beta2" if after == "addcmul_" else "beta1" if takes_signs else "momentum", number),
     }
+    if name == "mul_" and has_betas and after != "addcmul_" and not takes_signs:
+        return None  # The weight decay of a parameter of which nothing is known: Adam has no momentum.
     found = of_state.get(name)
     # A tensor of equal elements, such as the weight of a new norm, has no role. ``add_(grad, alpha=-lr)`` would make of
     # it a dampening of 1 + lr.

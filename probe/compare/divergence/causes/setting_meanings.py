@@ -51,9 +51,7 @@ SCALE = Meaning(
     _ATTENTION,
     {"norm_factor": (1.0, -1.0), "inv_norm_factor": (1.0, -1.0), "query_pre_attn_scalar": (-0.5,)},
 )
-HEADS = Meaning(
-    re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), _ATTENTION
-)
+HEADS = Meaning(re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), _ATTENTION)
 ROTARY_BASE = Meaning(
     re.compile(r"(?:rope|rotary|rotary_emb|rope_freq)_(?:theta|base)\Z|base\Z|theta\Z"),
     re.compile(rf"rotary|(?:\b|_)rope|rope\b|{_ATTENTION.pattern}"),

@@ -28,7 +28,6 @@ _MOST_GROWTH = 1e6
 """The growth from which on a bound decides nothing: it makes 6 % of the unit roundoff of float32."""
 
 
-
 def growth(
     call: AlignedCall, parsed: ParsedName, result: Item, size: float, scale: float, inside: Sequence[Item] | None
 ) -> float:

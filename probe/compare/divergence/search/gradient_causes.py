@@ -111,7 +111,9 @@ class GradientCauses:
         number = _number_of_terms(own, factor) if is_backward(call.record or "") else 0
         if number:
             sides = ("target", "golden run") if factor > 1.0 else ("golden run", "target")
-            return f"{text}: the {sides[0]} sums the loss over {number} terms, and the {sides[1]} takes the mean"
+            return (
+                f"{text}: probably the {sides[0]} sums the loss over {number} terms, and the {sides[1]} takes the mean"
+            )
         return f"{text}: the loss is scaled, or summed instead of averaged, or gradients are clipped"
 
     def _factors_of_parameters(self) -> Iterator[float]:

@@ -200,9 +200,7 @@ class Following:
 
     # --- what is made of a difference
 
-    def _made_of(
-        self, items: Sequence[Item], start: Started, giver: str | None
-    ) -> tuple[list[Outcome], list[Started]]:
+    def _made_of(self, items: Sequence[Item], start: Started, giver: str | None) -> tuple[list[Outcome], list[Started]]:
         """The outcomes of results that agree; and those to be followed, which do not agree, or may hide it."""
         found: list[Outcome] = []
         ahead: list[Started] = []

@@ -125,5 +125,15 @@ def test_several_parameters_of_a_size_are_matched_by_what_they_hold() -> None:
     assert names(parameters(weight=SLOPE, bias=SLOPE), parameters(b=ONES, w=OTHER)) == {}
 
 
+def test_parameters_of_a_short_type_are_matched_with_the_nearest() -> None:
+    """What is drawn in one way has nearly the same statistics, within the rounding of bfloat16."""
+    first, near, second = (
+        {"type": "torch.Tensor", "dtype": dtype, "shape": [8], "Max": 2.0, "Min": -2.0, "Mean": 0.1, "Norm": norm}
+        for dtype, norm in (("torch.bfloat16", 4.0), ("torch.float32", 4.001), ("torch.float32", 4.05))
+    )
+    assert names(parameters(w=first), parameters(before=second, after=near)) == {"w": "after"}
+    assert names(parameters(w=first), parameters(after=near, before=second)) == {"w": "after"}
+
+
 def test_a_parameter_of_another_size_is_another_one() -> None:
     assert names(parameters(weight=SLOPE), parameters(w=tensor_of(np.zeros(9, np.float32)))) == {}
