@@ -28,6 +28,7 @@ from probe.compare.sentences import (
     beyond_inputs,
     beyond_peers,
     beyond_recorded,
+    elsewhere_in_golden,
     not_finite,
     on_one_side,
     other_dtype,
@@ -135,6 +136,13 @@ def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> 
         origin = FROM_INPUTS if math.isinf(of_inputs) else NOT_FROM_INPUTS
         return not_finite(short_name(row), _not_finite(row), origin)
     return beyond_inputs(short_name(row), _size(difference), _size(of_inputs), _size(allowed))
+
+
+def of_other_input(row: Row, difference: float, giver: str, output: Row, found: float) -> Sentence:
+    """An output that differs behind an input that the golden run holds in another place; `giver` returns it there."""
+    where = f"{giver} returns it in the golden run" if giver else "the golden run has it in another place"
+    sizes = (short_name(row), _size(difference)), (short_name(output), _size(found))
+    return elsewhere_in_golden(*sizes[0], where, *sizes[1])
 
 
 def of_leaving(row: Row, error: float, allowed: float, peers: int) -> Sentence:

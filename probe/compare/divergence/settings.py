@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Optional
 
@@ -23,6 +23,7 @@ from probe.common.align.operations import (
     setting,
 )
 from probe.common.dump.naming import FORWARD, is_module, parse, record_name
+from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.sources import Tree
 from probe.common.errors import MsprobeException
@@ -83,6 +84,18 @@ class _SettingsSide:
         """The calls of functions that a module makes itself."""
         return self._inside.get(module, [])
 
+    def all_inside(self, module: str) -> list[str]:
+        """The calls of functions that a module makes, those of the modules inside of it as well."""
+        return self._all_inside.get(module, [])
+
+    @cached_property
+    def _all_inside(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name in self._tree:
+            for module in around(self._tree, name) if name.endswith(FORWARD) and not is_module(name) else ():
+                found.setdefault(module, []).append(name)
+        return found
+
     @cached_property
     def kinds(self) -> frozenset[str]:
         """The kinds of functions that it has."""
@@ -116,8 +129,8 @@ def _cause(found: Unexplained, sides: _Sides) -> Sentence:
         return NOTHING
     forward = _forward(names[0]), _forward(names[1])
     if not is_module(names[0]) and not is_module(names[1]):
-        around = sides[0].around(forward[0]), sides[1].around(forward[1])
-        return _of_calls(forward, sides) or _of_parameters(around, sides) or _of_other_calls(around, sides)
+        modules = sides[0].around(forward[0]), sides[1].around(forward[1])
+        return _of_calls(forward, sides) or _of_parameters(modules, sides) or _of_other_calls(modules, sides)
     if is_module(names[0]) and is_module(names[1]):
         return _of_parameters(forward, sides) or _of_calls_inside(forward, sides) or _of_other_calls(forward, sides)
     return NOTHING
@@ -161,12 +174,17 @@ def _of_other_calls(names: tuple[str, str], sides: _Sides) -> Sentence:
     """The one kind of call that two modules do not share, if it is one on a side at most."""
     if not all(names):
         return NOTHING
-    both = [_called_inside(module, side) for module, side in zip(names, sides)]
+    both = [_called_in(side.inside(module), side) for module, side in zip(names, sides)]
     own_layer = any(layer_kind(_called(name).rpartition(".")[2]) for name in names)
     if own_layer and any(called.startswith("Primitive.") for _, calls in both for called in calls.values()):
         return NOTHING  # A layer that MindSpore brings is made of other functions than that of another framework.
     own = both[0][0] - both[1][0], both[1][0] - both[0][0]
-    if max(map(len, own)) > 1:
+    if any(own) and sides[0].framework == sides[1].framework:
+        # The other side may make a call in a smaller module.
+        both = [_called_in(side.all_inside(module), side) for module, side in zip(names, sides)]
+        everywhere = both[0][0] - both[1][0], both[1][0] - both[0][0]
+        own = everywhere if any(one & other for one, other in zip(own, everywhere)) else (Counter(), Counter())
+    elif max(map(len, own)) > 1:
         # What one side never calls it may record nowhere.
         own = _only(own[0], sides[1].kinds), _only(own[1], sides[0].kinds)
     more = [[calls[kind] for kind in calls if kind in left] for left, (_, calls) in zip(own, both)]
@@ -181,11 +199,11 @@ def _only(number: Counter[str], kinds: frozenset[str]) -> Counter[str]:
     return Counter({kind: count for kind, count in number.items() if kind in kinds})
 
 
-def _called_inside(module: str, side: _SettingsSide) -> tuple[Counter[str], dict[str, str]]:
-    """The number of calls of each kind of function that a module makes itself, and the functions by these kinds."""
+def _called_in(calls: Sequence[str], side: _SettingsSide) -> tuple[Counter[str], dict[str, str]]:
+    """The number of calls of each kind of function among some calls, and the functions by these kinds."""
     number: Counter[str] = Counter()
     functions: dict[str, str] = {}
-    for name in side.inside(module):
+    for name in calls:
         meaning = _meaning(name, side)
         for kind in () if meaning is None else _kinds(meaning):
             if not has(kind, Trait.FITS):
@@ -194,7 +212,8 @@ def _called_inside(module: str, side: _SettingsSide) -> tuple[Counter[str], dict
     return number, functions
 
 
-_ALIKE = {"div": "mul"}
+_ALIKE = {"div": "mul", "pow": "mul", "square": "mul"}
+"""Functions that are often products: a quotient has a reciprocal as a factor, and a square is ``x * x``."""
 
 
 def _kinds(meaning: Operation) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from probe.common.dump.naming import PARAMETERS_GRAD, is_forward, is_module
 from probe.common.dump.reading.records import PARAMETERS
 from probe.common.numerics.error_bounds import extent
 from probe.compare.divergence.aligned_calls import AlignedCall, first_of_groups
+from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.causes.optimizer_settings import OptimizerSettings
 from probe.compare.divergence.causes.origins import Origins
 from probe.compare.divergence.causes.reordering import (
@@ -21,7 +22,7 @@ from probe.compare.divergence.causes.reordering import (
     is_taken_by,
 )
 from probe.compare.divergence.causes.setting_causes import SettingCauses
-from probe.compare.divergence.differences import Differences
+from probe.compare.divergence.differences import Differences, item_name
 from probe.compare.divergence.effects import GOLDEN, TARGET
 from probe.compare.divergence.search.findings import made_on_one_side, on_the_way_to, reason_of
 from probe.compare.divergence.search.gradient_causes import GradientCauses
@@ -81,6 +82,8 @@ class Causes:
             return suspect.because(one_side)
         if tied := self._of_gradients.of_tied(call, suspect):
             return replace(suspect, cause=tied)
+        if left_out := self.left_out_of_sum(call, suspect):
+            return replace(suspect, cause=left_out)
         # The first one is tried first, and the others are not made then.
         for maker in self._made_on_one_side(call, suspect):
             if order := self._origins.elsewhere(maker, call):
@@ -95,6 +98,19 @@ class Causes:
         if cause := self._on_the_way(call, suspect) or self._of_gradients.of_scale(call, suspect):
             return replace(suspect, cause=cause)
         return self._with_other_order(call, suspect)
+
+    def left_out_of_sum(self, call: AlignedCall, suspect: Unexplained) -> str:
+        """The sentence on a sum that one program alone makes of an item, such as a residual; empty without one."""
+        regions = self._runs.regions
+        rows = [row for row in call.rows if is_input(row) or item_name(row) == suspect.item]
+        for row in rows if regions is not None and is_forward(call.record or "") else ():
+            summed = None if regions is None else regions.summed_on_one_side(row)
+            if summed is not None:
+                has_it, lacks_it = ("target", "golden run") if summed.side == TARGET else ("golden run", "target")
+                name = item_name(row)[len(call.record or "") + 1 :]
+                is_, of = ("is made of", "of ") if summed.is_before else ("is", "")
+                return f"{name} {is_} a sum in the {has_it} ({summed.maker}) and {of}one of its terms in the {lacks_it}"
+        return ""
 
     def _with_counterpart(self, maker: AlignedCall, found: Unexplained) -> Unexplained:
         """The finding, with the optimizer's setting, or with the call that the other side makes instead.

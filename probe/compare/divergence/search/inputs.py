@@ -10,7 +10,7 @@ from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.search.items import overwrites
 from probe.compare.divergence.search.kinds import Kinds
-from probe.compare.divergence.search.observed import Observed
+from probe.compare.divergence.search.observed import Elsewhere, Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.unrecorded import FoundInput, UnrecordedInputs
 from probe.compare.divergence.search.walk import Walk
@@ -42,7 +42,9 @@ class Inputs:
         difference = 0.0 if has_no_difference else self._error.difference(row)
         if difference and self._runs.regions is not None:
             elsewhere = self._runs.regions.of_other_thing(row)
-            difference = difference if elsewhere is None else min(difference, elsewhere)
+            if elsewhere is not None and elsewhere < difference:
+                observed.note_elsewhere(Elsewhere(row, difference, self._runs.regions.golden_giver(row)))
+                difference = elsewhere
         self._add_to(terms, call, row, difference)
         found = None if is_other_kind else self._unrecorded.found(call, row, difference)
         if found is not None:

@@ -11,6 +11,16 @@ from probe.compare.divergence.peers.leaving import Leaving
 from probe.compare.result import Difference, Unexplained
 
 
+class Elsewhere(NamedTuple):
+    """An input that differs, where the other program holds its values in another place."""
+
+    row: Row
+    difference: float
+    """The relative difference."""
+    giver: str
+    """The record of the golden run that returns these values; empty if it is not known."""
+
+
 class JudgedOutput(NamedTuple):
     """A tensor that a call returned on both sides."""
 
@@ -50,11 +60,18 @@ class Observed:
     differences: list[Difference] = field(default_factory=list)
     """The differences other than numbers."""
     outputs: list[JudgedOutput] = field(default_factory=list)
+    elsewhere: Elsewhere | None = None
+    """The input that differs the most of those that explain nothing, because the other side holds them elsewhere."""
 
     @property
     def largest(self) -> JudgedOutput | None:
         """The output that differs the most, the first of several."""
         return max(self.outputs, key=lambda output: output.difference, default=None)
+
+    def note_elsewhere(self, given: Elsewhere) -> None:
+        """Keep an input whose values the other side holds elsewhere, if none that differs more is kept already."""
+        if self.elsewhere is None or given.difference > self.elsewhere.difference:
+            self.elsewhere = given
 
     def accuse(self, suspect: Unexplained | None) -> None:
         """Keep an item that nothing explains, unless one before it is kept already."""

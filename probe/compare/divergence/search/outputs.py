@@ -30,7 +30,7 @@ from probe.compare.divergence.peers.short_sums import error_of_partial_sums
 from probe.compare.divergence.search.findings import reason_of, unexplained_item
 from probe.compare.divergence.search.items import is_of_one_shape, last_word, rounds
 from probe.compare.divergence.search.kinds import Kinds
-from probe.compare.divergence.search.observed import JudgedOutput, Observed
+from probe.compare.divergence.search.observed import Elsewhere, JudgedOutput, Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
 from probe.compare.result import Unexplained
@@ -77,17 +77,22 @@ class Outputs:
         output = self._judged(computed, row, target, golden, is_turned)
         observed.outputs.append(output)
         if output.difference > output.allowed and observed.suspect is None:
-            observed.suspect = self._suspect(computed, output)
+            observed.suspect = self._suspect(computed, output, observed.elsewhere)
 
-    def _suspect(self, computed: Computation, output: JudgedOutput) -> Unexplained:
+    def _suspect(self, computed: Computation, output: JudgedOutput, elsewhere: Elsewhere | None) -> Unexplained:
         found, allowed, leaving = output.difference, output.allowed, output.leaving
         if leaving is None:
             reason = differences.of_output(output.row, found, output.of_inputs, allowed)
         else:
             found, allowed = leaving.error, leaving.allowed
             reason = differences.of_leaving(output.row, found, allowed, leaving.peers)
+        of_inputs = output.of_inputs
+        # Not finite is the output, whatever goes in.
+        if elsewhere is not None and elsewhere.difference > max(of_inputs, allowed) and not math.isinf(found):
+            of_inputs = elsewhere.difference
+            reason = differences.of_other_input(elsewhere.row, of_inputs, elsewhere.giver, output.row, found)
         suspect = unexplained_item(self._runs, computed.call, output.row, reason, found, allowed)
-        return replace(suspect, of_inputs=output.of_inputs if output.of_inputs < ALTOGETHER else None)
+        return replace(suspect, of_inputs=of_inputs if of_inputs < ALTOGETHER else None)
 
     def _has_other_shape(self, row: Row) -> bool:
         """True if both sides have another number of results; two programs may have as many in another shape."""

@@ -73,7 +73,7 @@ def unexplained(runs: Runs) -> Findings:
         is_complete = True
     walk = search.walk
     if not found and search.joined:
-        call, suspect = search.joined[0]
+        call, suspect = search.first_joined()
         place = next(index for index, each in enumerate(runs.calls) if each is call)
         found[suspect.record, suspect.golden_record] = replace(suspect, place=place)
     # Where values diverge, the answer is known, and differences are its causes.
@@ -140,6 +140,11 @@ class _Search:
         # What may be a cause comes before values, which may be its effect.
         undecided = sorted([*self.walk.undecided, *known.undecided], key=lambda each: each.is_value)
         return known._replace(undecided=undecided)
+
+    def first_joined(self) -> tuple[AlignedCall, Unexplained]:
+        """The first finding that reaches the end with other differences. Of causes on the way nothing is known now."""
+        call, suspect = self.joined[0]
+        return call, replace(suspect, cause=suspect.cause or self._causes.left_out_of_sum(call, suspect))
 
     def explain_call(self, call: AlignedCall) -> Unexplained | None:
         """The finding on the next call, if there is one."""
@@ -362,7 +367,7 @@ class _Search:
         """The finding on an input at the calls that made it, where each side has one without a counterpart."""
         regions = self._runs.regions
         row = next((row for row in call.rows if is_input(row) and item_name(row) == found.item), None)
-        if regions is None or row is None or found.record != call.record:
+        if regions is None or row is None or found.record != call.record or found.cause:
             return found
         makers = regions.makers(row)
         if makers is None or makers[0] in self._paired[0] or makers[1] in self._paired[1]:

@@ -75,8 +75,12 @@ class HeldValues:
 
         ``None`` if that has none that is near, or if statistics do not tell.
         """
-        nearest = self._contents[1 - side].nearest(item)
+        nearest = self.nearest(item, side)
         return None if nearest is None else error_of(item, nearest)
+
+    def nearest(self, item: Item, side: int) -> Item | None:
+        """The nearest tensor of the other side to one of `side`, if one is near."""
+        return self._contents[1 - side].nearest(item)
 
     def _has_number(self, number: float, side: int) -> bool:
         numbers = self._numbers[side]
