@@ -111,6 +111,8 @@ class Trait(Enum):
     """It brings each channel to one mean and one variance, so that those of its result are the same of any argument."""
     FITS = auto()
     """It changes no value and no order: one program needs it to fit a shape or a dtype, and another needs nothing."""
+    BENDS = auto()
+    """It is the curve of activations: that of GELU is `erf`, or `tanh`, and of its approximations `sigmoid`."""
     SAME_NUMBERS = auto()
     """A plain number at any position means the same in every framework."""
     COMMUTES = auto()

@@ -33,6 +33,7 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import function, has
 from probe.common.operations.signatures import OF_MEMORY, argument_name
+from probe.compare.answers.activations import other_activations
 from probe.compare.answers.expected_effects import (
     LEAST_EXPECTED,
     LEAST_OF_ARGUMENT,
@@ -123,6 +124,8 @@ class _Search:
         if self._runs.regions is not None:
             for number in OtherNumbers(self._runs).found():
                 yield number, Expected(LEAST_OF_ARGUMENT)
+            for activation in other_activations(self._runs):
+                yield activation, Expected(LEAST_OF_ARGUMENT)
         for call in self._on_one_side:
             side, name = (TARGET, call.record) if call.record else (GOLDEN, call.golden_record)
             what = "module with parameters" if is_module(name or "") else "call with parameters"
@@ -155,7 +158,9 @@ class _Search:
 
     @cached_property
     def _by_names(self) -> dict[tuple[str, str], AlignedCall]:
-        return {(call.record or "", call.golden_record or ""): call for call in self._runs.calls}
+        # Of two programs the calls of one side that decide nothing are made only.
+        calls = (*self._runs.made, *self._runs.calls)
+        return {(call.record or "", call.golden_record or ""): call for call in calls}
 
     def _expected(self, call: AlignedCall, row: Row) -> Expected | None:
         target, golden = row.target, row.golden

@@ -142,9 +142,9 @@ class _Search:
         return known._replace(undecided=undecided)
 
     def first_joined(self) -> tuple[AlignedCall, Unexplained]:
-        """The first finding that reaches the end with other differences. Of causes on the way nothing is known now."""
+        """The first finding that reaches the end with other differences."""
         call, suspect = self.joined[0]
-        return call, replace(suspect, cause=suspect.cause or self._causes.left_out_of_sum(call, suspect))
+        return call, self._causes.at_the_end(call, suspect)
 
     def explain_call(self, call: AlignedCall) -> Unexplained | None:
         """The finding on the next call, if there is one."""
@@ -215,7 +215,7 @@ class _Search:
         if found is None:
             return _Conclusion(None, [], [*without_effect, *differences])
         self.walk.has_diverged = True
-        found = self._at_its_makers(call, found)
+        found = self._causes.with_activation(call, self._at_its_makers(call, found))
         return _Conclusion(found, differences, without_effect)
 
     def _has_effect(self, call: AlignedCall, suspect: Unexplained, observed: Observed) -> bool:
@@ -367,8 +367,10 @@ class _Search:
         """The finding on an input at the calls that made it, where each side has one without a counterpart."""
         regions = self._runs.regions
         row = next((row for row in call.rows if is_input(row) and item_name(row) == found.item), None)
-        if regions is None or row is None or found.record != call.record or found.cause:
+        if regions is None or row is None or found.record != call.record:
             return found
+        if self._causes.left_out_of_sum(call, found):
+            return found  # The calls between the sum and this one do the same.
         makers = regions.makers(row)
         if makers is None or makers[0] in self._paired[0] or makers[1] in self._paired[1]:
             return found
