@@ -1,7 +1,8 @@
-"""Activations that one program alone computes, such as GELU by its tanh.
+"""Activations that one run alone computes, such as GELU by its tanh.
 
 They differ by less than a short type shows, and agree in everything else. Programs call one function, or write it as
-several, and the curve tells them apart: `erf` of GELU, `tanh` and `sigmoid` of its approximations.
+several, and the curve tells them apart: `erf` of GELU, `tanh` and `sigmoid` of its approximations. Where the same
+configuration names another activation, calls of one side have no counterparts, and nothing else differs.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ class _Curve(NamedTuple):
 
 
 def other_activations(runs: Runs) -> Iterator[Difference]:
-    """A difference for each curve that one program alone computes.
+    """A difference for each curve that one run alone computes.
 
     Args:
-        runs: the runs, of two programs in one framework.
+        runs: the runs, of one program or two.
     """
-    if runs.same_names or runs.across_frameworks:
+    if runs.across_frameworks:
         return
     sides = _curves(runs, 0), _curves(runs, 1)
     if not all(sides) or any(_has_recurrence(runs, side) for side in (0, 1)):

@@ -124,8 +124,8 @@ class _Search:
         if self._runs.regions is not None:
             for number in OtherNumbers(self._runs).found():
                 yield number, Expected(LEAST_OF_ARGUMENT)
-            for activation in other_activations(self._runs):
-                yield activation, Expected(LEAST_OF_ARGUMENT)
+        for activation in other_activations(self._runs):
+            yield activation, Expected(LEAST_OF_ARGUMENT)
         for call in self._on_one_side:
             side, name = (TARGET, call.record) if call.record else (GOLDEN, call.golden_record)
             what = "module with parameters" if is_module(name or "") else "call with parameters"

@@ -67,7 +67,7 @@ class Causes:
         return self.with_activation(call, suspect)
 
     def with_activation(self, call: AlignedCall, found: Unexplained) -> Unexplained:
-        """The finding, with an activation that one program alone computes before it, where no cause is known.
+        """The finding, with an activation that one run alone computes before it, where no cause is known.
 
         Of two calls of one function the arguments tell.
         """
@@ -75,7 +75,7 @@ class Causes:
         return found if found.cause or is_one_function else replace(found, cause=self._other_activation(call))
 
     def _other_activation(self, call: AlignedCall) -> str:
-        """The sentence on the first activation that one program alone computes, before a call; empty without one."""
+        """The sentence on the first activation that one run alone computes, before a call; empty without one."""
         for each in self._activations:
             where = each.record or each.golden_record
             for made in self._runs.made:
