@@ -37,6 +37,8 @@ class JudgedOutput(NamedTuple):
     """By how much the call may have increased the relative difference of its inputs."""
     leaving: Optional[Leaving] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The finding of its peers, where they alone show that it is not explained."""
+    of_kernel: float = 0.0
+    """The relative error that the kernel of a gradient makes by rounding partial sums; 0 if it rounds the sum alone."""
 
 
 @dataclass

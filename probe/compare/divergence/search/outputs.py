@@ -112,6 +112,7 @@ class Outputs:
         factor = self._factor(computed, target, golden)
         terms = computed.terms
         of_inputs = max(terms.error, self._error.inside(computed.call))
+        of_kernel = _of_partial_sums(computed, target, golden)
         if math.isinf(difference):
             # Only NaN and infinities give NaN.
             allowed = math.inf if math.isinf(of_inputs) else 0.0
@@ -122,7 +123,7 @@ class Outputs:
             allowed = max(
                 math.hypot(
                     explained(largest, factor, self._rounding(computed, target, golden)),
-                    CONFIDENCE * _of_partial_sums(computed, target, golden),
+                    CONFIDENCE * of_kernel,
                 ),
                 self._turned_off(computed.function) * factor,
             )
@@ -136,7 +137,7 @@ class Outputs:
         )
         if leaving is not None:
             allowed = difference * leaving.allowed / leaving.error
-        return JudgedOutput(row, target, golden, difference, terms.error, allowed, factor, leaving)
+        return JudgedOutput(row, target, golden, difference, terms.error, allowed, factor, leaving, of_kernel)
 
     def _factor(self, computed: Computation, target: Item, golden: Item) -> float:
         """By how much the call may increase the relative difference of its inputs."""
