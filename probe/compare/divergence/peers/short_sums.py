@@ -60,15 +60,21 @@ def error_of_partial_sums(
 
 def _may_round(parsed: ParsedName, gradient: Item) -> bool:
     """True if a kernel may round the partial sums of a gradient."""
+    if is_known_to_round(parsed):
+        return True
+    if not parsed.is_module or parsed.direction != PARAMETERS_GRAD:
+        return False
+    name = parsed.base.rpartition(".")[2]
+    # The parameters of norms have one dimension. The gradient of a matrix is a product.
+    return layer_kind(name) is None and sum(size > 1 for size in gradient.shape or ()) == 1
+
+
+def is_known_to_round(parsed: ParsedName) -> bool:
+    """True if the table of functions says of a gradient that its kernel rounds partial sums."""
     name = parsed.base.rpartition(".")[2]
     if not parsed.is_module:
         return parsed.direction == BACKWARD and _sums_rows(name)
-    if parsed.direction != PARAMETERS_GRAD:
-        return False
-    if _sums_rows(name) or _sums_rows(name.lower()):
-        return True
-    # The parameters of norms have one dimension. The gradient of a matrix is a product.
-    return layer_kind(name) is None and sum(size > 1 for size in gradient.shape or ()) == 1
+    return parsed.direction == PARAMETERS_GRAD and (_sums_rows(name) or _sums_rows(name.lower()))
 
 
 def _sums_rows(name: str) -> bool:

@@ -16,6 +16,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, is_input
 from probe.compare.divergence.peers.leaving import DECIDED
 from probe.compare.divergence.peers.random_error import random_error
+from probe.compare.divergence.peers.short_sums import is_known_to_round
 from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.divergence.search.items import in_direction
 from probe.compare.divergence.search.observed import JudgedOutput, Observed
@@ -180,6 +181,9 @@ def _is_noise(output: JudgedOutput) -> bool:
     In bfloat16, `layer_norm` of PyTorch on a CPU makes errors of 60 to 100 % of the gradients of its parameters over
     4,096 and 8,192 rows, so that a gradient of zeros is explained as well.
     """
-    if output.of_kernel < DECIDED or output.difference > output.allowed:
+    parsed = parse(output.row.record)
+    if output.of_kernel < DECIDED or output.difference > output.allowed or parsed is None:
+        return False
+    if not is_known_to_round(parsed):
         return False
     return (random_error(output.target, output.golden) or 0.0) >= DECIDED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
@@ -14,13 +13,13 @@ from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import SAFETY, extent, is_finite
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import DOT_PRODUCT, Trait
-from probe.common.operations.lookup import function, has, primitive
+from probe.common.operations.lookup import function, has, names_with
 from probe.compare.divergence.effects import Key, key_of
 from probe.compare.divergence.two_programs.graph import CallOfSide, Graph, makes_another, rounds
 from probe.compare.divergence.two_programs.held_values import SPREAD, HeldValues, least_shown
 
-_DIMENSIONS = re.compile(r"[123]d$")
-"""The end of the name of a layer's class that is not its function's."""
+_STANDARDISING = tuple(name.strip("_").replace("_", "") for name in names_with(Trait.STANDARDISES))
+"""The functions that standardise, as names of classes have them."""
 
 _FACTORS = 2
 """The number of tensors in a product to which nothing is added."""
@@ -319,11 +318,13 @@ def _at_end(start: Started) -> Outcome:
 
 def _standardises(giver: str | None) -> bool:
     """True if a call brings each channel of any argument to the same mean and variance."""
-    name = "" if giver is None else kind_name(giver)
-    if giver is None or not is_module(giver):
+    if giver is None:
+        return False
+    name = kind_name(giver)
+    if not is_module(giver):
         return has(name, Trait.STANDARDISES)
-    known = primitive(_DIMENSIONS.sub("", name))
-    return known is not None and known.has(Trait.STANDARDISES)
+    # Classes of layers join the function with devices and activations: SyncBatchNorm, BatchNormAct2d.
+    return any(each in name.lower() for each in _STANDARDISING)
 
 
 def _share(part: Item, whole: Item) -> float:
