@@ -187,6 +187,32 @@ def test_a_difference_that_a_sum_hides_has_numbers() -> None:
     assert told in of_hidden(*hidden)
 
 
+@pytest.mark.parametrize(("kind", "standardises"), [
+    ("InstanceNorm2d", True), ("SyncBatchNorm", True), ("BatchNormAct2d", True), ("BatchNorm1d", True),
+    ("LayerNorm", False),
+])  # fmt: skip
+def test_what_standardises_shows_nothing_by_agreeing(kind: str, standardises: bool) -> None:
+    """The statistics behind such a layer are the same of any input; what is made of its result tells."""
+    norm = f"Module.norm.{kind}.forward.0"
+
+    def run(seed: int) -> Run:
+        random = np.random.default_rng(seed)
+        x: NDArray[np.float32] = X if seed == 0 else random.normal(3.0, 2.0, size=X.shape).astype(np.float32)
+        end = X @ W if seed == 0 else np.abs(X) @ W
+        return {
+            EMBED: call([tensor(np.abs(X))], tensor(x)),
+            norm: call([tensor(x)], tensor(np.tanh(X))),
+            HEAD: call([tensor(np.tanh(X))], tensor(end)),
+        }
+
+    target, golden = run(1), run(0)
+    calls = [of_both(record, target, golden) for record in target]
+    tree: dict[str, str | None] = dict.fromkeys(target)
+    regions = Regions([row for each in calls for row in each.rows], list(golden), (tree, tree))
+    outcome = regions.outcome(calls[0], f"{EMBED}.output.0", 1.0).outcome
+    assert outcome is (Outcome.PARTS if standardises else Outcome.AGREES)
+
+
 @pytest.mark.parametrize("has_equal_weights", [True, False])
 def test_a_module_that_ends_with_the_next_layer_is_judged_there(has_equal_weights: bool) -> None:
     """On one side the norm is behind the block, on the other one inside; a fault in it is no fault of the block."""

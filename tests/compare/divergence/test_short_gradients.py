@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from divergence_runs import Run, backward, call, compared, named, tensor
+from divergence_runs import Run, backward, call, compared, named, result_of, tensor
 from numpy.typing import NDArray
 
 from probe.common.dump.naming import parse
@@ -31,9 +31,11 @@ def sum_of_rows(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     return total
 
 
-def run(function: str, rounds_each: bool) -> Run:
+def run(function: str, rounds_each: bool, cancelled: float = 0.0) -> Run:
+    """A norm and its backward; `cancelled` is the share of the sum of rows that other rows cancel."""
     random = np.random.default_rng(3)
     x, gradient = (short(random.normal(size=(ROWS, WIDTH))) for _ in range(2))
+    gradient = short(gradient - cancelled * gradient.mean(0))
     weight = short(np.ones(WIDTH))
     total = sum_of_rows(gradient) if rounds_each else gradient.sum(0)
     given = [tensor(each, SHORT) for each in (x, weight, weight)]
@@ -54,6 +56,14 @@ def test_partial_sums_in_the_short_type_explain_the_gradients_of_functions_that_
 ) -> None:
     found = compared(tmp_path, run(function, True), run(function, False))
     assert (found is None) is is_explained, found
+
+
+@pytest.mark.parametrize("is_noise", [True, False])
+def test_a_gradient_that_is_mostly_their_rounding_cannot_be_told(tmp_path: Path, is_noise: bool) -> None:
+    cancelled = 0.97 if is_noise else 0.0
+    result = result_of(tmp_path, run("layer_norm", True, cancelled), run("layer_norm", False, cancelled))
+    assert result.divergence is None
+    assert ["cannot be judged" in each.reason for each in result.undecided] == [True] * is_noise
 
 
 def test_they_do_not_explain_a_gradient_of_twice_the_size(tmp_path: Path) -> None:

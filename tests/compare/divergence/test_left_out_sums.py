@@ -1,0 +1,94 @@
+"""A residual that one of two programs leaves out, and calls that are no cause because both programs make them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from divergence_runs import Run, X, call, first, result_of, tensor, write
+
+from probe.common.dump.reading.dump import read
+from probe.compare.divergence.settings import with_settings
+from probe.compare.result import Unexplained
+
+LAYERS, AT = 4, 2
+_RANDOM = np.random.default_rng(4)
+WEIGHTS = [(_RANDOM.normal(size=(64, 64)) / 8).astype(np.float32) for _ in range(LAYERS)]
+SCALES = [_RANDOM.normal(1, 0.2, size=64).astype(np.float32) for _ in range(LAYERS)]
+Names = tuple[str, str, str]
+GOLDEN: Names = ("model.layers", "dense", "norm")
+TARGET: Names = ("net.blocks", "lin", "ln")
+
+
+def program(names: Names, left_out: int = -1) -> Run:
+    """Layers of a product, a sum with what went in, and a norm; one layer may leave the sum out."""
+    block, dense, norm = names
+    data: Run = {f"Module.{block.partition('.')[0]}.embed.Embedding.forward.0": call([tensor(np.abs(X))], tensor(X))}
+    x, sums = X, 0
+    for layer, (weight, scale) in enumerate(zip(WEIGHTS, SCALES)):
+        made = x @ weight
+        data[f"Module.{block}.{layer}.{dense}.Linear.forward.0"] = call(
+            [tensor(x)], tensor(made), weight=tensor(weight)
+        )
+        total = made
+        if layer != left_out:
+            total = x + made
+            data[f"Tensor.__add__.{sums}.forward"] = call([tensor(x), tensor(made)], tensor(total))
+            sums += 1
+        x = total / np.sqrt(np.square(total).mean(-1, keepdims=True)) * scale
+        data[f"Module.{block}.{layer}.{norm}.LayerNorm.forward.0"] = call(
+            [tensor(total)], tensor(x), weight=tensor(scale)
+        )
+    return data
+
+
+def test_two_right_programs_are_silent(tmp_path: Path) -> None:
+    result = result_of(tmp_path, program(TARGET), program(GOLDEN))
+    assert result.divergence is None and not result.undecided
+
+
+@pytest.mark.parametrize("is_target", [True, False])
+def test_a_residual_that_is_left_out_is_told_at_the_norm_behind(tmp_path: Path, is_target: bool) -> None:
+    sides = program(TARGET, AT if is_target else -1), program(GOLDEN, -1 if is_target else AT)
+    found = first(result_of(tmp_path, *sides))
+    assert found.record == f"Module.net.blocks.{AT}.ln.LayerNorm.forward.0"
+    assert found.reason.startswith("input.0 differs by ") and " of its size already" in found.reason
+    assert found.of_inputs != 0.0, found
+    has_it, lacks_it = ("golden run", "target") if is_target else ("target", "golden run")
+    made = f"input.0 is a sum in the {has_it} (Tensor.__add__.2.forward)"
+    assert found.cause == f"{made} and one of its terms in the {lacks_it}"
+
+
+# --- causes
+
+
+def cause(folder: Path, target: dict[str, str | None], golden: dict[str, str | None]) -> str:
+    """The cause of a module whose calls are those of a tree; the first record of each is the module."""
+    dumps = []
+    for name, tree in (("target", target), ("golden", golden)):
+        data: Run = {record: call([tensor(X)], tensor(X)) for record in reversed(list(tree))}
+        dumps.append(read(write(folder / name, data, tree, framework="pytorch")))
+    found = Unexplained(next(iter(target)), next(iter(golden)), next(iter(target)), "output.0 differs")
+    return with_settings([found], *dumps)[0].cause
+
+
+OWN, THEIRS, INNER = "Module.a.Att.forward.0", "Module.b.Attention.forward.0", "Module.b.self.SelfAttention.forward.0"
+SDPA, SOFTMAX = "Functional.scaled_dot_product_attention.0.forward", "Functional.softmax.0.forward"
+
+
+def test_a_call_that_the_other_program_makes_in_a_smaller_module_is_no_cause(tmp_path: Path) -> None:
+    assert cause(tmp_path, {OWN: None, SDPA: OWN}, {THEIRS: None, INNER: THEIRS, SDPA: INNER}) == ""
+
+
+def test_a_call_that_it_makes_nowhere_inside_is_one(tmp_path: Path) -> None:
+    said = cause(tmp_path, {OWN: None, SDPA: OWN}, {THEIRS: None, INNER: THEIRS, SOFTMAX: INNER})
+    calls = "Functional.scaled_dot_product_attention where the golden run calls Functional.softmax"
+    assert said == f"the target calls {calls}"
+
+
+@pytest.mark.parametrize("squares", [("Tensor.square", "Tensor.pow"), ("Tensor.pow", "Tensor.__mul__")])
+def test_a_square_that_is_written_in_another_way_is_no_cause(tmp_path: Path, squares: tuple[str, str]) -> None:
+    trees: list[Any] = [{module: None, f"{square}.0.forward": module} for module, square in zip((OWN, THEIRS), squares)]
+    assert cause(tmp_path, *trees) == ""
