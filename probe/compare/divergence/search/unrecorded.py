@@ -103,7 +103,7 @@ class UnrecordedInputs:
             taken = next((each for each in self._runs.made if (each.record, each.golden_record)[side] == forward), None)
             given = [(each.target, each.golden)[side] for each in (taken.rows if taken else ()) if is_input(each)]
             sizes = _largest_norm(each for is_given, each in items if is_given), _largest_norm(given)
-            return sizes[0] * sizes[1] / item.norm
+            return sizes[0] * sizes[1] / float(item.norm)
         return 1.0
 
     def parameter_around(self, call: AlignedCall, row: Row) -> FoundParameter | None:

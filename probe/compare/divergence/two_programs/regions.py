@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from probe.common.align.row import Row
@@ -23,7 +23,6 @@ from probe.common.dump.naming import (
     BACKWARD,
     FORWARD,
     PARAMETERS_GRAD,
-    function_name,
     is_forward,
     is_module,
     parse,
@@ -31,7 +30,6 @@ from probe.common.dump.naming import (
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, relative_difference
-from probe.common.operations.lookup import function
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import Key, key_of
@@ -45,7 +43,7 @@ from probe.compare.divergence.two_programs.following import (
     together,
 )
 from probe.compare.divergence.two_programs.gradients import Gradients
-from probe.compare.divergence.two_programs.graph import CallOfSide, Graph, rounds
+from probe.compare.divergence.two_programs.graph import Graph, rounds
 from probe.compare.divergence.two_programs.held_values import (
     GOLDEN,
     SPREAD,
@@ -56,11 +54,10 @@ from probe.compare.divergence.two_programs.held_values import (
     roundoff_of,
 )
 from probe.compare.divergence.two_programs.scaling import one_factor, scaled
+from probe.compare.divergence.two_programs.sums import Summed, Sums
 
 _WHOLE = 1.0
 """The relative size of a difference that is the whole of a tensor."""
-_LONGEST_WAY = 4
-"""The calls of one tensor each that may be between a sum and where it shows: a cast, a square, a mean. A guess."""
 
 
 class Result(NamedTuple):
@@ -73,16 +70,6 @@ class Result(NamedTuple):
     """The relative error of its elements."""
     usual: float
     """The one of tensors before it."""
-
-
-class Summed(NamedTuple):
-    """A sum of one side, of which the other side has a term in the same place."""
-
-    side: int
-    maker: str
-    """The record of the call that adds."""
-    is_before: bool
-    """True if calls of one tensor each come between it and the item."""
 
 
 class Regions:
@@ -284,42 +271,12 @@ class Regions:
 
     def summed_on_one_side(self, row: Row) -> Summed | None:
         """The sum that one side alone makes of an item, or of what calls of one tensor each made the item of."""
-        sides = row.target, row.golden
         usual = self._usual_up_to(self._graphs[TARGET].positions.get(row.record, 0))
-        for depth in range(_LONGEST_WAY):
-            if sides[TARGET] is None or sides[GOLDEN] is None:
-                return None
-            makers = [self._maker_of(item, side) for side, item in enumerate(sides)]
-            for side, (maker, other) in enumerate(zip(makers, sides[::-1])):
-                if maker is None or other is None or function(function_name(maker.record)).name != "add":
-                    continue
-                if any(self._are_one(given, other, usual) for given in maker.given):
-                    return Summed(side, maker.record, depth > 0)
-            given = [[each for each in maker.given if rounds(each)] for maker in makers if maker is not None]
-            if [len(each) for each in given] != [1, 1]:
-                return None
-            sides = given[TARGET][0], given[GOLDEN][0]
-        return None
-
-    def _maker_of(self, item: Item | None, side: int) -> CallOfSide | None:
-        """The call of a function that returned a tensor."""
-        if item is None:
-            return None
-        # A cast to a longer type keeps each number, and not the digits of the norm.
-        extremes = item.max, item.min, _elements(item)
-        record = self._graphs[side].makers.get(key_of(item)) or self._makers_by_extremes[side].get(extremes)
-        return None if record is None or is_module(record) else self._graphs[side].calls[record]
+        return self._sums.on_one_side(row, partial(self._are_one, usual=usual))
 
     @cached_property
-    def _makers_by_extremes(self) -> tuple[dict[Key, str], dict[Key, str]]:
-        """The first calls of both sides that returned tensors with these extremes and so many elements."""
-        found: tuple[dict[Key, str], dict[Key, str]] = {}, {}
-        for graph, makers in zip(self._graphs, found):
-            for record in sorted(graph.calls, key=graph.positions.__getitem__):
-                for item in graph.calls[record].returned if is_forward(record) else ():
-                    if rounds(item):
-                        makers.setdefault((item.max, item.min, _elements(item)), record)
-        return found
+    def _sums(self) -> Sums:
+        return Sums(self._graphs)
 
     def _are_one(self, one: Item, other: Item, usual: float) -> bool:
         """True if two tensors have the same values, as far as rounding lets statistics tell."""
