@@ -42,7 +42,9 @@ class Inputs:
         difference = 0.0 if has_no_difference else self._error.difference(row)
         if difference and self._runs.regions is not None:
             elsewhere = self._runs.regions.of_other_thing(row)
-            difference = difference if elsewhere is None else min(difference, elsewhere)
+            if elsewhere is not None and elsewhere < difference:
+                observed.other_things.append(row)
+                difference = elsewhere
         self._add_to(terms, call, row, difference)
         found = None if is_other_kind else self._unrecorded.found(call, row, difference)
         if found is not None:

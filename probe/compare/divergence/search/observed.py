@@ -43,6 +43,8 @@ class Observed:
     """True if it is a parameter that differs."""
     parameter: str = ""
     """Its name in its module."""
+    other_things: list[Row] = field(default_factory=list)
+    """The arguments that differ, and that the other program has in another place."""
     modules_named: list[str | None] = field(default_factory=list)
     """Modules around the call that have such a parameter, and have not ended."""
     gradient: Difference | None = None

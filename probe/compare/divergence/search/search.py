@@ -35,6 +35,7 @@ from probe.compare.divergence.search.items import in_direction, is_on_input, rou
 from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.runs import Runs
+from probe.compare.divergence.search.unrecorded import of_other_thing
 from probe.compare.divergence.search.walk import Walk
 from probe.compare.divergence.two_programs.crossed import Crossed
 from probe.compare.divergence.two_programs.following import Outcome
@@ -72,10 +73,11 @@ def unexplained(runs: Runs) -> Findings:
     else:
         is_complete = True
     walk = search.walk
-    if not found and search.joined:
-        call, suspect = search.joined[0]
-        place = next(index for index, each in enumerate(runs.calls) if each is call)
-        found[suspect.record, suspect.golden_record] = replace(suspect, place=place)
+    first = next(iter(found.values()), None)
+    call, suspect = search.joined[0] if search.joined else (None, None)
+    place = next((index for index, each in enumerate(runs.calls) if each is call), 0)
+    if suspect is not None and (first is None or (place < first.place and search.is_behind(first))):
+        found = {(suspect.record, suspect.golden_record): replace(suspect, place=place), **found}
     # Where values diverge, the answer is known, and differences are its causes.
     known = LookedFor(walk.without_effect, []) if found else search.looked_for()
     suspect = None if found else decided_late(runs, known)
@@ -132,6 +134,8 @@ class _Search:
         """The classes of layers on both sides, and the parameter, that one was seen to have in another form."""
         self.joined: list[tuple[AlignedCall, Unexplained]] = []
         """Findings that reach the end of the pass with other differences; divergences where nothing else is."""
+        self._of_other_input: set[tuple[str, str]] = set()
+        """The records of calls that are named for what they take, and that is another tensor in the other run."""
 
     def looked_for(self) -> LookedFor:
         """The differences by their effect, where nothing diverges."""
@@ -140,6 +144,10 @@ class _Search:
         # What may be a cause comes before values, which may be its effect.
         undecided = sorted([*self.walk.undecided, *known.undecided], key=lambda each: each.is_value)
         return known._replace(undecided=undecided)
+
+    def is_behind(self, found: Unexplained) -> bool:
+        """True if what a finding shows was made before it, and not by its call: in the forward pass, or as its input."""
+        return is_backward(found.record) or (found.record, found.golden_record) in self._of_other_input
 
     def explain_call(self, call: AlignedCall) -> Unexplained | None:
         """The finding on the next call, if there is one."""
@@ -210,7 +218,7 @@ class _Search:
         if found is None:
             return _Conclusion(None, [], [*without_effect, *differences])
         self.walk.has_diverged = True
-        found = self._at_its_makers(call, found)
+        found = self._at_its_makers(call, self._at_its_input(call, found, observed))
         return _Conclusion(found, differences, without_effect)
 
     def _has_effect(self, call: AlignedCall, suspect: Unexplained, observed: Observed) -> bool:
@@ -223,7 +231,7 @@ class _Search:
         if is_certain and not self._may_be_moved(suspect, observed):
             return True
         if self._runs.regions is not None:
-            return self._has_effect_in_programs(self._runs.regions, call, suspect)
+            return self._has_effect_in_programs(self._runs.regions, call, suspect, observed)
         if self._is_of_whole_numbers(call, suspect):
             return self._do_whole_numbers_reach_values(call, suspect)
         return self._effects.reach_values(call, suspect.item)
@@ -306,7 +314,9 @@ class _Search:
         names = suspect.record, suspect.golden_record, suspect.item
         self.walk.undecided.append(Difference(*names, f"{suspect.reason}; {seen}", is_value=True))
 
-    def _has_effect_in_programs(self, regions: Regions, call: AlignedCall, suspect: Unexplained) -> bool:
+    def _has_effect_in_programs(
+        self, regions: Regions, call: AlignedCall, suspect: Unexplained, observed: Observed
+    ) -> bool:
         """True if what is suspect in one of two programs reaches the end of the pass.
 
         What a call of the same inputs returns is judged strictly. What may be another thing is a divergence only if it
@@ -328,7 +338,7 @@ class _Search:
             # Whole numbers of two programs count other things: positions, tokens with padding.
             return False
         if outcome is Outcome.JOINED:
-            self.joined.append((call, suspect))
+            self.joined.append((call, self._at_its_input(call, suspect, observed)))
         seen = _SEEN_OF.get(outcome, _HIDDEN_BY_ROUNDING)
         self._add_undecided(suspect, seen if hidden is None or outcome is not Outcome.HIDDEN else of_hidden(*hidden))
         return False
@@ -357,6 +367,16 @@ class _Search:
         if call.record is None or call.golden_record is None or module.record is None:
             return False
         return module.record in around(self._runs.tree, call.record)
+
+    def _at_its_input(self, call: AlignedCall, found: Unexplained, observed: Observed) -> Unexplained:
+        """The finding on what a call returns, at what it takes if that is another tensor."""
+        if found.record != call.record or found.cause or is_on_input(call, found):
+            return found
+        of_input = of_other_thing(self._runs, self.walk.error, call, found, observed.other_things)
+        if of_input is None:
+            return found
+        self._of_other_input.add((found.record, found.golden_record))
+        return of_input
 
     def _at_its_makers(self, call: AlignedCall, found: Unexplained) -> Unexplained:
         """The finding on an input at the calls that made it, where each side has one without a counterpart."""

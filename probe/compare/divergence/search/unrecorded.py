@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
@@ -16,6 +17,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.causes.reordering import MAY_BE_REORDERED, ROUNDED, has_same_elements, is_shown
 from probe.compare.divergence.parameters import Parameter
+from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.divergence.search.findings import unexplained_item
 from probe.compare.divergence.search.items import rounds
 from probe.compare.divergence.search.runs import Runs
@@ -185,6 +187,41 @@ class UnrecordedInputs:
             if is_large and not self._comes_from_output(target, golden):
                 return True
         return False
+
+
+def of_other_thing(
+    runs: Runs, error: PropagatedError, call: AlignedCall, found: Unexplained, rows: Sequence[Row]
+) -> Unexplained | None:
+    """The finding on a call that takes another tensor than its counterpart; `found` is the one on what it returns.
+
+    The other program has that tensor in another place, and gives the call something else: a sum, say, of which one
+    program leaves a part out. If a program takes more tensors, such as a hidden state and a residual for their sum, the
+    call may make the same of them.
+
+    Args:
+        runs: the runs.
+        error: the extent to which values differ so far.
+        call: the call.
+        found: the finding.
+        rows: the arguments that differ, and that the other program has in another place.
+    """
+    sides = [(row.target, row.golden) for row in call.rows if is_input(row)]
+    is_one_sided = any((target is None) != (golden is None) for target, golden in sides if _is_tensor(target or golden))
+    if len(rows) != 1 or is_one_sided or runs.regions is None:
+        return None
+    (row,), allowed = rows, found.allowed or 0.0
+    difference = error.difference(row)
+    if difference <= allowed:
+        return None
+    reason = differences.of_input(row, difference, allowed, None)
+    givers, cause = runs.regions.givers(row), ""
+    if givers is not None:
+        cause = f"{call.record} takes what {givers[0]} returned, and in the golden run what {givers[1]} returned"
+    return unexplained_item(runs, call, row, reason, difference, allowed, cause)
+
+
+def _is_tensor(item: Item | None) -> bool:
+    return item is not None and item.is_tensor
 
 
 def _cancelling(call: AlignedCall, row: Row) -> float:
