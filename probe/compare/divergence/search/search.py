@@ -382,11 +382,11 @@ class _Search:
         """The finding on an input at the calls that made it, where each side has one without a counterpart."""
         regions = self._runs.regions
         row = next((row for row in call.rows if is_input(row) and item_name(row) == found.item), None)
-        if regions is None or row is None or found.record != call.record:
-            return found
-        makers = regions.makers(row)
+        makers = None if regions is None or row is None else regions.makers(row)
         if makers is None or makers[0] in self._paired[0] or makers[1] in self._paired[1]:
             return found
+        if found.record != call.record and found.record in around(self._runs.tree, makers[0]):
+            return found  # The module that is named for it has made it.
         made = AlignedCall(*makers, [])
         reason = f"what it returns differs where {call.record} takes it: {found.reason}"
         made_by = replace(found, record=makers[0], golden_record=makers[1], module=self._runs.module(made))
