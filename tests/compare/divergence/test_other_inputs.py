@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
-from divergence_runs import Run, X, backward, call, first, result_of, tensor
+from divergence_runs import Run, X, call, first, result_of, tensor
 
 LAYERS = 4
 _RANDOM = np.random.default_rng(3)

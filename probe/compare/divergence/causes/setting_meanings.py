@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from probe.common.environment.modules import Buffer, ModuleSettings, Settings
 from probe.common.numerics.error_bounds import is_number
@@ -51,7 +51,7 @@ EPSILON = Meaning(re.compile(r"(?:\w+_)?eps(?:ilon)?\Z"))
 SCALE = Meaning(
     re.compile(r"(?:softmax_|sm_|attn_|attention_|qk_)?scal(?:e|ing)\Z|(?:inv_)?norm_factor\Z|query_pre_attn_scalar\Z"),
     _ATTENTION,
-    {"attn_scale": (1.0, -1.0), "norm_factor": (1.0, -1.0), "inv_norm_factor": (1.0, -1.0), "query_pre_attn_scalar": (-0.5,)},
+    {**dict.fromkeys(("attn_scale", "norm_factor", "inv_norm_factor"), (1.0, -1.0)), "query_pre_attn_scalar": (-0.5,)},
 )
 HEADS = Meaning(re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), _ATTENTION)
 ROTARY_BASE = Meaning(
@@ -96,8 +96,8 @@ class OtherNumber(NamedTuple):
     sentence: Sentence
 
 
-def is_one_value(one: object, other: object) -> bool:
-    """True if two plain values mean the same: numbers but for their rounding, whole ones exactly; two empty paddings."""
+def is_one_value(one: Any, other: Any) -> bool:
+    """True if two plain values mean the same: equal numbers, but for rounding of those with a point; no padding."""
     if is_number(one) and is_number(other) and float in (type(one), type(other)):
         return math.isclose(one, other, rel_tol=SAME)
     if _NO_PADDING in (one, other):

@@ -146,7 +146,7 @@ class _Search:
         return known._replace(undecided=undecided)
 
     def is_behind(self, found: Unexplained) -> bool:
-        """True if what a finding shows was made before it, and not by its call: in the forward pass, or as its input."""
+        """True if what a finding shows was made before its call: in the forward pass, or as its input."""
         return is_backward(found.record) or (found.record, found.golden_record) in self._of_other_input
 
     def explain_call(self, call: AlignedCall) -> Unexplained | None:
