@@ -74,10 +74,9 @@ def unexplained(runs: Runs) -> Findings:
         is_complete = True
     walk = search.walk
     first = next(iter(found.values()), None)
-    call, suspect = search.joined[0] if search.joined else (None, None)
-    place = next((index for index, each in enumerate(runs.calls) if each is call), 0)
-    if suspect is not None and (first is None or (place < first.place and search.is_behind(first))):
-        found = {(suspect.record, suspect.golden_record): replace(suspect, place=place), **found}
+    joined = search.first_joined()
+    if joined is not None and (first is None or (joined.place < first.place and search.is_behind(first))):
+        found = {(joined.record, joined.golden_record): joined, **found}
     # Where values diverge, the answer is known, and differences are its causes.
     known = LookedFor(walk.without_effect, []) if found else search.looked_for()
     suspect = None if found else decided_late(runs, known)
@@ -133,7 +132,7 @@ class _Search:
         self._in_another_form: set[tuple[str, ...]] = set()
         """The classes of layers on both sides, and the parameter, that one was seen to have in another form."""
         self.joined: list[tuple[AlignedCall, Unexplained]] = []
-        """Findings that reach the end of the pass with other differences; divergences where nothing else is."""
+        """Findings that reach the end of the pass with other differences; divergences where nothing before them is."""
         self._of_other_input: set[tuple[str, str]] = set()
         """The records of calls that are named for what they take, and that is another tensor in the other run."""
 
@@ -144,6 +143,13 @@ class _Search:
         # What may be a cause comes before values, which may be its effect.
         undecided = sorted([*self.walk.undecided, *known.undecided], key=lambda each: each.is_value)
         return known._replace(undecided=undecided)
+
+    def first_joined(self) -> Unexplained | None:
+        """The first finding that reaches the end of the pass with other differences."""
+        for call, suspect in self.joined:
+            place = next(index for index, each in enumerate(self._runs.calls) if each is call)
+            return replace(suspect, place=place)
+        return None
 
     def is_behind(self, found: Unexplained) -> bool:
         """True if what a finding shows was made before its call: in the forward pass, or as its input."""
