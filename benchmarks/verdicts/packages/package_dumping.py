@@ -23,7 +23,10 @@ from torch import nn
 
 from msprobe.pytorch import PrecisionDebugger
 
-MODULES = ("package_language", "package_more_language", "package_vision", "package_layouts", "package_engine")
+MODULES = (
+    "package_language", "package_more_language", "package_vision", "package_layouts", "package_reshapes",
+    "package_engine",
+)  # fmt: skip
 SETTINGS = {
     FLOAT32: ("mix:statistics", "L0:statistics", "L1:statistics", "mix:tensor"),
     BFLOAT16: ("mix:statistics", "L0:statistics"),

@@ -33,6 +33,7 @@ PAIRS = {
     ),
     "torchtune": ("torchtune-llama",),
     "layouts": ("fair-esm", "curated-albert", "curated-mpt", "torchaudio-wav2vec2"),
+    "reshapes": ("transformer-lens", "mlp-mixer", "monai-vit"),
     "engine": ("vllm-llama",),
 }  # fmt: skip
 """Names of the pairs, by the environment in which they are made."""

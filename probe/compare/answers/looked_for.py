@@ -50,6 +50,7 @@ from probe.compare.answers.other_numbers import OtherNumbers, written_numbers
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
+from probe.compare.divergence.causes.setting_meanings import is_one_value
 from probe.compare.divergence.effects import Effects, Key, key_of
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.two_programs.held_values import SPREAD
@@ -148,7 +149,8 @@ class _Search:
                 target, golden = row.target, row.golden
                 if not is_input(row) or target is None or golden is None or None in (target.value, golden.value):
                     continue
-                if not _is_one_value(target.value, golden.value):
+                values = target.value, golden.value
+                if not (is_one_value(*values) or str(values[0]) == str(values[1])):
                     reason = differences.of_argument(row, target, golden, self._runs.is_torch)
                     names = call.record or "", call.golden_record or "", target.name
                     yield Difference(*names, reason.text, labelled_reason=reason.labelled, values=reason.values)
@@ -346,12 +348,6 @@ class _Search:
             names = call.record or "", call.golden_record or "", differences.item_name(row)
             found.append(Difference(*names, reason, rising.behind, True))
         return found
-
-
-def _is_one_value(one: object, other: object) -> bool:
-    """True if two plain arguments mean the same: 0 and 0.0 do, and 1 and True need not."""
-    are_numbers = {type(one), type(other)} <= {int, float}
-    return one == other if are_numbers else str(one) == str(other)
 
 
 def _computes(call: AlignedCall) -> bool:

@@ -278,6 +278,8 @@ def _neutral(found: Settings) -> None:
     mode = found.pop("pad_mode", None)
     if mode in ("same", "valid"):
         found["padding"] = "same" if mode == "same" else 0
+    if found.get("padding") == "valid":
+        found["padding"] = 0
     if isinstance(found.get("approximate"), bool):
         found["approximate"] = "tanh" if found["approximate"] else "none"
     for name in ("stride", "dilation", "padding", "kernel_size"):

@@ -6,7 +6,9 @@ import contextlib
 import inspect
 import operator
 import pickle
+import sys
 import threading
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -87,6 +89,21 @@ def test_conv2d_of_functional_and_of_torch_are_told_apart(runs: Any) -> None:
     module = nn.Conv2d(1, 1, 2)
     found = names(runs, lambda: (F.conv2d(image, kernel), torch.conv2d(image, kernel), module(image)))
     assert found == ["Functional.conv2d.0", "Torch.conv2d.0", "Functional.conv2d.1"]
+
+
+def test_an_object_that_says_it_is_a_module_and_is_none_stops_no_recording(
+    runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Library:
+        """Looks like a library of cffi, which the package cryptography puts among the modules."""
+
+        __class__ = ModuleType  # type: ignore[assignment]
+
+    library = Library()
+    assert isinstance(library, ModuleType)
+    assert type(library) is Library
+    monkeypatch.setitem(sys.modules, "a_library_of_cffi", library)  # type: ignore[arg-type]
+    assert names(runs, lambda: torch.relu(X)) == ["Torch.relu.0"]
 
 
 def test_direct_calls_of_aten_and_vf_are_recorded(runs: Any) -> None:

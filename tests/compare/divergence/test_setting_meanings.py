@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from probe.common.environment.modules import Buffer, ModuleSettings
-from probe.compare.divergence.causes.setting_meanings import MeantSettings, rotary_base
+from probe.compare.divergence.causes.setting_meanings import MeantSettings, is_one_value, rotary_base
 
 ATTENTIONS = ("Module.blocks.1.attn.Fused", "Module.layers.1.self_attn.Attention")
 MODELS = ("Module.Engine", "Module.Model")
@@ -97,3 +97,19 @@ def test_frequencies_of_a_damaged_file_have_no_base() -> None:
     assert rotary_base(Buffer("torch.float32", (32,), (1.0, 1 - 2**-53, 1.0, 5.7), False)) is None
     found = rotary_base(Buffer("torch.float64", (2,), (1.0, 5e-324, 0.5, 1.0), False))
     assert found is None or np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(("one", "other", "is_same"), [
+    (1 - 0.99, 0.01, True), (0.01, 0.0101, False), (0, 0.0, True), (1_000_000, 1_000_001, False), (1, True, False),
+    ([0, 0], "valid", True), (0, "valid", True), ([1, 1], "valid", False), ("same", "valid", False),
+    ("valid", "valid", True), ("gelu", "relu", False),
+])  # fmt: skip
+def test_two_plain_values_may_mean_the_same(one: object, other: object, is_same: bool) -> None:
+    """A padding that PyTorch calls ``valid`` is one of zeros."""
+    assert is_one_value(one, other) is is_one_value(other, one) is is_same
+
+
+@pytest.mark.parametrize(("scale", "is_told"), [(4.0, False), (0.25, False), (8.0, True)])
+def test_a_scale_of_attention_may_be_a_divisor(scale: float, is_told: bool) -> None:
+    """Scores are divided by the one of TransformerLens and multiplied by that of others."""
+    assert bool(of_attentions(module(attn_scale=scale), module(scaling=0.25))) is is_told

@@ -168,7 +168,8 @@ _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_funct
 def _asking(answers: Mapping[str, _Question]) -> Iterator[tuple[ModuleType, str]]:
     """The modules that ask a question of torch's, each with the name of the question."""
     for module in list(sys.modules.values()):
-        if isinstance(module, ModuleType):
+        # Libraries of cffi, such as that of the package cryptography, say that they are modules and are none.
+        if issubclass(type(module), ModuleType):
             # A module that is imported when it is first used must not be: so it is not asked for its dictionary.
             names = ModuleType.__getattribute__(module, "__dict__")
             yield from ((module, name) for name in _QUESTIONS if names.get(name) == answers[name])

@@ -19,7 +19,7 @@ from probe.common.environment.modules import Buffer, ModuleSettings, Settings
 from probe.common.numerics.error_bounds import SAFETY, is_number
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
-from probe.compare.divergence.causes.setting_meanings import SAME, Handled, MeantSettings, Pair
+from probe.compare.divergence.causes.setting_meanings import Handled, MeantSettings, Pair, is_one_value
 from probe.compare.result import GOLDEN, TARGET, Difference
 from probe.compare.sentences import Sentence, other_value
 
@@ -151,7 +151,7 @@ def _of_values(
     is_trained = target.training or golden.training
     for name, value in target.values.items():
         other = golden.values.get(name)
-        if value is None or other is None or _agree(value, other) or _IDLE.match(name):
+        if value is None or other is None or is_one_value(value, other) or _IDLE.match(name):
             continue
         if not (is_one_class or (type(value) is float and type(other) is float)):
             continue  # Whole numbers and texts of other classes mean other things.
@@ -172,12 +172,6 @@ def _distance(value: Any, other: Any) -> float:
         return math.inf
     size = max(abs(value), abs(other))
     return min(abs(value - other), abs(value - other) / size)
-
-
-def _agree(value: Any, other: Any) -> bool:
-    if is_number(value) and is_number(other):
-        return math.isclose(value, other, rel_tol=SAME)
-    return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _of_hooks(call: AlignedCall, target: ModuleSettings, golden: ModuleSettings) -> Iterator[OtherSetting]:

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from probe.common.environment.modules import Buffer, ModuleSettings, Settings
 from probe.common.numerics.error_bounds import is_number
@@ -21,6 +21,8 @@ from probe.compare.sentences import Sentence, other_value
 
 SAME = 1e-6
 """The relative difference of two numbers that are one, one of them rounded to float32. A guess, near its roundoff."""
+_NO_PADDING = "valid"
+"""The name that PyTorch's convolutions have for a padding of zeros."""
 _INVERSE_FREQUENCIES = re.compile(r"inv_freqs?\Z")
 _GEOMETRIC = 1e-2
 """The relative difference of the mean of frequencies from that of powers of one base; bfloat16 makes 4e-3."""
@@ -49,7 +51,7 @@ EPSILON = Meaning(re.compile(r"(?:\w+_)?eps(?:ilon)?\Z"))
 SCALE = Meaning(
     re.compile(r"(?:softmax_|sm_|attn_|attention_|qk_)?scal(?:e|ing)\Z|(?:inv_)?norm_factor\Z|query_pre_attn_scalar\Z"),
     _ATTENTION,
-    {"norm_factor": (1.0, -1.0), "inv_norm_factor": (1.0, -1.0), "query_pre_attn_scalar": (-0.5,)},
+    {**dict.fromkeys(("attn_scale", "norm_factor", "inv_norm_factor"), (1.0, -1.0)), "query_pre_attn_scalar": (-0.5,)},
 )
 HEADS = Meaning(re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), _ATTENTION)
 ROTARY_BASE = Meaning(
@@ -92,6 +94,20 @@ class OtherNumber(NamedTuple):
     name: str
     values: tuple[float, float]
     sentence: Sentence
+
+
+def is_one_value(one: Any, other: Any) -> bool:
+    """True if two plain values mean the same: equal numbers, but for rounding of those with a point; no padding."""
+    if is_number(one) and is_number(other) and float in (type(one), type(other)):
+        return math.isclose(one, other, rel_tol=SAME)
+    if _NO_PADDING in (one, other):
+        return _is_no_padding(one) and _is_no_padding(other)
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _is_no_padding(value: object) -> bool:
+    sizes = value if isinstance(value, (list, tuple)) else [value]
+    return value == _NO_PADDING or all(each == 0 for each in sizes)
 
 
 class MeantSettings:

@@ -62,18 +62,13 @@ class Observed:
     differences: list[Difference] = field(default_factory=list)
     """The differences other than numbers."""
     outputs: list[JudgedOutput] = field(default_factory=list)
-    elsewhere: Elsewhere | None = None
-    """The input that differs the most of those that explain nothing, because the other side holds them elsewhere."""
+    elsewhere: list[Elsewhere] = field(default_factory=list)
+    """The inputs that differ and explain nothing, because the other side holds them elsewhere."""
 
     @property
     def largest(self) -> JudgedOutput | None:
         """The output that differs the most, the first of several."""
         return max(self.outputs, key=lambda output: output.difference, default=None)
-
-    def note_elsewhere(self, given: Elsewhere) -> None:
-        """Keep an input whose values the other side holds elsewhere, if none that differs more is kept already."""
-        if self.elsewhere is None or given.difference > self.elsewhere.difference:
-            self.elsewhere = given
 
     def accuse(self, suspect: Unexplained | None) -> None:
         """Keep an item that nothing explains, unless one before it is kept already."""

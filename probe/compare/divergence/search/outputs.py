@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from probe.common.align.row import Row
@@ -79,7 +80,7 @@ class Outputs:
         if output.difference > output.allowed and observed.suspect is None:
             observed.suspect = self._suspect(computed, output, observed.elsewhere)
 
-    def _suspect(self, computed: Computation, output: JudgedOutput, elsewhere: Elsewhere | None) -> Unexplained:
+    def _suspect(self, computed: Computation, output: JudgedOutput, given: Sequence[Elsewhere]) -> Unexplained:
         found, allowed, leaving = output.difference, output.allowed, output.leaving
         if leaving is None:
             reason = differences.of_output(output.row, found, output.of_inputs, allowed)
@@ -87,6 +88,7 @@ class Outputs:
             found, allowed = leaving.error, leaving.allowed
             reason = differences.of_leaving(output.row, found, allowed, leaving.peers)
         of_inputs = output.of_inputs
+        elsewhere = max(given, key=lambda each: each.difference, default=None)
         # Not finite is the output, whatever goes in.
         if elsewhere is not None and elsewhere.difference > max(of_inputs, allowed) and not math.isinf(found):
             of_inputs = elsewhere.difference

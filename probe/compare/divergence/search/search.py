@@ -35,6 +35,7 @@ from probe.compare.divergence.search.items import in_direction, is_on_input, rou
 from probe.compare.divergence.search.judged_log import JudgedLog
 from probe.compare.divergence.search.observed import Observed
 from probe.compare.divergence.search.runs import Runs
+from probe.compare.divergence.search.unrecorded import of_other_thing
 from probe.compare.divergence.search.walk import Walk
 from probe.compare.divergence.two_programs.crossed import Crossed
 from probe.compare.divergence.two_programs.following import Outcome
@@ -72,10 +73,10 @@ def unexplained(runs: Runs) -> Findings:
     else:
         is_complete = True
     walk = search.walk
-    if not found and search.joined:
-        call, suspect = search.first_joined()
-        place = next(index for index, each in enumerate(runs.calls) if each is call)
-        found[suspect.record, suspect.golden_record] = replace(suspect, place=place)
+    first = next(iter(found.values()), None)
+    joined = search.first_joined()
+    if joined is not None and (first is None or (joined.place < first.place and search.is_behind(first))):
+        found = {(joined.record, joined.golden_record): joined, **found}
     # Where values diverge, the answer is known, and differences are its causes.
     known = LookedFor(walk.without_effect, []) if found else search.looked_for()
     suspect = None if found else decided_late(runs, known)
@@ -131,7 +132,9 @@ class _Search:
         self._in_another_form: set[tuple[str, ...]] = set()
         """The classes of layers on both sides, and the parameter, that one was seen to have in another form."""
         self.joined: list[tuple[AlignedCall, Unexplained]] = []
-        """Findings that reach the end of the pass with other differences; divergences where nothing else is."""
+        """Findings that reach the end of the pass with other differences; divergences where nothing before them is."""
+        self._of_other_input: set[tuple[str, str]] = set()
+        """The records of calls that are named for what they take, and that is another tensor in the other run."""
 
     def looked_for(self) -> LookedFor:
         """The differences by their effect, where nothing diverges."""
@@ -141,10 +144,16 @@ class _Search:
         undecided = sorted([*self.walk.undecided, *known.undecided], key=lambda each: each.is_value)
         return known._replace(undecided=undecided)
 
-    def first_joined(self) -> tuple[AlignedCall, Unexplained]:
-        """The first finding that reaches the end with other differences."""
-        call, suspect = self.joined[0]
-        return call, self._causes.at_the_end(call, suspect)
+    def first_joined(self) -> Unexplained | None:
+        """The first finding that reaches the end of the pass with other differences."""
+        for call, suspect in self.joined:
+            place = next(index for index, each in enumerate(self._runs.calls) if each is call)
+            return replace(self._causes.at_the_end(call, suspect), place=place)
+        return None
+
+    def is_behind(self, found: Unexplained) -> bool:
+        """True if what a finding shows was made before its call: in the forward pass, or as its input."""
+        return is_backward(found.record) or (found.record, found.golden_record) in self._of_other_input
 
     def explain_call(self, call: AlignedCall) -> Unexplained | None:
         """The finding on the next call, if there is one."""
@@ -215,7 +224,8 @@ class _Search:
         if found is None:
             return _Conclusion(None, [], [*without_effect, *differences])
         self.walk.has_diverged = True
-        found = self._causes.with_activation(call, self._at_its_makers(call, found))
+        found = self._at_its_makers(call, self._at_its_input(call, found, observed))
+        found = self._causes.with_activation(call, found)
         return _Conclusion(found, differences, without_effect)
 
     def _has_effect(self, call: AlignedCall, suspect: Unexplained, observed: Observed) -> bool:
@@ -228,7 +238,7 @@ class _Search:
         if is_certain and not self._may_be_moved(suspect, observed):
             return True
         if self._runs.regions is not None:
-            return self._has_effect_in_programs(self._runs.regions, call, suspect)
+            return self._has_effect_in_programs(self._runs.regions, call, suspect, observed)
         if self._is_of_whole_numbers(call, suspect):
             return self._do_whole_numbers_reach_values(call, suspect)
         return self._effects.reach_values(call, suspect.item)
@@ -311,7 +321,9 @@ class _Search:
         names = suspect.record, suspect.golden_record, suspect.item
         self.walk.undecided.append(Difference(*names, f"{suspect.reason}; {seen}", is_value=True))
 
-    def _has_effect_in_programs(self, regions: Regions, call: AlignedCall, suspect: Unexplained) -> bool:
+    def _has_effect_in_programs(
+        self, regions: Regions, call: AlignedCall, suspect: Unexplained, observed: Observed
+    ) -> bool:
         """True if what is suspect in one of two programs reaches the end of the pass.
 
         What a call of the same inputs returns is judged strictly. What may be another thing is a divergence only if it
@@ -333,7 +345,7 @@ class _Search:
             # Whole numbers of two programs count other things: positions, tokens with padding.
             return False
         if outcome is Outcome.JOINED:
-            self.joined.append((call, suspect))
+            self.joined.append((call, self._at_its_input(call, suspect, observed)))
         seen = _SEEN_OF.get(outcome, _HIDDEN_BY_ROUNDING)
         self._add_undecided(suspect, seen if hidden is None or outcome is not Outcome.HIDDEN else of_hidden(*hidden))
         return False
@@ -363,17 +375,28 @@ class _Search:
             return False
         return module.record in around(self._runs.tree, call.record)
 
+    def _at_its_input(self, call: AlignedCall, found: Unexplained, observed: Observed) -> Unexplained:
+        """The finding on what a call returns, at what it takes if that is another tensor."""
+        has_other_cause = found.cause and found.cause != self._causes.left_out_of_sum(call, found)
+        if found.record != call.record or has_other_cause or is_on_input(call, found):
+            return found
+        of_input = of_other_thing(self._runs, call, found, observed.elsewhere)
+        if of_input is None:
+            return found
+        self._of_other_input.add((found.record, found.golden_record))
+        return replace(of_input, cause=found.cause or of_input.cause)
+
     def _at_its_makers(self, call: AlignedCall, found: Unexplained) -> Unexplained:
         """The finding on an input at the calls that made it, where each side has one without a counterpart."""
         regions = self._runs.regions
         row = next((row for row in call.rows if is_input(row) and item_name(row) == found.item), None)
-        if regions is None or row is None or found.record != call.record:
-            return found
-        if self._causes.left_out_of_sum(call, found):
-            return found  # The calls between the sum and this one do the same.
+        if regions is None or row is None or self._causes.left_out_of_sum(call, found):
+            return found  # The calls between a sum and this one do the same.
         makers = regions.makers(row)
         if makers is None or makers[0] in self._paired[0] or makers[1] in self._paired[1]:
             return found
+        if found.record != call.record and found.record in around(self._runs.tree, makers[0]):
+            return found  # The module that is named for it has made it.
         made = AlignedCall(*makers, [])
         reason = f"what it returns differs where {call.record} takes it: {found.reason}"
         made_by = replace(found, record=makers[0], golden_record=makers[1], module=self._runs.module(made))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
@@ -21,6 +21,7 @@ from probe.compare.divergence.effects import key_of
 from probe.compare.divergence.parameters import Parameter
 from probe.compare.divergence.search.findings import unexplained_item
 from probe.compare.divergence.search.items import in_direction, rounds
+from probe.compare.divergence.search.observed import Elsewhere
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
 from probe.compare.result import Mode, Unexplained
@@ -222,6 +223,40 @@ class UnrecordedInputs:
 def _largest_norm(items: Iterable[Item | None]) -> float:
     norms = (item.norm for item in items if item is not None and item.is_tensor)
     return max((norm for norm in norms if type(norm) is float and math.isfinite(norm)), default=0.0)
+
+
+def of_other_thing(
+    runs: Runs, call: AlignedCall, found: Unexplained, elsewhere: Sequence[Elsewhere]
+) -> Unexplained | None:
+    """The finding on a call that takes another tensor than its counterpart; `found` is the one on what it returns.
+
+    The other program has that tensor in another place, and gives the call something else: a sum, say, of which one
+    program leaves a part out. If a program takes more tensors, such as a hidden state and a residual for their sum, the
+    call may make the same of them.
+
+    Args:
+        runs: the runs.
+        call: the call.
+        found: the finding.
+        elsewhere: the arguments that differ, and that the other program has in another place.
+    """
+    sides = [(row.target, row.golden) for row in call.rows if is_input(row)]
+    is_one_sided = any((target is None) != (golden is None) for target, golden in sides if _is_tensor(target or golden))
+    if len(elsewhere) != 1 or is_one_sided or runs.regions is None:
+        return None
+    row, difference, _ = elsewhere[0]
+    allowed = found.allowed or 0.0
+    if difference <= allowed:
+        return None
+    reason = differences.of_input(row, difference, allowed, None)
+    givers, cause = runs.regions.givers(row), ""
+    if givers is not None:
+        cause = f"{call.record} takes what {givers[0]} returned, and in the golden run what {givers[1]} returned"
+    return unexplained_item(runs, call, row, reason, difference, allowed, cause)
+
+
+def _is_tensor(item: Item | None) -> bool:
+    return item is not None and item.is_tensor
 
 
 def _cancelling(call: AlignedCall, row: Row) -> float:

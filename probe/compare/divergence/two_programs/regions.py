@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -256,13 +256,19 @@ class Regions:
 
     def makers(self, row: Row) -> tuple[str, str] | None:
         """The calls of target and golden side that returned what a call takes; ``None`` if one is not known."""
-        records = []
-        for graph, item in zip(self._graphs, (row.target, row.golden)):
-            record = None if item is None else graph.makers.get(key_of(item))
-            if record is None:
-                return None
-            records.append(record)
-        return records[0], records[1]
+        return self._returned_by(row, [graph.makers for graph in self._graphs])
+
+    def givers(self, row: Row) -> tuple[str, str] | None:
+        """The same, each with the outermost module around it, or with what handed it on last."""
+        return self._returned_by(row, [graph.givers for graph in self._graphs])
+
+    @staticmethod
+    def _returned_by(row: Row, sides: Sequence[Mapping[Key, str]]) -> tuple[str, str] | None:
+        records = [
+            None if item is None else records.get(key_of(item))
+            for records, item in zip(sides, (row.target, row.golden))
+        ]
+        return None if None in records else (str(records[0]), str(records[1]))
 
     def golden_giver(self, row: Row) -> str:
         """The call of the golden side that returns the values of the target's item; empty if none is known."""
