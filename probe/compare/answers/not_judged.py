@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import takewhile
 
-from probe.common.dump.naming import function_name, is_module
+from probe.common.dump.naming import function_name, is_forward, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent, rms
@@ -35,7 +35,7 @@ def not_judged(runs: Runs, outputs: Sequence[JudgedOutput]) -> list[Difference]:
 
     Args:
         runs: the runs, of which one at least has a short type.
-        outputs: the outputs of forward calls that no bound decides.
+        outputs: the outputs that no bound decides: of forward calls, and gradients that are mostly rounding.
     """
     search = _Search(runs)
     for output in outputs:
@@ -65,6 +65,8 @@ class _Search:
     def shows(self, output: JudgedOutput) -> bool:
         """True if calls inside of the call, another output of it, or a module around it show the output."""
         record = output.row.record
+        if not is_forward(record):
+            return False  # Nothing is computed from the gradient of a parameter, and other gradients do not hold it.
         made_in = self._made_in.get(record, [])
         # At level L0 the calls inside are all that it does if one of them returns the output.
         if made_in and (not self._runs.modules_only or self._maker(made_in, output.target, output.golden) is not None):

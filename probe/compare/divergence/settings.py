@@ -187,7 +187,8 @@ def _of_other_calls(names: tuple[str, str], sides: _Sides) -> Sentence:
     elif max(map(len, own)) > 1:
         # What one side never calls it may record nowhere.
         own = _only(own[0], sides[1].kinds), _only(own[1], sides[0].kinds)
-    more = [[calls[kind] for kind in calls if kind in left] for left, (_, calls) in zip(own, both)]
+    # A function that is made of several counts for each of them.
+    more = [list(dict.fromkeys(calls[kind] for kind in calls if kind in left)) for left, (_, calls) in zip(own, both)]
     if sorted(map(len, more)) not in ([0, 1], [1, 1]):
         return NOTHING
     if all(more):
@@ -213,7 +214,10 @@ def _called_in(calls: Sequence[str], side: _SettingsSide) -> tuple[Counter[str],
 
 
 _ALIKE = {"div": "mul", "pow": "mul", "square": "mul"}
-"""Functions that are often products: a quotient has a reciprocal as a factor, and a square is ``x * x``."""
+"""Functions that are often products: a quotient has a reciprocal as a factor, and a square is ``x * x``.
+
+A guess: ``x ** 0.5`` is no product.
+"""
 
 
 def _kinds(meaning: Operation) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def reasons(target: list[str], golden: list[str], level: str = "mix", approximat
 
 GELU, TANH, SIGMOID = "Functional.gelu.0.forward", "Torch.tanh.0.forward", "Torch.sigmoid.0.forward"
 SILU, ERF = "Functional.silu.0.forward", "Torch.erf.0.forward"
-TOLD = "only the target has this activation, which is made of {}; only the golden run has that of {}"
+TOLD = "only the target computes {} for an activation; {} of the golden run has another one"
 
 
 @pytest.mark.parametrize(("target", "golden"), [([GELU], [ERF]), ([SILU], [SIGMOID]), ([GELU], [GELU])])
@@ -53,7 +53,7 @@ def test_an_argument_decides_the_curve_of_gelu() -> None:
 
 def test_one_layer_with_another_activation_is_enough() -> None:
     said = reasons([GELU, TANH], [GELU])
-    assert said == ["only the target has this activation, which is made of tanh"]
+    assert said == ["only the target computes tanh for an activation"]
 
 
 def test_nothing_is_told_where_a_recurrent_layer_has_curves_inside() -> None:

@@ -22,13 +22,20 @@ GOLDEN: Names = ("model.layers", "dense", "norm")
 TARGET: Names = ("net.blocks", "lin", "ln")
 
 
-def program(names: Names, left_out: int = -1) -> Run:
-    """Layers of a product, a sum with what went in, and a norm; one layer may leave the sum out."""
+def program(names: Names, left_out: int = -1, share: float = 1.0, factor: float = 1.0) -> Run:
+    """Layers of a product, a sum with what went in, and a norm; one layer may leave the sum out.
+
+    Args:
+        names: those of layers.
+        left_out: the layer without a sum.
+        share: the size of products.
+        factor: what the norm of layer `AT` returns is this times what it should be.
+    """
     block, dense, norm = names
     data: Run = {f"Module.{block.partition('.')[0]}.embed.Embedding.forward.0": call([tensor(np.abs(X))], tensor(X))}
     x, sums = X, 0
     for layer, (weight, scale) in enumerate(zip(WEIGHTS, SCALES)):
-        made = x @ weight
+        made = (x @ weight * share).astype(np.float32)
         data[f"Module.{block}.{layer}.{dense}.Linear.forward.0"] = call(
             [tensor(x)], tensor(made), weight=tensor(weight)
         )
@@ -37,7 +44,7 @@ def program(names: Names, left_out: int = -1) -> Run:
             total = x + made
             data[f"Tensor.__add__.{sums}.forward"] = call([tensor(x), tensor(made)], tensor(total))
             sums += 1
-        x = total / np.sqrt(np.square(total).mean(-1, keepdims=True)) * scale
+        x = total / np.sqrt(np.square(total).mean(-1, keepdims=True)) * scale * (factor if layer == AT else 1.0)
         data[f"Module.{block}.{layer}.{norm}.LayerNorm.forward.0"] = call(
             [tensor(total)], tensor(x), weight=tensor(scale)
         )
@@ -55,10 +62,22 @@ def test_a_residual_that_is_left_out_is_told_at_the_norm_behind(tmp_path: Path, 
     found = first(result_of(tmp_path, *sides))
     assert found.record == f"Module.net.blocks.{AT}.ln.LayerNorm.forward.0"
     assert found.reason.startswith("input.0 differs by ") and " of its size already" in found.reason
-    assert found.of_inputs != 0.0, found
+    assert found.of_inputs is None
     has_it, lacks_it = ("golden run", "target") if is_target else ("target", "golden run")
     made = f"input.0 is a sum in the {has_it} (Tensor.__add__.2.forward)"
     assert found.cause == f"{made} and one of its terms in the {lacks_it}"
+
+
+def test_a_term_that_is_too_small_to_show_is_no_sum_that_is_left_out(tmp_path: Path) -> None:
+    found = first(result_of(tmp_path, program(TARGET, share=1e-8, factor=1.1), program(GOLDEN, share=1e-8)))
+    assert found.record == f"Module.net.blocks.{AT}.ln.LayerNorm.forward.0"
+    assert not found.cause
+
+
+def test_what_is_not_finite_is_told_of_what_the_norm_returns(tmp_path: Path) -> None:
+    found = first(result_of(tmp_path, program(TARGET, AT, factor=float("nan")), program(GOLDEN)))
+    assert found.record == f"Module.net.blocks.{AT}.ln.LayerNorm.forward.0"
+    assert found.item.endswith("output.0") and "nan" in found.reason.lower()
 
 
 # --- causes
@@ -92,3 +111,10 @@ def test_a_call_that_it_makes_nowhere_inside_is_one(tmp_path: Path) -> None:
 def test_a_square_that_is_written_in_another_way_is_no_cause(tmp_path: Path, squares: tuple[str, str]) -> None:
     trees: list[Any] = [{module: None, f"{square}.0.forward": module} for module, square in zip((OWN, THEIRS), squares)]
     assert cause(tmp_path, *trees) == ""
+
+
+@pytest.mark.parametrize("other", ["Functional.relu", "Functional.tanh"])
+@pytest.mark.parametrize("own", ["Functional.gelu", "Functional.silu"])
+def test_an_activation_that_is_made_of_several_functions_is_one_call(tmp_path: Path, own: str, other: str) -> None:
+    said = cause(tmp_path, {OWN: None, f"{own}.0.forward": OWN}, {THEIRS: None, f"{other}.0.forward": THEIRS})
+    assert said == f"the target calls {own} where the golden run calls {other}"

@@ -107,7 +107,7 @@ def is_one_value(one: Any, other: Any) -> bool:
 
 def _is_no_padding(value: object) -> bool:
     sizes = value if isinstance(value, (list, tuple)) else [value]
-    return value == _NO_PADDING or all(each == 0 for each in sizes)
+    return value == _NO_PADDING or (len(sizes) > 0 and all(type(each) is int and each == 0 for each in sizes))
 
 
 class MeantSettings:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from probe.common.dump.naming import PARAMETERS_GRAD, function_name, is_forward, is_module
+from probe.common.dump.naming import PARAMETERS_GRAD, is_forward, is_module
 from probe.common.dump.reading.records import PARAMETERS
 from probe.common.numerics.error_bounds import extent
-from probe.compare.answers.activations import other_activations
 from probe.compare.divergence.aligned_calls import AlignedCall, first_of_groups
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.causes.optimizer_settings import OptimizerSettings
@@ -60,34 +59,6 @@ class Causes:
         """The finding with its cause, and with a setting that differs near it where no other cause is found."""
         found = self._added(call, suspect, of_call)
         return found if found.cause else found.because(self._settings.near(found, call))
-
-    def at_the_end(self, call: AlignedCall, suspect: Unexplained) -> Unexplained:
-        """The finding with its cause after the walk, when nothing is known any more of what is on the way to a call."""
-        suspect = replace(suspect, cause=suspect.cause or self.left_out_of_sum(call, suspect))
-        return self.with_activation(call, suspect)
-
-    def with_activation(self, call: AlignedCall, found: Unexplained) -> Unexplained:
-        """The finding, with an activation that one run alone computes before it, where no cause is known.
-
-        Of two calls of one function the arguments tell.
-        """
-        is_one_function = function_name(found.record) == function_name(found.golden_record) != ""
-        return found if found.cause or is_one_function else replace(found, cause=self._other_activation(call))
-
-    def _other_activation(self, call: AlignedCall) -> str:
-        """The sentence on the first activation that one run alone computes, before a call; empty without one."""
-        for each in self._activations:
-            where = each.record or each.golden_record
-            for made in self._runs.made:
-                if made.record == call.record:
-                    break
-                if where in (made.record, made.golden_record):
-                    return f"an activation differs as well: in {where}, {each.reason}"
-        return ""
-
-    @cached_property
-    def _activations(self) -> list[Difference]:
-        return list(other_activations(self._runs))
 
     def _added(self, call: AlignedCall, suspect: Unexplained, of_call: Sequence[Difference]) -> Unexplained:
         """The finding with its cause, as far as one is found; it may be another call that is to be named.

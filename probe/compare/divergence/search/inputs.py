@@ -43,7 +43,7 @@ class Inputs:
         if difference and self._runs.regions is not None:
             elsewhere = self._runs.regions.of_other_thing(row)
             if elsewhere is not None and elsewhere < difference:
-                observed.elsewhere.append(Elsewhere(row, difference, self._runs.regions.golden_giver(row)))
+                observed.elsewhere.append(Elsewhere(row, difference))
                 difference = elsewhere
         self._add_to(terms, call, row, difference)
         found = None if is_other_kind else self._unrecorded.found(call, row, difference)

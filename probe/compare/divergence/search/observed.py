@@ -17,8 +17,6 @@ class Elsewhere(NamedTuple):
     row: Row
     difference: float
     """The relative difference."""
-    giver: str
-    """The record of the golden run that returns these values; empty if it is not known."""
 
 
 class JudgedOutput(NamedTuple):

@@ -89,10 +89,11 @@ class Outputs:
             reason = differences.of_leaving(output.row, found, allowed, leaving.peers)
         of_inputs = output.of_inputs
         elsewhere = max(given, key=lambda each: each.difference, default=None)
-        # Not finite is the output, whatever goes in.
+        # What is not finite is told of the output, whatever the call takes.
         if elsewhere is not None and elsewhere.difference > max(of_inputs, allowed) and not math.isinf(found):
             of_inputs = elsewhere.difference
-            reason = differences.of_other_input(elsewhere.row, of_inputs, elsewhere.giver, output.row, found)
+            giver = "" if self._runs.regions is None else self._runs.regions.golden_giver(elsewhere.row)
+            reason = differences.of_other_input(elsewhere.row, of_inputs, giver, output.row, found)
         suspect = unexplained_item(self._runs, computed.call, output.row, reason, found, allowed)
         return replace(suspect, of_inputs=of_inputs if of_inputs < ALTOGETHER else None)
 

@@ -16,7 +16,16 @@ from functools import cached_property, partial
 from operator import itemgetter
 from typing import NamedTuple, Optional
 
-from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, function_name, is_backward, is_module, kind_name, parse
+from probe.common.dump.naming import (
+    BACKWARD,
+    PARAMETERS_GRAD,
+    function_name,
+    is_backward,
+    is_forward,
+    is_module,
+    kind_name,
+    parse,
+)  # fmt: skip
 from probe.common.dump.reading.call_tree import around
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING
@@ -146,14 +155,17 @@ class _Search:
 
     def first_joined(self) -> Unexplained | None:
         """The first finding that reaches the end of the pass with other differences."""
-        for call, suspect in self.joined:
-            place = next(index for index, each in enumerate(self._runs.calls) if each is call)
-            return replace(self._causes.at_the_end(call, suspect), place=place)
-        return None
+        if not self.joined:
+            return None
+        call, suspect = self.joined[0]
+        place = next(index for index, each in enumerate(self._runs.calls) if each is call)
+        # On the walk it has no cause, as all its causes may have been explained then.
+        return replace(suspect, cause=suspect.cause or self._causes.left_out_of_sum(call, suspect), place=place)
 
     def is_behind(self, found: Unexplained) -> bool:
         """True if what a finding shows was made before its call: in the forward pass, or as its input."""
-        return is_backward(found.record) or (found.record, found.golden_record) in self._of_other_input
+        is_of_gradient = not is_forward(found.record or found.golden_record)
+        return is_of_gradient or (found.record, found.golden_record) in self._of_other_input
 
     def explain_call(self, call: AlignedCall) -> Unexplained | None:
         """The finding on the next call, if there is one."""
@@ -224,8 +236,11 @@ class _Search:
         if found is None:
             return _Conclusion(None, [], [*without_effect, *differences])
         self.walk.has_diverged = True
-        found = self._at_its_makers(call, self._at_its_input(call, found, observed))
-        found = self._causes.with_activation(call, found)
+        of_input = self._at_its_input(call, found, observed)
+        is_of_other_input = of_input is not found
+        found = self._at_its_makers(call, of_input)
+        if is_of_other_input:
+            self._of_other_input.add((found.record, found.golden_record))
         return _Conclusion(found, differences, without_effect)
 
     def _has_effect(self, call: AlignedCall, suspect: Unexplained, observed: Observed) -> bool:
@@ -378,12 +393,12 @@ class _Search:
     def _at_its_input(self, call: AlignedCall, found: Unexplained, observed: Observed) -> Unexplained:
         """The finding on what a call returns, at what it takes if that is another tensor."""
         has_other_cause = found.cause and found.cause != self._causes.left_out_of_sum(call, found)
-        if found.record != call.record or has_other_cause or is_on_input(call, found):
+        # What is not finite is told of the output, whatever the call takes.
+        if found.record != call.record or has_other_cause or is_on_input(call, found) or found.found is None:
             return found
         of_input = of_other_thing(self._runs, call, found, observed.elsewhere)
         if of_input is None:
             return found
-        self._of_other_input.add((found.record, found.golden_record))
         return replace(of_input, cause=found.cause or of_input.cause)
 
     def _at_its_makers(self, call: AlignedCall, found: Unexplained) -> Unexplained:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import BACKWARD, FORWARD, is_forward, is_module, parse
+from probe.common.dump.naming import is_forward, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.numerics.error_bounds import ALTOGETHER, extent, rms, rounding
@@ -17,13 +16,13 @@ from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.causes.reordering import MAY_BE_REORDERED, ROUNDED, has_same_elements, is_shown
-from probe.compare.divergence.effects import key_of
 from probe.compare.divergence.parameters import Parameter
 from probe.compare.divergence.search.findings import unexplained_item
-from probe.compare.divergence.search.items import in_direction, rounds
+from probe.compare.divergence.search.items import rounds
 from probe.compare.divergence.search.observed import Elsewhere
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.walk import Walk
+from probe.compare.divergence.two_programs.scalar_gradients import ScalarGradients
 from probe.compare.result import Mode, Unexplained
 
 
@@ -55,6 +54,7 @@ class UnrecordedInputs:
         self._runs = runs
         self._walk = walk
         self._error = walk.error
+        self._scalar_gradients = ScalarGradients(runs)
 
     def found(self, call: AlignedCall, row: Row, difference: float) -> FoundInput | None:
         """The finding on an input whose relative difference this is."""
@@ -69,9 +69,9 @@ class UnrecordedInputs:
         allowed *= _cancelling(call, row)
         if difference <= allowed or (self._error.broken and difference >= ALTOGETHER):
             return None
-        if parameter is None and difference <= allowed * self._cancelled_in_sum(row):
-            return None
         if self._comes_from_output(target, golden):
+            return None
+        if parameter is None and difference <= allowed * self._scalar_gradients.terms_of(row):
             return None
         if parameter is None and self._is_kept_state(target, golden):
             return None
@@ -79,33 +79,6 @@ class UnrecordedInputs:
             return FoundInput(self._of_input(call, row, difference, allowed), None)
         suspect = self._of_parameter(call, row, parameter, difference, allowed)
         return None if suspect is None else FoundInput(suspect, parameter)
-
-    def _cancelled_in_sum(self, row: Row) -> float:
-        """The size of the terms of a gradient that is one number, relative to it; at least 1.
-
-        Two programs sum other products: that of a factor in front of a product has the terms of a factor behind it in
-        other sums. By Cauchy and Schwarz terms have at most the norm of the gradient times that of the other factor.
-        """
-        if self._runs.regions is None or row.target is None or extent(row.target.shape).elements != 1:
-            return 1.0
-        return max(1.0, *(self._terms_of(item, side) for side, item in enumerate((row.target, row.golden))))
-
-    def _terms_of(self, item: Item | None, side: int) -> float:
-        if item is None or not item.norm:
-            return 1.0
-        for call in self._runs.made:
-            parsed = parse((call.record, call.golden_record)[side] or "")
-            if parsed is None or parsed.direction != BACKWARD:
-                continue
-            items = [(is_input(each), (each.target, each.golden)[side]) for each in call.rows]
-            if not any(not is_given and each is not None and key_of(each) == key_of(item) for is_given, each in items):
-                continue
-            forward = in_direction(parsed, FORWARD)
-            taken = next((each for each in self._runs.made if (each.record, each.golden_record)[side] == forward), None)
-            given = [(each.target, each.golden)[side] for each in (taken.rows if taken else ()) if is_input(each)]
-            sizes = _largest_norm(each for is_given, each in items if is_given), _largest_norm(given)
-            return sizes[0] * sizes[1] / float(item.norm)
-        return 1.0
 
     def parameter_around(self, call: AlignedCall, row: Row) -> FoundParameter | None:
         """The finding on a parameter of a module around `call`, which code that is not recorded may have used.
@@ -220,11 +193,6 @@ class UnrecordedInputs:
         return False
 
 
-def _largest_norm(items: Iterable[Item | None]) -> float:
-    norms = (item.norm for item in items if item is not None and item.is_tensor)
-    return max((norm for norm in norms if type(norm) is float and math.isfinite(norm)), default=0.0)
-
-
 def of_other_thing(
     runs: Runs, call: AlignedCall, found: Unexplained, elsewhere: Sequence[Elsewhere]
 ) -> Unexplained | None:
@@ -244,7 +212,7 @@ def of_other_thing(
     is_one_sided = any((target is None) != (golden is None) for target, golden in sides if _is_tensor(target or golden))
     if len(elsewhere) != 1 or is_one_sided or runs.regions is None:
         return None
-    row, difference, _ = elsewhere[0]
+    row, difference = elsewhere[0]
     allowed = found.allowed or 0.0
     if difference <= allowed:
         return None

@@ -19,14 +19,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import (
-    BACKWARD,
-    FORWARD,
-    PARAMETERS_GRAD,
-    is_forward,
-    is_module,
-    parse,
-)  # fmt: skip
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_forward, is_module, parse
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, relative_difference

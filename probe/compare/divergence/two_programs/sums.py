@@ -18,6 +18,12 @@ _LONGEST_WAY = 4
 """The calls of one tensor each that may be between a sum and where it shows: a cast, a square, a mean. A guess."""
 
 
+_MOST_ALIKE = 16
+"""The tensors of one side with the same extremes that are kept, such as masks. A guess: more tell nothing."""
+_Made = tuple[str, Item]
+"""The record of a call, and what it returned."""
+
+
 class Summed(NamedTuple):
     """A sum of one side, of which the other side has a term in the same place."""
 
@@ -47,9 +53,9 @@ class Sums:
         """
         sides = row.target, row.golden
         for depth in range(_LONGEST_WAY):
-            if sides[0] is None or sides[1] is None:
-                return None
-            makers = [self._maker_of(item, side) for side, item in enumerate(sides) if item is not None]
+            if sides[0] is None or sides[1] is None or are_one(sides[0], sides[1]):
+                return None  # A term may be too small to show in the sum.
+            makers = [self._maker_of(item, side, are_one) for side, item in enumerate(sides) if item is not None]
             for side, (maker, other) in enumerate(zip(makers, sides[::-1])):
                 if maker is None or other is None or function(function_name(maker.record)).name != "add":
                     continue
@@ -61,21 +67,25 @@ class Sums:
             sides = given[0][0], given[1][0]
         return None
 
-    def _maker_of(self, item: Item, side: int) -> CallOfSide | None:
+    def _maker_of(self, item: Item, side: int, are_one: Callable[[Item, Item], bool]) -> CallOfSide | None:
         """The call of a function that returned a tensor."""
-        # A cast to a longer type keeps each number, and not the digits of the norm.
-        record = self._graphs[side].makers.get(key_of(item)) or self._by_extremes[side].get(_extremes(item))
+        record = self._graphs[side].makers.get(key_of(item))
+        if record is None and item.max is not None and item.max != item.min:
+            # A cast to a longer type keeps each number, and not the digits of the norm.
+            made = self._by_extremes[side].get(_extremes(item), ())
+            record = next((maker for maker, returned in made if are_one(item, returned)), None)
         return None if record is None or is_module(record) else self._graphs[side].calls[record]
 
     @cached_property
-    def _by_extremes(self) -> tuple[dict[Key, str], dict[Key, str]]:
+    def _by_extremes(self) -> tuple[dict[Key, list[_Made]], dict[Key, list[_Made]]]:
         """The first calls of both sides that returned tensors with these extremes and so many elements."""
-        found: tuple[dict[Key, str], dict[Key, str]] = {}, {}
+        found: tuple[dict[Key, list[_Made]], dict[Key, list[_Made]]] = {}, {}
         for graph, makers in zip(self._graphs, found):
             for record in sorted(graph.calls, key=graph.positions.__getitem__):
                 for item in graph.calls[record].returned if is_forward(record) else ():
-                    if rounds(item):
-                        makers.setdefault(_extremes(item), record)
+                    made = makers.setdefault(_extremes(item), []) if rounds(item) else None
+                    if made is not None and len(made) < _MOST_ALIKE:
+                        made.append((record, item))
         return found
 
 
