@@ -58,10 +58,27 @@ def test_partial_sums_in_the_short_type_explain_the_gradients_of_functions_that_
     assert (found is None) is is_explained, found
 
 
+def repeated(one: Run, calls: int) -> Run:
+    """The calls of a run so many times, forward calls first."""
+    forward, back = (
+        {
+            name.replace(".0.", f".{number}."): each
+            for number in range(calls)
+            for name, each in one.items()
+            if end in name
+        }
+        for end in ("forward", "backward")
+    )
+    return {**forward, **back}
+
+
+@pytest.mark.parametrize("layers", [1, 8])
 @pytest.mark.parametrize("is_noise", [True, False])
-def test_a_gradient_that_is_mostly_their_rounding_cannot_be_told(tmp_path: Path, is_noise: bool) -> None:
+def test_a_gradient_that_is_mostly_their_rounding_cannot_be_told(tmp_path: Path, is_noise: bool, layers: int) -> None:
+    """The gradients of the inputs of eight norms are judged beside each other, and tell nothing of their parameters."""
     cancelled = 0.97 if is_noise else 0.0
-    result = result_of(tmp_path, run("layer_norm", True, cancelled), run("layer_norm", False, cancelled))
+    runs = (repeated(run("layer_norm", rounds_each, cancelled), layers) for rounds_each in (True, False))
+    result = result_of(tmp_path, *runs)
     assert result.divergence is None
     assert ["cannot be judged" in each.reason for each in result.undecided] == [True] * is_noise
 
