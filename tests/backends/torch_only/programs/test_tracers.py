@@ -187,8 +187,8 @@ def plain(value: Any) -> Any:
 NOT_REPEATED = frozenset(("torch.linalg.lstsq", "torch.embedding_bag"))
 """Operators whose results are not the same in each call without the tool either.
 
-The last bits of `lstsq` depend on where its memory lies: 250 calls of its jvp gave 18 results. `embedding_bag` leaves rows
-of its result unset where it is exported: 250 calls gave 98 results.
+The last bits of `lstsq` depend on where its memory lies: 250 calls of its jvp gave 18 results. `embedding_bag` leaves
+rows of its result unset where it is exported: 250 calls gave 98 results.
 """
 
 
