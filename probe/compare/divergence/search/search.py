@@ -25,7 +25,7 @@ from probe.common.dump.naming import (
     is_module,
     kind_name,
     parse,
-)  # fmt: skip
+)
 from probe.common.dump.reading.call_tree import around
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING
@@ -159,7 +159,7 @@ class _Search:
             return None
         call, suspect = self.joined[0]
         place = next(index for index, each in enumerate(self._runs.calls) if each is call)
-        # On the walk it has no cause, as all its causes may have been explained then.
+        # After the walk nothing is known any more of what is on the way to a call: other causes are not looked for.
         return replace(suspect, cause=suspect.cause or self._causes.left_out_of_sum(call, suspect), place=place)
 
     def is_behind(self, found: Unexplained) -> bool:

@@ -176,14 +176,14 @@ class Walk:
 
 
 def _is_noise(output: JudgedOutput) -> bool:
-    """True if a gradient differs by more than its half, as much as the rounding of its kernel makes.
+    """True if the rounding of its kernel explains a gradient, and makes errors of half its norm or more.
 
     In bfloat16, `layer_norm` of PyTorch on a CPU makes errors of 60 to 100 % of the gradients of its parameters over
     4,096 and 8,192 rows, so that a gradient of zeros is explained as well.
     """
-    parsed = parse(output.row.record)
-    if output.of_kernel < DECIDED or output.difference > output.allowed or parsed is None:
+    if output.of_kernel < DECIDED or output.difference > output.allowed:
         return False
-    if not is_known_to_round(parsed):
+    parsed = parse(output.row.record)
+    if parsed is None or not is_known_to_round(parsed):
         return False
     return (random_error(output.target, output.golden) or 0.0) >= DECIDED
