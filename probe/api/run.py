@@ -267,7 +267,9 @@ class RunningProgram:
         if unended and not failed:
             log.warning(unended[0])
         elif uneven and not sinks.is_selective:
-            log.warning(uneven[0])
+            log.info(uneven[0])
+        if any(loop.inferred for loop in self._loops.values()):
+            log.info("the program computed no gradients: each outermost call of a model is a step.")
         losses = sinks.losses
         collected = [step for step in sinks.steps if step not in losses]
         if losses and not collected:
@@ -335,8 +337,7 @@ class RunningProgram:
         text += "none into one, or collect it with a PrecisionDebugger in the script. If the program launches others, "
         text += "put the launcher in front of msprobe run, or give --follow-children. "
         if forwards:
-            text = f"none of the {forwards} calls of models that were seen recorded gradients. "
-            text += "--step-after forward collects inference too. "
+            text = f"{forwards} calls of models were seen, but none of a module with parameters. "
         text += "Calls inside of a compiled function (torch.compile, ms.jit) are not seen."
         for backend in self._loops:
             text += f" Watched: {FRAMEWORKS[backend].installed_text()} (tested: {FRAMEWORKS[backend].tested_text})."

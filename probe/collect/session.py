@@ -218,10 +218,26 @@ class Session:
     def resume_at(self, step: int) -> None:
         """`set_init_step` after a `start` for which nothing has run yet; the next `start` collects the first step."""
         if self._active and not any(self.collector.numbers().values()):
-            self._detach()
-            self.collector.discard()
-            self._steps.take_back()
+            self._take_back()
         self.set_init_step(step)
+
+    @_guarded
+    def take_back(self) -> None:
+        """Leave nothing of the step that has begun: the next one gets its number."""
+        self._take_back()
+
+    def _take_back(self) -> None:
+        self._detach()
+        self._hooks.remove_gradients()
+        self.collector.discard()
+        self._steps.take_back()
+
+    @_guarded
+    def restart(self) -> None:
+        """Leave nothing of all steps so far, and count them from the first one again."""
+        self._take_back()
+        self.collector.sinks.restart()
+        self._steps.restart()
 
     def save(self, variable: Any, name: Any, save_backward: bool) -> None:
         """Record one value at level debug."""

@@ -117,7 +117,7 @@ class StepLife:
         self.sinks.end_step()
 
     def discard(self) -> None:
-        """Forget the step that has begun, in which nothing was called; the sinks leave nothing of it."""
+        """Forget the step that has begun; the sinks leave nothing of it."""
         self._leave_step()
         self.sinks.discard()
 
