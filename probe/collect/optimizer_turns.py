@@ -195,12 +195,12 @@ class OptimizerTurns:
         self._marks.clear()  # held strongly: an optimizer must not outlive its program's use of it
 
     def uneven_text(self, steps: int) -> str:
-        """The reason why the `steps` counted may not be the program's iterations; empty if all optimizers step evenly."""
+        """The reason why the `steps` counted may not be the iterations; empty if all optimizers step evenly."""
         if not self._uneven:
             return ""
         updates = ", ".join(f"{name} {count} times" for name, count in self._updates.items())
-        text = f"{steps} steps were counted, in which several optimizers stepped unevenly ({updates}). If these are not the "
-        return text + "iterations of the script, --step-after optimizer ends a step with each optimizer's step."
+        text = f"{steps} steps were counted, in which several optimizers stepped unevenly ({updates}). If these are not "
+        return text + "the iterations of the script, --step-after optimizer ends a step with each optimizer's step."
 
     # --- whose turn may still come
 

@@ -188,8 +188,8 @@ class TrainingLoop:
             self._sites.note_training(self._unseen_site)
             self._unseen_site = -1
             log.warning(
-                f"a training step before step {self.steps} was not collected: its forward was in evaluation mode, from where "
-                "the program had only evaluated before. Later ones are collected.",
+                f"a training step before step {self.steps} was not collected: its forward was in evaluation mode, from "
+                "where the program had only evaluated before. Later ones are collected.",
                 once="unseen step",
             )
         if self.inferred:
@@ -235,12 +235,12 @@ class TrainingLoop:
         return not self._sites.is_evaluated_again(module)
 
     def _was_evaluation(self, module: Any, site: int) -> bool:
-        """True if the forward of `module` from `site` shows that the open step, which records gradients, trains nothing.
+        """True if the forward of `module` from `site` shows that nothing is trained in the open step.
 
         Several forwards before the first backward may be one training step, but seldom without an optimizer, and then
         not in evaluation mode.
         """
-        if self._step_after == FORWARD or self._end_due or self._turns.counts or self._backwards > self._backwards_before:
+        if self._step_after == FORWARD or self._end_due or not self._has_only_forwards():
             return False
         if self._sites.turns_to_training(module, site):
             return True
@@ -248,6 +248,10 @@ class TrainingLoop:
             again = not trains(module) or self._sites.is_called_again(site)
             return again and self._step_after == AUTO and not self._turns.exist()
         return self._sites.on_trial and self._sites.is_called_again(site)
+
+    def _has_only_forwards(self) -> bool:
+        """True if no gradients were computed in the open step, and no optimizer has stepped."""
+        return not self._turns.counts and self._backwards == self._backwards_before
 
     def _is_undecided(self) -> bool:
         """True if an optimizer has stepped and another one may; the next forward tells whether the step is over."""
@@ -341,7 +345,7 @@ class TrainingLoop:
     @_guarded
     def finish(self, failed: bool) -> None:
         """The program has ended, and so has a step in which each optimizer that has stepped did so once."""
-        if self.step_open and not self._end_due and not self._turns.counts and self._backwards == self._backwards_before:
+        if self.step_open and not self._end_due and self._has_only_forwards():
             infers = self._step_after == AUTO and self._never_trains() and not self._turns.exist()
             if infers or (self._sites.on_trial and self.steps > self.inferred):
                 self._end_evaluation()

@@ -233,7 +233,8 @@ for step in range(4):
 
 
 def test_evaluations_leave_nothing_in_a_step(scripts: Any, tmp_path: Path) -> None:
-    for name in ("an evaluation with gradients before the training and in it", "one function that trains and evaluates"):
+    evaluating = "an evaluation with gradients before the training and in it", "one function that trains and evaluates"
+    for name in evaluating:
         folder = tmp_path / name.split()[0]
         folder.mkdir()
         ran = quick(scripts, folder, PROGRAMS[name][1], "--step", "all", "--task", "tensor")
