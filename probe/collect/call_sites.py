@@ -60,7 +60,7 @@ class CallSites:
         return site in self._in_step and not self._trains.get(site, False)
 
     def turns_to_training(self, module: Any, site: int) -> bool:
-        """True if a step on trial is followed by a forward in training mode, of its module or from a site that trains."""
+        """True if a forward in training mode, of its module or from a site that trains, ends a step on trial."""
         return self.on_trial and trains(module) and (module in self._modules or self._trains.get(site, False))
 
     def fail_trial(self) -> None:

@@ -199,8 +199,8 @@ class OptimizerTurns:
         if not self._uneven:
             return ""
         updates = ", ".join(f"{name} {count} times" for name, count in self._updates.items())
-        text = f"{steps} steps were counted, in which several optimizers stepped unevenly ({updates}). If these are not "
-        return text + "the iterations of the script, --step-after optimizer ends a step with each optimizer's step."
+        text = f"{steps} steps were counted, in which several optimizers stepped unevenly ({updates}). If these are "
+        return text + "not the iterations of the script, --step-after optimizer ends a step with each optimizer's step."
 
     # --- whose turn may still come
 
