@@ -9,11 +9,13 @@ import of its own.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from probe.api.following import environment
@@ -103,6 +105,9 @@ class RunningProgram:
         self._debugger: type[PrecisionDebugger] | None = None
         """The debugger that was made for the program."""
         self._spawning: Handle | None = None
+        self._pid = os.getpid()
+        self._replacing = [wrap_attribute(os, name, self._followed) for name in ("execv", "execve")]
+        """Calls by which the program replaces itself, such as ``jupyter`` does by ``jupyter-nbconvert``."""
         self._unwatched: dict[str, str] = {}
         """By the module, why the framework cannot be watched."""
         self._has_failed = False
@@ -134,6 +139,35 @@ class RunningProgram:
         if not self._own_debugger:
             for loop in self._loops.values():
                 loop.forked()
+
+    def _followed(self, replace: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the ``exec`` family, whose program is collected from if it runs Python."""
+
+        @functools.wraps(replace)
+        def replaced(path: Any, arguments: Any, *env: Any, **named: Any) -> Any:
+            # In a process that was forked it begins a command of its own; a number is an open file.
+            if os.getpid() != self._pid or isinstance(path, int) or not os.access(path, os.X_OK):
+                return replace(path, arguments, *env, **named)
+            with self._handed_on(path):
+                env = tuple({**each, **environment.variables()} for each in (*env, *named.values()))
+                return replace(path, arguments, *env)
+
+        return replaced
+
+    @contextmanager
+    def _handed_on(self, path: Any) -> Iterator[None]:
+        """Have the program at `path` followed, which is about to replace this one; if that fails, this one goes on."""
+        follower = None
+        if self._follower is None:
+            follower = self._follower = FollowedChildren(self._config_path, self._arguments, self._step_after)
+            self._tell_children()
+        log.info(f"the program replaces itself by {os.fsdecode(path)}, which is followed if it runs Python.")
+        try:
+            yield
+        finally:
+            if follower is not None:
+                self._follower = None
+                follower.remove()
 
     def _with_run(self, preparation: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
         """Argument of a process that is spawned and not forked, so that it begins such a run itself.
@@ -195,7 +229,7 @@ class RunningProgram:
 
     def leave(self) -> None:
         """Collect nothing more from this process, and leave nothing of it in the way."""
-        for each in (self._watch, self._spawning, self._follower):
+        for each in (self._watch, self._spawning, self._follower, *self._replacing):
             if each is not None:
                 self._try(each.remove)
         for loop in self._loops.values():
@@ -224,20 +258,24 @@ class RunningProgram:
             self._try(self._debugger.reset)
             self._debugger = None
 
-    def end(self, failed: bool) -> bool:
+    def end(self, reason: str) -> bool:
         """The program has ended: say what was collected, or why nothing was; false if nothing was.
 
         A failure of the tool is logged, and counts as nothing collected.
+
+        Args:
+            reason: What ended the program, as `probe.api.script.Ended` has it; empty if it did not fail.
         """
         try:
-            return self._say_what_was_collected(failed)
+            return self._say_what_was_collected(reason)
         except Exception as error:
             self._log_failure(error)
             return False
         finally:
             self.make_room()
 
-    def _say_what_was_collected(self, failed: bool) -> bool:
+    def _say_what_was_collected(self, reason: str) -> bool:
+        failed = bool(reason)
         for loop in self._loops.values():
             loop.finish(failed)
         failure = next((loop.failure for loop in self._loops.values() if loop.failure), "")
@@ -262,7 +300,8 @@ class RunningProgram:
             log.info(f"the processes that were started collect by themselves; see: {self._show_command}")
             return True
         if session is None:
-            return self._log_nothing(failure or self._why_nothing(forwards, bool(unwatched)))
+            why = failure or (f"the program failed before its first step ({reason})." if failed else "")
+            return self._log_nothing(why or self._why_nothing(forwards, bool(unwatched)))
         sinks = session.collector.sinks
         if unended and not failed:
             log.warning(unended[0])

@@ -227,6 +227,16 @@ assert subprocess.check_output(watching, env={"PATH": os.environ["PATH"]}, text=
 
 
 @pytest.mark.sampled(least=2, each=False, group="interpreters that a program starts")
+@pytest.mark.parametrize("call", ["os.execl(*words)", "os.execve(words[0], words[1:], dict(os.environ))"])
+def test_a_program_that_replaces_itself_is_followed_without_a_flag(tmp_path: Path, call: str) -> None:
+    (tmp_path / "child.py").write_text(TRAIN + "print('trained', train(8))\n")
+    program = f"import os, sys\nwords = [sys.executable, sys.executable, 'child.py']\n{call}"
+    ran = run(tmp_path, program, "--level", "L0")
+    assert ran.status == 0 and "trained 8" in ran.out, ran.err
+    assert list(folders(ran).values()) == [["step0", "step1"]]
+
+
+@pytest.mark.sampled(least=2, each=False, group="interpreters that a program starts")
 def test_workers_of_a_launcher_that_have_no_ranks_are_one_run(tmp_path: Path) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     text = TRAIN + "train(8 + 4 * int(os.environ['RANK']))\n"
