@@ -27,6 +27,8 @@ class CallSites:
         """The sites of the forwards of the open step."""
         self._modules: weakref.WeakSet[Any] = weakref.WeakSet()
         """The modules of these forwards."""
+        self._evaluated: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The modules that were called in evaluation mode in a step."""
         self.on_trial = False
         """True if the open step began with a forward in evaluation mode, which nothing has shown to be training."""
 
@@ -54,6 +56,12 @@ class CallSites:
         """A further forward belongs to the open step."""
         self._in_step.add(site)
         self._modules.add(module)
+        if not trains(module):
+            self._evaluated.add(module)
+
+    def was_evaluated(self, module: Any) -> bool:
+        """True if `module` is in training mode now, and was in evaluation mode in a step."""
+        return trains(module) and module in self._evaluated
 
     def is_called_again(self, site: int) -> bool:
         """True if the open step has a forward from `site`, from which nothing was trained so far."""

@@ -131,7 +131,7 @@ class TrainingLoop:
                 self._add(module, recording, site)
         elif self._begins_step(module, recording, site):
             self._in_forward = True
-            if self.inferred and (trains(module) or self._turns.exist()):
+            if self.inferred and (self._sites.was_evaluated(module) or self._turns.exist()):
                 self._restart()
             self._begin_step(module, site)
         elif self._infers_with(module, recording):
@@ -339,7 +339,6 @@ class TrainingLoop:
         self._close_step()
         self._turns.end_step()
         self.steps = 0
-        self._forget_models()
         session.restart()
 
     @_guarded
@@ -376,7 +375,9 @@ class TrainingLoop:
         self.session = None
         self.forwards = self.steps = self.inferred = self._backwards = self._backwards_before = 0
         self._close_step()
-        self._forget_models()
+        self._models.clear()
+        self._numbers = itertools.count(1), itertools.count(1)
+        self._noted = weakref.WeakKeyDictionary()
         self._sites, self._unseen_site = CallSites(), -1
         self._turns = OptimizerTurns(self._training, self._turns.known())
         if not self.failure and (left is not None or not ended):
@@ -400,12 +401,6 @@ class TrainingLoop:
     def _never_trains(self) -> bool:
         """True if no gradients were computed, and no optimizer has stepped, so far."""
         return not self._backwards and self.steps == self.inferred and not self._turns.counts
-
-    def _forget_models(self) -> None:
-        """Name models as if none had been called."""
-        self._models.clear()
-        self._numbers = itertools.count(1), itertools.count(1)
-        self._noted = weakref.WeakKeyDictionary()
 
     def _note(self, module: Any) -> bool:
         """Note the model that `module` is a part of; whether it is a new one.
