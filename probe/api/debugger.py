@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -60,6 +60,8 @@ class PrecisionDebugger:
     backend: ClassVar[str]
     """The name by which the loader knows the framework that the user's import stands for."""
     _instance: ClassVar[PrecisionDebugger | None] = None
+    _give_way: ClassVar[Callable[[], None] | None] = None
+    """Called before another instance is made: `msprobe run` can take back the one that it has made."""
     _session: Session
     _served_by: str
     _config_path: str | None
@@ -69,6 +71,8 @@ class PrecisionDebugger:
     """The number of times that collection was started when the ``with`` block was entered."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PrecisionDebugger:
+        if cls._give_way is not None:
+            cls._give_way()
         return cls._instance if cls._instance is not None else super().__new__(cls)
 
     def __init__(
@@ -139,12 +143,17 @@ class PrecisionDebugger:
 
         The next constructor call makes a new instance with its own arguments. Steps count from 0 again.
         """
-        instance, cls._instance = cls._instance, None
+        instance, cls._instance, cls._give_way = cls._instance, None, None
         if instance is not None:
             if instance._probe is not None:
                 instance._probe.stop()
             instance._session.close()
             log.reset()
+
+    @classmethod
+    def gives_way(cls, give_way: Callable[[], None]) -> None:
+        """Call `give_way` before another instance is made, as long as this one is there."""
+        cls._give_way = give_way
 
     @classmethod
     def exists(cls) -> bool:

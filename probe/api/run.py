@@ -215,17 +215,31 @@ class RunningProgram:
             self._debugger.reset()
             self._debugger = None
         if any(debugger_class(each).exists() for each in _NAMES):
-            self._own_debugger = True
-            log.warning("the script has a PrecisionDebugger of its own, which collects; msprobe run does not.")
+            self._leave_to_script()
             return None
         loader.load(backend).hooks.check_mode()
         kind = debugger_class(backend)
         kind(self._config_path, **self._used)
+        kind.gives_way(self._give_way)
         self._debugger = kind
         session = kind.session()
         # Nobody named the steps of a default, which a short program need not have.
         session.steps_are_named = self._used["step"] == self._arguments["step"]
         return session
+
+    def _leave_to_script(self) -> None:
+        self._own_debugger = True
+        log.warning("the script has a PrecisionDebugger of its own, which collects; msprobe run does not.")
+
+    def _give_way(self) -> None:
+        """The script makes a debugger of its own: if nothing was trained so far, the one that was made for it goes."""
+        if self._debugger is None or not all(loop.never_trains() for loop in self._loops.values()):
+            return
+        for loop in self._loops.values():
+            loop.give_way()
+        self._debugger.reset()
+        self._debugger = None
+        self._leave_to_script()
 
     def leave(self) -> None:
         """Collect nothing more from this process, and leave nothing of it in the way."""

@@ -244,7 +244,7 @@ class TrainingLoop:
             return False
         if self._sites.turns_to_training(module, site):
             return True
-        if self._never_trains():
+        if self.never_trains():
             again = not trains(module) or self._sites.is_called_again(site)
             return again and self._step_after == AUTO and not self._turns.exist()
         return self._sites.on_trial and self._sites.is_called_again(site)
@@ -321,7 +321,7 @@ class TrainingLoop:
     def _end_evaluation(self) -> None:
         """Nothing was trained in the open step: it is one of a program that only infers, so far, or none at all."""
         self._sites.fail_trial()
-        if self._step_after == AUTO and self._never_trains():
+        if self._step_after == AUTO and self.never_trains():
             self._infers = True
             self._end_step()
             return
@@ -345,13 +345,20 @@ class TrainingLoop:
     def finish(self, failed: bool) -> None:
         """The program has ended, and so has a step in which each optimizer that has stepped did so once."""
         if self.step_open and not self._end_due and self._has_only_forwards():
-            infers = self._step_after == AUTO and self._never_trains() and not self._turns.exist()
+            infers = self._step_after == AUTO and self.never_trains() and not self._turns.exist()
             if infers or (self._sites.on_trial and self.steps > self.inferred):
                 self._end_evaluation()
         once = max(self._turns.counts.values(), default=0) == 1 or self.steps > 0
         undecided = self._is_undecided() and once and not failed
         if self.step_open and (self._end_due or self._paused or undecided):
             self._end_step()
+
+    def give_way(self) -> None:
+        """Watch the program no longer, and leave nothing of what was collected."""
+        session, self.session = self.session, None
+        if session is not None:
+            session.restart()
+        self.end()
 
     def end(self) -> None:
         """Watch the program no longer."""
@@ -393,12 +400,12 @@ class TrainingLoop:
 
     def _infers_with(self, module: Any, recording: bool) -> bool:
         """True if this forward is a step of a program that has not trained so far."""
-        if self._step_after != AUTO or not self._never_trains():
+        if self._step_after != AUTO or not self.never_trains():
             return False
         session = self.session
         return (session is None or session.remaining) and self._training.has_parameters(module)
 
-    def _never_trains(self) -> bool:
+    def never_trains(self) -> bool:
         """True if no gradients were computed, and no optimizer has stepped, so far."""
         return not self._backwards and self.steps == self.inferred and not self._turns.counts
 

@@ -266,3 +266,22 @@ for step in range(5):
     ran = quick(scripts, tmp_path, program, "--step", "all")
     (line,) = ran.warnings
     assert ran.status == 0 and "in step 2, in which gradients were computed 3 times and no optimizer stepped" in line
+
+
+def test_a_debugger_of_the_script_wins_over_steps_of_inference(scripts: Any, tmp_path: Path) -> None:
+    program = """
+from msprobe.pytorch import PrecisionDebugger
+net = network()
+with torch.no_grad():
+    net(torch.randn(5, 8))
+debugger = PrecisionDebugger(dump_path="own", level="L0")
+for step in range(2):
+    debugger.start(net)
+    net(torch.randn(5, 8)).sum().backward()
+    debugger.stop()
+    debugger.step()
+"""
+    ran = quick(scripts, tmp_path, program)
+    (line,) = ran.warnings
+    assert (ran.status, ran.steps) == (0, []) and "a PrecisionDebugger of its own" in line
+    assert sorted(path.name for path in tmp_path.glob("**/own/step*")) == ["step0", "step1"]
