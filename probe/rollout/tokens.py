@@ -37,6 +37,28 @@ class Tokens:
     """The dtype in which a source says that it was computed; empty if none does."""
     masked_out: int = 0
     """The number of tokens that the mask leaves out."""
+    whole: Tokens | None = None
+    """The tokens of which `only` made these, with those that a mask leaves out."""
+    kept: Array | None = None
+    """True for each token of `whole` that is one of these."""
+
+    @cached_property
+    def repeats(self) -> Array | None:
+        """How often the sequence had the id of each token before it, in a part that the mask leaves out as well."""
+        if self.ids is None or not len(self):
+            return None
+        if self.whole is not None and self.kept is not None:
+            of_whole = self.whole.repeats
+            return None if of_whole is None else of_whole[self.kept]
+        least = int(self.ids.min())
+        keys = self.expanded(np.arange(len(self.lengths), dtype=np.int64)) * (int(self.ids.max()) - least + 1)
+        keys += self.ids - least
+        order = np.argsort(keys, kind="stable")
+        ordered = keys[order]
+        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        found = np.empty(len(keys), np.int64)
+        found[order] = np.arange(len(keys)) - np.repeat(starts, np.diff(np.append(starts, len(keys))))
+        return found
 
     def __len__(self) -> int:
         return len(self.rollout)
@@ -106,9 +128,14 @@ class Tokens:
         def rows(values: Array | None) -> Array | None:
             return None if values is None else values[left]
 
+        of_whole = kept
+        if self.kept is not None:
+            of_whole = self.kept.copy()
+            of_whole[self.kept] = kept
         return replace(
             self, rollout=self.rollout[kept], training=self.training[kept], lengths=lengths[left],
             names=[self.names[number] for number in left.tolist()], steps=rows(self.steps), ranks=rows(self.ranks),
             prompt_lengths=rows(self.prompt_lengths), ids=tokens(self.ids), entropy=tokens(self.entropy),
-            current=tokens(self.current), top=tokens(self.top),
+            current=tokens(self.current), top=tokens(self.top), kept=of_whole,
+            whole=self if self.whole is None else self.whole,
         )  # fmt: skip
