@@ -215,7 +215,12 @@ class Groups:
         means = self._means(np.bincount(of_each, self.tokens.lengths), np.bincount(of_each, self.sums))
         stale = means.upper()
         strength = means.strength(*means.contrast(stale), _choices(stale))
-        if not strength:
+        if name == "step":
+            # A difference that grows from step to step has no step at which it starts.
+            numbers = np.arange(len(values), dtype=np.float64)
+            lines = [means.strength(*_line(means, along), 1.0) for along in (numbers, np.log1p(numbers))]
+            strength = max(strength, *lines)
+        if not strength or not stale.any():
             return None
         rising = int(np.count_nonzero(np.diff(means.means) > 0))
         left = ", ".join(map(str, values[~stale][:6])) + (", ..." if (~stale).sum() > 6 else "")
@@ -225,9 +230,9 @@ class Groups:
         )
         if name == "step":
             text += f"; it rises in {rising} of {len(values) - 1} steps, as with weights that are synchronised seldom"
-        numbers = {f"{name}s": values[stale].tolist(), "synchronised": values[~stale].tolist()}
+        found = {f"{name}s": values[stale].tolist(), "synchronised": values[~stale].tolist()}
         grows = math.exp(min(float(means.means.max() - means.means.min()), 50.0))
-        return Finding(STALE, text, numbers, strength, grows, self.tokens.expanded(stale[of_each]))
+        return Finding(STALE, text, found, strength, grows, self.tokens.expanded(stale[of_each]))
 
     # --- positions
 
@@ -253,7 +258,7 @@ class Groups:
         ways, strength = math.log(len(counts)), 0.0
         if means.strength(math.inf, squares, ways):
             strength = means.strength(*means.contrast(np.arange(len(counts)) >= cut), ways)
-        rise, squares = _line(means)
+        rise, squares = _line(means, np.log1p(np.arange(len(counts), dtype=np.float64)))
         of_line = means.strength(rise, squares, ways)
         if not max(strength, of_line):
             return None
@@ -321,10 +326,9 @@ class Groups:
         return Finding(SPECIAL, text, {"ids": found}, strength, picked=of_ids[ids])
 
 
-def _line(means: Means) -> tuple[float, float]:
-    """Slope of the means of positions over their logarithm, and the sum of squares that the line explains."""
-    counts, numbers = means.counts, np.log1p(np.arange(len(means.counts), dtype=np.float64))
-    count = counts.sum()
+def _line(means: Means, numbers: Array) -> tuple[float, float]:
+    """Rise of the means of groups over increasing numbers, and the sum of squares that the line explains; 0 if it falls."""
+    counts, count = means.counts, means.count
     middle, of_all = float((counts * numbers).sum() / count), float(means.sums.sum() / count)
     spread = float((counts * (numbers - middle) ** 2).sum())
     if not spread:

@@ -21,17 +21,17 @@ explain a tenth by the choice of tokens alone, because the variance of the other
 theirs."""
 _LEAST_CORRELATION = 0.9
 """Correlation of both sides. A temperature keeps the order of tokens, which errors of its size do not."""
+_BOTH_SIGNS = 0.02
+"""Share of the squares that has the rarer sign: a temperature lowers some tokens and raises others, top-p does not."""
 _UNCERTAIN = 0.02
 """1 - p of a token that can tell a temperature. Of one that is nearly certain any change of the others' probability is
 proportional to its log-probability; and softmax in a short dtype makes it 1."""
 _ONE_SIDED = 0.95
 """Share of tokens with one sign, where rounding adds the others. A guess."""
-_FEWEST_SEEN = 20
-"""Tokens that a sequence had before, and new ones. A guess."""
 _AGREES = 0.9
 """Share of the squares of repeated tokens that go one way; a lower temperature has both signs among them."""
-_CERTAIN_OF_SIGNS = 3.0
-"""Six standard errors of the number of tokens that agree, relative to the root of their number."""
+_CHANCE = math.log(1e6)
+"""Against one that repeated tokens go their way by the chance that new ones do, which have six standard errors."""
 _FEWEST_RAISED = 12
 """Tokens that have to be raised, of one id and others. A guess."""
 _FEWEST_OF_ID = 3
@@ -53,6 +53,10 @@ def temperature(differences: Differences) -> Finding | None:
         return None
     middle, scale = (rollout + training) / 2, differences.scale[picked].astype(np.float64)
     relative = ((rollout - training) / scale)[free]
+    higher = relative[relative > 0]
+    of_higher, whole = float(higher @ higher), float(relative @ relative)
+    if not 1 - _BOTH_SIGNS > of_higher / max(whole, 1e-300) > _BOTH_SIGNS:
+        return None
     ways = [np.stack([middle / scale, np.ones(len(scale))], 1)[free]]
     if tokens.entropy is not None:
         ways.append(((middle + tokens.entropy[picked]) / scale)[free, None])
@@ -60,7 +64,7 @@ def temperature(differences: Differences) -> Finding | None:
     for along in ways:
         slopes, *_ = np.linalg.lstsq(along, relative, rcond=None)
         left = relative - along @ slopes
-        explained = 1 - float(left @ left) / max(float(relative @ relative), 1e-300)
+        explained = 1 - float(left @ left) / whole
         if explained > share:
             share, slope = explained, float(slopes[0])
     if share < _LEAST_SHARE or share * len(free) < _CERTAIN**2 or _correlation(rollout, training) < _LEAST_CORRELATION:
@@ -73,6 +77,17 @@ def temperature(differences: Differences) -> Finding | None:
         f"had divided its logits by a temperature of {value:.3g} (95 % interval {interval[0]:.3g} to {interval[1]:.3g})"
     )
     return Finding(TEMPERATURE, text, {"temperature": value, "interval": interval, "explained": share}, share)
+
+
+def certain(differences: Differences) -> list[str]:
+    """The remark that a temperature cannot be told, where nearly all tokens are certain."""
+    count, free = len(differences.tokens), int(np.count_nonzero(differences.freedom > _UNCERTAIN))
+    if count < _FEWEST or free >= _FEWEST:
+        return []
+    return [
+        f"a temperature cannot be told: {count - free} of {count} tokens are nearly certain (probability above "
+        f"{1 - _UNCERTAIN:g}), and {_FEWEST} others are needed"
+    ]
 
 
 def _estimate(
@@ -120,16 +135,19 @@ def penalty(differences: Differences) -> Finding | None:
     times, relative = repeats[part], (differences.signed[part] / differences.scale[part]).astype(np.float64)
     seen = times > 0
     old, new = np.flatnonzero(seen), np.flatnonzero(~seen)
-    if min(len(old), len(new)) < _FEWEST_SEEN:
+    if not len(old) or not len(new):
         return None
     of_old, of_new, whole = relative[old], relative[new], float(relative @ relative)
     sign = -1.0 if of_old.sum() < 0 else 1.0
     agrees = of_old[of_old * sign > 0]
     # Tokens of a prompt that is not given count as new ones, so that these agree in their majority only.
-    others = np.count_nonzero(of_new * sign < 0) - len(new) / 2
+    others = int(np.count_nonzero(of_new * sign < 0))
     if not whole or float(agrees @ agrees) < _AGREES * float(of_old @ of_old):
         return None
-    if min(others / math.sqrt(len(new)), (len(agrees) - len(old) / 2) / math.sqrt(len(old))) < _CERTAIN_OF_SIGNS:
+    by_chance = max(1 - others / len(new), 1 / len(new))
+    if 2 * others - len(new) < _CERTAIN * math.sqrt(len(new)):
+        return None
+    if (2 * len(agrees) - len(old)) * -math.log(by_chance) < _CHANCE:
         return None
     of_mean, middle = _along(np.ones(len(old)), of_old), float(of_new.mean())
     of_count = _along(times[old].astype(np.float64), of_old)
@@ -167,9 +185,11 @@ def renormalised(differences: Differences) -> Finding | None:
     if share < _LEAST_SHARE and not is_one_sided:
         return None
     lower = "training" if sign > 0 else "rollout"
+    is_certain = np.count_nonzero(differences.freedom > _UNCERTAIN) < _FEWEST
+    other = "; a temperature cannot be told from tokens that are nearly certain" if is_certain else ""
     text = (
         f"the log-probabilities of the {lower} are lower by up to {max(most, -least):.2g} nats and never higher, as "
-        f"with top-p or top-k on the other side"
+        f"with top-p or top-k on the other side{other}"
     )
     return Finding(TEMPERATURE, text, {"lower": lower, "at_most": max(most, -least)}, max(share, 0.5))
 

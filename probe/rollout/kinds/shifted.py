@@ -16,9 +16,9 @@ tokens one eighth once in 10^4 sequences."""
 _SHORTEST = 4
 _CERTAIN = 6.0
 """Standard errors of the number of tokens that agree better when shifted, of which chance has half: once in 10^9."""
-_LEAST_CORRELATION = 0.5
-"""Rank correlation of both sides among tokens of one id, below which they do not belong together. A guess: one model in
-two precisions, or one update apart, has more than 0.8."""
+_LEAST_CORRELATION = 0.7
+"""Rank correlation of both sides among tokens of one id, below which they do not belong together. One model in
+two precisions, of which one may be float8, has more than 0.9."""
 _FEWEST = 50
 
 

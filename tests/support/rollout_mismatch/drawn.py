@@ -7,7 +7,7 @@ dtype is expected to give. Real kernels are often far more exact than that, so t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,13 +54,15 @@ def log_softmax(logits: Array) -> Array:
 class Drawn:
     """Logits of responses, both sides' errors, and the tokens that are sampled."""
 
-    def __init__(self, seed: int, held_out: bool = False, name: str = "") -> None:
+    def __init__(self, seed: int, held_out: bool = False, name: str = "", is_small: bool = False) -> None:
         random = self.random = np.random.default_rng([seed, *name.encode()])
         self.dtype = str(random.choice(DTYPES))
         self.family = str(random.choice(HELD_OUT_FAMILIES if held_out else FAMILIES))
         self.vocabulary = int(random.choice(HELD_OUT_VOCABULARIES if held_out else VOCABULARIES))
         self.layers = int(random.choice([12, 24, 36, 64]))
         self.steps, self.count, self.length = 6, 4, int(random.choice([32, 64]))
+        if is_small:
+            self.vocabulary, self.length = min(VOCABULARIES), 32
         self.shape = (self.steps * self.count, self.length)
         self.share = float(random.choice(SHARES))
         self.logits = self._logits()
@@ -296,7 +298,7 @@ Make = Callable[[Drawn], Pair]
 RIGHT: tuple[Make, ...] = (right, right_grows, right_batches, right_prefill, right_stored, right_rows)
 FAULTS: dict[Make, tuple[str, ...]] = {
     temperature_small: ("temperature",), temperature_by_step: ("temperature",),
-    temperature_by_position: ("temperature",), temperature_on_certain: ("temperature",), top_p: ("temperature",),
+    temperature_by_position: ("temperature",), temperature_on_certain: ("temperature", "rounding"), top_p: ("temperature",),
     position_slow: ("position",), position_late: ("position",), stale_slow: ("stale",), stale_doubles: ("stale",),
     stale_group: ("stale",), repetition: ("penalty",), presence: ("penalty",), frequency: ("penalty",),
     other_position: ("unrelated",), other_ids: ("unrelated",), other_sequences: ("unrelated",),
@@ -305,10 +307,5 @@ FAULTS: dict[Make, tuple[str, ...]] = {
 """The functions, and the kinds that are right."""
 
 
-def made(make: Make, seed: int, held_out: bool = False, **changes: Any) -> Pair:
-    drawn = Drawn(seed, held_out, make.__name__)
-    drawn.__dict__.update(changes)
-    return make(drawn)
-
-
-__all__ = ["FAULTS", "RIGHT", "Drawn", "Pair", "made", "replace"]
+def made(make: Make, seed: int, held_out: bool = False, is_small: bool = False) -> Pair:
+    return make(Drawn(seed, held_out, make.__name__, is_small))
