@@ -21,12 +21,12 @@ FINE = frozenset((NONE, ROUNDING))
 
 CAUSES: Mapping[str, str] = {
     TEMPERATURE: "temperature, top-p or top-k that one side applies before it takes log-probabilities",
-    PENALTY: "repetition_penalty, presence_penalty or frequency_penalty of the sampler, which the training does not apply",
+    PENALTY: "repetition, presence or frequency penalty of the sampler, which the training does not apply",
     SHIFTED: "logits of a token taken for those of the next one; a token at the begin that only one side has",
     SEQUENCES: "chat template, truncation, padding on the left, image tokens: other prompts on both sides",
     POSITION: "cache, position ids, sliding window, chunked prefill; rotary embedding and context length if it grows",
     SPECIAL: "penalties and minimum lengths of sampling, tokens added by the template, the end token",
-    UNRELATED: "labels that are not moved by one, ids of another tokenizer, rows in another order, logits of another batch",
+    UNRELATED: "labels that are one off, ids of another tokenizer, rows in another order, logits of another batch",
     STALE: "weights that reach the engine late, or not all of them",
     ROUTING: "experts that a router chooses otherwise, by rounding near a tie",
     PRECISION: "a quantised or short dtype, another kernel, or weights that differ",

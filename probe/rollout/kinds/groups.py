@@ -225,8 +225,8 @@ class Groups:
         rising = int(np.count_nonzero(np.diff(means.means) > 0))
         left = ", ".join(map(str, values[~stale][:6])) + (", ..." if (~stale).sum() > 6 else "")
         text = (
-            f"the difference depends on the {name}: {int(stale.sum())} of {len(values)} {name}s differ, and not {name}s "
-            f"{left}"
+            f"the difference depends on the {name}: {int(stale.sum())} of {len(values)} {name}s differ, and not "
+            f"{name}s {left}"
         )
         if name == "step":
             text += f"; it rises in {rising} of {len(values) - 1} steps, as with weights that are synchronised seldom"
@@ -327,7 +327,7 @@ class Groups:
 
 
 def _line(means: Means, numbers: Array) -> tuple[float, float]:
-    """Rise of the means of groups over increasing numbers, and the sum of squares that the line explains; 0 if it falls."""
+    """Rise of the means of groups over increasing numbers and the sum of squares that it explains; 0 if they fall."""
     counts, count = means.counts, means.count
     middle, of_all = float((counts * numbers).sum() / count), float(means.sums.sum() / count)
     spread = float((counts * (numbers - middle) ** 2).sum())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from probe.rollout.kinds.differences import Differences
-from probe.rollout.kinds.finding import NONE, PRECISION, ROUNDING, SHIFTED, SPECIAL, TEMPERATURE, Finding
+from probe.rollout.kinds.finding import NONE, PRECISION, ROUNDING, SHIFTED, SPECIAL, STALE, TEMPERATURE, Finding
 from probe.rollout.kinds.groups import Groups
 from probe.rollout.kinds.levels import LAYERS, Level, level_of
 from probe.rollout.kinds.populations import is_beyond_rounding, routing
@@ -30,6 +30,9 @@ logarithms must show, whose means are not those of squares."""
 _FAR_APART = 20.0
 """Ratio that no right run has between groups, even where the level of the dtype allows both: it is a bound, and the
 others show what rounding does. Long contexts and other batches change it by a few times."""
+_FEW = 0.2
+"""Share of the tokens that are too few to show what rounding does, unless they are a step or a rank: the first tokens
+come from the prefill, which has no cache of a shorter dtype. A guess."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,9 @@ def _group(differences: Differences) -> Finding | None:
         # A growing difference is not a separate group.
         apart = 1.0 if each.numbers.get("grows") else _APART
         is_apart = size > max(differences.explained_by(left), apart * others) or (
-            max(size / others if others else 0.0, each.factor) >= _FAR_APART and _are_measured(differences, left, others)
+            max(size / others if others else 0.0, each.factor) >= _FAR_APART
+            and (each.kind == STALE or np.count_nonzero(left) > _FEW * len(left))
+            and _are_measured(differences, left, others)
         )
         if is_apart and (best is None or each.strength > best.strength):
             best = each
@@ -151,9 +156,9 @@ def _of_all(differences: Differences, has_groups: bool) -> list[Finding]:
         return [found]
     if (found := temperature(differences)) is not None:
         return [found]
-    if differences.size > differences.of_level(differences.levels[0]):
-        if (found := renormalised(differences)) is not None:
-            return [found]
+    is_small = differences.size <= differences.of_level(differences.levels[0])
+    if not is_small and (found := renormalised(differences)) is not None:
+        return [found]
     if not is_beyond:
         return []
     spread = routing(differences)

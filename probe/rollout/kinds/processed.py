@@ -16,8 +16,8 @@ _FEWEST = 50
 _CERTAIN = 6.0
 """Standard errors: what chance reaches once in 10^9 sets."""
 _LEAST_SHARE = 0.3
-"""Share of the squares of relative differences that a temperature or a penalty must explain. Errors of logits of one nat
-explain a tenth by the choice of tokens alone, because the variance of the other side's log-probabilities grows by
+"""Share of the squares of relative differences that a temperature or a penalty must explain. Errors of logits of one
+nat explain a tenth by the choice of tokens alone, because the variance of the other side's log-probabilities grows by
 theirs."""
 _LEAST_CORRELATION = 0.9
 """Correlation of both sides. A temperature keeps the order of tokens, which errors of its size do not."""
@@ -29,7 +29,7 @@ proportional to its log-probability; and softmax in a short dtype makes it 1."""
 _ONE_SIDED = 0.95
 """Share of tokens with one sign, where rounding adds the others. A guess."""
 _AGREES = 0.9
-"""Share of the squares of repeated tokens that go one way; a lower temperature has both signs among them."""
+"""Share of the squares of tokens that go their way; a lower temperature has both signs among repeated ones."""
 _CHANCE = math.log(1e6)
 """Against one that repeated tokens go their way by the chance that new ones do, which have six standard errors."""
 _FEWEST_RAISED = 12
@@ -73,7 +73,7 @@ def temperature(differences: Differences) -> Finding | None:
     if value is None or (value < 1) != (slope > 0):
         return None
     text = (
-        f"the difference follows the log-probability (it explains {100 * share:.0f} % of the squares), as if the rollout "
+        f"the difference follows the log-probability (explains {100 * share:.0f} % of the squares), as if the rollout "
         f"had divided its logits by a temperature of {value:.3g} (95 % interval {interval[0]:.3g} to {interval[1]:.3g})"
     )
     return Finding(TEMPERATURE, text, {"temperature": value, "interval": interval, "explained": share}, share)
@@ -95,7 +95,7 @@ def _estimate(
 ) -> tuple[float | None, list[float]]:
     """The temperature and its interval.
 
-    With the inverse temperature b of the rollout, the difference d of a token is (b - 1) (m + H), which is 0 in the mean
+    With the inverse temperature b of the rollout, the difference d of a token is (b - 1) (m + H), 0 in the mean
     of each distribution. So neither its variance, (b - 1)^2 var, nor its covariance with m, (b - 1) var, has the
     entropy H, and their ratio is b - 1. Rounding adds to the variance alone, by no more than is explained.
     """
@@ -152,12 +152,14 @@ def penalty(differences: Differences) -> Finding | None:
     of_mean, middle = _along(np.ones(len(old)), of_old), float(of_new.mean())
     of_count = _along(times[old].astype(np.float64), of_old)
     share = (max(of_mean, of_count) + len(new) * middle * middle) / whole
-    if share < _LEAST_SHARE:
+    gained = of_new[of_new * sign < 0]
+    if share < _LEAST_SHARE and float(agrees @ agrees + gained @ gained) < _AGREES * whole:
         return None
     lower, higher = ("lower", "higher") if sign < 0 else ("higher", "lower")
+    name = "frequency" if of_count > of_mean else "repetition or presence"
     text = (
-        f"the rollout's log-probabilities of tokens that the sequence had before are {lower} than the training's, those "
-        f"of new tokens {higher}, as with {'a frequency penalty: it grows with their number' if of_count > of_mean else 'a repetition or presence penalty'}"
+        f"the rollout's log-probabilities of tokens that the sequence had are {lower} than the training's, those "
+        f"of new tokens {higher}, as with a {name} penalty"
     )
     return Finding(PENALTY, text, {"repeated": len(old), "new": len(new), "explained": share}, share)
 

@@ -33,7 +33,7 @@ def unrelated(differences: Differences) -> Finding | None:
     if count < _FEWEST:
         return None
     kept: Any = slice(None)
-    if tokens.ids is not None and 0 <= int(tokens.ids.min()) and int(tokens.ids.max()) <= LARGEST_ID:
+    if tokens.ids is not None and int(tokens.ids.min()) >= 0 and int(tokens.ids.max()) <= LARGEST_ID:
         ids = tokens.ids[picked]
         counts = np.bincount(ids)
         several = np.flatnonzero(counts[ids] > 1)
@@ -45,8 +45,8 @@ def unrelated(differences: Differences) -> Finding | None:
     if found + 3 / math.sqrt(len(ranks[0])) > _LEAST_CORRELATION:
         return None
     text = (
-        f"not the same tokens or logits: the rank correlation of both sides is {found:.2f}, so that one does not tell of "
-        "the other"
+        f"not the same tokens or logits: the rank correlation of both sides is {found:.2f}, so that one does not "
+        "predict the other"
     )
     return Finding(UNRELATED, text, {"correlation": found}, math.inf)
 
