@@ -54,11 +54,11 @@ def log_softmax(logits: Array) -> Array:
 class Drawn:
     """Logits of responses, both sides' errors, and the tokens that are sampled."""
 
-    def __init__(self, seed: int, held_out: bool = False, name: str = "", is_small: bool = False) -> None:
+    def __init__(self, seed: int, is_held_out: bool = False, name: str = "", is_small: bool = False) -> None:
         random = self.random = np.random.default_rng([seed, *name.encode()])
         self.dtype = str(random.choice(DTYPES))
-        self.family = str(random.choice(HELD_OUT_FAMILIES if held_out else FAMILIES))
-        self.vocabulary = int(random.choice(HELD_OUT_VOCABULARIES if held_out else VOCABULARIES))
+        self.family = str(random.choice(HELD_OUT_FAMILIES if is_held_out else FAMILIES))
+        self.vocabulary = int(random.choice(HELD_OUT_VOCABULARIES if is_held_out else VOCABULARIES))
         self.layers = int(random.choice([12, 24, 36, 64]))
         self.steps, self.count, self.length = 6, 4, int(random.choice([32, 48]))
         if is_small:
@@ -309,5 +309,5 @@ FAULTS: dict[Make, tuple[str, ...]] = {
 """The functions, and the kinds that are right."""
 
 
-def made(make: Make, seed: int, held_out: bool = False, is_small: bool = False) -> Pair:
-    return make(Drawn(seed, held_out, make.__name__, is_small))
+def made(make: Make, seed: int, is_held_out: bool = False, is_small: bool = False) -> Pair:
+    return make(Drawn(seed, is_held_out, make.__name__, is_small))
