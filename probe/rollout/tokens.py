@@ -50,14 +50,16 @@ class Tokens:
         if self.whole is not None and self.kept is not None:
             of_whole = self.whole.repeats
             return None if of_whole is None else of_whole[self.kept]
-        least = int(self.ids.min())
-        keys = self.expanded(np.arange(len(self.lengths), dtype=np.int64)) * (int(self.ids.max()) - least + 1)
-        keys += self.ids - least
-        order = np.argsort(keys, kind="stable")
-        ordered = keys[order]
-        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        found = np.empty(len(keys), np.int64)
-        found[order] = np.arange(len(keys)) - np.repeat(starts, np.diff(np.append(starts, len(keys))))
+        count, least = len(self), int(self.ids.min())
+        width = int(self.ids.max()) - least + 1
+        if len(self.lengths) * width * count >= 1 << 63:
+            return None
+        keys = self.expanded(np.arange(len(self.lengths), dtype=np.int64) * width) + (self.ids - least)
+        # Numbers that hold the place of each token are sorted several times as fast as places by numbers.
+        keys, order = np.divmod(np.sort(keys * count + np.arange(count)), count)
+        starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+        found = np.empty(count, np.int64)
+        found[order] = np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))
         return found
 
     def __len__(self) -> int:

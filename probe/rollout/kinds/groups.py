@@ -149,7 +149,12 @@ class Groups:
 
     def findings(self) -> Iterator[Finding]:
         """Certain findings, in no order."""
-        for test in (self._sequences, self._steps, self._positions, self._special):
+        differences = self.differences
+        tests = [self._sequences, self._steps, self._positions]
+        # Below the level there are groups of many tokens only.
+        if differences.size > differences.of_level(differences.levels[0]):
+            tests.append(self._special)
+        for test in tests:
             yield from test()
 
     def _far(self, means: Means, picked: Array) -> Array:

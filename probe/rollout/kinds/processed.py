@@ -57,17 +57,18 @@ def temperature(differences: Differences) -> Finding | None:
     of_higher, whole = float(higher @ higher), float(relative @ relative)
     if not 1 - _BOTH_SIGNS > of_higher / max(whole, 1e-300) > _BOTH_SIGNS:
         return None
-    ways = [np.stack([middle / scale, np.ones(len(scale))], 1)[free]]
+    along, count = (middle / scale)[free], len(free)
+    # A line with the part of the entropy, which is constant in this unit.
+    total, of_along = float(relative.sum()), along - along.mean()
+    square, product = float(of_along @ of_along), float(of_along @ relative)
+    slope = product / square if square else 0.0
+    share = (slope * product + total * total / count) / whole
     if tokens.entropy is not None:
-        ways.append(((middle + tokens.entropy[picked]) / scale)[free, None])
-    share, slope = 0.0, 0.0
-    for along in ways:
-        slopes, *_ = np.linalg.lstsq(along, relative, rcond=None)
-        left = relative - along @ slopes
-        explained = 1 - float(left @ left) / whole
-        if explained > share:
-            share, slope = explained, float(slopes[0])
-    if share < _LEAST_SHARE or share * len(free) < _CERTAIN**2 or _correlation(rollout, training) < _LEAST_CORRELATION:
+        along = ((middle + tokens.entropy[picked]) / scale)[free]
+        square, product = float(along @ along), float(along @ relative)
+        if square and product * product > share * square * whole:
+            slope, share = product / square, product * product / square / whole
+    if share < _LEAST_SHARE or share * count < _CERTAIN**2 or _correlation(rollout, training) < _LEAST_CORRELATION:
         return None
     value, interval = _estimate(differences, rollout - training, middle, 1 - share)
     if value is None or (value < 1) != (slope > 0):
