@@ -222,9 +222,7 @@ class Groups:
         strength = means.strength(*means.contrast(stale), _choices(stale))
         if name == "step":
             # A difference that grows from step to step has no step at which it starts.
-            numbers = np.arange(len(values), dtype=np.float64)
-            lines = [means.strength(*_line(means, along), 1.0) for along in (numbers, np.log1p(numbers))]
-            strength = max(strength, *lines)
+            strength = max(strength, means.strength(*_line(means), 1.0))
         if not strength or not stale.any():
             return None
         rising = int(np.count_nonzero(np.diff(means.means) > 0))
@@ -263,7 +261,7 @@ class Groups:
         ways, strength = math.log(len(counts)), 0.0
         if means.strength(math.inf, squares, ways):
             strength = means.strength(*means.contrast(np.arange(len(counts)) >= cut), ways)
-        rise, squares = _line(means, np.log1p(np.arange(len(counts), dtype=np.float64)))
+        rise, squares = _line(means)
         of_line = means.strength(rise, squares, ways)
         if not max(strength, of_line):
             return None
@@ -331,9 +329,10 @@ class Groups:
         return Finding(SPECIAL, text, {"ids": found}, strength, picked=of_ids[ids])
 
 
-def _line(means: Means, numbers: Array) -> tuple[float, float]:
-    """Rise of the means of groups over increasing numbers and the sum of squares that it explains; 0 if they fall."""
+def _line(means: Means) -> tuple[float, float]:
+    """Rise of means over the logarithm of their numbers, and the sum of squares that it explains; 0 if they fall."""
     counts, count = means.counts, means.count
+    numbers = np.log1p(np.arange(len(counts), dtype=np.float64))
     middle, of_all = float((counts * numbers).sum() / count), float(means.sums.sum() / count)
     spread = float((counts * (numbers - middle) ** 2).sum())
     if not spread:

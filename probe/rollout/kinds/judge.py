@@ -152,7 +152,7 @@ def _are_measured(differences: Differences, left: Any, size: float) -> bool:
 def _of_all(differences: Differences, has_groups: bool) -> list[Finding]:
     """Findings on tokens of any sequence and position."""
     is_beyond = differences.size > differences.explained
-    if is_beyond and not has_groups and (found := unrelated(differences)) is not None:
+    if is_beyond and (found := unrelated(differences)) is not None:
         return [found]
     if (found := temperature(differences)) is not None:
         return [found]

@@ -21,15 +21,13 @@ nat explain a tenth by the choice of tokens alone, because the variance of the o
 theirs."""
 _LEAST_CORRELATION = 0.9
 """Correlation of both sides. A temperature keeps the order of tokens, which errors of its size do not."""
-_BOTH_SIGNS = 0.02
-"""Share of the squares that has the rarer sign: a temperature lowers some tokens and raises others, top-p does not."""
 _UNCERTAIN = 0.02
 """1 - p of a token that can tell a temperature. Of one that is nearly certain any change of the others' probability is
 proportional to its log-probability; and softmax in a short dtype makes it 1."""
 _ONE_SIDED = 0.95
 """Share of tokens with one sign, where rounding adds the others. A guess."""
 _AGREES = 0.9
-"""Share of the squares of tokens that go their way; a lower temperature has both signs among repeated ones."""
+"""Share of the squares of all tokens that go their way."""
 _CHANCE = math.log(1e6)
 """Against one that repeated tokens go their way by the chance that new ones do, which have six standard errors."""
 _FEWEST_RAISED = 12
@@ -53,9 +51,8 @@ def temperature(differences: Differences) -> Finding | None:
         return None
     middle, scale = (rollout + training) / 2, differences.scale[picked].astype(np.float64)
     relative = ((rollout - training) / scale)[free]
-    higher = relative[relative > 0]
-    of_higher, whole = float(higher @ higher), float(relative @ relative)
-    if not 1 - _BOTH_SIGNS > of_higher / max(whole, 1e-300) > _BOTH_SIGNS:
+    whole = float(relative @ relative)
+    if not whole:
         return None
     along, count = (middle / scale)[free], len(free)
     # A line with the part of the entropy, which is constant in this unit.
@@ -143,7 +140,7 @@ def penalty(differences: Differences) -> Finding | None:
     agrees = of_old[of_old * sign > 0]
     # Tokens of a prompt that is not given count as new ones, so that these agree in their majority only.
     others = int(np.count_nonzero(of_new * sign < 0))
-    if not whole or float(agrees @ agrees) < _AGREES * float(of_old @ of_old):
+    if not whole:
         return None
     by_chance = max(1 - others / len(new), 1 / len(new))
     if 2 * others - len(new) < _CERTAIN * math.sqrt(len(new)):

@@ -108,6 +108,8 @@ class Drawn:
         """The pair of two sets of logits; the tokens are sampled from those of the rollout."""
         tokens = self.sample(rollout) if tokens is None else tokens
         sides = [np.take_along_axis(log_softmax(side), tokens[..., None], -1)[..., 0] for side in (rollout, training)]
+        # log_softmax is computed in float32, in another order on each side.
+        sides = [side * (1 + self.random.uniform(-1, 1, side.shape) * 2.0**-23) for side in sides]
         noise = log_softmax(self.logits + self.errors()) - log_softmax(self.logits + self.errors())
         clean = float(np.sqrt(np.mean(np.take_along_axis(noise, tokens[..., None], -1) ** 2)))
         given = {"rollout": sides[0].astype(np.float32), "training": sides[1].astype(np.float32), "tokens": tokens,
@@ -148,6 +150,11 @@ def right_batches(drawn: Drawn) -> Pair:
 def right_prefill(drawn: Drawn) -> Pair:
     """The first chunk comes from one kernel on both sides."""
     return drawn.pair(drawn.logits + drawn.errors((drawn.ramp("position") > 0.3) * 1.0), drawn.logits)
+
+
+def right_first(drawn: Drawn) -> Pair:
+    """The first token comes from the prefill, which has no cache of a shorter dtype."""
+    return drawn.of(np.where(drawn.ramp("position") == 0, 1 / 30, 1.0))
 
 
 def right_stored(drawn: Drawn) -> Pair:
@@ -296,7 +303,7 @@ def other_weights(drawn: Drawn) -> Pair:
 
 
 Make = Callable[[Drawn], Pair]
-RIGHT: tuple[Make, ...] = (right, right_grows, right_batches, right_prefill, right_stored, right_rows)
+RIGHT: tuple[Make, ...] = (right, right_grows, right_batches, right_prefill, right_first, right_stored, right_rows)
 FAULTS: dict[Make, tuple[str, ...]] = {
     temperature_small: ("temperature",), temperature_by_step: ("temperature",),
     temperature_by_position: ("temperature",), temperature_on_certain: ("temperature", "rounding"),
