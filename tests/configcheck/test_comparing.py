@@ -14,17 +14,22 @@ from probe.configcheck.checks.hyperparameters import check_hyperparameters
 from probe.configcheck.checks.packages import check_packages
 from probe.configcheck.checks.variables import check_variables
 from probe.configcheck.compare import compare_packs, read_side, without
-from probe.configcheck.findings import Comparison
+from probe.configcheck.findings import Check, Comparison
 from probe.configcheck.output.text import lines
 from probe.configcheck.output.written import page, sheets_of
 from probe.configcheck.pack import Pack
+from probe.configcheck.sources import Sources, conflicts, entries
 from probe.configcheck.values import are_equal
 
 STATISTICS = {"max": 1.0, "min": 0.0, "mean": 0.5, "norm": 2.0}
 
 
 def found(golden: dict[str, Any], target: dict[str, Any]) -> dict[str, str]:
-    return {row.name: row.level for row in check_hyperparameters(golden, target).rows}
+    return {row.name: row.level for row in compared({"a.yaml": golden}, {"a.yaml": target}).rows}
+
+
+def compared(golden: Sources, target: Sources) -> Check:
+    return check_hyperparameters(entries(golden), entries(target))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,7 @@ def test_a_flag_is_the_dtype_that_it_asks_for() -> None:
     assert found({"bf16": True}, {"dtype": "float16"}) == {
         "dtype (golden: bf16, another name of the same setting)": "error"
     }
-    (row,) = check_hyperparameters({"bf16": True}, {"fp16": True}).rows
+    (row,) = compared({"a.yaml": {"bf16": True}}, {"a.yaml": {"fp16": True}}).rows
     assert (row.golden, row.target) == ("bfloat16", "float16")
 
 

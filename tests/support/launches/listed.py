@@ -109,7 +109,7 @@ torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py "${MODEL_PARALLEL_ARGS[@]}" ${TR
         ("NVTE_FLASH_ATTN=1", "NVTE_FLASH_ATTN=0", "NVTE_FLASH_ATTN"), ("--min-lr 6.0e-6", "--min-lr 0", "learning rate"),
         ("--clip-grad 1.0", "--clip-grad 1.0 --sequence-parallel", "sequence parallel"),
         ("--clip-grad 1.0", "--clip-grad 1.0 --context-parallel-size 1 --expert-model-parallel-size 1", ""),
-        ("--clip-grad 1.0", "--clip-grad 1.0 --recompute-activations", "recompute"), ("# per node", "# every node", ""),
+        ("--clip-grad 1.0", "--clip-grad 1.0 --recompute-activations", ""), ("# per node", "# every node", ""),
     )),
     Family("llamafactory", {"run.sh": "FORCE_TORCHRUN=1 NPROC_PER_NODE=4 llamafactory-cli train sft.yaml\n", "sft.yaml": """
 ### model
