@@ -45,7 +45,7 @@ _POLICY = "updates of the policy differ"
 
 TABLE = (
     # --- processes
-    Setting("world size", "num_processes worker_num np launcher.n ntasks world_size total_gpus num_gpus_total $WORLD_SIZE",
+    Setting("world size", "num_processes worker_num np launcher.n ntasks world_size total_gpus num_gpus_total $WORLD_SIZE $RANK_SIZE $DEVICE_NUM",
             _SPLIT, COUNT),
     Setting("processes per node", "nproc_per_node num_gpus local_worker_num ntasks_per_node n_gpus_per_node gpus_per_node "
             "devices num_gpus_per_node nproc npus_per_node gpus_per_task $NPROC_PER_NODE $LOCAL_WORLD_SIZE $GPUS_PER_NODE",
@@ -71,9 +71,9 @@ TABLE = (
     Setting("data parallel size", "data_parallel_size data_parallel dp dp_size data_parallel_degree "
             "data_parallel_replicate_degree data_parallel_shard_degree dp_replicate_size dp_shard_size "
             "parallelism_config_dp_replicate_size parallelism_config_dp_shard_size fsdp_size", _SPLIT),
-    Setting("ZeRO stage", "zero_stage zero_optimization.stage deepspeed ds_stage zero.stage", _SPLIT, STAGE, 0),
+    Setting("ZeRO stage", "zero_stage zero_optimization.stage deepspeed ds_stage zero.stage $ACCELERATE_DEEPSPEED_ZERO_STAGE", _SPLIT, STAGE, 0),
     Setting("sharding of FSDP", "fsdp_sharding_strategy sharding_strategy fsdp fsdp_reshard_after_forward "
-            "reshard_after_forward", _SPLIT, NAME),
+            "reshard_after_forward $FSDP_SHARDING_STRATEGY", _SPLIT, NAME),
     Setting("sharding of FSDP: version", "fsdp_version", _SPLIT, default=1),
     Setting("distributed optimizer", "use_distributed_optimizer megatron_lm_use_distributed_optimizer "
             "optimizer_parallel enable_parallel_optimizer use_torch_fsdp2", ORDER, FLAG, False),
@@ -135,7 +135,7 @@ TABLE = (
             "steps of accumulation: gradients are summed over another number of micro batches", default=1),
     Setting("pipeline micro batches", "micro_batch_num num_microbatches", _SPLIT),
     Setting("rampup of batches", "rampup_batch_size", _UPDATE),
-    Setting("sequence length", "seq_length max_seq_len sequence_length seq_len max_length max_seq_length block_size cutoff_len "
+    Setting("sequence length", "seq_length max_seq_len sequence_length sequence_len seq_len max_length max_seq_length block_size cutoff_len "
             "model_max_length max_sequence_length max_prompt_length max_response_length context_length "
             "max_position_embeddings encoder_seq_length", "the model gets other data"),
     Setting("packing", "packing pack sample_packing neat_packing use_remove_padding group_by_length padding_free "
@@ -265,16 +265,16 @@ _NO_EFFECT = re.compile(
     r"(?x)(^|[._])("  # anywhere in a name
     r"logs?|logging|loggers?|logdir|wandb|tensorboard|swanlab|mlflow|profile[rd]?|profiling|tqdm|verbose|verbosity|ports?|addr|"
     r"timeout|rdzv|eval|evaluation|hub|saves?|saving|debug|hostfile|overwrite|num_workers|val|validation|test|ckpt_dir|checkpoint_dir|"
-    r"recompute\w*|gradient_checkpointing\w*|activation_checkpointing|activations_checkpoint\w*|enable_gradient_checkpointing"
+    r"memory|monitor|exp_manager|hydra|profilers?|tracker|tracking|recompute\w*|gradient_checkpointing\w*|activation_checkpointing|activations_checkpoint\w*|enable_gradient_checkpointing"
     r")($|[._])"
     r"|(^|[._])(report|plot|print|dump|output_dir|output_path|out_dir|run|exp|experiment|job|project|timing|monitor|trace|visuali[sz]\w*|"
-    r"metric|exit|tmp|work)_\w+$"  # at the beginning of the last part
+    r"metric|exit|tmp|work|default|results?|tracker|wandb|ckpt|checkpoints|async|dist_ckpt)_\w+$"  # at the beginning of the last part
     r"|(^|[._])(outputs?|outdir|output_dir|output_path|out_dir|out|workdir|work_dir|address|host|ip|endpoint|project|entity|tags|notes|"
     r"description|quiet|progress|report_to|disable_tqdm|steps_per_print|wall_clock_breakdown|memory_breakdown|cache_dir|prefetch_factor|"
-    r"pin_memory|persistent_workers|node_rank|machine_rank|local_rank|rank|dataset_num_proc|num_proc|do_eval|do_train|do_predict|"
+    r"pin_memory|persistent_workers|node_rank|machine_rank|local_rank|rank|local_dir|logdir|results?|experiment|run|job|dataset_num_proc|num_proc|do_eval|do_train|do_predict|"
     r"compute_environment|load_best_model_at_end|greater_is_better|use_deepspeed|use_fsdp|multi_gpu|use_megatron_lm|"
     r"deepspeed_multinode_launcher|distributed_backend|same_network|main_training_function|use_mcore_models|dump|plot_loss|"
-    r"ddp_timeout|time_out|cluster_time_out|deepspeed_config_file|tensorboard_dir|steps_per_epoch_print)$"
+    r"free_cache_engine|distributed_timeout_minutes|ddp_timeout|time_out|cluster_time_out|deepspeed_config_file|tensorboard_dir|steps_per_epoch_print)$"
 )
 """Names that say that a setting decides no value of the training; a judgement."""
 REFERENCES = frozenset(("config_file", "config", "deepspeed_config", "deepspeed", "ds_config", "deepspeed_config_file", "fsdp_config",

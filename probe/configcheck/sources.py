@@ -235,7 +235,8 @@ def _position(order: Sequence[str], entry: Entry) -> int:
 
 def _number(value: Any) -> float | None:
     if isinstance(value, list):
-        return float(len(value))
+        # Devices by number; a word behind a number is no value of the option.
+        return float(len(value)) if all(isinstance(each, float) for each in value) else _number(value[0])
     if isinstance(value, str) and (match := re.match(r"(\d+):\1\Z", value)):
         return float(match[1])  # --nnodes 2:2
     return float(value) if isinstance(value, float) and not isinstance(value, bool) else None

@@ -27,8 +27,12 @@ PACKAGES = {
 OTHER_PACKAGE = ("info", NO_EFFECT)
 SAME_BASE = "the same release, built for another device"
 
-DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "bfloat16": "bfloat16", "half": "float16", "float16": "float16", "float32": "float32", "float": "float32", "bf16true": "bfloat16",
-          "bf16mixed": "bfloat16", "16mixed": "float16", "32true": "float32"}  # fmt: skip
+DTYPES = {
+    **dict.fromkeys(("bf16", "bfloat16", "bf16mixed", "ampbf16"), "bfloat16"),
+    **dict.fromkeys(("fp16", "float16", "half", "16mixed", "ampfp16", "fp16mixed"), "float16"),
+    **dict.fromkeys(("fp32", "float32", "float", "32true", "fp32true", "single", "float32true"), "float32"),
+}
+"""Names of number formats. Weights are in half precision as well where a name ends with ``true``, which is another thing."""
 OTHER_HYPERPARAMETER = "the two runs were asked for different things"
 
 SWITCH_WHY = {

@@ -136,7 +136,7 @@ def _dollar(text: str, at: int, variables: Variables) -> tuple[Value, int]:
         return (text[at:end] if value is None else str(value)), end
     if text.startswith("$(", at):
         end = pair_end(text, at + 1)
-        return text[at:end], end
+        return _command(text[at + 2 : end - 1].strip(), variables) or text[at:end], end
     if text.startswith("${", at):
         end = pair_end(text, at + 1)
         value = _parameter(text[at + 2 : end - 1], variables)
@@ -148,6 +148,18 @@ def _dollar(text: str, at: int, variables: Variables) -> tuple[Value, int]:
     # An array without an index is its first element.
     known = (known[0] if known else "") if isinstance(known, list) and match[1] not in ("@", "*") else known
     return (_unknown(match[0]) if known is None else known), match.end()
+
+
+def _command(text: str, variables: Variables) -> str:
+    """The output of ``echo`` and ``expr``, which is the same wherever they run; empty for other commands."""
+    name, _, rest = text.partition(" ")
+    if name not in ("echo", "expr") or re.search(r"[|;&<>`]", rest.replace("\\*", "")):
+        return ""
+    if name == "expr":
+        value = arithmetic(rest.replace("\\", "").replace("'*'", "*"), variables)
+        return "" if value is None else str(value)
+    words = elements(f"({rest})", variables)
+    return "" if any(map(is_unknown, words)) else " ".join(words)
 
 
 def _unknown(text: str) -> Value:

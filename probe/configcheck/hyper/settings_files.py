@@ -10,6 +10,7 @@ from typing import Any
 
 from probe.common import files
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
+from probe.common.environment.secrets import is_secret_name, is_secret_value
 from probe.common.yaml_file import load_yaml
 from probe.configcheck.hyper.shell import read_script
 from probe.configcheck.meanings import REFERENCES, plain_name
@@ -47,10 +48,11 @@ def read_settings(path: str) -> SettingsFile:
     if suffix not in (*SHELL, *YAML, *JSON, *TOML):
         raise FileCheckException(f"{path}: the file name ends with {suffix or 'nothing'!r}; allowed: {ALLOWED}.")
     if suffix in YAML:
-        return SettingsFile({name: flat(_mapping(path, load_yaml(path)))})
+        settings = flat(_mapping(path, load_yaml(path)))
+        return SettingsFile({name: settings}, notes=_twice(path, suffix, _text(path)))
     text = _text(path)
     if suffix not in SHELL:
-        return SettingsFile({name: _parsed(path, suffix, text)})
+        return SettingsFile({name: _parsed(path, suffix, text)}, notes=_twice(path, suffix, text))
     script = read_script(text)
     found = SettingsFile({}, script.environment, [f"{path}: {note}." for note in script.notes])
     for number, launch in enumerate(script.launches, 1):
@@ -65,6 +67,43 @@ def read_settings(path: str) -> SettingsFile:
         except MsprobeException as error:
             found.notes.append(f"{document}, which {path} writes, is not read: {error}")
     return found
+
+
+def _twice(path: str, suffix: str, text: str) -> list[str]:
+    """A sentence for each key that one mapping of a valid file has twice; the last one counts."""
+    found: list[str] = []
+
+    def note(key: str, values: list[Any]) -> None:
+        if is_secret_name(key):
+            return
+        found.append(f"{path}: {key} is there {len(values)} times: {', '.join(map(str, values))}; the last one is compared.")
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        for key in {key: None for key, _ in items}:
+            values = [value for each, value in items if each == key]
+            if len(values) > 1:
+                note(key, [value for value in values if not isinstance(value, (dict, list))])
+        return dict(items)
+
+    if suffix in JSON:
+        json.loads(text, object_pairs_hook=pairs)
+    elif suffix in YAML:
+        import yaml
+
+        waiting = [yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, yaml.MappingNode):
+                keys: dict[str, list[str]] = {}
+                for key, value in node.value:
+                    keys.setdefault(str(key.value), []).append(str(value.value) if isinstance(value, yaml.ScalarNode) else "...")
+                    waiting.append(value)
+                for key, values in keys.items():
+                    if len(values) > 1:
+                        note(key, values)
+            elif isinstance(node, yaml.SequenceNode):
+                waiting += node.value
+    return [sentence for sentence in found if not is_secret_value(sentence)]
 
 
 def referenced_files(path: str, settings: Mapping[str, Any]) -> list[str]:

@@ -15,10 +15,13 @@ from typing import Any
 from probe.configcheck.hyper.expansion import (
     Variables, arithmetic, elements, fields, is_unknown, quoted, text_of, turns,
 )  # fmt: skip
+from probe.configcheck.meanings import meaning
 from probe.configcheck.hyper.shell_syntax import Choice, Command, Function, Group, Loop, Node, parse
 
 LAUNCHER = "launcher."
 """The beginning of the names of arguments that belong to the launcher and not to the training."""
+EXPORTED = "environment."
+"""The beginning of the names of variables that a script exports to the training and that name a setting."""
 PROGRAM = f"{LAUNCHER}program"
 """The launchers of a command; without it the command starts one process by default."""
 _ONE_PROCESS = frozenset(("torchrun", "python", "python3"))
@@ -39,6 +42,7 @@ _DECLARE = frozenset(("export", "declare", "typeset", "local", "readonly"))
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
 _SETTING = re.compile(r"[+~]{0,2}([A-Za-z_][\w./@-]*)=(.*)\Z", re.DOTALL)
 _NUMBER = re.compile(r"-\.?\d")
+_ATTACHED = re.compile(r"^(-(?:n|np|N))(\d+)$")
 _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 _DOCUMENT = (".json", ".yaml", ".yml")
 _MOST_RUNS, _MOST_LAUNCHES, _MOST_COMMANDS, _MOST_CALLS = 6, 50, 20_000, 20
@@ -67,7 +71,9 @@ def read_script(text: str) -> Script:
         [{'launcher.nproc_per_node': '8', 'lr': '1e-4', 'bf16': True}]
     """
     found = Script()
-    nodes = parse(text)
+    nodes, problem = parse(text)
+    if problem:
+        found.notes.append(f"{problem}; what is behind it may be read in another way than the shell does")
     assigned = frozenset(re.findall(r"(?:^|[\s;(])([A-Za-z_]\w*)\+?=", text))
     batch = {f"{LAUNCHER}{name}": value for name, value in
              named([word for line in _SBATCH.findall(text) for word in line.split("#")[0].split()]).items()}  # fmt: skip
@@ -76,7 +82,9 @@ def read_script(text: str) -> Script:
     while number < min(wanted, _MOST_RUNS):
         run = _Run(Variables({}, assigned), number, found)
         run.follow(nodes)
-        runs.append([{**batch, **launch} if PROGRAM in launch else launch for launch in run.launches])
+        # A program of another name may train if nothing else does.
+        launches = run.launches or run.others[-1:]
+        runs.append([{**batch, **launch} if PROGRAM in launch else launch for launch in launches])
         wanted = max(wanted, run.branches)
         found.environment.update(run.exported)
         number += 1
@@ -102,6 +110,8 @@ class _Run:
         self.found = found
         self.exported: dict[str, str] = {}
         self.launches: list[dict[str, Any]] = []
+        self.others: list[dict[str, Any]] = []
+        """The options of commands that are not known to train."""
         self.branches = 1
         self._functions: dict[str, list[Node]] = {}
         self._commands = self._calls = 0
@@ -235,7 +245,7 @@ class _Run:
             if self._calls < _MOST_CALLS:
                 self._calls += 1
                 before = len(self.launches)
-                self.follow(parse(script))
+                self.follow(parse(script)[0])
                 self._calls -= 1
                 outer, _ = launch_of([*given[: given.index(script) - 2], "python", "-m", "_"]) if script in given else (None, 0)
                 for index in range(before, len(self.launches)):
@@ -243,9 +253,20 @@ class _Run:
             return True
         launch, environment = launch_of(given)
         if launch is not None:
-            self.launches.append(launch)
             self.exported.update({**assigned, **environment})
+            self._add(launch)
+        elif not is_condition and given[0] not in _NO_LAUNCH and sum(word.startswith("--") for word in given) > 1:
+            self.others.append(named(given[1:]))
         return None if is_condition else True
+
+    def _add(self, launch: dict[str, Any]) -> None:
+        """Note a launch, with the exported variables whose names say what they set, unless it has an option for that."""
+        known = {setting.title for name in launch if (setting := meaning(name)[0]) is not None}
+        for name, value in self.exported.items():
+            setting, _ = meaning(name)
+            if setting is not None and setting.title not in known and f"${name}" not in setting.names.split():
+                launch[f"{EXPORTED}{name}"] = value
+        self.launches.append(launch)
 
     def _assign(self, match: re.Match[str]) -> str:
         name, is_added, raw = match.groups()
@@ -359,8 +380,14 @@ def launch_of(words: Sequence[str]) -> tuple[dict[str, Any] | None, dict[str, st
     for index, word in enumerate(options[:-1]):
         if word in ("-x", "-e", "--env") and (match := _ASSIGNMENT.match(options[index + 1])):
             environment[match[1]] = match[3]
+    options = [part for word in options for part in (_ATTACHED.sub(r"\1 \2", word).split(" ", 1))]
     settings.update({f"{LAUNCHER}{name}": value for name, value in named(options).items()})
     settings.update(named(arguments))
+    if own:
+        # The first words of such a program are what it does and its settings file.
+        for word in arguments[:3]:
+            if word.endswith(_DOCUMENT) and not word.startswith("-") and "=" not in word:
+                settings.setdefault("config", word)
     return settings, environment
 
 

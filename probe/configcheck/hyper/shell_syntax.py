@@ -69,17 +69,21 @@ class Group:
 Node = Union[Command, Choice, Loop, Function, Group]  # noqa: UP007
 
 
-def parse(text: str) -> list[Node]:
-    """The commands of a script."""
-    parser = _Parser(list(_tokens(text.replace("\r\n", "\n"))))
+def parse(text: str) -> tuple[list[Node], str]:
+    """The commands of a script, and what is wrong with it: empty for a script that the shell can read."""
+    problems: list[str] = []
+    parser = _Parser(list(_tokens(text.replace("\r\n", "\n"), problems)))
     found: list[Node] = []
     while parser.at < len(parser.tokens):
         found += parser.commands(())
-        parser.at += 1  # a word that closes nothing
-    return found
+        if parser.at < len(parser.tokens):
+            problems.append(f"{parser.tokens[parser.at]!r} closes nothing")
+        parser.at += 1
+    problems += (f"{word!r} has no end" for word in parser.unclosed)
+    return found, problems[0] if problems else ""
 
 
-def _tokens(text: str) -> Iterator[str]:
+def _tokens(text: str, problems: list[str]) -> Iterator[str]:
     """Words as they are written, and operators; a document behind ``<<END`` is a word behind it."""
     at, waiting = 0, []
     while at < len(text):
@@ -113,6 +117,8 @@ def _tokens(text: str) -> Iterator[str]:
                 waiting = []
         else:
             end = word_end(text, at)
+            if end == len(text) and quote_is_open(text[at:end]):
+                problems.append(f"line {text.count(chr(10), 0, at) + 1}: a quote or a bracket is not closed")
             yield text[at:end].replace("\\\n", "")
             at = end
 
@@ -140,6 +146,25 @@ def word_end(text: str, at: int) -> int:
         else:
             at += 1
     return min(max(at, start + 1), len(text))
+
+
+def quote_is_open(word: str) -> bool:
+    """True if a word ends inside of quotes or brackets."""
+    at = 0
+    while at < len(word):
+        each = word[at]
+        if each == "\\":
+            at += 2
+            continue
+        end = quote_end(word, at) if each in "'\"`" else 0
+        if (each == "$" and word[at + 1 : at + 2] in _PAIRS) or (each == "(" and word[at - 1 : at] == "="):
+            end = pair_end(word, at + (each == "$"))
+            if end <= len(word) and word[end - 1] not in _PAIRS.values():
+                return True
+        if end > len(word):
+            return True
+        at = end or at + 1
+    return False
 
 
 def quote_end(text: str, at: int) -> int:
@@ -179,6 +204,7 @@ class _Parser:
     def __init__(self, tokens: Sequence[str]) -> None:
         self.tokens = tokens
         self.at = 0
+        self.unclosed: list[str] = []
         self._nested = 0
 
     def _next(self) -> str:
@@ -217,6 +243,11 @@ class _Parser:
                 self.at += self.at == before
         self._nested -= 1
         return found
+
+    def _close(self, what: str) -> None:
+        if self.at >= len(self.tokens):
+            self.unclosed.append(what)
+        self.at += 1
 
     def _block(self, begin: Sequence[str], end: Sequence[str]) -> list[Node]:
         self._skip(";", "\n", *begin)
@@ -277,12 +308,12 @@ class _Parser:
         if self._next() == "else":
             self.at += 1
             found.branches.append((None, self.commands(("fi",))))
-        self.at += 1
+        self._close("if")
         return found
 
     def _body(self) -> list[Node]:
         body = self._block(("do",), ("done",))
-        self.at += 1
+        self._close("do")
         return body
 
     def _for(self) -> Loop:
@@ -318,5 +349,5 @@ class _Parser:
             self.at += 1
             found.branches.append(((word, patterns), self.commands(("esac",))))
             self._skip(";;", "\n", ";")
-        self.at += 1
+        self._close("case")
         return found

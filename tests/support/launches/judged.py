@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from launches import held_out, listed
+from launches import further, held_out, listed
 from launches.pair import Pair
 from probe.api import cli
 
@@ -20,7 +20,7 @@ def pairs(of: Any) -> Iterator[Pair]:
     return chain(chain.from_iterable(family.pairs() for family in of.FAMILIES), of.PAIRS)
 
 
-SETS = {"listed": tuple(pairs(listed)), "held out": tuple(pairs(held_out))}
+SETS = {"listed": tuple(pairs(listed)), "held out": tuple(pairs(held_out)), "further": tuple(pairs(further))}
 
 
 def answer(pair: Pair, folder: Path) -> dict[str, Any]:
