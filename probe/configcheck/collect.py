@@ -37,7 +37,7 @@ class Collected:
 def static_members(paths: Sequence[str], environment: Mapping[str, Any] | None = None) -> Collected:
     """Collect the environment of this process, its packages, and the hyper-parameters in files.
 
-    Variables that a start script exports belong to the environment. Settings files that its launches name are read as well.
+    Variables that a start script exports belong to the environment. Settings files that its launches name are read too.
 
     Args:
         paths: Start scripts and settings files.

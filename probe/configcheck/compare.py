@@ -135,7 +135,10 @@ def settings_of_both(golden: Pack, target: Pack) -> tuple[Sources, Sources]:
     """The settings of two runs by file; settings in use are compared with settings in use, if both packs have them."""
     running = os.path.basename(DYNAMIC)
     packs = golden, target
-    asked = [pack.settings or {name: each for name, each in pack.hyperparameters.items() if name != running} for pack in packs]
+    asked = [
+        pack.settings or {name: each for name, each in pack.hyperparameters.items() if name != running}
+        for pack in packs
+    ]
     used = [{name: each for name, each in pack.hyperparameters.items() if name == running} for pack in packs]
     kinds = [both for both in (asked, used) if all(both)] or [[{**one, **two} for one, two in zip(asked, used)]]
     one, other = ({name: each for both in kinds for name, each in both[side].items()} for side in (0, 1))

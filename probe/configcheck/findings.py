@@ -86,7 +86,8 @@ class Comparison:
             "golden": self.golden,
             "target": self.target,
             "checks": {
-                check.name: {"level": check.level, "rows": [row.as_json() for row in check.rows]} for check in self.checks
+                check.name: {"level": check.level, "rows": [row.as_json() for row in check.rows]}
+                for check in self.checks
             },
             "withheld": self.withheld,
             "not_compared": list(self.not_compared),

@@ -336,7 +336,9 @@ def plain_members(pack: Pack) -> dict[str, bytes]:
         found[PIP] = "\n".join(f"{name}={version}" for name, version in pack.pip.items()).encode()
     found.update((f"hyperparameters/{name}", encoded(each)) for name, each in pack.hyperparameters.items())
     for kind, name, content in (("dataset", "dataset", pack.dataset), ("weights", "weight", pack.weights)):
-        found.update((f"{kind}/step{step}/rank{rank}/{name}.json", encoded(each)) for (step, rank), each in content.items())
+        found.update(
+            (f"{kind}/step{step}/rank{rank}/{name}.json", encoded(each)) for (step, rank), each in content.items()
+        )
     found.update((f"random/rank{rank}.json", encoded(each)) for rank, each in pack.random.items())
     return found
 

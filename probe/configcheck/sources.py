@@ -9,8 +9,22 @@ from typing import Any
 
 from probe.configcheck.hyper.shell import LAUNCHER, PROGRAM
 from probe.configcheck.meanings import (
-    BETAS, BY_TITLE, COUNT, DTYPE, FLAG, NAME, PATH, REFERENCES, STAGE, TABLE, Setting, has_no_effect, meaning, plain_name,
-    scope, variables_of,
+    BETAS,
+    BY_TITLE,
+    COUNT,
+    DTYPE,
+    FLAG,
+    NAME,
+    PATH,
+    REFERENCES,
+    STAGE,
+    TABLE,
+    Setting,
+    has_no_effect,
+    meaning,
+    plain_name,
+    scope,
+    variables_of,
 )  # fmt: skip
 from probe.configcheck.values import are_equal, plain_value
 
@@ -75,7 +89,8 @@ def entries(
     environment = dict(variables or {})
     own = [entry for name, value in environment.items() if name in (SETTING_VARIABLES if left is None else left)
            for entry in _entries(ENVIRONMENT, name, value, "$")]  # fmt: skip
-    for source, settings in {**sources, ENVIRONMENT: {}}.items():
+    places: dict[str, Mapping[str, Any]] = {**sources, ENVIRONMENT: {}}
+    for source, settings in places.items():
         here = [entry for name, value in settings.items() if name != PROGRAM for entry in _entries(source, name, value)]
         found += (entry for entry in here if _kind(entry) != COUNT)
         counts = [entry for entry in here if _kind(entry) == COUNT]
@@ -110,8 +125,10 @@ _COUNT_VARIABLES = frozenset(name for setting in TABLE if setting.kind == COUNT 
 def left_to_settings(
     variables: tuple[Mapping[str, str], Mapping[str, str]], sources: tuple[Sources, Sources]
 ) -> frozenset[str]:
-    """The variables that are compared with options and files: numbers of processes, and others that the other run has not
-    as a variable and has as a setting."""
+    """Variables that are compared with options and files.
+
+    These are numbers of processes, and what the other run sets by an option or a file and not by the variable.
+    """
     found = set(_COUNT_VARIABLES)
     for mine, theirs, settings in ((*variables, sources[1]), (*reversed(variables), sources[0])):
         keys = {entry.key for entry in entries(settings)}
@@ -190,8 +207,10 @@ def _last(path: str) -> str:
 # --- the number of processes
 
 
-def _world(source: str, counts: Sequence[Entry], variables: Mapping[str, str], is_launch: bool, program: Any) -> Entry | None:
-    """The number of processes of one place: given as a whole, or of each node times nodes; a launch has one otherwise."""
+def _world(
+    source: str, counts: Sequence[Entry], variables: Mapping[str, str], is_launch: bool, program: Any
+) -> Entry | None:
+    """The number of processes of one place: given as a whole, or of each node times nodes; a launch has one if not."""
 
     def best(title: str) -> Entry | None:
         order = BY_TITLE[title].names.split()
@@ -230,7 +249,9 @@ _WHOLE = ("num_processes", "worker_num", "np")
 
 def _position(order: Sequence[str], entry: Entry) -> int:
     name = plain_name(entry.name).rpartition(".")[2]
-    return next((index for index, each in enumerate(order) if each.strip("$").lower().rpartition(".")[2] == name), len(order))
+    return next(
+        (index for index, each in enumerate(order) if each.strip("$").lower().rpartition(".")[2] == name), len(order)
+    )
 
 
 def _number(value: Any) -> float | None:
@@ -258,7 +279,7 @@ def _devices(text: str) -> float:
 def derived(side: Sequence[Entry], other: Sequence[Entry]) -> list[Entry]:
     """The settings of batches that only the other run mentions, where they follow from those of this one.
 
-    A global batch is a batch for each replica and accumulated step; Megatron is told two of the three, Transformers others.
+    A global batch is a batch for each replica and accumulated step. Megatron is told two of these, Transformers others.
     """
     wanted = {entry.key for entry in other} - {entry.key for entry in side}
     numbers: dict[str, set[float]] = {}
@@ -327,7 +348,8 @@ def _is_one(one: Entry, other: Entry) -> bool:
 
 
 def is_reference(entry: Entry) -> bool:
-    """True if the value is the name of a settings file."""
+    """True if the value is the name of a settings file, and says no more than that."""
+    if entry.setting is not None:
+        return False
     name = plain_name(entry.name).rpartition(".")[2]
     return name in REFERENCES and str(entry.shown).lower().endswith((".yaml", ".yml", ".json", ".toml"))
-

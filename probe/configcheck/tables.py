@@ -32,7 +32,7 @@ DTYPES = {
     **dict.fromkeys(("fp16", "float16", "half", "16mixed", "ampfp16", "fp16mixed"), "float16"),
     **dict.fromkeys(("fp32", "float32", "float", "32true", "fp32true", "single", "float32true"), "float32"),
 }
-"""Names of number formats. Weights are in half precision as well where a name ends with ``true``, which is another thing."""
+"""Names of number formats. ``bf16-true`` is none of them: weights are in half precision as well."""
 OTHER_HYPERPARAMETER = "the two runs were asked for different things"
 
 SWITCH_WHY = {

@@ -18,7 +18,7 @@ from probe.configcheck.findings import Check, Comparison
 from probe.configcheck.output.text import lines
 from probe.configcheck.output.written import page, sheets_of
 from probe.configcheck.pack import Pack
-from probe.configcheck.sources import Sources, conflicts, entries
+from probe.configcheck.sources import Sources, entries
 from probe.configcheck.values import are_equal
 
 STATISTICS = {"max": 1.0, "min": 0.0, "mean": 0.5, "norm": 2.0}

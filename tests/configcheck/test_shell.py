@@ -45,7 +45,10 @@ CASES = {
     ),
     "other commands": ("mkdir -p out --mode 700\necho python t.py --lr 1\n# python t.py --lr 2\n", {}),
     "several commands in a line": ("cd x && LR=5; python t.py --lr $LR && echo done", {"lr": "5"}),
-    "several exports in a line": ('export LR=3 BS="2 # no comment" X\npython t.py --lr $LR', {"lr": "3", "environment.BS": "2 # no comment"}),
+    "several exports in a line": (
+        'export LR=3 BS="2 # no comment" X\npython t.py --lr $LR',
+        {"lr": "3", "environment.BS": "2 # no comment"},
+    ),
     "a document": ("cat > c.py <<END\npython t.py --lr 1\nEND\npython t.py --lr 2", {"lr": "2"}),
 }
 

@@ -44,6 +44,7 @@ def check_hyperparameters(golden: Sequence[Entry], target: Sequence[Entry]) -> C
 
 def _similar(alike: Alike) -> Iterator[tuple[Any, Any]]:
     """Keys of names that only one side has each, and that are nearly the same."""
+
     def has_effect(side: Sequence[Entry]) -> bool:
         return side[0].setting is None and not side[0].has_no_effect and not is_reference(side[0])
 
@@ -157,7 +158,7 @@ def _why(entry: Entry) -> str:
 
 
 def _alone(entry: Entry, is_golden: bool, files: set[str]) -> Finding:
-    values = (entry.shown, None) if is_golden else (None, entry.shown)
+    golden, target = (entry.shown, None) if is_golden else (None, entry.shown)
     level, why = ERROR, f"{_why(entry)}; {_ONE_SIDE}"
     if is_reference(entry) and _last_part(entry) in files:
         level, why = INFO, _CONTENT
@@ -167,7 +168,7 @@ def _alone(entry: Entry, is_golden: bool, files: set[str]) -> Finding:
         why = _REFERENCE
     elif entry.setting is None or entry.is_unknown:
         level, why = WARNING, _ONE_SIDE
-    return Finding(entry.name, *values, level, why, (entry.name, entry.name), entry.source)
+    return Finding(entry.name, golden, target, level, why, (entry.name, entry.name), entry.source)
 
 
 def _last_part(entry: Entry) -> str:

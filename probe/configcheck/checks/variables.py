@@ -29,13 +29,14 @@ def check_variables(
     """
     one, other = clean_variables(golden)[0], clean_variables(target)[0]
     known = {name for setting in TABLE for name in variables_of(setting)}
-    rows = []
+    rows: list[Finding] = []
     for setting in TABLE:
         names = [name for name in variables_of(setting) if name not in left_out]
         for alike in [[name] for name in names] if setting.is_family else [names] if names else []:
             rows += _known(setting, alike, one, other, is_same_world)
-    rows += (Finding(name, one.get(name), other.get(name), INFO, NO_EFFECT, (name, name)) for name in sorted({*one, *other} - known)
-             if one.get(name) != other.get(name))  # fmt: skip
+    for name in sorted({*one, *other} - known):
+        if one.get(name) != other.get(name):
+            rows.append(Finding(name, one.get(name), other.get(name), INFO, NO_EFFECT, (name, name)))
     return Check("env", rows)
 
 

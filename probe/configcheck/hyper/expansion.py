@@ -12,7 +12,7 @@ from typing import Any, Union
 
 from probe.configcheck.hyper.shell_syntax import pair_end, quote_end, word_end
 
-Value = Union[str, list[str]]  # noqa: UP007
+Value = Union[str, list[str]]
 _PARAMETER = re.compile(r"(?s)(#?)(\w+|[@*#?$!])(?:\[([^\]]*)\])?(.*)\Z")
 _NAME = re.compile(r"\w+")
 _OF_MORE_ARGUMENTS = re.compile(r"(?i)\A[@*]\Z|ARGS|ARGUMENTS|OPTS|OPTIONS|EXTRA|FLAGS|PARAMS")
@@ -132,8 +132,8 @@ def _dollar(text: str, at: int, variables: Variables) -> tuple[Value, int]:
     """The value of what begins with ``$`` at `at`, and the index behind it; the text itself if it is unknown."""
     if text.startswith("$((", at):
         end = pair_end(text, at + 1)
-        value = arithmetic(text[at + 3 : end - 2], variables)
-        return (text[at:end] if value is None else str(value)), end
+        number = arithmetic(text[at + 3 : end - 2], variables)
+        return (text[at:end] if number is None else str(number)), end
     if text.startswith("$(", at):
         end = pair_end(text, at + 1)
         return _command(text[at + 2 : end - 1].strip(), variables) or text[at:end], end
@@ -163,7 +163,7 @@ def _command(text: str, variables: Variables) -> str:
 
 
 def _unknown(text: str) -> Value:
-    return [] if _OF_MORE_ARGUMENTS.search(text.strip("${}\"").partition(":")[0].partition("[")[0]) else text
+    return [] if _OF_MORE_ARGUMENTS.search(text.strip('${}"').partition(":")[0].partition("[")[0]) else text
 
 
 def _parameter(inside: str, variables: Variables) -> Value | None:
@@ -238,7 +238,7 @@ def _number(name: str, variables: Variables) -> str:
 
 
 def _computed(node: ast.AST) -> Any:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float) and abs(node.value) < 1 << 63:
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and abs(node.value) < 1 << 63:
         return node.value
     if isinstance(node, ast.BinOp):
         return _OPERATORS[type(node.op)](_computed(node.left), _computed(node.right))

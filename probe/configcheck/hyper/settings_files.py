@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from probe.common import files
-from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 from probe.common.environment.secrets import is_secret_name, is_secret_value
+from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 from probe.common.yaml_file import load_yaml
 from probe.configcheck.hyper.shell import read_script
 from probe.configcheck.meanings import REFERENCES, plain_name
@@ -25,8 +25,8 @@ class SettingsFile:
     """The content of a settings file, or of a start script.
 
     Args:
-        sources: Settings by the place in which they are written: the file, a further launch of a script, or a settings file
-            that the script writes.
+        sources: Settings by the place in which they are written: the file, a further launch of a script, or a file that
+            the script writes.
         exported: The environment variables that a script exports.
         notes: Sentences about what was not followed.
     """
@@ -59,7 +59,9 @@ def read_settings(path: str) -> SettingsFile:
         found.sources[f"{name} ({number})" if number > 1 else name] = launch
     if not script.launches:
         found.sources[name] = {}
-        found.notes.append(f"{path}: no command in it starts a training that is known: its variables alone are compared.")
+        found.notes.append(
+            f"{path}: no command in it starts a training that is known: its variables alone are compared."
+        )
     for document, content in script.documents.items():
         try:
             kind = os.path.splitext(document)[1].lower()
@@ -76,7 +78,9 @@ def _twice(path: str, suffix: str, text: str) -> list[str]:
     def note(key: str, values: list[Any]) -> None:
         if is_secret_name(key):
             return
-        found.append(f"{path}: {key} is there {len(values)} times: {', '.join(map(str, values))}; the last one is compared.")
+        found.append(
+            f"{path}: {key} is there {len(values)} times: {', '.join(map(str, values))}; the last one is compared."
+        )
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         for key in {key: None for key, _ in items}:
@@ -96,7 +100,9 @@ def _twice(path: str, suffix: str, text: str) -> list[str]:
             if isinstance(node, yaml.MappingNode):
                 keys: dict[str, list[str]] = {}
                 for key, value in node.value:
-                    keys.setdefault(str(key.value), []).append(str(value.value) if isinstance(value, yaml.ScalarNode) else "...")
+                    keys.setdefault(str(key.value), []).append(
+                        str(value.value) if isinstance(value, yaml.ScalarNode) else "..."
+                    )
                     waiting.append(value)
                 for key, values in keys.items():
                     if len(values) > 1:
@@ -107,10 +113,14 @@ def _twice(path: str, suffix: str, text: str) -> list[str]:
 
 
 def referenced_files(path: str, settings: Mapping[str, Any]) -> list[str]:
-    """The settings files that the options of a launch name and that exist, next to the script or in the working folder."""
+    """Settings files that options of a launch name and that exist, next to the script or in the working folder."""
     found = []
     for name, value in settings.items():
-        if plain_name(name).rpartition(".")[2] in REFERENCES and isinstance(value, str) and value.endswith((*YAML, *JSON)):
+        if (
+            plain_name(name).rpartition(".")[2] in REFERENCES
+            and isinstance(value, str)
+            and value.endswith((*YAML, *JSON))
+        ):
             places = (os.path.join(os.path.dirname(path), value), value)
             found += [place for place in places if os.path.isfile(place)][:1]
     return found

@@ -13,10 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from probe.configcheck.hyper.expansion import (
-    Variables, arithmetic, elements, fields, is_unknown, quoted, text_of, turns,
+    Value,
+    Variables,
+    arithmetic,
+    elements,
+    fields,
+    is_unknown,
+    quoted,
+    text_of,
+    turns,
 )  # fmt: skip
-from probe.configcheck.meanings import meaning
 from probe.configcheck.hyper.shell_syntax import Choice, Command, Function, Group, Loop, Node, parse
+from probe.configcheck.meanings import meaning
 
 LAUNCHER = "launcher."
 """The beginning of the names of arguments that belong to the launcher and not to the training."""
@@ -29,19 +37,22 @@ _LAUNCHERS = frozenset((
     "torchrun", "deepspeed", "msrun", "accelerate", "srun", "mpirun", "mpiexec", "horovodrun", "colossalai", "composer",
     "deepspeed.py", "orterun",
 ))  # fmt: skip
-_TRAININGS = frozenset(("swift", "megatron", "llamafactory-cli", "axolotl", "xtuner", "tune", "trl", "lightning", "fabric"))
+_TRAININGS = frozenset(
+    ("swift", "megatron", "llamafactory-cli", "axolotl", "xtuner", "tune", "trl", "lightning", "fabric")
+)
 """Programs that train by themselves, without a script in Python. The list is what their documentation names."""
 _MODULES = re.compile(r"(torch\.distributed|accelerate\.|deepspeed)")
 _PYTHON = re.compile(r"python[\d.]*\Z|pypy\d*\Z")
 _NO_LAUNCH = frozenset((
-    "echo", "printf", "cat", "grep", "ls", "cp", "mv", "rm", "mkdir", "tee", "pip", "pip3", "chmod", "which", "git", "ln",
-    "source", ".", "cd", "test", "[", "[[", "tar", "wget", "curl", "unset", "trap", "read", "alias", "sed", "awk",
+    "echo", "printf", "cat", "grep", "ls", "cp", "mv", "rm", "mkdir", "tee", "pip", "pip3", "chmod", "which", "git",
+    "ln", "source", ".", "cd", "test", "[", "[[", "tar", "wget", "curl", "unset", "trap", "read", "alias", "sed", "awk",
 ))  # fmt: skip
 _BEFORE = frozenset(("nohup", "exec", "time", "command", "sudo", "env", "stdbuf", "unbuffer", "builtin"))
 _DECLARE = frozenset(("export", "declare", "typeset", "local", "readonly"))
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
 _SETTING = re.compile(r"[+~]{0,2}([A-Za-z_][\w./@-]*)=(.*)\Z", re.DOTALL)
 _NUMBER = re.compile(r"-\.?\d")
+_WITHOUT_VALUE = frozenset(("-m", "-u", "--module", "launch", "run"))
 _ATTACHED = re.compile(r"^(-(?:n|np|N))(\d+)$")
 _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 _DOCUMENT = (".json", ".yaml", ".yml")
@@ -75,8 +86,8 @@ def read_script(text: str) -> Script:
     if problem:
         found.notes.append(f"{problem}; what is behind it may be read in another way than the shell does")
     assigned = frozenset(re.findall(r"(?:^|[\s;(])([A-Za-z_]\w*)\+?=", text))
-    batch = {f"{LAUNCHER}{name}": value for name, value in
-             named([word for line in _SBATCH.findall(text) for word in line.split("#")[0].split()]).items()}  # fmt: skip
+    options = [word for line in _SBATCH.findall(text) for word in line.split("#")[0].split()]
+    batch = {f"{LAUNCHER}{name}": value for name, value in named(options).items()}
     runs: list[list[dict[str, Any]]] = []
     number, wanted = 0, 1
     while number < min(wanted, _MOST_RUNS):
@@ -94,9 +105,11 @@ def read_script(text: str) -> Script:
     uncertain = [name for launches in zip(*runs) for name in {name: 0 for each in launches for name in each}
                  if any(each.get(name) != launches[0].get(name) for each in launches)]  # fmt: skip
     if uncertain:
-        names = ", ".join(dict.fromkeys(uncertain))
-        found.notes.append(f"{names} depend{'s' if len(set(uncertain)) == 1 else ''} on an if or a case of which only a "
-                           "running script knows the branch; every branch is compared")  # fmt: skip
+        names = list(dict.fromkeys(uncertain))
+        found.notes.append(
+            f"{', '.join(names)} depend{'s' if len(names) == 1 else ''} on an if or a case of which only a running "
+            "script knows the branch; every branch is compared"
+        )
     found.environment = {name: value for name, value in found.environment.items() if not is_unknown(value)}
     return found
 
@@ -228,8 +241,8 @@ class _Run:
             self._declare(first, words[1:])
             return True
         if first.startswith("(("):
-            value = arithmetic(first[2:-2], self.variables)
-            return None if value is None else bool(value)
+            number = arithmetic(first[2:-2], self.variables)
+            return None if number is None else bool(number)
         if first in ("[", "[[", "test"):
             return self._test([word for word in words[1:] if word not in ("]", "]]")])
         if first == "!" and len(words) > 1:
@@ -247,7 +260,9 @@ class _Run:
                 before = len(self.launches)
                 self.follow(parse(script)[0])
                 self._calls -= 1
-                outer, _ = launch_of([*given[: given.index(script) - 2], "python", "-m", "_"]) if script in given else (None, 0)
+                # The options of srun and mpirun count for what their shell starts.
+                wrapper = given[: given.index(script) - 2] if script in given else []
+                outer, _ = launch_of([*wrapper, "python", "-m", "_"])
                 for index in range(before, len(self.launches)):
                     self.launches[index] = {**(outer or {}), **self.launches[index]}
             return True
@@ -260,7 +275,7 @@ class _Run:
         return None if is_condition else True
 
     def _add(self, launch: dict[str, Any]) -> None:
-        """Note a launch, with the exported variables whose names say what they set, unless it has an option for that."""
+        """Note a launch, with exported variables whose names say what they set, unless it has an option for that."""
         known = {setting.title for name in launch if (setting := meaning(name)[0]) is not None}
         for name, value in self.exported.items():
             setting, _ = meaning(name)
@@ -275,7 +290,8 @@ class _Run:
         values.setdefault(name, "")  # a variable that adds to itself is empty before its first assignment
         if raw[:1] == "(":
             new = elements(raw, self.variables)
-            values[name] = [*([before] if isinstance(before, str) and before else before or []), *new] if is_added else new
+            old = [before] if isinstance(before, str) and before else before or []
+            values[name] = [*old, *new] if is_added else new
             return " ".join(new)
         text = text_of(raw, self.variables)
         if is_added:
@@ -288,7 +304,7 @@ class _Run:
     def _declare(self, which: str, words: Sequence[str]) -> None:
         options = [word for word in words if word.startswith("-")]
         is_exported = (which == "export" and "-n" not in options) or any("x" in option for option in options)
-        for word in words[: len(words)]:
+        for word in words:
             match = _ASSIGNMENT.match(word)
             name = match[1] if match else word
             if match:
@@ -301,7 +317,10 @@ class _Run:
         if self._calls >= _MOST_CALLS:
             return True
         self._calls += 1
-        given = {**{str(number + 1): value for number, value in enumerate(arguments)}, "@": list(arguments)}
+        given: dict[str, Value] = {
+            **{str(number + 1): value for number, value in enumerate(arguments)},
+            "@": list(arguments),
+        }
         before = {name: self.variables.values.get(name) for name in (*map(str, range(1, 10)), "@")}
         for name in before:
             self.variables.values.pop(name, None)
@@ -333,11 +352,11 @@ class _Run:
             return bool(texts[0])
         if len(texts) != 3:
             return None
-        one, how, other = texts
+        left, how, right = texts
         if how in ("=", "==", "!="):
-            return fnmatch.fnmatchcase(one, other) == (how != "!=")
+            return fnmatch.fnmatchcase(left, right) == (how != "!=")
         try:
-            difference = int(one) - int(other)
+            difference = int(left) - int(right)
         except ValueError:
             return None
         return {"-eq": difference == 0, "-ne": difference != 0, "-gt": difference > 0, "-lt": difference < 0,
@@ -355,7 +374,7 @@ def _inner_script(words: Sequence[str]) -> str | None:
 
 
 def launch_of(words: Sequence[str]) -> tuple[dict[str, Any] | None, dict[str, str]]:
-    """The settings of a command that starts a training, and the variables that it sets; ``None`` for another command."""
+    """Settings of a command that starts a training, and the variables that it sets; ``None`` for another command."""
     environment: dict[str, str] = {}
     rest = list(words)
     while rest and (rest[0] in _BEFORE or _ASSIGNMENT.match(rest[0])):
@@ -375,8 +394,9 @@ def launch_of(words: Sequence[str]) -> tuple[dict[str, Any] | None, dict[str, st
         settings[PROGRAM] = " ".join([*launchers, _base(own)] if own else launchers) or "module"
     if launchers == ["torchrun"] or any(word.startswith("torch.distributed") for word in before):
         settings.pop(PROGRAM, None)
-    options = [word for word in before[start:]
-               if word not in ("-m", "-u", "--module", "launch", "run") and not _is_launcher(word) and not _MODULES.match(word)]  # fmt: skip
+    options = [
+        word for word in before[start:] if not (_is_launcher(word) or _MODULES.match(word) or word in _WITHOUT_VALUE)
+    ]
     for index, word in enumerate(options[:-1]):
         if word in ("-x", "-e", "--env") and (match := _ASSIGNMENT.match(options[index + 1])):
             environment[match[1]] = match[3]
@@ -434,4 +454,3 @@ def named(words: Sequence[str]) -> dict[str, Any]:
             name = ""
             found[match[1]] = match[2]
     return found
-

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Optional, Union
 
-_OPERATORS = ("&&", "||", ";;", "|&", "&>>", "&>", "<<<", "<<-", "<<", ">>", ">&", "<&", "|", "&", ";", "(", ")", "<", ">", "\n")
+_OPERATORS = (
+    "&&", "||", ";;", "|&", "&>>", "&>", "<<<", "<<-", "<<", ">>", ">&", "<&", "|", "&", ";", "(", ")", "<", ">", "\n",
+)  # fmt: skip
 _REDIRECTIONS = frozenset(("&>>", "&>", "<<<", "<<-", "<<", ">>", ">&", "<&", "<", ">"))
 _PAIRS = {"(": ")", "{": "}"}
 _MOST_NESTED = 50
@@ -66,7 +68,7 @@ class Group:
     joined: str = ";"
 
 
-Node = Union[Command, Choice, Loop, Function, Group]  # noqa: UP007
+Node = Union[Command, Choice, Loop, Function, Group]
 
 
 def parse(text: str) -> tuple[list[Node], str]:
@@ -85,7 +87,8 @@ def parse(text: str) -> tuple[list[Node], str]:
 
 def _tokens(text: str, problems: list[str]) -> Iterator[str]:
     """Words as they are written, and operators; a document behind ``<<END`` is a word behind it."""
-    at, waiting = 0, []
+    at = 0
+    waiting: list[tuple[str, bool]] = []
     while at < len(text):
         if text.startswith("\\\n", at):
             at += 2
@@ -107,8 +110,8 @@ def _tokens(text: str, problems: list[str]) -> Iterator[str]:
                 continue
             yield Operator(operator)
             if operator == "\n":
-                for end, is_literal in waiting:
-                    match = re.compile(rf"^[ \t]*{re.escape(end)}[ \t]*$", re.MULTILINE).search(text, at)
+                for delimiter, is_literal in waiting:
+                    match = re.compile(rf"^[ \t]*{re.escape(delimiter)}[ \t]*$", re.MULTILINE).search(text, at)
                     document = text[at : match.start() if match else len(text)]
                     at = match.end() if match else len(text)
                     # The document belongs to the line before.

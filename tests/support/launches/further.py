@@ -1,5 +1,8 @@
 """Further pairs of launch settings, written after the first table of settings and judged once before it was changed."""
 
+# A pair is a line.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from typing import Union

@@ -361,7 +361,8 @@ PAIRS = (
     Pair(
         "moved to another file",
         {"run.sh": "torchrun --nproc_per_node 4 t.py --lr 1e-4 --seed 3 --bf16"},
-        {"run.sh": "torchrun --nproc_per_node 4 t.py --bf16", "c.yaml": "training:\n  learning_rate: 0.0001\n  seed: 3\n"},
+        {"run.sh": "torchrun --nproc_per_node 4 t.py --bf16",
+         "c.yaml": "training:\n  learning_rate: 0.0001\n  seed: 3\n"},
         "",
     ),
     Pair(

@@ -12,6 +12,7 @@ from typing import Any
 
 from launches import further, held_out, listed
 from launches.pair import Pair
+
 from probe.api import cli
 
 
@@ -43,5 +44,6 @@ def is_right(pair: Pair, found: dict[str, Any]) -> bool:
     """True if the answer is an error that names what differs, or ``pass`` where nothing does that changes numbers."""
     if not pair.meaning:
         return bool(found["answer"] == "pass")
-    rows = [row for check in found["checks"].values() for row in check["rows"] if row["level"] == "error"]
-    return found["answer"] == "error" and any(pair.meaning.lower() in f"{row['name']} {row['why']}".lower() for row in rows)
+    texts = [f"{row['name']} {row['why']}".lower() for check in found["checks"].values() for row in check["rows"]
+             if row["level"] == "error"]  # fmt: skip
+    return found["answer"] == "error" and any(pair.meaning.lower() in text for text in texts)

@@ -1,5 +1,8 @@
 """Pairs of launch settings that the table of settings was made with."""
 
+# A pair is a line.
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 from launches.pair import Family, Pair
