@@ -180,4 +180,5 @@ def test_a_script_with_many_turns_ends() -> None:
     assert 0 < len(found.launches) <= 50
     assert any("more turns than are read" in note for note in found.notes)
     read_script("f() { f; f; }\nf")
+    read_script("A=x\nN=9\nfor i in {1..99}; do A=$A$A; B=(${B[@]} ${B[@]} 1); N=$((N * N)); done\npython t.py $A $N")
     read_script("A='eval $A'\neval $A")

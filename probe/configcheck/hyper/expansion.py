@@ -241,7 +241,10 @@ def _computed(node: ast.AST) -> Any:
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and abs(node.value) < 1 << 63:
         return node.value
     if isinstance(node, ast.BinOp):
-        return _OPERATORS[type(node.op)](_computed(node.left), _computed(node.right))
+        value = _OPERATORS[type(node.op)](_computed(node.left), _computed(node.right))
+        if abs(value) >= 1 << 63:
+            raise ValueError
+        return value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_computed(node.operand)
     if isinstance(node, ast.Compare) and len(node.ops) == 1:

@@ -56,7 +56,7 @@ _WITHOUT_VALUE = frozenset(("-m", "-u", "--module", "launch", "run"))
 _ATTACHED = re.compile(r"^(-(?:n|np|N))(\d+)$")
 _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 _DOCUMENT = (".json", ".yaml", ".yml")
-_MOST_RUNS, _MOST_LAUNCHES, _MOST_COMMANDS, _MOST_CALLS = 6, 50, 20_000, 20
+_MOST_RUNS, _MOST_LAUNCHES, _MOST_COMMANDS, _MOST_CALLS, _LONGEST = 6, 50, 20_000, 20, 1 << 16
 """Times that a script is read for its branches, and bounds of what damaged or hostile scripts can cost: guesses."""
 
 
@@ -288,15 +288,19 @@ class _Run:
         values = self.variables.values
         before = self.variables.get(name)
         values.setdefault(name, "")  # a variable that adds to itself is empty before its first assignment
+        old = [before] if isinstance(before, str) and before else before or []
         if raw[:1] == "(":
             new = elements(raw, self.variables)
-            old = [before] if isinstance(before, str) and before else before or []
-            values[name] = [*old, *new] if is_added else new
-            return " ".join(new)
-        text = text_of(raw, self.variables)
-        if is_added:
-            text = f"{' '.join(before) if isinstance(before, list) else before or ''}{text}"
-        values[name] = text
+            value: Value = [*old, *new] if is_added else new
+        else:
+            value = text_of(raw, self.variables)
+            value = f"{' '.join(old)}{value}" if is_added else value
+        text = value if isinstance(value, str) else " ".join(value)
+        if len(text) > _LONGEST:  # one that doubles in each turn
+            value = text = f"${name}"
+        values[name] = value
+        if isinstance(value, list):
+            return text
         if name in self.exported:
             self.exported[name] = text
         return text
