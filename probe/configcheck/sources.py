@@ -130,10 +130,12 @@ def left_to_settings(
     These are numbers of processes, and what the other run sets by an option or a file and not by the variable.
     """
     found = set(_COUNT_VARIABLES)
-    for mine, theirs, settings in ((*variables, sources[1]), (*reversed(variables), sources[0])):
+    one, other = variables
+    for mine, theirs, settings in ((one, other, sources[1]), (other, one, sources[0])):
         keys = {entry.key for entry in entries(settings)}
-        found |= {name for name in SETTING_VARIABLES & (mine.keys() - theirs.keys())
-                  if any(entry.key in keys for entry in _entries(ENVIRONMENT, name, mine[name], "$"))}  # fmt: skip
+        for name in SETTING_VARIABLES & (mine.keys() - theirs.keys()):
+            if any(entry.key in keys for entry in _entries(ENVIRONMENT, name, mine[name], "$")):
+                found.add(name)
     return frozenset(found)
 
 

@@ -176,8 +176,9 @@ def _parameter(inside: str, variables: Variables) -> Value | None:
     if isinstance(value, list):
         if is_length:
             return str(len(value))
-        if index is not None and index.isdigit():
-            value = value[int(index)] if int(index) < len(value) else ""
+        number = None if index in (None, "@", "*") else arithmetic(index or "", variables)
+        if number is not None:
+            value = value[number] if -len(value) <= number < len(value) else ""
         elif index is None and name not in ("@", "*"):
             value = value[0] if value else ""
     elif is_length:

@@ -451,7 +451,7 @@ def named(words: Sequence[str]) -> dict[str, Any]:
             name, equals, value = word.lstrip("-").partition("=")
             found[name] = value if equals else True
             name = "" if equals else name
-        elif name and (found[name] is True or not _SETTING.match(word)):
+        elif name and name != "multirun" and (found[name] is True or not _SETTING.match(word)):
             before = found[name]
             found[name] = word if before is True else [*(before if isinstance(before, list) else [before]), word]
         elif match := _SETTING.match(word):
