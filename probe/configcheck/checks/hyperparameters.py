@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,10 +11,7 @@ from probe.configcheck.sources import ONE_PROCESS, Entry, derived, is_reference
 from probe.configcheck.tables import NO_EFFECT, OTHER_HYPERPARAMETER
 from probe.configcheck.values import are_equal
 
-_LEAST_SIMILARITY = 0.85
-"""Names below it are not taken for the same; msProbe pairs ``lr_warmup_iters`` with ``lr_warmup_iterations``, 0.857."""
 _SAME_MEANING = "another name of the same setting"
-_SIMILAR = "paired by similar names"
 _ONE_SIDE = "the other run uses its default, which is not in the pack"
 _OUTSIDE = "the script takes a value from outside, so that it cannot be told"
 _CONTENT = "the content of the file is compared"
@@ -36,26 +32,8 @@ def check_hyperparameters(golden: Sequence[Entry], target: Sequence[Entry]) -> C
     for number, side in enumerate((one, other)):
         for entry in side:
             alike.setdefault(entry.key, ([], []))[number].append(entry)
-    for key, similar in list(_similar(alike)):
-        alike[key][1].extend(alike.pop(similar)[1])
     files = {entry.source.rpartition(": ")[2] for entry in (*one, *other)}
     return Check("hyperparameters", [row for pair in alike.values() for row in _compared(*pair, files)])
-
-
-def _similar(alike: Alike) -> Iterator[tuple[Any, Any]]:
-    """Keys of names that only one side has each, and that are nearly the same."""
-
-    def has_effect(side: Sequence[Entry]) -> bool:
-        return side[0].setting is None and not side[0].has_no_effect and not is_reference(side[0])
-
-    one_only = [key for key, (one, other) in alike.items() if not other and has_effect(one)]
-    other_only = [key for key, (one, other) in alike.items() if not one and has_effect(other)]
-    for key in one_only:
-        names = {each[1]: each for each in other_only if each[0] == key[0]}
-        close = difflib.get_close_matches(key[1], names, 1, _LEAST_SIMILARITY)
-        if close:
-            other_only.remove(names[close[0]])
-            yield key, names[close[0]]
 
 
 def _compared(golden: Sequence[Entry], target: Sequence[Entry], files: set[str]) -> Iterator[Finding]:
@@ -127,7 +105,7 @@ def _differing(golden: Entry, target: Entry, several: bool, files: set[str]) -> 
     how = ""
     if golden.name != target.name:
         same = plain_name(golden.name).rpartition(".")[2] == plain_name(target.name).rpartition(".")[2]
-        how = "" if same else f", {_SAME_MEANING if golden.setting else _SIMILAR}"
+        how = "" if same else f", {_SAME_MEANING}"
     title = target.name if golden.name == target.name else f"{target.name} (golden: {golden.name}{how})"
     if ONE_PROCESS in (golden.name, target.name):
         title = golden.name if target.name == ONE_PROCESS else target.name
