@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from probe.configcheck.findings import ERROR, INFO, WARNING, Check, Finding
 from probe.configcheck.meanings import plain_name
