@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from probe.common.yaml_file import load_yaml
 
 _LAYER = re.compile(r"^(?P<path>(?:.*?\.)?)(?:layers|layer|h|blocks|block|resblocks)\.(?P<number>\d+)\.(?P<rest>.+)$")
+_KINDS = (".weight", ".bias", ".gamma", ".beta")
 _STACKS = ("encoder", "decoder")
 _ORDER = ("embed", "position", "encoder", "layers", "decoder")
 
@@ -21,6 +22,9 @@ class Rules(NamedTuple):
     family: str
     layer: Sequence[tuple[re.Pattern[str], str]]
     model: Sequence[tuple[re.Pattern[str], str]]
+
+
+NONE = Rules("none", (), ())
 
 
 @cache
@@ -70,6 +74,9 @@ def in_scheme(names: Sequence[str]) -> dict[str, str]:
     used: set[str] = set()
     for name, bare in plain.items():
         key = _named(bare, rules, stacks)
+        if key == _named(bare, NONE, stacks) and not bare.endswith(_KINDS):
+            # Some leave out ``.weight``.
+            key = _named(f"{bare}.weight", rules, stacks)
         # Two of one name would be a guess.
         found[name] = bare if key in used else key
         used.add(key)

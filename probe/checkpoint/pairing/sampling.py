@@ -32,13 +32,17 @@ def sample(tensor: Tensor) -> Array:
     for row in _positions(tensor.row_count, _ROWS if tensor.row_shape else _ROWS * _COLUMNS):
         words = tensor.rows(row, row + 1).reshape(-1)
         rows.append(decoded(words[_positions(words.size, _COLUMNS)], tensor.dtype).reshape(-1).astype(np.float64))
-    return np.nan_to_num(np.concatenate(rows))
+    return np.concatenate(rows)
 
 
 def apart(one: Array, other: Array) -> float:
     """The distance of two vectors, relative to the longer one."""
     if one.shape != other.shape:
         return math.inf
+    finite = np.isfinite(one)
+    if not np.array_equal(finite, np.isfinite(other)):
+        return math.inf
+    one, other = one[finite], other[finite]
     longer = max(float(np.linalg.norm(one)), float(np.linalg.norm(other)))
     return float(np.linalg.norm(one - other)) / longer if longer else 0.0
 
@@ -82,7 +86,7 @@ class Samples:
             return None
         if one.shape not in self._rows:
             self._rows[one.shape] = np.stack([sample(self._tensors[name]) for name in names])
-        rows, own = self._rows[one.shape], sample(one)
+        rows, own = np.nan_to_num(self._rows[one.shape]), np.nan_to_num(sample(one))
         lengths = np.maximum(np.linalg.norm(rows, axis=1), np.linalg.norm(own))
         far = np.linalg.norm(rows - own, axis=1) / np.where(lengths > 0, lengths, 1)
         if but in names:
