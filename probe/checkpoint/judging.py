@@ -76,13 +76,15 @@ def _other_shape(pair: Pair, row: Parameter) -> Parameter:
     if not one.shape or one.shape[1:] != other.shape[1:]:
         return row
     rows = min(one.shape[0], other.shape[0])
-    common = measure(_first(one, rows), _first(other, rows))
+    common, ends = measure(_rows(one, rows), _rows(other, rows)), "first"
+    if common.verdict not in FINE:
+        common, ends = measure(_rows(one, rows, True), _rows(other, rows, True)), "last"
     if common.verdict not in FINE:
         return row
     longer, which = (one, "first") if one.shape[0] > rows else (other, "second")
     count = longer.shape[0] - rows
     zero = _is_zero(longer, rows)
-    if pair.key.startswith(_VOCABULARY) and _is_padded(rows, longer.shape[0]) and (zero or count > 1):
+    if ends == "first" and pair.key.startswith(_VOCABULARY) and _is_padded(rows, longer.shape[0]) and (zero or count > 1):
         _fill(row, common)
         tail = ", all zero" if zero else ", not all zero"
         row.how = _joined(
@@ -92,7 +94,7 @@ def _other_shape(pair: Pair, row: Parameter) -> Parameter:
         return row
     more = "more" if which == "first" else "fewer"
     row.how = _joined(
-        *pair.how, f"has {counted(count, 'row')} {more}; the first {rows} rows are {common.verdict}", common.how, shapes
+        *pair.how, f"has {counted(count, 'row')} {more}; the {ends} {rows} rows are {common.verdict}", common.how, shapes
     )
     return row
 
@@ -103,8 +105,10 @@ def _is_padded(rows: int, longer: int) -> bool:
     return any(longer == -(-rows // step) * step for step in steps)
 
 
-def _first(tensor: Tensor, rows: int) -> Tensor:
-    return tensor if tensor.shape[0] == rows else Slice(tensor, [(0, rows, 1)])
+def _rows(tensor: Tensor, rows: int, last: bool = False) -> Tensor:
+    """The first rows, or the last."""
+    begin = tensor.shape[0] - rows if last else 0
+    return tensor if tensor.shape[0] == rows else Slice(tensor, [(begin, begin + rows, 1)])
 
 
 def _is_zero(tensor: Tensor, start: int) -> bool:

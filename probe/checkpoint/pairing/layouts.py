@@ -172,6 +172,9 @@ def gate_parts(which: str) -> Callable[[Tensor], Orders]:
             half = fused.row_count // 2
             yield "", f"rows {index * half} to {(index + 1) * half - 1} of gate_up", [(index * half, (index + 1) * half, 1)]
             for order, _, ranges in gate_orders(fused):
+                if order == SWAPPED:
+                    # Then the gate holds what it is multiplied with.
+                    continue
                 yield order, f"{order} of gate_up", _part(ranges, index * half, half)
 
     return orders

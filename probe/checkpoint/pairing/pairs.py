@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
+from probe.checkpoint.names.scheme import is_known
 from probe.checkpoint.stored.tensors import Tensor
 
 
@@ -62,9 +63,9 @@ class Pair:
 
     @property
     def key(self) -> str:
-        side = self.one or self.other
-        assert side is not None
-        return side.key
+        """In the scheme of names, from the side of which a layer is known."""
+        keys = [side.key for side in (self.one, self.other) if side is not None]
+        return next((key for key in keys if is_known(key)), keys[0])
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor]:

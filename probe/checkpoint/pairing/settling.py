@@ -45,7 +45,7 @@ def settle(pairs: Sequence[Pair], declared: bool) -> None:
             fits[id(pair)] = found
             for kind, form in _forms(pair, found):
                 votes[kind][form] += 1
-    usual = {kind: _usual(counter, declared) for kind, counter in votes.items()}
+    usual = {kind: _usual(counter, declared) for kind, counter in votes.items() if counter}
     for pair in pairs:
         if pair.readings and pair.one is not None and pair.other is not None:
             _choose(pair, fits.get(id(pair)), usual, declared)
