@@ -17,6 +17,7 @@ from pathlib import Path
 
 from checkpoint_pairs.hostile import files
 from checkpoint_pairs.pairs import Pair, faults, held_out, right
+
 from probe.checkpoint.output.text import lines
 from probe.checkpoint.run import compare_checkpoints
 from probe.common.errors import MsprobeException

@@ -42,6 +42,8 @@ def files() -> Iterator[tuple[str, bytes]]:
     yield "an array of bytes that is not there", _archive(b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b"abc.")
     yield "a memo of 2 billion", _archive(b"\x80\x02}r\xff\xff\xff\x7f.")
     yield "an extension", _archive(b"\x80\x02\x82\x01.")
-    key = b"\x80\x02)q\0" + b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(60))
+    key = b"\x80\x02)q\0" + b"".join(
+        b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(60)
+    )
     yield "a key that takes forever", _archive(key + b"}h\x3cK\x01s.")
     yield "tuples a million deep", _archive(b"\x80\x02}" + b")" + b"\x85" * 1_000_000 + b"K\x01s.")

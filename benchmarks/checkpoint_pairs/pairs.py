@@ -33,7 +33,6 @@ class Pair(NamedTuple):
     answer: str
     names: str = ""
     words: str = ""
-    options: dict[str, Any] = {}
     held_out: bool = False
 
 
@@ -55,7 +54,9 @@ def _noise(array: Any, size: float, seed: int = 1) -> Any:
 
 def trained(model: Model, size: float = 0.05) -> Model:
     """A model after other steps of training."""
-    return model._replace(weights={name: _noise(each, size, index) for index, (name, each) in enumerate(model.weights.items())})
+    return model._replace(
+        weights={name: _noise(each, size, index) for index, (name, each) in enumerate(model.weights.items())}
+    )
 
 
 def all_rounded(model: Model, stored: bool = True) -> Model:
@@ -96,10 +97,7 @@ def right(held_out: bool = False) -> Iterator[Pair]:
         yield Pair(f"bf16 {seed}", all_rounded(base), w.safetensors, base, w.safetensors, "rounding")
         yield Pair(f"meta bf16 {seed}", all_rounded(f.meta(base)), w.pth, base, w.safetensors, "rounding")
         yield Pair(f"bf16 in float32 {seed}", all_rounded(base, False), w.pth, base, w.pth, "rounding")
-        bare = {name: each for name, each in base.weights.items()}
-        for name in list(bare):
-            if name.endswith(".weight"):
-                bare[name[: -len(".weight")]] = bare.pop(name)
+        bare = {name.removesuffix(".weight"): each for name, each in base.weights.items()}
         yield Pair(f"without .weight {seed}", base._replace(weights=bare), w.npz, base, w.npz, "identical")
         bare = {name.removesuffix(".weight"): each for name, each in f.fused(base).weights.items()}
         yield Pair(f"fused without .weight {seed}", base._replace(weights=bare), w.npz, base, w.npz, "identical")
@@ -111,9 +109,7 @@ def right(held_out: bool = False) -> Iterator[Pair]:
         base_norms = base._replace(
             weights={name: np.ones_like(each) if "norm" in name else each for name, each in base.weights.items()}
         )
-        yield Pair(
-            f"new norms {seed}", f.renamed(base_norms, f.NOBODY), w.npz, base_norms, w.safetensors, "identical"
-        )
+        yield Pair(f"new norms {seed}", f.renamed(base_norms, f.NOBODY), w.npz, base_norms, w.safetensors, "identical")
         extra = base.weights["model.embed_tokens.weight"]
         filled = np.concatenate([extra, np.zeros((-len(extra) % 64, extra.shape[1]), np.float32)])
         yield Pair(
@@ -225,7 +221,9 @@ def _llama_faults(seed: int) -> Iterator[Pair]:
     fused_one = f.fused(base)
     name = f"{layer}self_attn.qkv_proj.weight"
     parts = [of[f"{layer}self_attn.{letter}_proj.weight"] for letter in "qkv"]
-    yield pair("one layer interleaved", changed(fused_one, {name: f.interleave(parts, base.groups)}), layer, "interleaved")
+    yield pair(
+        "one layer interleaved", changed(fused_one, {name: f.interleave(parts, base.groups)}), layer, "interleaved"
+    )
     yield pair("one layer interleaved, one family", changed(fused_one, {name: f.interleave(parts, base.groups)}),
                re.escape(name), "interleaved", fused_one)  # fmt: skip
     yield pair("all interleaved, one family", f.fused(base, base.groups), "qkv", "interleaved", fused_one)
@@ -253,21 +251,29 @@ def _family_faults(seed: int) -> Iterator[Pair]:
                w.safetensors, w.npz)  # fmt: skip
     whole = {n: hidden.weights[n.replace(f"stage.{at}.", "stage.0.")] for n in hidden.weights if f"stage.{at}." in n}
     whole.update({n: hidden.weights[n.replace("stage.0.", f"stage.{at}.")] for n in hidden.weights if "stage.0." in n})
-    yield pair("nobody's names, layers exchanged", changed(hidden, whole), base, "stage|layers", "exchanged|layer 0", w.npz)
-    yield pair("nobody's names on both sides", changed(hidden, whole), hidden, f"stage.(0|{at})", "stage.0|layer 0", w.npz)
+    yield pair(
+        "nobody's names, layers exchanged", changed(hidden, whole), base, "stage|layers", "exchanged|layer 0", w.npz
+    )
+    yield pair(
+        "nobody's names on both sides", changed(hidden, whole), hidden, f"stage.(0|{at})", "stage.0|layer 0", w.npz
+    )
     left = {f"stage.{at}.left.weight": hidden.weights[name], name: hidden.weights[f"stage.{at}.left.weight"]}
     yield pair("nobody's names, gate for up", changed(hidden, left), base, "left|right",
                "holds the golden `(up|gate)_proj` of the same layer", w.npz)  # fmt: skip
     one = f"stage.{at}.omega.weight"
     yield pair("nobody's names, transposed", changed(hidden, {one: np.ascontiguousarray(hidden.weights[one].T)}), base,
                "omega", "transposed", w.npz)  # fmt: skip
-    yield pair("nobody's names, missing", without(hidden, f"stage.{at}.below"), base, "below|down_proj", "missing", w.npz)
+    yield pair(
+        "nobody's names, missing", without(hidden, f"stage.{at}.below"), base, "below|down_proj", "missing", w.npz
+    )
     yield pair("nobody's names, factor", changed(hidden, {one: hidden.weights[one] * 2}), base, "omega", "2", w.npz)
     numbers = f.flat(base)
     index = {n: f"tensor_{number}" for number, n in enumerate(of)}
     ups = [index[f"model.layers.{number}.mlp.up_proj.weight"] for number in (0, at)]
     swap = {ups[0]: numbers.weights[ups[1]], ups[1]: numbers.weights[ups[0]]}
-    yield pair("flat names, a weight exchanged", changed(numbers, swap), base, "^tensor|up_proj", f"layer (0|{at})", w.npz)
+    yield pair(
+        "flat names, a weight exchanged", changed(numbers, swap), base, "^tensor|up_proj", f"layer (0|{at})", w.npz
+    )
     # Meta's names.
     meta = f.meta(base)
     wq = {n: of[n.replace("attention.wq", "self_attn.q_proj").replace("layers", "model.layers", 1)]
@@ -324,7 +330,9 @@ def _family_faults(seed: int) -> Iterator[Pair]:
     three = nx.weights[name].reshape(nx.heads, 3, -1, nx.weights[name].shape[1]).swapaxes(0, 1)
     three = np.ascontiguousarray(three.reshape(nx.weights[name].shape))
     yield pair("neox, a layer in blocks", changed(nx, {name: three}), nx, re.escape(name), "interleaved|blocks|groups")
-    yield pair("neox, a layer in blocks, split", changed(nx, {name: three}), f.split_neox(nx), "query_key_value|_proj", "")
+    yield pair(
+        "neox, a layer in blocks, split", changed(nx, {name: three}), f.split_neox(nx), "query_key_value|_proj", ""
+    )
     v = f.vit(seed)
     timm = f.timm(v)
     name = f"blocks.{1 + seed}.attn.qkv.weight"
@@ -360,7 +368,9 @@ def held_out() -> Iterator[Pair]:
         counted = {n: np.array(7, np.int64) for n in r.weights if "tracked" in n}
         yield pair("resnet, other counters", changed(r, counted), r, "", "", w.pth, w.pth, "identical")
         name = "layer2.1.bn1.running_var"
-        yield pair("resnet, statistics", changed(r, {name: r.weights["layer2.1.bn2.running_var"]}), r, re.escape(name), "bn2")
+        yield pair(
+            "resnet, statistics", changed(r, {name: r.weights["layer2.1.bn2.running_var"]}), r, re.escape(name), "bn2"
+        )
         kernel = "layer3.0.conv1.weight"
         yield pair("resnet, kernel turned", changed(r, {kernel: np.ascontiguousarray(r.weights[kernel].swapaxes(2, 3))}), r,
                    re.escape(kernel), "transposed")  # fmt: skip
@@ -370,7 +380,9 @@ def held_out() -> Iterator[Pair]:
         two = {name: t.weights[name.replace("block.1", "block.3")], name.replace("block.1", "block.3"): t.weights[name]}
         yield pair("t5, blocks exchanged", changed(t, two), t, "EncDecAttention.k", "block.[13]|layer [13]")
         wi = "encoder.block.2.layer.1.DenseReluDense.wi_0.weight"
-        yield pair("t5, wi_0 for wi_1", changed(t, {wi: t.weights[wi.replace("wi_0", "wi_1")]}), t, re.escape(wi), "wi_1")
+        yield pair(
+            "t5, wi_0 for wi_1", changed(t, {wi: t.weights[wi.replace("wi_0", "wi_1")]}), t, re.escape(wi), "wi_1"
+        )
         name = "model.decoder.layers.2.fc1.weight"
         yield pair("opt, transposed", changed(o, {name: np.ascontiguousarray(o.weights[name].T)}), o, re.escape(name),
                    "transposed")  # fmt: skip
@@ -385,12 +397,16 @@ def held_out() -> Iterator[Pair]:
             o.weights["model.decoder.embed_positions.weight"][2:]}), o, "embed_positions", "2 rows (fewer|less)")  # fmt: skip
         path = "model.layers.1.mlp."
         shared = {f"{path}shared_experts.up_proj.weight": d.weights[f"{path}experts.4.up_proj.weight"]}
-        yield pair("deepseek, shared is expert", changed(d, shared), d, "shared_experts.up_proj", "expert.* ?4|experts.4")
+        yield pair(
+            "deepseek, shared is expert", changed(d, shared), d, "shared_experts.up_proj", "expert.* ?4|experts.4"
+        )
         router = d.weights[f"{path}gate.weight"]
         yield pair("deepseek, router rows", changed(d, {f"{path}gate.weight": router[[1, 0, 2, 3, 4, 5]]}), d, "mlp.gate",
                    "rows? 0 and 1")  # fmt: skip
         upto = {n: d.weights[n.replace("experts.0.", "experts.5.")] for n in d.weights if f"{path}experts.0." in n}
-        yield pair("deepseek, expert copied", changed(d, upto), d, re.escape(path) + "experts.0", "expert.* ?5|experts.5")
+        yield pair(
+            "deepseek, expert copied", changed(d, upto), d, re.escape(path) + "experts.0", "expert.* ?5|experts.5"
+        )
         base = f.llama(seed + 13)
         yield pair("flax", f.flax(base), base, "", "", w.npz, w.safetensors, "identical")
         kernel = "params/model/layers/1/self_attn/o_proj/kernel"
@@ -401,7 +417,9 @@ def held_out() -> Iterator[Pair]:
         yield pair("v rolled everywhere", changed(base, first), base, "v_proj", "rolled|another order")
         bare = base._replace(weights={n.removesuffix(".weight"): e for n, e in base.weights.items()})
         layer = {n: bare.weights[n.replace("layers.2", "layers.0")] for n in bare.weights if "layers.2.mlp.down" in n}
-        yield pair("without .weight, a copy", changed(bare, layer), base, r"layers\.2\.mlp\.down", "layer 0", w.npz, w.npz)
+        yield pair(
+            "without .weight, a copy", changed(bare, layer), base, r"layers\.2\.mlp\.down", "layer 0", w.npz, w.npz
+        )
         half = {n: e.astype(np.float16) for n, e in base.weights.items() if "lm_head" not in n}
         yield pair("fp16 but one", changed(base, half), base, "", "", w.pth, w.pth, "rounding")
         name = "model.layers.0.mlp.down_proj.weight"
@@ -416,8 +434,10 @@ def held_out() -> Iterator[Pair]:
                 for x in (1,) for y, z in (("q", "o"), ("o", "q"))}  # fmt: skip
         yield pair("tower, q for o", changed(tower, swap), base, r"mixer\.[qo]|[qo]_proj",
                    "holds the golden `[qo]_proj` of the same layer", w.pth)  # fmt: skip
-        reverse = {n: tower.weights[re.sub(r"tower\.(\d+)", lambda m: f"tower.{base.layers - 1 - int(m[1])}", n)]
+        reverse = {n: tower.weights[re.sub(r"tower\.(\d+)", lambda m, last=base.layers - 1: f"tower.{last - int(m[1])}", n)]
                    for n in tower.weights if ".tower." in n}  # fmt: skip
         yield pair("tower, layers reversed", changed(tower, reverse), base, "tower", "layer", w.pth)
         odd = {"opt_state/count": np.array(4), "step": np.array(4, np.int32), "rng": np.arange(2, dtype=np.int64)}
-        yield pair("state beside", base._replace(weights={**base.weights, **odd}), base, "", "", w.npz, w.npz, "identical")
+        yield pair(
+            "state beside", base._replace(weights={**base.weights, **odd}), base, "", "", w.npz, w.npz, "identical"
+        )

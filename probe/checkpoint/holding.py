@@ -157,8 +157,8 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
             yield _order(moved, noun)
             return
     differ = np.flatnonzero((left != right).reshape(len(left), -1).any(1)) if left.ndim > 1 else ()
-    if 0 < len(differ) <= left.shape[0] // 2:
-        yield f"{len(differ)} of {left.shape[0]} rows differ, first row {differ[0]}"
+    if 0 < len(differ) <= len(left) // 2:
+        yield f"{len(differ)} of {len(left)} rows differ, first row {differ[0]}"
 
 
 def _rounding(one: Tensor, other: Tensor) -> float:

@@ -84,7 +84,12 @@ def _other_shape(pair: Pair, row: Parameter) -> Parameter:
     longer, which = (one, "first") if one.shape[0] > rows else (other, "second")
     count = longer.shape[0] - rows
     zero = _is_zero(longer, rows)
-    if ends == "first" and pair.key.startswith(_VOCABULARY) and _is_padded(rows, longer.shape[0]) and (zero or count > 1):
+    if (
+        ends == "first"
+        and pair.key.startswith(_VOCABULARY)
+        and _is_padded(rows, longer.shape[0])
+        and (zero or count > 1)
+    ):
         _fill(row, common)
         tail = ", all zero" if zero else ", not all zero"
         row.how = _joined(
@@ -94,7 +99,10 @@ def _other_shape(pair: Pair, row: Parameter) -> Parameter:
         return row
     more = "more" if which == "first" else "fewer"
     row.how = _joined(
-        *pair.how, f"has {counted(count, 'row')} {more}; the {ends} {rows} rows are {common.verdict}", common.how, shapes
+        *pair.how,
+        f"has {counted(count, 'row')} {more}; the {ends} {rows} rows are {common.verdict}",
+        common.how,
+        shapes,
     )
     return row
 

@@ -116,7 +116,9 @@ def _judged(one: Tensor, other: Tensor, totals: Totals, ulps: _Ulps, guesses: li
     }  # fmt: skip
     if special:
         # Numbers of what is finite on both sides would be those of a smaller tensor.
-        return Measured(DIFFERENT, "NaN or infinities are not at the same positions", **dict.fromkeys(numbers, math.nan))
+        return Measured(
+            DIFFERENT, "NaN or infinities are not at the same positions", **dict.fromkeys(numbers, math.nan)
+        )
     if distances.largest == 0:
         if one.dtype == other.dtype:
             return Measured(CLOSE, "0.0 and -0.0, or other bits of NaN", **numbers)

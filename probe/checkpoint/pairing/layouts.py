@@ -1,4 +1,4 @@
-"""The ways in which one matrix holds several, and the orders of its rows: query, key and value; gate and up; rotation."""
+"""The orders of rows in which a matrix holds several: query, key and value; gate and up; heads that are rotated."""
 
 from __future__ import annotations
 
@@ -170,7 +170,11 @@ def gate_parts(which: str) -> Callable[[Tensor], Orders]:
     def orders(fused: Tensor) -> Iterator[tuple[str, str, Ranges]]:
         if fused.row_count % 2 == 0:
             half = fused.row_count // 2
-            yield "", f"rows {index * half} to {(index + 1) * half - 1} of gate_up", [(index * half, (index + 1) * half, 1)]
+            yield (
+                "",
+                f"rows {index * half} to {(index + 1) * half - 1} of gate_up",
+                [(index * half, (index + 1) * half, 1)],
+            )
             for order, _, ranges in gate_orders(fused):
                 if order == SWAPPED:
                     # Then the gate holds what it is multiplied with.

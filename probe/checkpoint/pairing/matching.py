@@ -166,8 +166,8 @@ def _by_parts(fused: list[Side], others: list[Side], heads: tuple[int, int] | No
     for side, parts in splits({each.key: each for each in fused}, by_key, heads, of_first):
         used.append(side)
         for part, counterpart, readings, group in parts:
-            sides = (part, counterpart) if of_first else (counterpart, part)
-            pairs.append(Pair(*sides, readings=readings if counterpart else (), of_first=of_first, group=group))
+            one, other = (part, counterpart) if of_first else (counterpart, part)
+            pairs.append(Pair(one, other, readings if counterpart else (), of_first, group))
             if counterpart is not None:
                 used.append(counterpart)
     _remove(fused, used)

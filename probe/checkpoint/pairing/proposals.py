@@ -16,7 +16,7 @@ from typing import NamedTuple
 from probe.checkpoint.pairing.layouts import plain_readings
 from probe.checkpoint.pairing.pairs import Pair, Side
 from probe.checkpoint.pairing.sampling import apart, sample
-from probe.checkpoint.stored.tensors import Transposed
+from probe.checkpoint.stored.tensors import Tensor, Transposed
 
 _FAR = 0.5
 """Samples that differ by half of their length are of different parameters: two independent ones differ by 1.4 times it.
@@ -24,7 +24,6 @@ A guess; fine-tuning changes weights by a few percent."""
 _NUMBER = re.compile(r"\d+")
 _MOST_SLOTS = 4
 """Numbers in a name whose orders are tried; a guess, of which layers and experts need two."""
-Class = "tuple[str, tuple[int, ...]]"
 
 
 class _Match(NamedTuple):
@@ -47,25 +46,36 @@ def propose(ones: Sequence[Side], others: Sequence[Side]) -> list[Pair]:
     found: dict[int, tuple[int, str]] = {}
     free = set(range(len(others)))
     slots = _slots(ones, others, matches)
-    many = Counter(pattern for pattern, _ in {(_pattern(side), _kind(side)) for side in ones})
-    for members, its in _classes(ones, others, matches):
-        are_numbers = many[_pattern(ones[members[0]])] > 1
-        for left, right in _in_order(ones, others, members, its, matches, slots, are_numbers):
+    orders = [_in_order(ones, others, *classes, matches, slots) for classes in _classes(ones, others, matches)]
+    valued = [
+        [(at, match.other) for at, _ in ordered if (match := matches.get(at)) is not None and match.confidence]
+        for ordered, _ in orders
+    ]
+    agree = sum(len(set(ordered) & set(by_value)) for (ordered, _), by_value in zip(orders, valued))
+    # Where most values contradict it, the numbers of two sides count different things.
+    trusted = 2 * agree >= sum(map(len, valued))
+    for (ordered, are_same), by_value in zip(orders, valued):
+        for left, right in ordered if trusted or are_same else by_value:
             if right in free and left not in found:
                 free.discard(right)
                 match = matches.get(left)
                 agree = match is not None and match.other == right and match.confidence > 0
-                found[left] = right, f"paired by values (confidence {match.confidence:.2f})" if agree and match else (
-                    "paired by shape and order (values fit several)"
-                    if match is not None and match.confidence == 0
-                    else "paired by the order of the others"
+                found[left] = (
+                    right,
+                    f"paired by values (confidence {match.confidence:.2f})"
+                    if agree and match
+                    else (
+                        "paired by shape and order (values fit several)"
+                        if match is not None and match.confidence == 0
+                        else "paired by the order of the others"
+                    ),
                 )
     # What no value fits, where as many are left on both sides.
     for lefts, rights in kinds.values():
         rest = [at for at in lefts if at not in found], [at for at in rights if at in free]
         if len(rest[0]) == len(rest[1]):
             for left, right in zip(*rest):
-                if len(rest[0]) == 1 or _shape(ones[left]) == _shape(others[right]) and left in matches:
+                if len(rest[0]) == 1 or (_shape(ones[left]) == _shape(others[right]) and left in matches):
                     found[left] = right, "paired by shape and order"
     return [
         Pair(ones[left], others[right], readings=plain_readings(others[right].tensor), how=[words])
@@ -125,7 +135,7 @@ def _nearest(
     return found
 
 
-def _both(side: Side, turned: bool) -> list[object]:
+def _both(side: Side, turned: bool) -> list[Tensor]:
     if not turned:
         return [side.tensor]
     return [Transposed(side.tensor)] if len(side.tensor.shape) == 2 else []
@@ -164,7 +174,9 @@ def _classes(
     found: list[tuple[list[int], list[int]]] = []
     used: set[object] = set()
     order = {name: at for at, name in enumerate([*mine, *its])}
-    for (name, other), count in sorted(votes.items(), key=lambda item: (-item[1], order[item[0][0]], order[item[0][1]])):
+    for (name, other), count in sorted(
+        votes.items(), key=lambda item: (-item[1], order[item[0][0]], order[item[0][1]])
+    ):
         # A class of numbers alone holds several of those that have names.
         if (name not in used or len(mine[name]) > len(its[other])) and (
             other not in used or len(its[other]) > len(mine[name])
@@ -182,13 +194,8 @@ def _in_order(
     its: Sequence[int],
     matches: dict[int, _Match],
     slots: dict[int, tuple[int, ...]],
-    are_numbers: bool,
-) -> list[tuple[int, int]]:
-    """Pairs of two classes, number by number.
-
-    Args:
-        are_numbers: True if the names are numbers alone, so that those of different parameters are alike.
-    """
+) -> tuple[list[tuple[int, int]], bool]:
+    """Pairs of two classes, number by number; and True if both have the same numbers, for one parameter each."""
     order = slots.get(len(_numbers(ones[members[0]])))
 
     def mine(at: int) -> tuple[int, ...]:
@@ -197,20 +204,16 @@ def _in_order(
 
     theirs = {_numbers(others[at]): at for at in its}
     keys = {mine(at): at for at in members}
-    lefts, rights = sorted(members, key=mine), sorted(its, key=lambda at: _numbers(others[at]))
-    inside = set(its)
-    by_value = [(at, matches[at].other) for at in lefts if at in matches and matches[at].other in inside]
     if set(keys) == set(theirs):
-        found = [(at, theirs[key]) for key, at in keys.items()]
-        if not are_numbers:
-            return found
-    elif len(members) == len(its):
-        found = list(zip(lefts, rights))
-    else:
+        kinds = {_shape(ones[at]) for at in range(len(ones)) if _pattern(ones[at]) == _pattern(ones[members[0]])}
+        return [(at, theirs[key]) for key, at in keys.items()], len(kinds) == 1
+    lefts, rights = sorted(members, key=mine), sorted(its, key=lambda at: _numbers(others[at]))
+    if len(members) != len(its):
         # One of the classes has numbers that mean something else: those that belong to the other one, in their order.
-        used = {right for _, right in by_value}
-        found = list(zip((left for left, _ in by_value), (right for right in rights if right in used)))
-        if len(used) < len(by_value):
-            return by_value
-    agree = set(found) & set(by_value)
-    return found if 2 * len(agree) >= len(by_value) else by_value
+        inside = set(its)
+        lefts = [at for at in lefts if at in matches and matches[at].other in inside]
+        used = {matches[at].other for at in lefts}
+        rights = [at for at in rights if at in used]
+        if len(rights) < len(lefts):
+            return [(at, matches[at].other) for at in lefts], False
+    return list(zip(lefts, rights)), False

@@ -1,4 +1,4 @@
-"""The layout of a checkpoint: one for all parameters of a kind, found by their values, and fine only if something says so.
+"""The layout of a checkpoint: one for all parameters of a kind, found by values, and fine only if something says so.
 
 Equal bits in another order prove nothing: each permutation of rows is one. So each parameter says which reading fits,
 the most frequent one is the layout, and parameters that need another are different. So are all if names, formats and
@@ -25,7 +25,6 @@ _SAME = 0.02
 _DIGITS = re.compile(r"\d+")
 _CONV1D = re.compile(r"\.(attn|crossattention|mlp)\.(c_attn|c_proj|c_fc|q_attn)\.weight$")
 """Linear layers that GPT-2 of Transformers stores transposed, and its copies do not."""
-Form = "tuple[bool, str]"
 
 
 def settle(pairs: Sequence[Pair], declared: bool) -> None:
@@ -157,9 +156,7 @@ def _is_said(pair: Pair, reading: Reading, usual: dict[str, object], declared: b
         if kind.startswith(("gate_up", "stack gate_up")):
             if form != INTERLEAVED or (_whole(pair) and not declared):
                 return False
-        elif form is True and kind == "linear" and _CONV1D.search(pair.one.name):
-            continue
-        elif form is True and kind == "stack":
+        elif form is True and (kind == "stack" or (kind == "linear" and _CONV1D.search(pair.one.name))):
             continue
         elif form is True and kind != "linear" and not usual.get("linear") and len(reading.tensor.shape) == 2:
             # One matrix outside of layers, where those in layers are not transposed.

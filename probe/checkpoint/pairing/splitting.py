@@ -41,9 +41,7 @@ def splits(
             yield side, found
 
 
-def _parts(
-    side: Side, others: Mapping[str, Side], heads: tuple[int, int] | None, of_first: bool
-) -> Iterator[Split]:
+def _parts(side: Side, others: Mapping[str, Side], heads: tuple[int, int] | None, of_first: bool) -> Iterator[Split]:
     qkv, fc1, stack = _QKV.match(side.key), _FC1.match(side.key), _STACK.match(side.key)
     if qkv is not None:
         keys = {which: f"{qkv['path']}{which}.{qkv['kind']}" for which in "qkv"}
@@ -82,7 +80,5 @@ def _parts(
                 yield split._replace(readings=readings, group=f"stack {split.group}")
 
 
-def _split(
-    side: Side, key: str, other: Side | None, readings: list[Reading], which: str, group: str
-) -> Split:
+def _split(side: Side, key: str, other: Side | None, readings: list[Reading], which: str, group: str) -> Split:
     return Split(Side(side.name, key, side.tensor, f"{which} of {side.name}"), other, readings, group)

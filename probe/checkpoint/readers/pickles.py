@@ -15,7 +15,7 @@ import re
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import Any, BinaryIO, ClassVar, NamedTuple, NoReturn
 
 from probe.common.errors import DumpFormatError
 
@@ -42,7 +42,7 @@ _PYTHON = frozenset(getattr(sys, "stdlib_module_names", ())) | frozenset(
     (
         "os", "posix", "nt", "subprocess", "sys", "runpy", "importlib", "socket", "shutil", "builtins", "__builtin__",
         "pty", "pdb", "bdb", "code", "ctypes", "multiprocessing", "webbrowser", "asyncio", "operator", "functools",
-        "pickle", "types", "timeit", "tempfile", "urllib", "http", "logging", "distutils", "idlelib", "pydoc", "commands",
+        "pickle", "types", "timeit", "tempfile", "urllib", "http", "logging", "distutils", "idlelib", "pydoc",
     )
 )  # fmt: skip
 """Packages of Python itself: all of them since Python 3.10, before it those that hostile pickles use most."""
@@ -117,10 +117,12 @@ class _Bounded:
     def _take(self, size: int) -> None:
         self._count += 1
         self._left -= size
-        if not 0 <= size or self._left < 0:
+        if not size >= 0 or self._left < 0:
             raise DumpFormatError(f"{self._path}: the pickle in it ends too early; copy the file again.")
         if self._count > 2 * MOST_VALUES:
-            raise DumpFormatError(f"{self._path}: its pickle has more than {MOST_VALUES} operations; it is no checkpoint.")
+            raise DumpFormatError(
+                f"{self._path}: its pickle has more than {MOST_VALUES} operations; it is no checkpoint."
+            )
 
 
 def load(stream: BinaryIO, path: str) -> Any:
@@ -147,6 +149,12 @@ def load(stream: BinaryIO, path: str) -> Any:
 
 
 class _Unpickler(pickle._Unpickler):
+    # Of the unpickler in Python; typeshed leaves them out.
+    stack: list[Any]
+    append: Callable[[Any], None]
+    pop_mark: Callable[[], list[Any]]
+    read: Callable[[int], bytes]
+
     def __init__(self, stream: _Bounded, path: str) -> None:
         # Texts of Python 2 are bytes.
         super().__init__(stream, encoding="latin1")
@@ -243,7 +251,7 @@ class _Unpickler(pickle._Unpickler):
     def _extension(self) -> NoReturn:
         raise ValueError("it has an extension code (0x82 to 0x84), which no checkpoint needs")
 
-    dispatch = {
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
         **pickle._Unpickler.dispatch,
         pickle.REDUCE[0]: _reduce, pickle.NEWOBJ[0]: _new, pickle.NEWOBJ_EX[0]: _new_ex, pickle.BUILD[0]: _build,
         pickle.SETITEMS[0]: _set_items, pickle.SETITEM[0]: _set_item, pickle.DICT[0]: _dictionary,
