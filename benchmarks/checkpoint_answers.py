@@ -4,7 +4,7 @@
 
 An answer is right if its status is, and, where the pair has a fault, if every parameter that it names is one with the
 fault, at least one is named, and the words say which fault. Families and kinds that the rules were not made with are
-counted apart.
+counted apart, and so are pairs that were written when the rules were done.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from checkpoint_pairs.hostile import files
 from checkpoint_pairs.pairs import Pair, faults, held_out, right
+from checkpoint_pairs.unseen import unseen
 
 from probe.checkpoint.output.text import lines
 from probe.checkpoint.run import compare_checkpoints
@@ -51,7 +52,12 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="what is wrong with each wrong answer")
     args = parser.parse_args()
     counts: Counter[tuple[str, bool]] = Counter()
-    for group, pairs in (("right pairs", right()), ("faults", faults()), ("held out", held_out())):
+    for group, pairs in (
+        ("right pairs", right()),
+        ("faults", faults()),
+        ("held out", held_out()),
+        ("unseen", unseen()),
+    ):
         for pair in pairs:
             if args.only not in pair.name:
                 continue

@@ -113,9 +113,13 @@ def right(held_out: bool = False) -> Iterator[Pair]:
         extra = base.weights["model.embed_tokens.weight"]
         filled = np.concatenate([extra, np.zeros((-len(extra) % 64, extra.shape[1]), np.float32)])
         yield Pair(
-            f"padded {seed}", changed(f.megatron(base), {"embedding.word_embeddings.weight": filled}),
-            w.megatron_ranks(2), base, w.safetensors, "identical",
-        )  # fmt: skip
+            f"padded {seed}",
+            changed(f.megatron(base), {"embedding.word_embeddings.weight": filled}),
+            w.megatron_ranks(2),
+            base,
+            w.safetensors,
+            "identical",
+        )
 
 
 LAYER = "model.layers.{}."
@@ -162,41 +166,71 @@ def _llama_faults(seed: int) -> Iterator[Pair]:
     yield pair("transposed alone", changed(base, {o: np.ascontiguousarray(of[o].T)}), only(o), "transposed")
     turned = {n: np.ascontiguousarray(e.T) for n, e in of.items() if ".layers." in n and e.ndim == 2}
     yield pair("all transposed, one family", changed(base, turned), "layers", "transposed")
-    yield pair("o transposed everywhere", changed(base, {n: e for n, e in turned.items() if "o_proj" in n}), "o_proj",
-               "transposed")  # fmt: skip
+    yield pair(
+        "o transposed everywhere",
+        changed(base, {n: e for n, e in turned.items() if "o_proj" in n}),
+        "o_proj",
+        "transposed",
+    )
     first, last = LAYER.format(0), LAYER.format(base.layers - 1)
     swap = {n: of[n.replace(layer, last)] for n in of if layer in n}
     swap.update({n: of[n.replace(last, layer)] for n in of if last in n})
     yield pair("two layers exchanged", changed(base, swap), "layers", f"layers? {at} and {base.layers - 1} are exchang")
     one = {n: e for n, e in swap.items() if "up_proj" in n}
     yield pair("one weight of two layers exchanged", changed(base, one), "up_proj", f"layer {base.layers - 1}")
-    yield pair("layer copied", changed(base, {n.replace(first, layer): of[n] for n in of if first in n}), layer,
-               "layer 0")  # fmt: skip
-    yield pair("gate for up", changed(base, {gate: of[up], up: of[gate]}), "gate_proj|up_proj",
-               "holds the golden `(up|gate)_proj` of the same layer")  # fmt: skip
+    yield pair(
+        "layer copied", changed(base, {n.replace(first, layer): of[n] for n in of if first in n}), layer, "layer 0"
+    )
+    yield pair(
+        "gate for up",
+        changed(base, {gate: of[up], up: of[gate]}),
+        "gate_proj|up_proj",
+        "holds the golden `(up|gate)_proj` of the same layer",
+    )
     one_norm, other_norm = f"{layer}input_layernorm.weight", f"{layer}post_attention_layernorm.weight"
-    yield pair("one norm for the other", changed(base, {one_norm: of[other_norm]}), only(one_norm),
-               "holds the golden `post_attention_layernorm` of the same layer")  # fmt: skip
-    yield pair("norms exchanged", changed(base, {one_norm: of[other_norm], other_norm: of[one_norm]}), "layernorm",
-               "holds the golden `(post_attention|input)_layernorm` of the same layer")  # fmt: skip
+    yield pair(
+        "one norm for the other",
+        changed(base, {one_norm: of[other_norm]}),
+        only(one_norm),
+        "holds the golden `post_attention_layernorm` of the same layer",
+    )
+    yield pair(
+        "norms exchanged",
+        changed(base, {one_norm: of[other_norm], other_norm: of[one_norm]}),
+        "layernorm",
+        "holds the golden `(post_attention|input)_layernorm` of the same layer",
+    )
     yield pair("q for k", changed(base, {k: of[q][: len(of[k])]}), only(k))
     yield pair("head is the embedding", changed(base, {head: of[embed]}), only(head), "holds the golden `embed_tokens`")
     yield pair("head missing, not tied", without(base, "lm_head"), only(head), "missing")
     yield pair("one rounded", changed(base, {up: w.rounded(of[up])}), only(up), "bfloat16")
     yield pair("one stored in bfloat16", changed(base, {up: w.bfloat16_bits(of[up])}), only(up), "bfloat16")
-    yield pair("layer rounded", changed(base, {n: w.rounded(e) for n, e in of.items() if layer in n}), layer,
-               "bfloat16")  # fmt: skip
+    yield pair(
+        "layer rounded", changed(base, {n: w.rounded(e) for n, e in of.items() if layer in n}), layer, "bfloat16"
+    )
     yield pair("head rounded", changed(base, {head: w.rounded(of[head])}), only(head), "bfloat16")
     row = np.concatenate([of[embed], _noise(of[embed][:1], 0.5)])
-    yield pair("row more", changed(base, {embed: row}), only(embed),
-               f"1 row more.*first {len(of[embed])} rows are identical")  # fmt: skip
-    yield pair("row fewer", changed(base, {embed: of[embed][:-1]}), only(embed),
-               f"1 row (fewer|less).*first {len(of[embed]) - 1} rows are identical")  # fmt: skip
+    yield pair(
+        "row more", changed(base, {embed: row}), only(embed), f"1 row more.*first {len(of[embed])} rows are identical"
+    )
+    yield pair(
+        "row fewer",
+        changed(base, {embed: of[embed][:-1]}),
+        only(embed),
+        f"1 row (fewer|less).*first {len(of[embed]) - 1} rows are identical",
+    )
     nan = of[up].copy()
     nan[3, 4] = np.nan
     yield pair("NaN", changed(base, {up: nan}), only(up), "NaN")
     yield pair("all NaN", changed(base, {up: np.full_like(of[up], np.nan)}), only(up), "NaN")
-    yield pair("infinity", changed(base, {up: np.where(np.arange(of[up].size).reshape(of[up].shape) == 5, np.inf, of[up]).astype(np.float32)}), only(up), "infinit")  # fmt: skip
+    yield pair(
+        "infinity",
+        changed(
+            base, {up: np.where(np.arange(of[up].size).reshape(of[up].shape) == 5, np.inf, of[up]).astype(np.float32)}
+        ),
+        only(up),
+        "infinit",
+    )
     yield pair("zero", changed(base, {down: np.zeros_like(of[down])}), only(down), "zero")
     yield pair("factor", changed(base, {up: of[up] * np.float32(1.5)}), only(up), "1.5")
     yield pair("sign", changed(base, {up: -of[up]}), only(up), "-1|sign")
@@ -215,8 +249,13 @@ def _llama_faults(seed: int) -> Iterator[Pair]:
     bit.view(np.uint32)[2, 2] ^= 1 << 22
     yield pair("flipped bit", changed(base, {up: bit}), only(up))
     swapped = {n: np.roll(e, len(e) // 2, 0) for n, e in f.fused(base).weights.items() if "gate_up" in n}
-    yield pair("up before gate", changed(f.fused(base), swapped), "gate_up|gate_proj|up_proj", "order|up_proj|halves",
-               f.fused(base))  # fmt: skip
+    yield pair(
+        "up before gate",
+        changed(f.fused(base), swapped),
+        "gate_up|gate_proj|up_proj",
+        "order|up_proj|halves",
+        f.fused(base),
+    )
     yield pair("up before gate, against split", changed(f.fused(base), swapped), "gate|up", "")
     fused_one = f.fused(base)
     name = f"{layer}self_attn.qkv_proj.weight"
@@ -224,17 +263,33 @@ def _llama_faults(seed: int) -> Iterator[Pair]:
     yield pair(
         "one layer interleaved", changed(fused_one, {name: f.interleave(parts, base.groups)}), layer, "interleaved"
     )
-    yield pair("one layer interleaved, one family", changed(fused_one, {name: f.interleave(parts, base.groups)}),
-               re.escape(name), "interleaved", fused_one)  # fmt: skip
+    yield pair(
+        "one layer interleaved, one family",
+        changed(fused_one, {name: f.interleave(parts, base.groups)}),
+        re.escape(name),
+        "interleaved",
+        fused_one,
+    )
     yield pair("all interleaved, one family", f.fused(base, base.groups), "qkv", "interleaved", fused_one)
     wrong_order = [parts[0], parts[2], parts[1]]
-    yield pair("value before key", changed(fused_one, {name: np.concatenate(wrong_order)}), layer + ".*([kv]_proj|qkv)",
-               "holds the golden `[kv]_proj` of the same layer")  # fmt: skip
+    yield pair(
+        "value before key",
+        changed(fused_one, {name: np.concatenate(wrong_order)}),
+        layer + ".*([kv]_proj|qkv)",
+        "holds the golden `[kv]_proj` of the same layer",
+    )
 
 
 def _family_faults(seed: int) -> Iterator[Pair]:
-    def pair(name: str, target: Model, golden: Model, names: str, words: str = "", one: Write = w.safetensors,
-             other: Write = w.safetensors) -> Pair:  # fmt: skip
+    def pair(
+        name: str,
+        target: Model,
+        golden: Model,
+        names: str,
+        words: str = "",
+        one: Write = w.safetensors,
+        other: Write = w.safetensors,
+    ) -> Pair:
         return Pair(f"{name} {seed}", target, one, golden, other, "different", names, words)
 
     base = f.llama(seed + 9)
@@ -245,10 +300,18 @@ def _family_faults(seed: int) -> Iterator[Pair]:
     other = "stage.0.right.weight"
     swap = {name: hidden.weights[other], other: hidden.weights[name]}
     both = f"^model.layers.(0|{at}).mlp.up_proj.weight$"
-    yield pair("nobody's names, a weight exchanged", changed(hidden, swap), base, r"right|up_proj", f"layer (0|{at})",
-               w.npz)  # fmt: skip
-    yield pair("nobody's names, turned", base, changed(hidden, swap), both, f"stage.(0|{at})|layer (0|{at})",
-               w.safetensors, w.npz)  # fmt: skip
+    yield pair(
+        "nobody's names, a weight exchanged", changed(hidden, swap), base, r"right|up_proj", f"layer (0|{at})", w.npz
+    )
+    yield pair(
+        "nobody's names, turned",
+        base,
+        changed(hidden, swap),
+        both,
+        f"stage.(0|{at})|layer (0|{at})",
+        w.safetensors,
+        w.npz,
+    )
     whole = {n: hidden.weights[n.replace(f"stage.{at}.", "stage.0.")] for n in hidden.weights if f"stage.{at}." in n}
     whole.update({n: hidden.weights[n.replace("stage.0.", f"stage.{at}.")] for n in hidden.weights if "stage.0." in n})
     yield pair(
@@ -258,11 +321,23 @@ def _family_faults(seed: int) -> Iterator[Pair]:
         "nobody's names on both sides", changed(hidden, whole), hidden, f"stage.(0|{at})", "stage.0|layer 0", w.npz
     )
     left = {f"stage.{at}.left.weight": hidden.weights[name], name: hidden.weights[f"stage.{at}.left.weight"]}
-    yield pair("nobody's names, gate for up", changed(hidden, left), base, "left|right",
-               "holds the golden `(up|gate)_proj` of the same layer", w.npz)  # fmt: skip
+    yield pair(
+        "nobody's names, gate for up",
+        changed(hidden, left),
+        base,
+        "left|right",
+        "holds the golden `(up|gate)_proj` of the same layer",
+        w.npz,
+    )
     one = f"stage.{at}.omega.weight"
-    yield pair("nobody's names, transposed", changed(hidden, {one: np.ascontiguousarray(hidden.weights[one].T)}), base,
-               "omega", "transposed", w.npz)  # fmt: skip
+    yield pair(
+        "nobody's names, transposed",
+        changed(hidden, {one: np.ascontiguousarray(hidden.weights[one].T)}),
+        base,
+        "omega",
+        "transposed",
+        w.npz,
+    )
     yield pair(
         "nobody's names, missing", without(hidden, f"stage.{at}.below"), base, "below|down_proj", "missing", w.npz
     )
@@ -276,22 +351,56 @@ def _family_faults(seed: int) -> Iterator[Pair]:
     )
     # Meta's names.
     meta = f.meta(base)
-    wq = {n: of[n.replace("attention.wq", "self_attn.q_proj").replace("layers", "model.layers", 1)]
-          for n in meta.weights if "wq" in n}  # fmt: skip
+    wq = {
+        n: of[n.replace("attention.wq", "self_attn.q_proj").replace("layers", "model.layers", 1)]
+        for n in meta.weights
+        if "wq" in n
+    }
     yield pair("meta, q not permuted", changed(meta, wq), base, "wq|wk", "rotary|halves|pairs", w.pth)
-    yield pair("meta, q of a layer not permuted", changed(meta, {n: e for n, e in wq.items() if f".{at}." in n}), base,
-               f"layers.{at}.attention.wq", "rotary|halves|pairs|unlike", w.pth)  # fmt: skip
+    yield pair(
+        "meta, q of a layer not permuted",
+        changed(meta, {n: e for n, e in wq.items() if f".{at}." in n}),
+        base,
+        f"layers.{at}.attention.wq",
+        "rotary|halves|pairs|unlike",
+        w.pth,
+    )
     one, two = f"layers.{at}.feed_forward.w1.weight", f"layers.{at}.feed_forward.w3.weight"
-    yield pair("meta, w1 for w3", changed(meta, {one: meta.weights[two], two: meta.weights[one]}), base, "w[13]",
-               "holds the golden `(up|gate)_proj` of the same layer", w.pth)  # fmt: skip
-    yield pair("meta, transposed", changed(meta, {f"layers.{at}.attention.wo.weight": np.ascontiguousarray(
-        meta.weights[f"layers.{at}.attention.wo.weight"].T)}), base, "wo", "transposed", w.pth)  # fmt: skip
+    yield pair(
+        "meta, w1 for w3",
+        changed(meta, {one: meta.weights[two], two: meta.weights[one]}),
+        base,
+        "w[13]",
+        "holds the golden `(up|gate)_proj` of the same layer",
+        w.pth,
+    )
+    yield pair(
+        "meta, transposed",
+        changed(
+            meta,
+            {
+                f"layers.{at}.attention.wo.weight": np.ascontiguousarray(
+                    meta.weights[f"layers.{at}.attention.wo.weight"].T
+                )
+            },
+        ),
+        base,
+        "wo",
+        "transposed",
+        w.pth,
+    )
     # Megatron.
     mega = f.megatron(base)
     fc1 = f"decoder.layers.{at}.mlp.linear_fc1.weight"
     halves = np.roll(mega.weights[fc1], len(mega.weights[fc1]) // 2, 0)
-    yield pair("megatron, up before gate", changed(mega, {fc1: halves}), base, "fc1|gate|up",
-               "holds the golden `(up|gate)_proj` of the same layer|other order", w.megatron_ranks(2))  # fmt: skip
+    yield pair(
+        "megatron, up before gate",
+        changed(mega, {fc1: halves}),
+        base,
+        "fc1|gate|up",
+        "holds the golden `(up|gate)_proj` of the same layer|other order",
+        w.megatron_ranks(2),
+    )
     qkv = f"decoder.layers.{at}.self_attention.linear_qkv.weight"
     blocks = np.concatenate([of[f"model.layers.{at}.self_attn.{letter}_proj.weight"] for letter in "qkv"])
     yield pair("megatron, a layer in blocks", changed(mega, {qkv: blocks}), base, "qkv|_proj", "", w.megatron_ranks(1))
@@ -300,29 +409,70 @@ def _family_faults(seed: int) -> Iterator[Pair]:
     stack = f.stacked(listed)
     gu = f"model.layers.{at if at < listed.layers else 1}.mlp.experts.gate_up_proj"
     order = np.array([2, 0, 1, 3])
-    yield pair("experts in another order", changed(stack, {gu: stack.weights[gu][order]}), stack, re.escape(gu),
-               "expert 0 is the golden expert 2|experts in another order")  # fmt: skip
+    yield pair(
+        "experts in another order",
+        changed(stack, {gu: stack.weights[gu][order]}),
+        stack,
+        re.escape(gu),
+        "expert 0 is the golden expert 2|experts in another order",
+    )
     path = gu.split(".mlp.")[0] + ".block_sparse_moe.experts."
     down = gu.replace("gate_up", "down")
-    yield pair("experts in another order, against listed", changed(stack, {down: stack.weights[down][order]}), listed,
-               "down_proj|w2", "expert")  # fmt: skip
-    yield pair("expert copied", changed(listed, {f"{path}2.{x}.weight": listed.weights[f"{path}1.{x}.weight"]
-        for x in ("w1", "w2", "w3")}), listed, re.escape(path) + "2", r"holds the golden `.*1\..*` of the same layer|expert 1")  # fmt: skip
-    yield pair("experts exchanged", changed(listed, {f"{path}{a}.w1.weight": listed.weights[f"{path}{b}.w1.weight"]
-        for a, b in ((0, 3), (3, 0))}), listed, re.escape(path) + r"[03]\.w1", "expert|experts.[03]")  # fmt: skip
-    yield pair("expert, gate for up", changed(listed, {f"{path}1.w1.weight": listed.weights[f"{path}1.w3.weight"]}),
-               listed, re.escape(path) + r"1\.w1", "holds the golden `.*w3` of the same")  # fmt: skip
+    yield pair(
+        "experts in another order, against listed",
+        changed(stack, {down: stack.weights[down][order]}),
+        listed,
+        "down_proj|w2",
+        "expert",
+    )
+    yield pair(
+        "expert copied",
+        changed(listed, {f"{path}2.{x}.weight": listed.weights[f"{path}1.{x}.weight"] for x in ("w1", "w2", "w3")}),
+        listed,
+        re.escape(path) + "2",
+        r"holds the golden `.*1\..*` of the same layer|expert 1",
+    )
+    yield pair(
+        "experts exchanged",
+        changed(listed, {f"{path}{a}.w1.weight": listed.weights[f"{path}{b}.w1.weight"] for a, b in ((0, 3), (3, 0))}),
+        listed,
+        re.escape(path) + r"[03]\.w1",
+        "expert|experts.[03]",
+    )
+    yield pair(
+        "expert, gate for up",
+        changed(listed, {f"{path}1.w1.weight": listed.weights[f"{path}1.w3.weight"]}),
+        listed,
+        re.escape(path) + r"1\.w1",
+        "holds the golden `.*w3` of the same",
+    )
     yield pair("expert missing", without(listed, re.escape(path) + "3"), listed, re.escape(path) + "3", "missing")
-    yield pair("stack transposed once", changed(stack, {down: np.ascontiguousarray(stack.weights[down].swapaxes(1, 2))}),
-               stack, re.escape(down), "transposed|shape")  # fmt: skip
+    yield pair(
+        "stack transposed once",
+        changed(stack, {down: np.ascontiguousarray(stack.weights[down].swapaxes(1, 2))}),
+        stack,
+        re.escape(down),
+        "transposed|shape",
+    )
     # GPT-2, NeoX, ViT, BERT, Qwen.
     gpt = f.gpt2(seed + 3)
     name = f"transformer.h.{at}.attn.c_proj.weight" if at < gpt.layers else "transformer.h.1.attn.c_proj.weight"
-    yield pair("gpt2, one transposed", changed(gpt, {name: np.ascontiguousarray(gpt.weights[name].T)}), gpt,
-               re.escape(name), "transposed")  # fmt: skip
+    yield pair(
+        "gpt2, one transposed",
+        changed(gpt, {name: np.ascontiguousarray(gpt.weights[name].T)}),
+        gpt,
+        re.escape(name),
+        "transposed",
+    )
     line = f.gpt2(seed + 3, True)
-    yield pair("gpt2 linear, one not", changed(line, {name: gpt.weights[name]}), gpt, re.escape(name), "transposed|unlike",
-               w.pth)  # fmt: skip
+    yield pair(
+        "gpt2 linear, one not",
+        changed(line, {name: gpt.weights[name]}),
+        gpt,
+        re.escape(name),
+        "transposed|unlike",
+        w.pth,
+    )
     untied = np.asarray(_noise(gpt.weights["lm_head.weight"], 0.1))
     yield pair("gpt2, head untied", changed(gpt, {"lm_head.weight": untied}), gpt, "lm_head")
     nx = f.neox(seed)
@@ -336,15 +486,32 @@ def _family_faults(seed: int) -> Iterator[Pair]:
     v = f.vit(seed)
     timm = f.timm(v)
     name = f"blocks.{1 + seed}.attn.qkv.weight"
-    yield pair("vit, qkv rolled", changed(timm, {name: np.roll(timm.weights[name], len(timm.weights[name]) // 3, 0)}), v,
-               "qkv|query|key|value", "holds the golden `.*(query|key|value)", w.pth)  # fmt: skip
+    yield pair(
+        "vit, qkv rolled",
+        changed(timm, {name: np.roll(timm.weights[name], len(timm.weights[name]) // 3, 0)}),
+        v,
+        "qkv|query|key|value",
+        "holds the golden `.*(query|key|value)",
+        w.pth,
+    )
     name = "blocks.2.norm1.weight"
-    yield pair("vit, norms", changed(timm, {name: timm.weights["blocks.2.norm2.weight"]}), v, "norm1|before",
-               "holds the golden `layernorm_after` of the same layer", w.pth)  # fmt: skip
+    yield pair(
+        "vit, norms",
+        changed(timm, {name: timm.weights["blocks.2.norm2.weight"]}),
+        v,
+        "norm1|before",
+        "holds the golden `layernorm_after` of the same layer",
+        w.pth,
+    )
     b = f.bert(seed)
     name = "bert.encoder.layer.2.attention.self.query.bias"
-    yield pair("bert, bias of key", changed(b, {name: b.weights[name.replace("query", "key")]}), b, re.escape(name),
-               "holds the golden `.*key.*` of the same layer")  # fmt: skip
+    yield pair(
+        "bert, bias of key",
+        changed(b, {name: b.weights[name.replace("query", "key")]}),
+        b,
+        re.escape(name),
+        "holds the golden `.*key.*` of the same layer",
+    )
     yield pair("bert, zero bias", changed(b, {name: np.zeros_like(b.weights[name])}), b, re.escape(name), "zero")
     qwen = f.llama(seed + 30, bias=True, model_type="qwen2")
     yield pair("qwen, biases missing", without(qwen, "q_proj.bias"), qwen, "q_proj.bias", "missing")
@@ -355,16 +522,34 @@ def _family_faults(seed: int) -> Iterator[Pair]:
 def held_out() -> Iterator[Pair]:
     """Families, and kinds, that the rules were not made with."""
 
-    def pair(name: str, target: Model, golden: Model, names: str, words: str = "", one: Write = w.safetensors,
-             other: Write = w.safetensors, answer: str = "different") -> Pair:  # fmt: skip
+    def pair(
+        name: str,
+        target: Model,
+        golden: Model,
+        names: str,
+        words: str = "",
+        one: Write = w.safetensors,
+        other: Write = w.safetensors,
+        answer: str = "different",
+    ) -> Pair:
         return Pair(f"{name} {seed}", target, one, golden, other, answer, names, words, held_out=True)
 
     for seed in range(3):
         t, o, d, r = f.t5(seed), f.opt(seed + 5), f.deepseek(seed), f.resnet(seed)
         for name, model in (("t5", t), ("opt", o), ("deepseek", d), ("resnet", r)):
             yield pair(f"{name} itself", model, model, "", "", w.pth, w.safetensors, "identical")
-            yield pair(f"{name} bf16", model._replace(weights={n: w.bfloat16_bits(e) if e.dtype == np.float32 else e
-                for n, e in model.weights.items()}), model, "", "", w.safetensors, w.safetensors, "rounding")  # fmt: skip
+            yield pair(
+                f"{name} bf16",
+                model._replace(
+                    weights={n: w.bfloat16_bits(e) if e.dtype == np.float32 else e for n, e in model.weights.items()}
+                ),
+                model,
+                "",
+                "",
+                w.safetensors,
+                w.safetensors,
+                "rounding",
+            )
         counted = {n: np.array(7, np.int64) for n in r.weights if "tracked" in n}
         yield pair("resnet, other counters", changed(r, counted), r, "", "", w.pth, w.pth, "identical")
         name = "layer2.1.bn1.running_var"
@@ -372,8 +557,13 @@ def held_out() -> Iterator[Pair]:
             "resnet, statistics", changed(r, {name: r.weights["layer2.1.bn2.running_var"]}), r, re.escape(name), "bn2"
         )
         kernel = "layer3.0.conv1.weight"
-        yield pair("resnet, kernel turned", changed(r, {kernel: np.ascontiguousarray(r.weights[kernel].swapaxes(2, 3))}), r,
-                   re.escape(kernel), "transposed")  # fmt: skip
+        yield pair(
+            "resnet, kernel turned",
+            changed(r, {kernel: np.ascontiguousarray(r.weights[kernel].swapaxes(2, 3))}),
+            r,
+            re.escape(kernel),
+            "transposed",
+        )
         name = "decoder.block.1.layer.1.EncDecAttention.k.weight"
         own = name.replace("layer.1.EncDec", "layer.0.Self")
         yield pair("t5, cross for self", changed(t, {name: t.weights[own]}), t, re.escape(name), "SelfAttention.k")
@@ -384,25 +574,47 @@ def held_out() -> Iterator[Pair]:
             "t5, wi_0 for wi_1", changed(t, {wi: t.weights[wi.replace("wi_0", "wi_1")]}), t, re.escape(wi), "wi_1"
         )
         name = "model.decoder.layers.2.fc1.weight"
-        yield pair("opt, transposed", changed(o, {name: np.ascontiguousarray(o.weights[name].T)}), o, re.escape(name),
-                   "transposed")  # fmt: skip
-        short = {"self_attn_layer_norm": "n_a", "final_layer_norm": "n_b", "self_attn.": "at_", "fc1": "one", "fc2": "two",
-                 "model.decoder.layers.": "trunk/", "model.decoder.": ""}  # fmt: skip
+        yield pair(
+            "opt, transposed",
+            changed(o, {name: np.ascontiguousarray(o.weights[name].T)}),
+            o,
+            re.escape(name),
+            "transposed",
+        )
+        short = {
+            "self_attn_layer_norm": "n_a",
+            "final_layer_norm": "n_b",
+            "self_attn.": "at_",
+            "fc1": "one",
+            "fc2": "two",
+            "model.decoder.layers.": "trunk/",
+            "model.decoder.": "",
+        }
         mine = f.renamed(o, short)
         yield pair("opt renamed", mine, o, "", "", w.npz, w.safetensors, "identical")
         last = o.layers - 1
         swap = {f"trunk/{a}.two.weight": mine.weights[f"trunk/{b}.two.weight"] for a, b in ((1, last), (last, 1))}
         yield pair("opt renamed, exchanged", changed(mine, swap), o, r"two|fc2", f"layer (1|{last})", w.npz)
-        yield pair("opt, position rows", changed(o, {"model.decoder.embed_positions.weight":
-            o.weights["model.decoder.embed_positions.weight"][2:]}), o, "embed_positions", "2 rows (fewer|less)")  # fmt: skip
+        yield pair(
+            "opt, position rows",
+            changed(o, {"model.decoder.embed_positions.weight": o.weights["model.decoder.embed_positions.weight"][2:]}),
+            o,
+            "embed_positions",
+            "2 rows (fewer|less)",
+        )
         path = "model.layers.1.mlp."
         shared = {f"{path}shared_experts.up_proj.weight": d.weights[f"{path}experts.4.up_proj.weight"]}
         yield pair(
             "deepseek, shared is expert", changed(d, shared), d, "shared_experts.up_proj", "expert.* ?4|experts.4"
         )
         router = d.weights[f"{path}gate.weight"]
-        yield pair("deepseek, router rows", changed(d, {f"{path}gate.weight": router[[1, 0, 2, 3, 4, 5]]}), d, "mlp.gate",
-                   "rows? 0 and 1")  # fmt: skip
+        yield pair(
+            "deepseek, router rows",
+            changed(d, {f"{path}gate.weight": router[[1, 0, 2, 3, 4, 5]]}),
+            d,
+            "mlp.gate",
+            "rows? 0 and 1",
+        )
         upto = {n: d.weights[n.replace("experts.0.", "experts.5.")] for n in d.weights if f"{path}experts.0." in n}
         yield pair(
             "deepseek, expert copied", changed(d, upto), d, re.escape(path) + "experts.0", "expert.* ?5|experts.5"
@@ -411,8 +623,14 @@ def held_out() -> Iterator[Pair]:
         yield pair("flax", f.flax(base), base, "", "", w.npz, w.safetensors, "identical")
         kernel = "params/model/layers/1/self_attn/o_proj/kernel"
         fx = f.flax(base)
-        yield pair("flax, one not turned", changed(fx, {kernel: np.ascontiguousarray(fx.weights[kernel].T)}), base, "o_proj",
-                   "transposed|unlike", w.npz)  # fmt: skip
+        yield pair(
+            "flax, one not turned",
+            changed(fx, {kernel: np.ascontiguousarray(fx.weights[kernel].T)}),
+            base,
+            "o_proj",
+            "transposed|unlike",
+            w.npz,
+        )
         first = {n: np.concatenate([e[1:], e[:1]]) for n, e in base.weights.items() if "v_proj" in n}
         yield pair("v rolled everywhere", changed(base, first), base, "v_proj", "rolled|another order")
         bare = base._replace(weights={n.removesuffix(".weight"): e for n, e in base.weights.items()})
@@ -426,16 +644,34 @@ def held_out() -> Iterator[Pair]:
         cut = base.weights[name].copy()
         cut[len(cut) // 2 :] = 0
         yield pair("half is zero", changed(base, {name: cut}), base, re.escape(name), "")
-        words = {"self_attn": "mixer", "_proj": "", "model.layers": "net.tower", "mlp.": "", "input_layernorm": "pre",
-                 "post_attention_layernorm": "post"}  # fmt: skip
+        words = {
+            "self_attn": "mixer",
+            "_proj": "",
+            "model.layers": "net.tower",
+            "mlp.": "",
+            "input_layernorm": "pre",
+            "post_attention_layernorm": "post",
+        }
         tower = f.renamed(base, words)
         yield pair("tower", tower, base, "", "", w.pth, w.safetensors, "identical")
-        swap = {f"net.tower.{x}.mixer.{y}.weight": tower.weights[f"net.tower.{x}.mixer.{z}.weight"]
-                for x in (1,) for y, z in (("q", "o"), ("o", "q"))}  # fmt: skip
-        yield pair("tower, q for o", changed(tower, swap), base, r"mixer\.[qo]|[qo]_proj",
-                   "holds the golden `[qo]_proj` of the same layer", w.pth)  # fmt: skip
-        reverse = {n: tower.weights[re.sub(r"tower\.(\d+)", lambda m, last=base.layers - 1: f"tower.{last - int(m[1])}", n)]
-                   for n in tower.weights if ".tower." in n}  # fmt: skip
+        swap = {
+            f"net.tower.{x}.mixer.{y}.weight": tower.weights[f"net.tower.{x}.mixer.{z}.weight"]
+            for x in (1,)
+            for y, z in (("q", "o"), ("o", "q"))
+        }
+        yield pair(
+            "tower, q for o",
+            changed(tower, swap),
+            base,
+            r"mixer\.[qo]|[qo]_proj",
+            "holds the golden `[qo]_proj` of the same layer",
+            w.pth,
+        )
+        reverse = {
+            n: tower.weights[re.sub(r"tower\.(\d+)", lambda m, last=base.layers - 1: f"tower.{last - int(m[1])}", n)]
+            for n in tower.weights
+            if ".tower." in n
+        }
         yield pair("tower, layers reversed", changed(tower, reverse), base, "tower", "layer", w.pth)
         odd = {"opt_state/count": np.array(4), "step": np.array(4, np.int32), "rng": np.arange(2, dtype=np.int64)}
         yield pair(

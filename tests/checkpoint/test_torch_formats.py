@@ -167,8 +167,11 @@ def test_replicated_parameters_that_differ_between_ranks_are_findings(
 def test_parts_of_ranks_are_joined_along_the_dimension_that_fits(axis: int, tmp_path: Path) -> None:
     whole = {"tok_embeddings.weight": torch.randn(12, 8), "norm.weight": torch.randn(8), "table": torch.randn(6, 4)}
     for rank in range(2):
-        parts = {"tok_embeddings.weight": whole["tok_embeddings.weight"].chunk(2, axis)[rank].clone(),
-                 "table": whole["table"].chunk(2, 1 - axis)[rank].clone(), "norm.weight": whole["norm.weight"]}  # fmt: skip
+        parts = {
+            "tok_embeddings.weight": whole["tok_embeddings.weight"].chunk(2, axis)[rank].clone(),
+            "table": whole["table"].chunk(2, 1 - axis)[rank].clone(),
+            "norm.weight": whole["norm.weight"],
+        }
         saved(tmp_path / f"consolidated.{rank:02d}.pth", parts)
     (tmp_path / "whole").mkdir()
     report = probe.ckpt_compare(tmp_path, saved(tmp_path / "whole" / "a.pt", whole))
