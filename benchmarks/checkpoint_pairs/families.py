@@ -130,8 +130,8 @@ def megatron(model: Model) -> Model:
     whole = fused(model, model.groups, "linear_qkv", "linear_fc1")
     words = {
         "model.embed_tokens": "embedding.word_embeddings", "model.norm": "decoder.final_layernorm",
-        "lm_head": "output_layer", "model.layers": "decoder.layers",
-        "self_attn.linear_qkv": "self_attention.linear_qkv", "self_attn.o_proj": "self_attention.linear_proj", "mlp.down_proj": "mlp.linear_fc2",
+        "lm_head": "output_layer", "model.layers": "decoder.layers", "mlp.down_proj": "mlp.linear_fc2",
+        "self_attn.linear_qkv": "self_attention.linear_qkv", "self_attn.o_proj": "self_attention.linear_proj",
         "input_layernorm.weight": "self_attention.linear_qkv.layer_norm_weight",
         "post_attention_layernorm.weight": "mlp.linear_fc1.layer_norm_weight",
     }  # fmt: skip

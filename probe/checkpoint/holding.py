@@ -24,6 +24,8 @@ _MOST = 2000
 """Parameters of one shape among which another is looked for: it takes a millisecond for a thousand."""
 _LARGEST = 1 << 28
 """Bytes of a parameter that is looked at as a whole."""
+_MOST_TOLD = 50
+"""Parameters that are read as a whole, once more; a text shows 20."""
 _SUFFIX = re.compile(r"\.(weight|gamma)$")
 
 
@@ -50,6 +52,7 @@ def explain(rows: Sequence[tuple[Parameter, Pair]]) -> None:
         if pair.other is not None:
             tensor = pair.tensors[1] if pair.one is not None else pair.other.tensor
             golden[tensor.shape].append(_Held(pair, tensor, labels[id(pair)]))
+    told = 0
     for row, pair in rows:
         if pair.one is None or row.harmless or pair.wrong or row.verdict not in (DIFFERENT, MISSING):
             continue
@@ -57,7 +60,8 @@ def explain(rows: Sequence[tuple[Parameter, Pair]]) -> None:
             continue
         one = pair.tensors[0] if pair.other is not None else pair.one.tensor
         words = _held(one, pair, golden[one.shape], row)
-        if not words and pair.other is not None:
+        if not words and pair.other is not None and told < _MOST_TOLD:
+            told += 1
             words = "; ".join(_done(*pair.tensors, pair.key)) or _tied(pair, golden[pair.tensors[1].shape])
         row.how = "; ".join(filter(None, (row.how, words)))
 
@@ -156,9 +160,10 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
             noun = "expert" if ".experts." in key and left.ndim == 3 else "column" if turned else "row"
             yield _order(moved, noun)
             return
-    differ = np.flatnonzero((left != right).reshape(len(left), -1).any(1)) if left.ndim > 1 else ()
-    if 0 < len(differ) <= len(left) // 2:
-        yield f"{len(differ)} of {len(left)} rows differ, first row {differ[0]}"
+    if left.ndim > 1:
+        differ = np.flatnonzero((left != right).reshape(len(left), -1).any(1))
+        if 0 < differ.size <= len(left) // 2:
+            yield f"{differ.size} of {len(left)} rows differ, first row {int(differ[0])}"
 
 
 def _rounding(one: Tensor, other: Tensor) -> float:
