@@ -155,7 +155,7 @@ def check_rounding(rows: Sequence[Parameter]) -> None:
     for alike in kinds.values():
         few = [row for row in alike if row.verdict == ROUNDING]
         # Where most are rounded, the others have few digits.
-        if few and (2 * len(few) < len(alike) or alone):
+        if few and (alone or (len(few) < len(alike) and 2 * len(few) <= len(alike))):
             for row in few:
                 row.verdict = DIFFERENT
                 row.how += ", unlike the others"

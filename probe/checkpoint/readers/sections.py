@@ -22,7 +22,7 @@ _PROGRESS = re.compile(
     r"consumed_(train|valid)_samples|tokens?_seen|seed|count|lr|learning_rate|loss_scale|scale_sense|best_\w+)$"
 )
 """One number that a training counts or keeps, and no model needs."""
-_STATE = re.compile(r"^(optim|opt[_./]|exp_avg|rng|(\w+_)?random_state|(cuda_|cpu_|torch_)?rng_state)")
+_STATE = re.compile(r"^(optim|opt_state|exp_avg|rng|(\w+_)?random_state|(cuda_|cpu_|torch_)?rng_state)")
 _LONGEST = 200
 _MOST_SETTINGS = 20_000
 
