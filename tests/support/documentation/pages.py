@@ -41,9 +41,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from markdown_it import MarkdownIt
+from printed_numbers import prints
 
 import probe
-from printed_numbers import prints
 
 ROOT = Path(__file__).parents[3]
 CASES = ROOT / "tests" / "compare" / "cases"
