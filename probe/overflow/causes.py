@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probe.common.dump.reading.items import INPUT, OUTPUT, PARAMETERS, Item
-from probe.common.nonfinite.call_values import infinite_sign, is_nonfinite, limit_of
+from probe.common.nonfinite.call_values import infinite_sign, is_nonfinite, is_number, limit_of
 from probe.common.operations.function import CONDITIONING, DOT_PRODUCT, Function, Trait
 from probe.common.operations.lookup import function as known
 
@@ -97,13 +97,15 @@ _SPREADS = ("layer_norm", "group_norm", "instance_norm", "batch_norm", "native_b
 _SIZES = ("normalize", "rms_norm", "cosine_similarity")
 """They divide by a norm."""
 _NORMS = ("norm", "vector_norm", "matrix_norm", "cdist", "dist", "pairwise_distance")
-_MEANS = ("mean", "nanmean", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "bce_loss",
-          "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div")  # fmt: skip
+_MEANS = ("mean", "nanmean", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
+          "bce_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div")  # fmt: skip
 _DEVIATIONS = ("var", "std", "var_mean", "std_mean")
 _SUMS = ("sum", "nansum", "cumsum", "reduce_sum", "logcumsumexp", "trace")
 _PRODUCTS = ("prod", "cumprod")
-_MODULES = {"LayerNorm": "layer_norm", "GroupNorm": "group_norm", "RMSNorm": "rms_norm", "CrossEntropyLoss": "cross_entropy",
-            "NLLLoss": "nll_loss", "MSELoss": "mse_loss", "LogSoftmax": "log_softmax"}  # fmt: skip
+_MODULES = {
+    "LayerNorm": "layer_norm", "GroupNorm": "group_norm", "RMSNorm": "rms_norm", "LogSoftmax": "log_softmax",
+    "CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss", "MSELoss": "mse_loss",
+}  # fmt: skip
 """The functions of classes whose names in small letters are none."""
 _ADDING = ("addmm", "baddbmm", "addbmm", "addmv", "addr")
 """Products that are added to the first argument."""
@@ -116,17 +118,24 @@ _CORNERS = 6
 
 
 def _numbers(item: Item) -> tuple[float, ...]:
-    found = [float(each) for each in (item.min, item.max) if type(each) in (float, int, bool) and each == each]
+    found = [float(each) for each in (item.min, item.max) if _is_float(each) and each == each]
     return tuple(dict.fromkeys(found))
 
 
 def operands(items: Sequence[Item]) -> list[_Operand]:
     """The tensors and numbers that a call was given, in order; of a module its parameters behind them."""
-    return [_operand(item) for state in (INPUT, PARAMETERS) for item in items if item.state == state and _is_numeric(item)]
+    return [
+        _operand(item) for state in (INPUT, PARAMETERS) for item in items if item.state == state and _is_numeric(item)
+    ]
 
 
 def _is_numeric(item: Item) -> bool:
-    return item.is_tensor or type(item.value) in (float, int)
+    return item.is_tensor or (type(item.value) is not bool and _is_float(item.value))
+
+
+def _is_float(value: Any) -> bool:
+    # A whole number may have more digits than any float.
+    return type(value) in (float, bool) or is_number(value)
 
 
 def _operand(item: Item) -> _Operand:
@@ -141,7 +150,12 @@ def _operand(item: Item) -> _Operand:
 
 def _argument(item: Item) -> str:
     return next(
-        (f"{state}{rest}" for state in (INPUT, OUTPUT) for _, found, rest in [item.name.partition(f".{state}")] if found),
+        (
+            f"{state}{rest}"
+            for state in (INPUT, OUTPUT)
+            for _, found, rest in [item.name.partition(f".{state}")]
+            if found
+        ),
         item.name,
     )
 
@@ -159,9 +173,7 @@ def _result(items: Sequence[Item]) -> _Result:
     typed = [(limit, item) for item in items if (limit := limit_of(item)) is not None]
     limit, item = min(typed, key=lambda pair: pair[0]) if typed else (math.inf, None)
     name = "" if item is None else (item.dtype or "").rpartition(".")[2]
-    return _Result(
-        limit, name.lower(), any(each.has_nan for each in items), math.prod(item.shape or ()) if item else 1
-    )
+    return _Result(limit, name.lower(), any(each.has_nan for each in items), math.prod(item.shape or ()) if item else 1)
 
 
 # --- the exceptions
@@ -215,7 +227,7 @@ def number(value: float) -> str:
 
 def beyond_range(value: float, limit: float, dtype: str) -> str:
     """The end of a sentence on a number beyond the range of a dtype."""
-    largest = f"{limit:,.0f}" if limit < 1e7 else number(limit)
+    largest = f"{limit:,.0f}" if 1e3 < limit < 1e7 else number(limit)
     size = f"{value:,.0f}" if 1e4 < abs(value) < 1e9 else number(value)
     return f"{size}, beyond the range of {dtype.rpartition('.')[2].lower()} ({largest})"
 
@@ -284,9 +296,8 @@ def _forward(line: Function, given: list[_Operand], items: Sequence[Item], resul
     tensors = [item for item in items if item.state == INPUT and item.is_tensor]
     if line.name in _MEANS and (found := _mean_of_nothing(tensors, given)):
         yield found
-    if line.name in _DEVIATIONS:
-        if any(0 in (item.shape or ()) or 1 in (item.shape or ()) for item in tensors[:1]):
-            yield "the variance of one value is 0 / 0, which is NaN"
+    if line.name in _DEVIATIONS and any(not {0, 1}.isdisjoint(item.shape or ()) for item in tensors[:1]):
+        yield "the variance of one value is 0 / 0, which is NaN"
     if line.has(Trait.MASKED) and (found := _masked(tensors)):
         yield found
     yield from _by_range(line, given, tensors, result)
@@ -365,7 +376,8 @@ def _by_range(line: Function, given: list[_Operand], tensors: Sequence[Item], re
             f"{text} up to {_size(largest * count, result)}"
         )  # fmt: skip
     if line.name in _NORMS and largest > math.sqrt(result.limit / count):
-        yield f"the sum of {count} squares, each at most {number(largest)} ** 2, is up to {_size(largest**2 * count, result)}"
+        size = _size(largest**2 * count, result)
+        yield f"the sum of {count} squares, each at most {number(largest)} ** 2, is up to {size}"
     if line.name in _PRODUCTS and largest > 1 and count * math.log(largest) > math.log(result.limit):
         size = f"1e{count * math.log10(largest):.0f}"
         yield (
@@ -375,7 +387,7 @@ def _by_range(line: Function, given: list[_Operand], tensors: Sequence[Item], re
 
 
 def _product(given: Sequence[_Operand], result: _Result, summed: int | None = None) -> Iterator[str]:
-    """Sums of products of the elements of two arguments, over the last dimension of argument `summed` if it is given."""
+    """Sums of products of elements of the last two arguments, over the last dimension of `summed` if it is given."""
     one, other = given[-2:]
     raised = _raised(lambda a, b: a * b, (one, other), result._replace(limit=math.inf))
     if raised is not None and raised.kind == _INVALID:
@@ -385,7 +397,8 @@ def _product(given: Sequence[_Operand], result: _Result, summed: int | None = No
     count = count if summed is None else given[summed].last
     largest = [max(map(abs, each.numbers), default=0.0) for each in (one, other)]
     if math.isinf(max(largest)):
-        yield f"inf - inf may be in the sum of products: {one.name if math.isinf(largest[0]) else other.name} has infinities"
+        infinite = one if math.isinf(largest[0]) else other
+        yield f"inf - inf may be in the sum of products: {infinite.name} has infinities"
         return
     bound = count * largest[0] * largest[1]
     if bound > result.limit:
@@ -421,15 +434,20 @@ def _index(item: Item) -> int:
 
 
 def _backward(
-    line: Function, given: list[_Operand], gradients: list[_Operand], forward: Sequence[Item], index: int, result: _Result
+    line: Function,
+    given: list[_Operand],
+    gradients: list[_Operand],
+    forward: Sequence[Item],
+    index: int,
+    result: _Result,
 ) -> Iterator[str]:
     results = [item for item in forward if item.state == OUTPUT and item.is_tensor]
     formula = _FORMULAS.get(line.name)
     if any(item.has_nan for item in results) and not any(math.isinf(x) for each in given for x in each.numbers):
         reason = why(line.name, forward)
         yield (
-            f"the forward call gave NaN{f': {reason}' if reason else ''}; a later call left it out, as where does, but the "
-            "backward multiplies the gradient by it, and 0 times NaN is NaN"
+            f"the forward call gave NaN{f': {reason}' if reason else ''}; a later call left it out, as where does, "
+            "but the backward multiplies the gradient by it, and 0 times NaN is NaN"
         )
     gradient = gradients[0] if gradients else _Operand("the gradient", ())
     if formula is not None and index < len(formula.slopes) and (arguments := _arguments(formula, given)):

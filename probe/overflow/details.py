@@ -33,7 +33,6 @@ def add_details(findings: Sequence[Finding], folder: str, before: Sequence[tuple
 
 def _add_details(finding: Finding, dump: Dump, earlier: Sequence[tuple[int, Dump]]) -> None:
     items = _items(dump, finding.record)
-    values = CallValues.of(items)
     finding.fields = dump[finding.record].fields
     finding.values = [_as_json(item) for item in items if item.is_tensor]
     finding.stack = list((dump.stacks or {}).get(finding.record, ()))

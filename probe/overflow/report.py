@@ -62,8 +62,8 @@ def _not_collected(report: Report) -> Iterator[str]:
     if numbers and (report.is_limited or numbers[-1] >= len(numbers)):
         several = "s" if len(numbers) > 1 else ""
         yield (
-            f"Only step{several} {numbers_text(numbers)} {'were' if several else 'was'} collected, and the fault may lie "
-            "in another one; `--task overflow_check` watches all steps."
+            f"Only step{several} {numbers_text(numbers)} {'were' if several else 'was'} collected, and the fault may "
+            "lie in another one; `--task overflow_check` watches all steps."
         )
 
 

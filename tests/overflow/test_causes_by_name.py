@@ -40,11 +40,15 @@ def test_a_gradient_is_explained(name: str) -> None:
 
 
 def test_a_number_beyond_the_range_has_its_size() -> None:
-    assert "90,000, beyond the range of float16 (65,504)" in reason("mul", (300, 300), (300, 300), result=math.inf, dtype="float16")
+    assert "90,000, beyond the range of float16 (65,504)" in reason(
+        "mul", (300, 300), (300, 300), result=math.inf, dtype="float16"
+    )
     assert "1e+15" not in reason("mul", (300, 300), (300, 300), result=math.inf, dtype="float32")
 
 
-@pytest.mark.parametrize(("name", "text"), [("mul", "0 times -inf"), ("matmul", "0 times -inf"), ("softmax", "-inf - -inf")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("mul", "0 times -inf"), ("matmul", "0 times -inf"), ("softmax", "-inf - -inf")]
+)
 def test_what_is_computed_of_masks_is_explained(name: str, text: str) -> None:
     assert text in reason(name, (0, 1), (-math.inf, 1)) or text in reason(name, (-math.inf, 1))
 

@@ -188,7 +188,7 @@ def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside
 
 
 def _likely_size_of_terms(subject: Subject) -> float:
-    """The norm of the terms of a sum, which it moves by if each is moved by its unit up or down: root of the mean square.
+    """The norm of the terms of a sum, which it moves by if each is moved by its unit: the root of the mean square.
 
     A few draws of such moves may miss it by luck, which a tensor of many sums shows in the others, and a single sum,
     such as the gradient of a number that was broadcast, does not. It is 0 where the terms are not known.
