@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probe.monitor.alerts.block import Block
+from probe.monitor.alerts.experts import expert_of
 from probe.monitor.alerts.families import Kind, kind_of
 from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, Integers, finding
 from probe.monitor.alerts.tracks import Track, floor_of, log_size, size_of
@@ -59,8 +60,10 @@ def dead(step: int, rank: int, block: Block, track: Track) -> list[Finding]:
 
 def _dead_rows(block: Block) -> tuple[Flags, Flags, Integers]:
     """Rows that the rule judges, those of activations, and how many steps each may be zero."""
-    is_output = [family == "actv" and _OUTPUT.search(name) is not None for family, name in block.names()]
-    is_gradient = [family == "grad_reduced" for family, _ in block.names()]
+    # An expert of a mixture may get no token for long.
+    names = [("", "") if expert_of(name) else (family, name) for family, name in block.names()]
+    is_output = [family == "actv" and _OUTPUT.search(name) is not None for family, name in names]
+    is_gradient = [family == "grad_reduced" for family, _ in names]
     # A number that was rounded to zero may have been any.
     is_exact = np.repeat([each.decimals is None for each in block.families], np.diff(block.starts))
     steps = np.where(is_gradient, DEAD_GRADIENT_STEPS, DEAD_STEPS)
@@ -117,10 +120,10 @@ def _have_gradients(weights: FamilyRows, families: ByFamily) -> Flags:
     gradients = families.get("grad_reduced") or families.get("grad_unreduced")
     sizes = None if gradients is None else size_of(gradients)
     if gradients is None or sizes is None:
-        return np.ones(len(weights.names), dtype=np.bool_)
+        return np.array([expert_of(name) is None for name in weights.names], dtype=np.bool_)
     with np.errstate(invalid="ignore"):
         large = set(np.flatnonzero(sizes > floor_of(gradients, sizes)).tolist())
-    names = {name for row, name in enumerate(gradients.names) if row in large}
+    names = {name for row, name in enumerate(gradients.names) if row in large and not expert_of(name)}
     return np.fromiter((name in names for name in weights.names), np.bool_, len(weights.names))
 
 

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from probe.monitor.alerts.experts import expert_of
 from probe.monitor.alerts.rows import FamilyRows, Finding, finding
 
 MISSING_STEPS = 16
-"""Steps in a row. A guess: an expert of a mixture may get no token in several steps."""
+"""Steps in a row. A guess: tasks and layers may take turns."""
 _Key = tuple[str, int]
 
 
@@ -73,7 +74,8 @@ class MissingGradients:
         self._frozen.difference_update(positions)
         for key, at in self._positions.items():
             had = self._had[key] = self._had.get(key, 0) + self._looks - self._begun
-            if key not in positions and key not in self._frozen and had >= history and self._rows is not None:
+            is_known = key in positions or key in self._frozen or expert_of(key[0]) is not None
+            if not is_known and had >= history and self._rows is not None:
                 self._missing[key] = _Missing(step, self._looks, had, self._rows, at)
         for key in positions:
             self._missing.pop(key, None)

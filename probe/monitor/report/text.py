@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from probe.monitor.report.judging import JudgedRun, module_of
+from probe.monitor.report.coverage import coverage_lines
+from probe.monitor.report.judging import JudgedRun
+from probe.monitor.report.names import module_of
 from probe.monitor.report.two_runs import TwoRuns
 
-_MOST_SHOWN = 10
+_MOST_SHOWN, _MOST_INCIDENTS = 10, 3
 _FROM_OUTSIDE = {
     "actv": "the value belongs to the whole model: look at the batch, and at calls outside of modules",
     "actv_grad": "the gradient enters the model here: look at the loss, its scale, and the batch",
@@ -36,8 +38,9 @@ def run_lines(judged: JudgedRun) -> Iterator[TextLine]:
     first = judged.first
     if first is None:
         yield TextLine(f"no alert: {run.path}: {span}, {_count(len(run.ranks), 'rank')}")
+        yield from (TextLine(line, SOFT) for line in coverage_lines(judged.watched))
         return
-    yield TextLine(f"first: {first.text()}", BAD)
+    yield TextLine(judged.headline, BAD)
     yield TextLine(f"  {first.op} {first.value:.6g}, expected {first.expected}")
     for each in judged.feeding:
         size = "not recorded" if each.size is None else f"{each.size:.6g}"
@@ -51,8 +54,15 @@ def run_lines(judged: JudgedRun) -> Iterator[TextLine]:
         yield TextLine("  the rows that fed it are as usual: the fault is in this module, or in its weights")
     for rank, step in sorted(judged.followed.items()):
         yield TextLine(f"  rank {rank} follows at step {step}")
+    others = [each for each in judged.incidents if each is not judged.worst]
+    for incident in others[:_MOST_INCIDENTS]:
+        alerts = _count(len(incident.findings), "alert")
+        yield TextLine(f"other incident ({alerts}): {incident.first.text()}")
+    if len(others) > _MOST_INCIDENTS:
+        yield TextLine(f"{_count(len(others) - _MOST_INCIDENTS, 'more incident')}; --json has all of them")
     yield TextLine(f"{_count(len(judged.findings), 'alert')} in {run.path}, {span}, {_count(len(run.ranks), 'rank')}:")
-    for found in judged.findings[:_MOST_SHOWN]:
+    assert judged.worst is not None
+    for found in judged.worst.findings[:_MOST_SHOWN]:
         yield TextLine(f"  {found.text()}")
     if len(judged.findings) > _MOST_SHOWN:
         yield TextLine(f"  {len(judged.findings) - _MOST_SHOWN} more; --json has all of them")
