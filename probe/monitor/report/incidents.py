@@ -17,7 +17,9 @@ from probe.monitor.report.names import module_of
 
 GAP = 3
 """Steps between two findings of one incident: an update shows in the next step, and in moments the step after that."""
-_CERTAIN = frozenset((HYPER, STATE, TIED, SCALE, ROUTER, NOT_REDUCED, PARTED, "nonfinite"))
+_NAMED = frozenset((HYPER, STATE, TIED, SCALE, ROUTER, NOT_REDUCED))
+"""Rules that name a cause and not a tensor. It comes before the rows of its first step, in which it is not seen yet."""
+_CERTAIN = _NAMED | {PARTED, "nonfinite"}
 """Rules over facts, which no healthy training breaks."""
 _SUDDEN = frozenset(("spike", "nonfinite", "update_ratio"))
 """Rules over one step, whose passes connect all that they report."""
@@ -38,8 +40,15 @@ class Incident:
 
     @property
     def first(self) -> Finding:
-        """The row that began."""
-        return self.findings[0]
+        """The cause that is named in the first step, or else the row that began."""
+        began = self.findings[0]
+        causes = [each for each in self.findings if each.step == began.step and each.rule in _NAMED]
+        return causes[0] if causes and began.rule != "nonfinite" else began
+
+    @property
+    def names_a_cause(self) -> bool:
+        """True if the first finding is about the training, and not about a tensor that others feed."""
+        return self.first.rule in _NAMED
 
     @property
     def weight(self) -> tuple[int, int]:

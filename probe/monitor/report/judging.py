@@ -124,7 +124,8 @@ def judge_run(run: MonitorRun, watch: ProgressCallback | None = None) -> JudgedR
     for each in worst.findings:
         if each.rank != worst.first.rank:
             made.followed.setdefault(each.rank, each.step)
-    made.feeding.extend(_feeding(run, worst.first, found))
+    if not worst.names_a_cause:
+        made.feeding.extend(_feeding(run, worst.first, found))
     return made
 
 
