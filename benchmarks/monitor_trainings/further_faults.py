@@ -1,4 +1,4 @@
-"""Further faults: optimizer state, ties, routers, loss scales, hyper-parameters. Each names what its headline has to say."""
+"""Further faults: optimizer state, ties, routers, loss scales, hyper-parameters, with words of their headlines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from monitor_trainings import further, healthy
 from monitor_trainings.faults import FROM, _middle, _Steps
-from monitor_trainings.healthy import Record, Training
+from monitor_trainings.healthy import Training
 from torch import nn
 
 
@@ -83,14 +83,14 @@ def hyper(**values: Any) -> Callable[[nn.Module, torch.optim.Optimizer], None]:
 def overflowing(model: Any, optimizer: torch.optim.Optimizer) -> None:
     """Gradients that are infinite at each loss scale, from a step on."""
     steps = _Steps(optimizer)
-    name, module = _middle(model)
+    _, module = _middle(model)
     module.weight.register_hook(lambda gradient: gradient * math.inf if steps.now >= FROM else gradient)
 
 
 def half_overflowing(model: Any, optimizer: torch.optim.Optimizer) -> None:
     """Gradients that are infinite at each loss scale in most steps."""
     steps, seen = _Steps(optimizer), [0]
-    name, module = _middle(model)
+    _, module = _middle(model)
 
     def now_and_then(gradient: torch.Tensor) -> torch.Tensor:
         seen[0] += steps.now >= FROM
@@ -102,7 +102,7 @@ def half_overflowing(model: Any, optimizer: torch.optim.Optimizer) -> None:
 def norm_off(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """The output of a module in the middle is a thousand times too large in one step."""
     steps = _Steps(optimizer)
-    name, module = _middle(model)
+    _, module = _middle(model)
     forward = module.forward
     module.forward = lambda *args: forward(*args) * (1000 if steps.now == FROM else 1)  # type: ignore[method-assign]
 
@@ -117,7 +117,7 @@ def bad_batch(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 def infinite_gradient(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """An infinity in the gradient of one weight in one step."""
     steps = _Steps(optimizer)
-    name, module = _middle(model)
+    _, module = _middle(model)
     module.weight.register_hook(lambda gradient: gradient + (math.inf if steps.now == FROM else 0))
 
 

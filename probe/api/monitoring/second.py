@@ -112,7 +112,10 @@ def wanted_of(settings: SecondSettings, rank: int) -> Wanted:
         communication = WantedCommunication(source.cc_codeline, source.cc_pre_hook, source.cc_log_only)
     return Wanted(
         ops={
-            "module": module.ops, "gradient": gradient.ops, "optimizer": optimizer.ops, "parameter": param.ops,
+            "module": module.ops,
+            "gradient": gradient.ops,
+            "optimizer": optimizer.ops,
+            "parameter": param.ops,
             "communication": cc.ops,
         },  # fmt: skip
         eps=module.eps,

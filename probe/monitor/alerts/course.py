@@ -74,7 +74,9 @@ class CourseRules:
         if name in ("state.step", "state.parameters"):
             if value >= before.last or (name == "state.parameters" and value > 0):
                 return None
-            of_what = "its counter of updates falls" if name == "state.step" else "the number of parameters with it falls"
+            of_what = (
+                "its counter of updates falls" if name == "state.step" else "the number of parameters with it falls"
+            )
             why = f"the optimizer state starts anew: {of_what} from {before.last:g} to {value:g}"
             return STATE, f"at least {before.last:g}", why
         if not name.startswith("group"):
@@ -89,7 +91,9 @@ class CourseRules:
         if not is_new:
             return None
         passed = f", and {skipped} steps in a row were passed over" if skipped > 1 else ""
-        why = f"the loss scale collapses: it falls from {before:g} to {value:g}{passed}; gradients overflow at each scale"
+        why = (
+            f"the loss scale collapses: it falls from {before:g} to {value:g}{passed}; gradients overflow at each scale"
+        )
         return SCALE, f"above {before / 2**LEAST_HALVINGS:g}", why
 
     def _states(self, step: int, rank: int, families: Mapping[str, FamilyRows]) -> list[Finding]:

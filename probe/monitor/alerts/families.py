@@ -40,9 +40,10 @@ _KINDS = {
 }
 
 # A step of the first monitor: the state and the weights it starts from, the pass, the update.
-_ORDER = (COURSE, START, "param_origin", "STATE", "linear_hook", "actv", "attention_hook", "actv_grad", "grad_unreduced", "comm")
+_EARLIER = (COURSE, START, "param_origin", "STATE", "linear_hook")
+_PASS = ("actv", "attention_hook", "actv_grad", "grad_unreduced", "comm")
 _LATER = ("grad_reduced", "grad_sign", "other", "STATE AFTER", "update", "param_updated")
-_POSITIONS = {name: position for position, name in enumerate((*_ORDER, *_LATER))}
+_POSITIONS = {name: position for position, name in enumerate((*_EARLIER, *_PASS, *_LATER))}
 
 
 def kind_of(family: str) -> Kind:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from probe.monitor.alerts import health, spikes
 from probe.common.report.trends import COURSE, START
+from probe.monitor.alerts import health, spikes
 from probe.monitor.alerts.block import blocks_of
 from probe.monitor.alerts.course import CourseRules
 from probe.monitor.alerts.experts import RouterRule

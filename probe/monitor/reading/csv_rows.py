@@ -145,7 +145,9 @@ def _columns(file: MonitorFile, header: list[str], rows: list[list[str]], notes:
         statistics[column] = numbers
         places = max(places, _decimals(cells))
     decimals = places if places <= _MOST_DECIMALS else None
-    return ReadFile(_split(families, names, steps, micros, stages, statistics, texts, decimals, file.layout != FIRST), notes, whole)
+    is_second = file.layout != FIRST
+    split = _split(families, names, steps, micros, stages, statistics, texts, decimals, is_second)
+    return ReadFile(split, notes, whole)
 
 
 def _split(

@@ -144,8 +144,12 @@ def _feeding(run: MonitorRun, first: Finding, found: list[Finding]) -> Iterator[
             if count == _MOST_FEEDING:
                 return
             micro = 0 if rows.micro is None else rows.micro[row]
-            is_same = own is not None and rows.family == first.family and _is_one(own, rows.values[row])
-            if micro == first.micro_step and (wanted(rows.family, name) if own is None else is_same and _gives(first.family, name)):
+            if own is None:
+                feeds = wanted(rows.family, name)
+            else:
+                is_giver = rows.family == first.family and _gives(first.family, name)
+                feeds = is_giver and _is_one(own, rows.values[row])
+            if micro == first.micro_step and feeds:
                 count += 1
                 size = None if sizes is None else float(sizes[row])
                 yield FeedingRow(name, rows.family, first.step, size, (rows.family, name) in abnormal)
