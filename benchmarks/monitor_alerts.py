@@ -2,7 +2,7 @@
 
     python benchmarks/monitor_alerts.py [--steps 200] [--seeds 1] [--only healthy|foreign|faults|named]
 
-Each training runs under `TrainerMon` with all families of rows, and `msprobe monitor report` judges its files. The rules
+Each training runs under `TrainerMon` with all families of rows, and its files are judged as `monitor report` does. Rules
 were chosen by the trainings that are listed, and never by those that are held out.
 """
 
@@ -22,7 +22,6 @@ from monitor_trainings import faults, foreign, further, further_faults, healthy
 from msprobe.pytorch import TrainerMon
 from probe.monitor.alerts.families import execution_order
 from probe.monitor.alerts.ranks import RankRules
-from probe.monitor.alerts.rows import Finding
 from probe.monitor.reading.run import read_monitor
 from probe.monitor.report.judging import JudgedRun, judge_run
 

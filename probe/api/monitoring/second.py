@@ -117,7 +117,7 @@ def wanted_of(settings: SecondSettings, rank: int) -> Wanted:
             "optimizer": optimizer.ops,
             "parameter": param.ops,
             "communication": cc.ops,
-        },  # fmt: skip
+        },
         eps=module.eps,
         activations=module.enabled,
         activation_gradients=module.enabled,
