@@ -2,8 +2,8 @@
 
     python benchmarks/monitor_alerts.py [--steps 200] [--seeds 1] [--only healthy|foreign|faults|named]
 
-Each training runs under `TrainerMon` with all families of rows, and its files are judged as `monitor report` does. Rules
-were chosen by the trainings that are listed, and never by those that are held out.
+Each training runs under `TrainerMon` with all families of rows; its files are judged as `monitor report` does. The
+rules were chosen by the trainings that are listed, and never by those that are held out.
 """
 
 from __future__ import annotations

@@ -66,11 +66,6 @@ def _frozen(step: int, rows: list[FamilyRows]) -> None:
         changed(rows, family, "blocks.5.weight", 0, norm=8.5, min=-1.0, max=1.0)
 
 
-def _learning_rate(step: int, rows: list[FamilyRows]) -> None:
-    if step == FROM:
-        changed(rows, "param_updated", "head.weight", 1.5)
-
-
 def _drift(step: int, rows: list[FamilyRows]) -> None:
     if step >= 64:
         changed(rows, "actv", "blocks.0.output", min(1.1 ** (step - 64), 1e4))
@@ -89,7 +84,6 @@ def _exploding(step: int, rows: list[FamilyRows]) -> None:
         (_dead, "dead", "actv", "blocks.4.output", FROM),
         (_dead_gradient, "dead", "grad_reduced", "blocks.1.weight", FROM),
         (_frozen, "unchanged", "param_updated", "blocks.5.weight", FROM + 1),
-        (_learning_rate, "update_ratio", "param_updated", "head.weight", FROM),
     ],
 )
 def test_a_fault_has_its_row_and_its_step(fault: Fault, rule: str, family: str, name: str, step: int) -> None:

@@ -1,4 +1,4 @@
-"""Rules over the meaning of rows: dead units, weights that do not change, updates that are too large, depth."""
+"""Rules over the meaning of rows: dead units, weights that do not change, depth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probe.monitor.alerts.block import Block
 from probe.monitor.alerts.experts import expert_of
 from probe.monitor.alerts.families import Kind, kind_of
 from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, Integers, finding
-from probe.monitor.alerts.tracks import Track, floor_of, log_size, size_of
+from probe.monitor.alerts.tracks import Track, floor_of, size_of
 
 DEAD_SHARE = 0.999
 """Share of zeros in an output. A guess: a ReLU is zero in half of its outputs, a sparse one in up to 99 %."""
@@ -20,9 +20,6 @@ DEAD_STEPS, DEAD_GRADIENT_STEPS = 3, 16
 """Steps in a row. Guesses: an expert of a mixture may get no token in several steps."""
 UNCHANGED_STEPS, UNCHANGED_STEPS_ALL = 8, 20
 """Steps in a row, of one weight beside others that change, and of all weights. Guesses: a schedule begins at zero."""
-LARGEST_UPDATE = 0.1
-"""Relative change of a weight's norm in one step, if it is also ten times that of the last steps; 0.001 is usual."""
-_LEAST_UPDATE = 1e-3
 DEPTH_DECADES, DEPTH_MEMBERS, DEPTH_FIT, DEPTH_STEPS = 3.0, 4, 0.8, 3
 """A trend over the layers: decades from the first to the last, layers, share of the variance, steps in a row. Guesses;
 twelve healthy trainings stay below them."""
@@ -125,40 +122,6 @@ def _have_gradients(weights: FamilyRows, families: ByFamily) -> Flags:
         large = set(np.flatnonzero(sizes > floor_of(gradients, sizes)).tolist())
     names = {name for row, name in enumerate(gradients.names) if row in large and not expert_of(name)}
     return np.fromiter((name in names for name in weights.names), np.bool_, len(weights.names))
-
-
-def update_ratio(step: int, rank: int, families: ByFamily, track: Track, min_history: int) -> list[Finding]:
-    """Weights whose norm changes in one step by more than it ever does.
-
-    The change of the norm is a lower bound of the norm of the change.
-    """
-    before, after = families.get("param_origin"), families.get("param_updated")
-    if before is None or after is None or before.names != after.names:
-        return []
-    old, new = before.column("norm"), after.column("norm")
-    if old is None or new is None:
-        return []
-    track.align(after)
-    at = track.at
-    # A bias that passes zero is small for a step.
-    largest = track.array("largest", np.zeros)
-    largest[at] = np.fmax(largest[at], old)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        floor = track.kept("floor", step, 16, lambda: floor_of(before, old))
-        ratio = np.abs(new - old) / np.maximum(largest[at], floor)
-    logs = log_size(ratio, _LEAST_UPDATE)
-    with np.errstate(invalid="ignore"):
-        highest = np.fmax.reduce(track.window[at], axis=1)
-        holds: Flags = (track.count[at] >= min_history) & (ratio > LARGEST_UPDATE) & (logs > highest + 1)
-    found = []
-    for row in track.begins("update", holds).tolist():
-        limit = max(LARGEST_UPDATE, 10 ** (float(highest[row]) + 1))
-        change = f"from {old[row]:.3g} to {new[row]:.3g}"
-        why = f"one step changed the norm of the weight by {ratio[row]:.3g} of its largest value, {change}"
-        expected = f"ratio at most {limit:.3g}"
-        found.append(finding(after, row, "update_ratio", step, rank, "update_ratio", ratio[row], expected, why))
-    track.remember(np.where(holds, highest, logs))
-    return found
 
 
 @dataclass(frozen=True)

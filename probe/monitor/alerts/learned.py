@@ -46,7 +46,6 @@ class LearnedRules:
         for each in ordered:
             found += self._depth.look(step, rank, each)
             families[each.family] = each
-        found += health.update_ratio(step, rank, families, self._track("update ratio"), history)
         found += health.unchanged(step, rank, families, self._track("unchanged"))
         found += self._missing.look(step, rank, families, history)
         found += self._course.look(step, rank, families)

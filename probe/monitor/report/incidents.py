@@ -21,7 +21,7 @@ _NAMED = frozenset((HYPER, STATE, TIED, SCALE, ROUTER, NOT_REDUCED))
 """Rules that name a cause and not a tensor. It comes before the rows of its first step, in which it is not seen yet."""
 _CERTAIN = _NAMED | {PARTED, "nonfinite"}
 """Rules over facts, which no healthy training breaks."""
-_SUDDEN = frozenset(("spike", "nonfinite", "update_ratio"))
+_SUDDEN = frozenset(("spike", "nonfinite"))
 """Rules over one step, whose passes connect all that they report."""
 _SLOW = frozenset(("drift",))
 
