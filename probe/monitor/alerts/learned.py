@@ -10,7 +10,6 @@ from probe.monitor.alerts.block import blocks_of
 from probe.monitor.alerts.course import CourseRules
 from probe.monitor.alerts.experts import RouterRule
 from probe.monitor.alerts.families import execution_order, in_execution_order
-from probe.monitor.alerts.missing import MissingGradients
 from probe.monitor.alerts.rows import FamilyRows, Finding
 from probe.monitor.alerts.tracks import Track
 
@@ -29,7 +28,7 @@ class LearnedRules:
         self._rank, self._min_history = rank, min_history
         self._tracks: dict[str, Track] = {}
         self._depth = health.DepthRule()
-        self._missing = MissingGradients()
+        self._missing = health.MissingGradients()
         self._course, self._router = CourseRules(), RouterRule()
 
     def judge(self, step: int, rows: Sequence[FamilyRows]) -> list[Finding]:

@@ -73,9 +73,9 @@ def growth(step: int, rank: int, block: Block, track: Track, min_history: int) -
     window, count = track.window[at], track.count[at]
     high, low = np.fmax.reduce(window, axis=1), np.fmin.reduce(window, axis=1)
     with np.errstate(invalid="ignore"):
-        # A hard example in a training whose loss is nearly zero has a gradient of the size that all had before.
+        # A hard example in a training whose loss is nearly zero has a gradient about as large as any before.
         ever = track.array("ever", lambda rows: np.full(rows, -np.inf))
-        is_known = is_loss & (logs <= ever[at])
+        is_known = is_loss & (logs <= ever[at] + least / 2)
         ever[at] = np.fmax(ever[at], logs)
         limit = high + np.maximum(least, high - low) + np.where(is_known, least, 0.0)
         spikes: Flags = (count >= min_history) & (logs > limit)
