@@ -40,6 +40,7 @@ class CourseRules:
         self._scales: list[float] = []
         self._scale_fell = False
         self._had_states: dict[str, bool] = {}
+        self._state_sizes: dict[str, float] = {}
 
     def look(self, step: int, rank: int, families: Mapping[str, FamilyRows]) -> list[Finding]:
         """Findings of the step."""
@@ -105,7 +106,10 @@ class CourseRules:
             if rows is None or sizes is None or kind_of(family) is not Kind.STATE or len(sizes) < 3:
                 continue
             if rows.states_after:
-                is_new = gradients is not None and _is_uniform(rows, sizes, gradients)
+                # A gradient that outweighs all earlier ones has such moments too, and larger ones than before.
+                is_smaller = float(np.nansum(sizes)) <= self._state_sizes.get(family, np.inf)
+                is_new = is_smaller and gradients is not None and _is_uniform(rows, sizes, gradients)
+                self._state_sizes[family] = float(np.nansum(sizes))
             else:
                 is_new = bool((sizes == 0).all())
             had, self._had_states[family] = self._had_states.get(family, False), not is_new
