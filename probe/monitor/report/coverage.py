@@ -41,7 +41,7 @@ class Watched(NamedTuple):
     """A kind of rows in a run."""
 
     part: str
-    count: int
+    number: int
     """Modules, parameters or numbers."""
     what: str
     statistics: tuple[str, ...]
@@ -51,12 +51,12 @@ class Watched(NamedTuple):
     @property
     def text(self) -> str:
         """The kind with its number, such as ``activations (12 modules: norm, mean)``."""
-        things = f"{self.count} {self.what}{'' if self.count == 1 else 's'}"
+        things = f"{self.number} {self.what}{'' if self.number == 1 else 's'}"
         return f"{self.part} ({things}{': ' if self.statistics else ''}{', '.join(self.statistics)})"
 
 
 def watched_in(run: MonitorRun) -> list[Watched]:
-    """Every kind of rows; `count` is 0 for those that the run does not have."""
+    """Every kind of rows; `number` is 0 for those that the run does not have."""
     names: dict[str, set[tuple[int, str]]] = {each.title: set() for each in _PARTS}
     statistics: dict[str, dict[str, None]] = {each.title: {} for each in _PARTS}
     for columns in (each for families in run.of_rank.values() for each in families.values()):
@@ -76,9 +76,9 @@ def watched_in(run: MonitorRun) -> list[Watched]:
 
 def coverage_lines(watched: list[Watched]) -> Iterator[str]:
     """Lines on what was watched, and on what was not."""
-    yield "  watched: " + "; ".join(each.text for each in watched if each.count)
+    yield "  watched: " + "; ".join(each.text for each in watched if each.number)
     for each in watched:
-        if not each.count:
+        if not each.number:
             yield f"  not watched: {each.part} ({each.keys}); it cannot show {each.faults}"
 
 
@@ -86,10 +86,10 @@ def coverage_json(watched: list[Watched]) -> dict[str, Any]:
     """The same for ``--json``."""
     return {
         "watched": [
-            {"rows": each.part, each.what + "s": each.count, "statistics": list(each.statistics)}
-            for each in watched if each.count
+            {"rows": each.part, each.what + "s": each.number, "statistics": list(each.statistics)}
+            for each in watched if each.number
         ],
         "not_watched": [
-            {"rows": each.part, "keys": each.keys, "faults": each.faults} for each in watched if not each.count
+            {"rows": each.part, "keys": each.keys, "faults": each.faults} for each in watched if not each.number
         ],
     }  # fmt: skip

@@ -161,7 +161,8 @@ def _values_of(run: MonitorRun, first: Finding) -> Optional[Floats]:  # noqa: UP
         return None
     for rows in run.rows(first.rank, first.step):
         if rows.family == first.family and first.name in rows.names:
-            return rows.values[rows.names.index(first.name)]
+            found: Floats = rows.values[rows.names.index(first.name)]
+            return found
     return None
 
 
