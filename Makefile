@@ -15,6 +15,8 @@
 #   make test ENV=core         one of them
 #   make reliability           kills and faults in numbers: KILLS=200 SEED=1; see docs/explanations/reliability.md; and everything
 #                              that the other tests take samples of
+#   make processors            what has rounding in it, with the kernels of other processors and with two threads: a line for
+#                              each of them; a part of `make reliability`
 #   make newest                what pip gives today without a pin, and the oldest torch: for each of the three releases of torch
 #                              6 GB and 20 minutes on two free cores; ENV=oldest-torch runs one environment
 #   make verdicts              what a comparison says first, and whether it is right: writes benchmarks/VERDICTS.md;
@@ -39,13 +41,15 @@ VERDICT_ENVIRONMENTS := $(if $(filter pairs,$(PARTS)),transformers4) $(if $(filt
 TORCH := torch==2.13.0
 TOX := .tox/bootstrap/bin/tox
 NEWEST := newest-torch,previous-torch,oldest-torch,newest-mindspore,newest-msadapter
+# Each chooses other kernels, or another order of sums, in torch, in oneDNN, and in numpy's OpenBLAS.
+PROCESSORS ?= ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=SSE41 OPENBLAS_CORETYPE=Prescott OMP_NUM_THREADS=2
 # The output of each environment is printed when it ends.
 TOX_RUN = $(TOX) $(if $(filter 1,$(TOX_PARALLEL)),run,run-parallel --parallel $(TOX_PARALLEL))
 
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-graph demo-overflow demo-precheck demo-rollout demo-checkpoints demo-monitor demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability newest fuzz clean
+.PHONY: demo demo-compare demo-graph demo-overflow demo-precheck demo-rollout demo-checkpoints demo-monitor demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability processors newest fuzz clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -100,6 +104,14 @@ reliability: .tox/bootstrap/.installed
 	$(TOX) run -e reliability -- --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	PROBE_TEST_LONG=1 $(TOX_RUN) -e torch,mindspore,core,msadapter,integrations,browser -- -m "sampled or hypothesis"
 	PROBE_TEST_LONG=1 $(TOX) run -e older-mindspore
+	$(MAKE) processors
+
+processors: .tox/bootstrap/.installed
+	@status=0; for setting in $(PROCESSORS); do \
+	    env PROBE_TEST_LONG=1 $$setting $(TOX_RUN) -e torch,msadapter,mindspore,core,integrations,agreement -- -m rounding \
+	        && said=passed || { said=failed; status=1; }; \
+	    results="$$results$$setting: $$said\n"; \
+	done; printf "$$results"; exit $$status
 
 # One after the other: two builds for CUDA at once may not fit the disk.
 newest: .tox/bootstrap/.installed

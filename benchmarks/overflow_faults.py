@@ -4,6 +4,7 @@
     python benchmarks/overflow_faults.py --seed 7 --cases 0:500
     python benchmarks/overflow_faults.py --cases 12 --keep DIR       # one case, whose dumps stay in DIR/case012
     python benchmarks/overflow_faults.py --trainings                 # the small trainings alone
+    python benchmarks/overflow_faults.py --stories                   # the call and the reason of 128 stories
     python benchmarks/overflow_faults.py --models                    # the healthy models of Transformers, all of them
     python benchmarks/overflow_faults.py --report benchmarks/OVERFLOW_FAULTS.md
 
@@ -140,6 +141,24 @@ def models(found: list[str]) -> int:
     return loud
 
 
+def stories() -> tuple[str, int]:
+    """The table of the stories, and how many of them are answered wrong."""
+    from nan_stories import held_out, known
+    from nan_stories.running import run
+
+    rows, wrong = ["| stories | right call | right reason as well |", "|---|---|---|"], 0
+    for name, of_set in (("made with", known.STORIES), ("held out", held_out.STORIES)):
+        with tempfile.TemporaryDirectory() as folder:
+            told = run(Path(folder).resolve(), of_set)
+        right = sum(each.is_record and each.is_reason for each in told)
+        rows.append(f"| {name} | {sum(each.is_record for each in told)} of {len(told)} | {right} of {len(told)} |")
+        wrong += len(told) - right
+        for each in told:
+            if not (each.is_record and each.is_reason):
+                print(each, flush=True)
+    return "\n".join(rows), wrong
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run overflow_check on trainings of which it is known what is wrong.")
     parser.add_argument("--seed", type=int, default=1)
@@ -147,10 +166,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="the dumps stay there")
     parser.add_argument("--trainings", action="store_true", help="run the small trainings alone")
     parser.add_argument("--models", action="store_true", help="run the healthy models instead")
+    parser.add_argument("--stories", action="store_true", help="run the stories with their reasons instead")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a report")
     options = parser.parse_args(arguments)
     begin = time.perf_counter()
-    if options.models:
+    if options.stories:
+        of_stories, wrong = stories()
+        print(of_stories)
+        text = f"# Reasons\n\n{of_stories}\n"
+    elif options.models:
         lines: list[str] = []
         wrong = models(lines)
         text = "\n".join(["# Healthy models", "", "| model | overflow_check |", "|---|---|", *lines, ""])

@@ -1,13 +1,15 @@
 """The kinds of mismatch that `msprobe rollout_check` names for generated log-probabilities, and for clean ones.
 
-usage: python benchmarks/rollout_kinds.py [--planted N] [--clean N] [--first SEED] [--only NAME ...]
+usage: python benchmarks/rollout_kinds.py [--planted N] [--clean N] [--drawn N] [--first SEED] [--only NAME ...]
 
 Each case is a small decoder of numpy (tests/support/rollout_mismatch), run as a rollout with a cache and as a training
 in one forward, both with every operation rounded to a dtype. A case is drawn for each seed: lengths of sequences, size
 of the vocabulary, sharpness of the distributions. It is judged twice: with `--dtype` and `--layers`, and without. The
 thresholds of `probe/rollout/kinds` were chosen by the seeds below 1000; those from 5000 on are for results. A planted
 mismatch whose differences are less than twice those of the clean pair is below rounding: there is nothing to name, and
-it is counted apart. benchmarks/ROLLOUT_KINDS.md has the results.
+it is counted apart. With `--drawn`, cases of drawn distributions (rollout_mismatch/drawn.py) follow: right
+errors, slow faults, penalties, and tokens that do not fit, with dtype, layers and steps given. Seeds from 5000 on have
+families of distributions and vocabularies that no rule was made with. benchmarks/ROLLOUT_KINDS.md has the results.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "tests" / "support")]
 
-from rollout_mismatch import cases  # noqa: E402
+from rollout_mismatch import cases, drawn  # noqa: E402
 from rollout_mismatch.asking import answer, size  # noqa: E402
 
-_FINE = ("none", "rounding")
+_FINE = ("rounding", "none")
+HELD_OUT = 5000
+"""The first seed that no rule was made with."""
 
 
 def setting(dtype: str, name: str, seed: int) -> cases.Setting:
@@ -44,7 +48,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--planted", type=int, default=6, help="seeds of each planted mismatch and dtype")
     parser.add_argument("--clean", type=int, default=50, help="seeds of each clean case and dtype")
-    parser.add_argument("--first", type=int, default=5000)
+    parser.add_argument("--drawn", type=int, default=6, help="seeds of each drawn case")
+    parser.add_argument("--first", type=int, default=HELD_OUT)
     parser.add_argument("--only", nargs="+", default=[])
     args = parser.parse_args()
     counts: Counts = {}
@@ -58,6 +63,25 @@ def main() -> None:
                     counts.setdefault((make.__name__, dtype, knows), Counter())[found] += 1
     for knows in WAYS:
         _print(counts, knows)
+    _print_drawn(range(args.first, args.first + args.drawn), args.only)
+
+
+def _print_drawn(seeds: range, only: list[str]) -> None:
+    print("\ndrawn distributions:\n\n| case | kind | right | otherwise named |\n|---|---|---|---|")
+    for make in [*drawn.RIGHT, *drawn.FAULTS]:
+        wanted, others, below = drawn.FAULTS.get(make, _FINE), [], 0
+        if only and make.__name__ not in only:
+            continue
+        for seed in seeds:
+            pair = drawn.made(make, seed, is_held_out=seed >= HELD_OUT)
+            kind = pair.report().kind
+            if kind not in wanted and make in drawn.FAULTS and not pair.is_told:
+                below += 1
+            elif kind not in wanted:
+                others.append(f"{seed}: {kind}")
+        count = len(seeds) - below
+        text = f"{count - len(others)} of {count}" + (f", {below} below rounding" if below else "")
+        print(f"| {make.__name__} | {' or '.join(wanted)} | {text} | {'; '.join(others)} |", flush=True)
 
 
 def _judged(make: cases.Make, chosen: cases.Setting) -> dict[bool, str]:

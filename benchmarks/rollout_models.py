@@ -90,6 +90,7 @@ class Batch(NamedTuple):
 def decode(
     model: Any, prompts: torch.Tensor, mask: torch.Tensor, seed: int, offset: int = 0,
     process: Callable[[torch.Tensor], torch.Tensor] = lambda logits: logits,
+    punish: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = lambda logits, counts: logits,
 ) -> Batch:  # fmt: skip
     """Sample a token after the other, with the cache.
 
@@ -100,14 +101,17 @@ def decode(
         seed: Of the samples.
         offset: Added to the positions of tokens after the prompt.
         process: What sampling does to logits; log-probabilities are those after it.
+        punish: The same with the number of times that the response has each token.
     """
+    counts = torch.zeros(len(prompts), VOCABULARY)
     generator = torch.Generator().manual_seed(seed)
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     found = model(prompts, attention_mask=mask, position_ids=positions, use_cache=True)
     last, tokens, logps, seen = positions[:, -1:], [], [], mask
     for _ in range(RESPONSE):
-        logp = torch.log_softmax(process(found.logits[:, -1].float()), -1)
+        logp = torch.log_softmax(punish(process(found.logits[:, -1].float()), counts), -1)
         tokens.append(torch.multinomial(logp.exp(), 1, generator=generator))
+        counts.scatter_add_(1, tokens[-1], torch.ones(len(prompts), 1))
         logps.append(logp.gather(1, tokens[-1]))
         last, seen = last + 1, torch.cat([seen, torch.ones_like(last)], 1)
         found = model(
@@ -120,13 +124,15 @@ def decode(
 @torch.no_grad()
 def score(
     model: Any, batch: Batch, is_masked: bool = True,
-    process: Callable[[torch.Tensor], torch.Tensor] = lambda logits: logits,
+    process: Callable[[torch.Tensor], torch.Tensor] = lambda logits: logits, ahead: int = 0,
 ) -> torch.Tensor:  # fmt: skip
     """The log-probabilities of the same tokens in one forward; without the mask padding is a part of the prompt."""
     whole = torch.cat([batch.prompts, batch.tokens], 1)
     mask = torch.cat([batch.mask, torch.ones_like(batch.tokens)], 1) if is_masked else torch.ones_like(whole)
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     logits = model(whole, attention_mask=mask, position_ids=positions).logits[:, PROMPT - 1 : -1]
+    # Each token's logits, or those of a token before.
+    logits = logits.roll(ahead, 1)
     return torch.log_softmax(process(logits.float()), -1).gather(2, batch.tokens[..., None])[..., 0]
 
 
@@ -138,6 +144,17 @@ class Case(NamedTuple):
     rollout: torch.Tensor
     training: torch.Tensor
     known: dict[str, Any]
+    dtype: str = ""
+    """The dtype that is given to the check, where it is not that of the models."""
+
+
+PENALTIES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "repetition penalty 1.2": lambda logits, n: torch.where(
+        n > 0, torch.where(logits > 0, logits / 1.2, logits * 1.2), logits
+    ),
+    "presence penalty 0.8": lambda logits, n: logits - 0.8 * (n > 0),
+    "frequency penalty 0.3": lambda logits, n: logits - 0.3 * n,
+}
 
 
 def cases(exact: Any, dtype: str, seed: int) -> Iterator[Case]:
@@ -166,7 +183,25 @@ def cases(exact: Any, dtype: str, seed: int) -> Iterator[Case]:
     moved = decode(model, prompts, full, seed, offset=1)
     yield Case("position off by one", "position", moved.logps, score(model, moved), {"tokens": moved.tokens})
     yield Case("shifted", "shifted", batch.logps[:, :-1], scored[:, 1:], {"tokens": batch.tokens[:, :-1]})
-    for value in (0.7, 0.9, 1.3):
+    one_by_one = scored.clone()
+    for row in range(0, SEQUENCES, 2):
+        one_by_one[row] = score(model, Batch(*(each[row : row + 1] for each in batch)))[0]
+    by_batch = torch.arange(SEQUENCES) % 2
+    yield Case("clean, batches of one", "rounding", batch.logps, one_by_one, {**known, "step": by_batch})
+    if dtype == "float32":
+        engine = decode(copy.deepcopy(exact).bfloat16().eval(), prompts, full, seed)
+        yield Case("clean, bfloat16 engine", "rounding", engine.logps, score(model, engine), {"tokens": engine.tokens},
+                   "bfloat16")  # fmt: skip
+    yield Case("rows in another order", "unrelated", batch.logps, scored.roll(1, 0), known)
+    yield Case("labels one off", "unrelated", batch.logps[:, 1:], score(model, batch, ahead=1)[:, 1:],
+               {"tokens": batch.tokens[:, 1:]})  # fmt: skip
+    order = torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(seed))
+    yield Case("ids of another tokenizer", "unrelated", batch.logps,
+               score(model, batch, process=lambda logits: logits[..., order]), known)  # fmt: skip
+    for name, change in PENALTIES.items():
+        punished = decode(model, prompts, full, seed, punish=change)
+        yield Case(name, "penalty", punished.logps, score(model, punished), {"tokens": punished.tokens})
+    for value in (0.7, 0.9, 0.98, 1.02, 1.3):
         warm = decode(model, prompts, full, seed, process=lambda logits, by=value: logits / by)
         yield Case(f"temperature {value}", "temperature", warm.logps, score(model, warm), {"tokens": warm.tokens})
     kept = decode(model, prompts, full, seed, process=top_p)
@@ -174,7 +209,8 @@ def cases(exact: Any, dtype: str, seed: int) -> Iterator[Case]:
     # A penalty that the engine applies before it takes log-probabilities.
     ended = decode(model, prompts, full, seed, process=lambda logits: with_end(logits, 2.0))
     yield Case("end logit processed", "special_tokens", ended.logps, score(model, ended), {"tokens": ended.tokens})
-    yield stale(exact, dtype, seed)
+    yield stale("stale weights", exact, dtype, seed, 1e-3)
+    yield stale("stale weights, small updates", exact, dtype, seed, 3e-5)
     first = rounded(model, SHORTER[dtype], ".1.")
     yield Case("one layer rounded", "precision", batch.logps, score(first, batch), known)
     yield Case("all weights rounded", "precision", batch.logps, score(rounded(model, SHORTER[dtype]), batch), known)
@@ -202,7 +238,7 @@ def rounded(model: Any, dtype: torch.dtype, layer: str = "") -> Any:
     return found
 
 
-def stale(exact: Any, dtype: str, seed: int) -> Case:
+def stale(name: str, exact: Any, dtype: str, seed: int, rate: float) -> Case:
     """The rollout gets the weights in steps 0 and 3 of six."""
     training, rollout = copy.deepcopy(exact), exact
     sides: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
@@ -214,10 +250,10 @@ def stale(exact: Any, dtype: str, seed: int) -> Case:
         batch = decode(rollout, prompts, torch.ones_like(prompts), seed + step)
         scored = score(copy.deepcopy(training).to(getattr(torch, dtype)).eval(), batch)
         sides.append((batch.logps, scored, batch.tokens))
-        train(training, 2, 50 + step, 1e-3)
+        train(training, 2, 50 + step, rate)
     logps, scores, tokens = (torch.cat(side) for side in zip(*sides))
     known = {"tokens": tokens, "step": torch.arange(6).repeat_interleave(count)}
-    return Case("stale weights", "stale", logps, scores, known)
+    return Case(name, "stale", logps, scores, known)
 
 
 def size(case: Case) -> float:
@@ -227,7 +263,7 @@ def size(case: Case) -> float:
 
 def judged(case: Case, dtype: str, knows: bool) -> RolloutReport:
     sources = {"rollout": case.rollout, "training": case.training, **case.known}
-    return check(sources, dtype if knows else "", VOCABULARY, LAYERS if knows else 0)
+    return check(sources, case.dtype or dtype if knows else "", VOCABULARY, LAYERS if knows else 0)
 
 
 def main() -> None:
@@ -240,12 +276,11 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     found: dict[tuple[str, str], dict[bool, list[str]]] = {}
     below: Counter[str] = Counter()
-    total = 0
+    total: Counter[str] = Counter()
     for name, steps, seed in itertools.product(args.models, args.steps, range(args.seeds)):
         torch.manual_seed(seed)
         model = train(MODELS[name](), steps, seed)
         for dtype in args.dtypes:
-            total += 1
             where = f"{name} {'trained' if steps else 'random'} {dtype}"
             clean = 0.0
             for case in cases(model, dtype, seed):
@@ -253,6 +288,7 @@ def main() -> None:
                 if case.kind != "rounding" and size(case) < 2 * clean:
                     below[case.name] += 1
                     continue
+                total[case.name] += 1
                 rows = found.setdefault((case.name, case.kind), {True: [], False: []})
                 for knows in (True, False):
                     report = judged(case, dtype, knows)
@@ -262,7 +298,7 @@ def main() -> None:
                         print(named, file=sys.stderr, flush=True)
     print("| fault | kind | with --dtype and --layers | otherwise named | without |\n|---|---|---|---|---|")
     for (name, kind), rows in found.items():
-        count = total - below[name]
+        count = total[name]
         right = [f"{count - len(rows[knows])} of {count}" for knows in (True, False)]
         print(f"| {name} | {kind} | {right[0]} | {'; '.join(rows[True])} | {right[1]} |")
     print("\nbelow rounding:", ", ".join(f"{name} {count}" for name, count in below.items()) or "none")

@@ -23,6 +23,14 @@ BACKENDS = sorted(path.stem[len("backend_") :] for path in HERE.glob("backends/s
 # Chosen once, so that tests which draw by themselves take the seed that was printed.
 SEED = os.environ.setdefault("PROBE_TEST_SEED", str(random.randrange(10**6)))
 LONG = os.environ.get("PROBE_TEST_LONG") == "1"
+# One thread, in each program that a test starts as well: environments run side by side on few cores, and threads that
+# wait for each other take a fifth of the processor time. What the caller sets stays.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+ROUNDING = (
+    "agreement", "api/documentation", "backends/execution", "backends/values", "calls", "common/numerics", "compare",
+    "graph", "integrations", "monitor", "overflow", "precheck", "reference", "rerun", "rollout", "runtime_checks",
+)  # fmt: skip
+"""The folders whose tests look at numbers that kernels computed: `make processors` runs them with other kernels."""
 
 
 if importlib.util.find_spec("hypothesis") is not None:
@@ -53,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "sampled(least=1, each=True, group=None): of this test's parameters, or of the tests of a group, run a sample "
         "of at least so many, in which with `each` every value of every parameter occurs; PROBE_TEST_LONG=1 runs all",
     )
+    config.addinivalue_line("markers", "rounding: looks at numbers that depend on the kernels of the processor")
 
 
 def pytest_report_header() -> str:
@@ -102,7 +111,10 @@ def defects_of_commands_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take the samples, but where single tests are asked for."""
+    """Mark what has rounding in it, and take the samples, but where single tests are asked for."""
+    for item in items:
+        if item.path.relative_to(HERE).as_posix().startswith(tuple(f"{folder}/" for folder in ROUNDING)):
+            item.add_marker("rounding")
     if LONG or config.getoption("keyword") or any("::" in argument for argument in config.args):
         return
     groups: dict[str, list[pytest.Item]] = defaultdict(list)

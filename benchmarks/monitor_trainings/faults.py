@@ -70,7 +70,7 @@ def learning_rate(model: nn.Module, optimizer: torch.optim.Optimizer) -> Planted
 
     optimizer.register_step_pre_hook(before)
     optimizer.register_step_post_hook(after)
-    return Planted(("update_ratio", "spike", "nonfinite"), "")
+    return Planted(("hyper_parameter",), "group")
 
 
 def nan_data(model: nn.Module, optimizer: torch.optim.Optimizer) -> Planted:

@@ -102,6 +102,8 @@ class ConfigChecker:
         self._step = 0
         self._is_first = True
         static = static_members(paths, gathered(facts_of(self._adapter)))
+        for note in static.notes:
+            log.warning(note)
         self._members, self._names, self._withheld = static.members, list(static.names), static.withheld
         self._write()
         self._handles: list[Handle] = [

@@ -420,8 +420,9 @@ def _move(values: Array, unit: float, draws: np.random.Generator) -> Array:
 
     A negative `unit` moves by the same draws the other way.
     """
-    values = np.ascontiguousarray(values)
+    # numpy makes a contiguous array of one dimension of a single number, whose gradient would have another shape then.
     moved = np.empty(values.shape, np.result_type(values.dtype, np.float64))
+    values = np.ascontiguousarray(values)
     before, after = _parts(values.reshape(-1)), _parts(moved.reshape(-1))
     # A byte of random bits picks eight factors at once: drawing numbers takes longer than the product.
     factors = np.where(_BITS, 1 + unit, 1 - unit)

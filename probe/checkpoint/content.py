@@ -26,3 +26,10 @@ class Checkpoint:
     """A sentence for each thing that a reader should know."""
     replicas: list[tuple[str, str, Tensor, Tensor]] = field(default_factory=list)
     """Copies of one parameter on several ranks, which have to be equal: name, ranks, the tensors."""
+    pieces: dict[str, list[Tensor]] = field(default_factory=dict)
+    """The parts of ranks of which a parameter may have been joined, by its name."""
+
+    @property
+    def container(self) -> str:
+        """The format without the number of files."""
+        return self.format.partition(",")[0]

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 
 from probe.checkpoint import measuring
 from probe.checkpoint.measuring import Measured, measure
 from probe.checkpoint.names.scheme import is_computed
 from probe.checkpoint.pairing.pairs import Pair, Side
-from probe.checkpoint.pairing.sampling import Samples, best
-from probe.checkpoint.report import DIFFERENT, FINE, IDENTICAL, MISSING, SHAPE, Parameter
+from probe.checkpoint.pairing.sampling import best
+from probe.checkpoint.report import DIFFERENT, FINE, IDENTICAL, MISSING, ROUNDING, SHAPE, Parameter, counted
 from probe.checkpoint.stored.tensors import Reshaped, Slice, Tensor
 
 _DIGITS = re.compile(r"\d+")
-_FAR = 0.5
-"""A reading whose sample differs by half of its length is of other values; two independent ones differ by 1.4 times."""
-_VOCABULARY = ("embed.", "head.", "position.")
+_VOCABULARY = ("embed.", "head.")
 _NUMBERS = ("max_abs", "max_rel", "ulp_max", "ulp_mean", "l2", "relative_l2", "cos")
 
 
 def judge(pair: Pair) -> Parameter:
-    """Compare a pair, in the reading of its sides that fits best."""
+    """Compare a pair, in the layout that was chosen for it."""
     if pair.one is None or pair.other is None:
         return missing(pair)
-    one, other = pair.one.tensor, pair.other.tensor
+    one, other = pair.tensors
     row = _row(pair)
-    if pair.readings or pair.other_readings:
-        words, measured = _of_readings(pair)
-    elif one.shape == other.shape:
-        words, measured = "", measure(one, other)
-    else:
-        words, measured = "", None
+    words = "" if pair.reading is None else pair.reading.words
+    measured = measure(one, other) if one.shape == other.shape else None
     if measured is None:
-        words, measured = _without_ones(one, other)
+        words, measured = _without_ones(pair.one.tensor, pair.other.tensor)
     if measured is None:
         return _other_shape(pair, row)
     _fill(row, measured)
-    row.how = _joined(*pair.how, words, measured.how)
-    row.layout = words
+    if pair.wrong and row.verdict != DIFFERENT:
+        row.verdict = DIFFERENT
+        words = "" if pair.wrong.startswith("holds") else words
+        row.how = _joined(*pair.how, f"{words}, {pair.wrong}".strip(", "), measured.how)
+    else:
+        row.how = _joined(*pair.how, words, measured.how)
     return row
 
 
@@ -62,44 +59,6 @@ def _joined(*words: str) -> str:
     return "; ".join(dict.fromkeys(word for word in words if word))
 
 
-def _of_readings(pair: Pair) -> tuple[str, Measured | None]:
-    """The best reading: as it is stored, where that is no difference, else the one whose values are most alike."""
-    assert pair.one is not None and pair.other is not None
-    one, other = pair.one.tensor, pair.other.tensor
-    readings = list(pair.readings or pair.other_readings)
-    fixed = other if pair.readings else one
-    plain = next(((words, each) for words, each in readings if not words and each.shape == fixed.shape), None)
-    found: Measured | None = None
-    if plain is not None:
-        found = _measured(pair, fixed, plain[1])
-        if found.verdict in (*FINE, measuring.CLOSE):
-            return "", found
-        readings.remove(plain)
-    chosen = best(fixed, readings)
-    _release(fixed, [each for _, each in readings])
-    if chosen is None:
-        return "", found
-    words, reading, far = chosen
-    if far > _FAR:
-        # Nothing fits: the layout that is known, or the usual one.
-        words, reading = next(((text, each) for text, each in readings if each.shape == fixed.shape), (words, reading))
-    again = _measured(pair, fixed, reading)
-    if found is not None and not again.relative_l2 < found.relative_l2 / 2:
-        # Another order of rows that fits no better is no explanation.
-        return "", found
-    return words, again
-
-
-def _measured(pair: Pair, fixed: Tensor, reading: Tensor) -> Measured:
-    return measure(reading, fixed) if pair.readings else measure(fixed, reading)
-
-
-def _release(fixed: Tensor, readings: Sequence[Tensor]) -> None:
-    fixed.release()
-    for reading in readings:
-        reading.release()
-
-
 def _without_ones(one: Tensor, other: Tensor) -> tuple[str, Measured | None]:
     """Compare two whose shapes differ in dimensions of size 1 alone."""
     shapes = [tuple(length for length in each.shape if length != 1) for each in (one, other)]
@@ -109,37 +68,62 @@ def _without_ones(one: Tensor, other: Tensor) -> tuple[str, Measured | None]:
 
 
 def _other_shape(pair: Pair, row: Parameter) -> Parameter:
-    """Two of different shapes: a vocabulary that is filled up on one side, or a difference."""
-    assert pair.one is not None and pair.other is not None
-    one, other = pair.one.tensor, pair.other.tensor
+    """Two of different shapes: a vocabulary that is filled up on one side, or a difference, told by its rows."""
+    one, other = pair.tensors
     row.verdict = SHAPE
-    row.how = _joined(*pair.how, f"shape {list(one.shape)} and {list(other.shape)}")
-    if not pair.key.startswith(_VOCABULARY) or not one.shape or one.shape[1:] != other.shape[1:]:
+    shapes = f"shape {list(one.shape)} and {list(other.shape)}"
+    row.how = _joined(*pair.how, shapes)
+    if not one.shape or one.shape[1:] != other.shape[1:]:
         return row
     rows = min(one.shape[0], other.shape[0])
-    common = measure(_first(one, rows), _first(other, rows))
+    common, ends = measure(_rows(one, rows), _rows(other, rows)), "first"
+    if common.verdict not in FINE:
+        common, ends = measure(_rows(one, rows, True), _rows(other, rows, True)), "last"
     if common.verdict not in FINE:
         return row
     longer, which = (one, "first") if one.shape[0] > rows else (other, "second")
-    _fill(row, common)
+    count = longer.shape[0] - rows
+    zero = _is_zero(longer, rows)
+    if (
+        ends == "first"
+        and pair.key.startswith(_VOCABULARY)
+        and _is_padded(rows, longer.shape[0])
+        and (zero or count > 1)
+    ):
+        _fill(row, common)
+        tail = ", all zero" if zero else ", not all zero"
+        row.how = _joined(
+            *pair.how, common.how,
+            f"padded vocabulary: rows {rows} to {longer.shape[0] - 1} are on the {which} side alone{tail}",
+        )  # fmt: skip
+        return row
+    more = "more" if which == "first" else "fewer"
     row.how = _joined(
-        *pair.how, common.how,
-        f"padded vocabulary: rows {rows} to {longer.shape[0] - 1} are on the {which} side alone{_tail(longer, rows)}",
-    )  # fmt: skip
+        *pair.how,
+        f"has {counted(count, 'row')} {more}; the {ends} {rows} rows are {common.verdict}",
+        common.how,
+        shapes,
+    )
     return row
 
 
-def _first(tensor: Tensor, rows: int) -> Tensor:
-    return tensor if tensor.shape[0] == rows else Slice(tensor, [(0, rows, 1)])
+def _is_padded(rows: int, longer: int) -> bool:
+    """True if a vocabulary may have been filled up to a multiple of 8, 16, ..."""
+    steps = (8 << power for power in range(longer.bit_length()))
+    return any(longer == -(-rows // step) * step for step in steps)
 
 
-def _tail(tensor: Tensor, start: int) -> str:
-    """Content of the rows that only one side has."""
-    step = measuring.blocks(tensor)
-    for first, last in step:
-        if last > start and tensor.rows(max(first, start), last).any():
-            return ", not all zero"
-    return ", all zero"
+def _rows(tensor: Tensor, rows: int, last: bool = False) -> Tensor:
+    """The first rows, or the last."""
+    begin = tensor.shape[0] - rows if last else 0
+    return tensor if tensor.shape[0] == rows else Slice(tensor, [(begin, begin + rows, 1)])
+
+
+def _is_zero(tensor: Tensor, start: int) -> bool:
+    """True if the rows from `start` on are all zero."""
+    return not any(
+        tensor.rows(max(first, start), last).any() for first, last in measuring.blocks(tensor) if last > start
+    )
 
 
 def missing(pair: Pair) -> Parameter:
@@ -160,25 +144,21 @@ def missing(pair: Pair) -> Parameter:
     return row
 
 
-def check_layouts(rows: Sequence[Parameter]) -> None:
-    """Call a parameter different that is stored in another way than its like in the other layers.
-
-    Another class of layers may transpose a linear layer, and then all of its kind. If one is alone, it was turned.
-    """
+def check_rounding(rows: Sequence[Parameter]) -> None:
+    """Call a parameter different that is rounded where its like in other layers, or all others, are not."""
     kinds: dict[str, list[Parameter]] = defaultdict(list)
     for row in rows:
         if row.verdict in FINE and row.name and row.other_name:
             kinds[_DIGITS.sub("#", row.key)].append(row)
+    rounded = [row for row in rows if row.verdict == ROUNDING]
+    alone = len(rounded) == 1 and sum(row.verdict == IDENTICAL for row in rows) > 1
     for alike in kinds.values():
-        layouts = Counter(_DIGITS.sub("#", row.layout) for row in alike)
-        if len(layouts) < 2:
-            continue
-        # If there are as many of both, those count that are stored as on the other side.
-        usual = max(layouts, key=lambda layout: (layouts[layout], not layout))
-        for row in alike:
-            if row.layout and _DIGITS.sub("#", row.layout) != usual:
+        few = [row for row in alike if row.verdict == ROUNDING]
+        # Where most are rounded, the others have few digits.
+        if few and (alone or (len(few) < len(alike) and 2 * len(few) <= len(alike))):
+            for row in few:
                 row.verdict = DIFFERENT
-                row.how = f"{row.how}, unlike the others of its kind"
+                row.how += ", unlike the others"
 
 
 def tie(rows: Sequence[tuple[Parameter, Pair]], tensors: Sequence[dict[str, Tensor]]) -> None:
@@ -214,26 +194,3 @@ def _twin(side: Side, tensors: dict[str, Tensor], paired: set[str]) -> str | Non
     if chosen is not None and chosen[2] == 0 and measuring.are_same(side.tensor, chosen[1]):
         return chosen[0]
     return None
-
-
-def find_elsewhere(
-    rows: Sequence[tuple[Parameter, Pair]], others: dict[str, Tensor], describe: Callable[[str], str]
-) -> None:
-    """Say of parameters that differ, or that the second side lacks, under which other name it has them."""
-    fine = {row.other_name for row, _ in rows if row.verdict in FINE}
-    samples = Samples({name: tensor for name, tensor in others.items() if name not in fine})
-    for row, pair in rows:
-        if row.verdict not in (DIFFERENT, MISSING) or pair.one is None or row.harmless:
-            continue
-        found = samples.nearest(pair.one.tensor, row.other_name)
-        if found is None or not found[1] < _near(row):
-            continue
-        measured = measure(pair.one.tensor, others[found[0]])
-        if measured.verdict in FINE:
-            row.how = _joined(row.how, f"{describe(found[0])} of the other side", measured.how)
-
-
-def _near(row: Parameter) -> float:
-    """The distance below which a sample may be of the same parameter; rounding to eight bits changes it by 1 in 16."""
-    own = row.numbers.get("relative_l2", math.inf)
-    return min(0.07, own if own == own else math.inf)

@@ -115,7 +115,10 @@ def _judged(one: Tensor, other: Tensor, totals: Totals, ulps: _Ulps, guesses: li
         "ulp_mean": ulps.mean, "l2": distances.euclidean, "relative_l2": distances.relative, "cos": distances.cosine,
     }  # fmt: skip
     if special:
-        return Measured(DIFFERENT, "NaN or infinities are not at the same positions", **numbers)
+        # Numbers of what is finite on both sides would be those of a smaller tensor.
+        return Measured(
+            DIFFERENT, "NaN or infinities are not at the same positions", **dict.fromkeys(numbers, math.nan)
+        )
     if distances.largest == 0:
         if one.dtype == other.dtype:
             return Measured(CLOSE, "0.0 and -0.0, or other bits of NaN", **numbers)

@@ -45,8 +45,6 @@ class Parameter:
     dtype: str = ""
     other_dtype: str = ""
     harmless: bool = False
-    layout: str = ""
-    """Conversion or layout by which the second side differs from the first; empty if there is none."""
 
     @property
     def is_fine(self) -> bool:

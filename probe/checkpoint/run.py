@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Union
 
 from probe.checkpoint.content import Checkpoint
-from probe.checkpoint.judging import check_layouts, find_elsewhere, judge, tie
+from probe.checkpoint.holding import explain
+from probe.checkpoint.judging import check_rounding, judge, tie
 from probe.checkpoint.layers import summarise
 from probe.checkpoint.measuring import IDENTICAL, measure
-from probe.checkpoint.names.scheme import in_scheme, layer_of, order_of
+from probe.checkpoint.names.scheme import order_of
 from probe.checkpoint.options import CheckpointOptions
 from probe.checkpoint.pairing.matching import match
 from probe.checkpoint.pairing.pairs import Pair, Side
@@ -50,10 +51,9 @@ def _compare(left: Checkpoint, right: Checkpoint, options: CheckpointOptions, wa
     pairs.sort(key=lambda pair: (order_of(pair.key), order.get(pair.one.name if pair.one else "", len(order))))
     every = pairs if watch is None else with_progress(pairs, watch, "parameters", len(pairs))
     rows = [(judge(pair), pair) for pair in every]
-    check_layouts([row for row, _ in rows])
     tie(rows, (left.weights, right.weights))
-    keys = in_scheme(list(right.weights))
-    find_elsewhere(rows, right.weights, lambda name: _place(name, keys[name]))
+    explain(rows)
+    check_rounding([row for row, _ in rows])
     parameters = [row for row, _ in rows]
     report = Report(
         left.path, right.path, left.format, right.format, parameters, layers=summarise(parameters),
@@ -64,12 +64,6 @@ def _compare(left: Checkpoint, right: Checkpoint, options: CheckpointOptions, wa
     if options.optimizer:
         report.optimizer = _optimizer(left.optimizer, right.optimizer)
     return report
-
-
-def _place(name: str, key: str) -> str:
-    """A parameter by its layer, or by its name."""
-    layer = layer_of(key)
-    return f"{name} " if layer is None else f"layer {layer.number}" + (f", {name}," if ".experts." in key else "")
 
 
 def _replicas(content: Checkpoint) -> list[Replica]:

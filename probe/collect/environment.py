@@ -49,7 +49,11 @@ class RunEnvironment:
         if not config.environment:
             return
         if self._content is None:
-            self._content = {**gathered(facts_of(self._adapter)), "command": command()}
+            self._content = {
+                **gathered(facts_of(self._adapter)),
+                "command": command(),
+                "steps": list(config.step),
+            }
         if not self._told and self._handle is None:
             note = partial(self._collector.attempt, self._add_optimizer)
             self._handle = self._adapter.settings.attach_first_update(note)

@@ -13,6 +13,7 @@ from typing import Any
 from probe.common import files
 from probe.common.environment import files as environment_files
 from probe.common.environment.files import Environment
+from probe.common.environment.secrets import clean_variables
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.configcheck.checks.hyperparameters import check_hyperparameters
 from probe.configcheck.checks.packages import check_packages
@@ -20,9 +21,10 @@ from probe.configcheck.checks.platform import check_platform
 from probe.configcheck.checks.randomness import check_random, check_states
 from probe.configcheck.checks.tensors import check_dataset, check_weights
 from probe.configcheck.checks.variables import check_variables, withheld_differences
-from probe.configcheck.findings import WARNING, Check, Comparison, Finding
+from probe.configcheck.findings import ERROR, Check, Comparison, Finding
 from probe.configcheck.hyper.settings_files import flat
 from probe.configcheck.pack import DYNAMIC, Pack, read_pack
+from probe.configcheck.sources import Sources, entries, left_to_settings, world_size
 
 _LARGEST_BASELINE = 64 << 20
 
@@ -69,15 +71,23 @@ def compare_packs(golden: Pack, target: Pack) -> Comparison:
 
     one, other = golden, target
     withheld = 0
+    sources = settings_of_both(one, other)
+    variables = clean_variables(one.env or {})[0], clean_variables(other.env or {})[0]
+    left = left_to_settings(variables, sources)
+    settings = [entries(*each, left) for each in zip(sources, variables)]
+    worlds = [world_size(each) for each in settings]
     if one.env is not None and other.env is not None:
-        checks.append(check_variables(one.env, other.env))
+        checks.append(check_variables(one.env, other.env, left, worlds[0] is not None and worlds[0] == worlds[1]))
         withheld = withheld_differences(one.env, other.env)
     if one.environment is not None and other.environment is not None:
         checks.append(check_platform(one.environment, other.environment))
     if one.pip is not None and other.pip is not None:
         checks.append(check_packages(one.pip, other.pip))
-    settings = merged_settings(one), merged_settings(other)
-    add("hyperparameters", (one.hyperparameters, other.hyperparameters), lambda: check_hyperparameters(*settings))
+    if all(sources) or not any(sources):
+        found = check_hyperparameters(*settings)
+        checks += [found] if all(sources) or found.rows else []
+    else:
+        missing.append("hyperparameters")
     add("dataset", (one.dataset, other.dataset), lambda: check_dataset(one, other))
     add("weights", (one.weights, other.weights), lambda: check_weights(one, other))
     ours = bool(one.random_calls and other.random_calls)
@@ -116,17 +126,23 @@ def with_further(golden: Pack, target: Pack, checks: Sequence[Check]) -> list[Ch
                     rows.setdefault(check.name, []).append(dataclasses.replace(row, name=f"{where}: {row.name}"))
     counts = len(golden.further) + 1, len(target.further) + 1
     if counts[0] != counts[1]:
-        why = "data and gradients are split in another way"
-        rows.setdefault("platform", []).append(Finding("number of processes", *counts, WARNING, why))
+        why = "world size: data and gradients are split in another way"
+        rows.setdefault("platform", []).append(Finding("number of processes", *counts, ERROR, why))
     return [Check(name, listed) for name, listed in rows.items()]
 
 
-def merged_settings(pack: Pack) -> dict[str, Any]:
-    """The hyper-parameters of all files; what runs wins over what was asked for."""
-    found: dict[str, Any] = {}
-    for name in sorted(pack.hyperparameters, key=lambda name: name == os.path.basename(DYNAMIC)):
-        found.update(pack.hyperparameters[name])
-    return found
+def settings_of_both(golden: Pack, target: Pack) -> tuple[Sources, Sources]:
+    """The settings of two runs by file; settings in use are compared with settings in use, if both packs have them."""
+    running = os.path.basename(DYNAMIC)
+    packs = golden, target
+    asked = [
+        pack.settings or {name: each for name, each in pack.hyperparameters.items() if name != running}
+        for pack in packs
+    ]
+    used = [{name: each for name, each in pack.hyperparameters.items() if name == running} for pack in packs]
+    kinds = [both for both in (asked, used) if all(both)] or [[{**one, **two} for one, two in zip(asked, used)]]
+    one, other = ({name: each for both in kinds for name, each in both[side].items()} for side in (0, 1))
+    return one, other
 
 
 def without(comparison: Comparison, ignored: Sequence[str], baseline: str | None) -> Comparison:
@@ -146,7 +162,10 @@ def without(comparison: Comparison, ignored: Sequence[str], baseline: str | None
             row
             for row in check.rows
             if not any(
-                fnmatch.fnmatchcase(name, each) for name in (row.name, f"{check.name}/{row.name}") for each in ignored
+                fnmatch.fnmatchcase(name, each)
+                for own in (row.name, *row.names)
+                for name in (own, f"{check.name}/{own}")
+                for each in ignored
             )
             and (check.name, row.name, json.dumps(row.golden), json.dumps(row.target)) not in accepted
         ]

@@ -19,6 +19,9 @@ class Finding:
         target: The value of the second pack.
         level: ``info``, ``warning`` or ``error``.
         why: The reason why it matters, in one sentence.
+        names: The names of a setting or a variable in both runs, where they may differ.
+        file: The file in which a setting is written.
+        how: How names that differ were paired.
     """
 
     name: str
@@ -26,6 +29,13 @@ class Finding:
     target: Any
     level: str
     why: str
+    names: tuple[str, str] = ("", "")
+    file: str = ""
+    how: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The difference as ``config_check.json`` has it."""
+        return {name: getattr(self, name) for name in ("name", "golden", "target", "level", "why")}
 
 
 def worst(levels: Iterable[str]) -> str:
@@ -76,7 +86,8 @@ class Comparison:
             "golden": self.golden,
             "target": self.target,
             "checks": {
-                check.name: {"level": check.level, "rows": [vars(row) for row in check.rows]} for check in self.checks
+                check.name: {"level": check.level, "rows": [row.as_json() for row in check.rows]}
+                for check in self.checks
             },
             "withheld": self.withheld,
             "not_compared": list(self.not_compared),

@@ -16,7 +16,7 @@ from probe.common import files
 from probe.common.environment.secrets import clean_settings
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.report.csv_lines import csv_line
-from probe.configcheck.hyper.settings_files import flat, settings_of
+from probe.configcheck.hyper.settings_files import flat, read_settings
 from probe.configcheck.recommended import RECOMMENDED
 from probe.configcheck.values import are_equal
 
@@ -171,7 +171,8 @@ def recommended_of(path: str) -> dict[str, Any]:
     Raises:
         MsprobeException: it cannot be read.
     """
-    return {name.replace(".", "/"): value for name, value in clean_settings(settings_of(path))[0].items()}
+    settings = {name: value for each in read_settings(path).sources.values() for name, value in each.items()}
+    return {name.replace(".", "/"): value for name, value in clean_settings(settings)[0].items()}
 
 
 def write_logs(

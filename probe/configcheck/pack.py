@@ -1,7 +1,7 @@
 """Packs: the zip files that ``config_check -d`` and `ConfigChecker` write, and that are compared.
 
 Names and layout are those of msProbe, whose packs are read as well; ``manifest.json``, ``environment.json``,
-``settings/``, ``checksums/``, ``random_calls/`` and ``random_states/`` are ours. Nothing of a pack is unpacked to disk.
+``settings/``, ``checksums/``, ``random_calls/`` and ``random_states/`` are ours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Optional
 from probe._version import __version__
 from probe.common import files, log
 from probe.common.dump.stack_text import parse_frame
-from probe.common.environment.secrets import clean_line, clean_settings, is_secret_value
+from probe.common.environment.secrets import clean_line, clean_settings, clean_variables, is_secret_value
 from probe.common.errors import FileCheckException, MsprobeException
 
 MANIFEST, ENVIRONMENT, ENV, PIP = "manifest.json", "environment.json", "env", "pip"
@@ -320,6 +320,27 @@ def _take(pack: Pack, path: str, name: str, content: bytes) -> bool:
         pack.left_out += withheld
         (pack.hyperparameters if match.re is _HYPER else pack.settings)[match[1]] = kept
     return True
+
+
+def is_member(name: str) -> bool:
+    """True if a member of a pack as msProbe writes them may have this name."""
+    return name in (ENV, PIP) or any(each.match(name) for each in (_STEP_AND_RANK, _RANDOM, _HYPER))
+
+
+def plain_members(pack: Pack) -> dict[str, bytes]:
+    """The members that msProbe knows, from the content of a pack, without what may be secret."""
+    found: dict[str, bytes] = {}
+    if pack.env is not None:
+        found[ENV] = encoded(clean_variables(pack.env)[0])
+    if pack.pip is not None:
+        found[PIP] = "\n".join(f"{name}={version}" for name, version in pack.pip.items()).encode()
+    found.update((f"hyperparameters/{name}", encoded(each)) for name, each in pack.hyperparameters.items())
+    for kind, name, content in (("dataset", "dataset", pack.dataset), ("weights", "weight", pack.weights)):
+        found.update(
+            (f"{kind}/step{step}/rank{rank}/{name}.json", encoded(each)) for (step, rank), each in content.items()
+        )
+    found.update((f"random/rank{rank}.json", encoded(each)) for rank, each in pack.random.items())
+    return found
 
 
 def _clean_calls(calls: dict[str, Any]) -> dict[str, Any]:

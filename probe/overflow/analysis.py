@@ -8,7 +8,7 @@ from before.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -217,6 +217,7 @@ class _Analysis:
         result.processes = {scan.rank: scan.process for scan in scans if scan.process}
         result.intended = [(scan.rank, name) for scan in scans for name in scan.intended]
         result.uninitialised = [(scan.rank, name) for scan in scans for name in scan.uninitialised]
+        result.meant = sum((scan.meant for scan in scans), Counter())
         result.notes = list(self._notes(scans, len(further)))
         return result
 

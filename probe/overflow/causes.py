@@ -1,276 +1,505 @@
-"""One sentence on why a call made what is not finite of finite values, from its name and the extremes of its inputs.
+"""One sentence on the arithmetic by which a call made what is not finite.
 
-The extremes tell what can have happened, seldom where in the tensor: a sentence says "may" where they leave it open.
+IEEE 754 has three exceptions that make a NaN or an infinity of other numbers: an invalid operation (0 * inf, inf - inf,
+0 / 0, the square root of a negative number), a division by zero (log of 0 as well) and an overflow. A function is
+known here by its elementary arithmetic on one element. It is evaluated at the extremes of what the call was given; the
+exception that arises there is the reason. The arithmetic of a backward is the gradient times the slope.
+
+The extremes tell what can have happened, seldom where in the tensor: a number between them may or may not be there.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
-from typing import Optional
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from probe.common.dump.reading.records import Item
-from probe.common.nonfinite.call_values import CallValues, is_number, limit_of
+import numpy as np
+
+from probe.common.dump.reading.items import INPUT, OUTPUT, PARAMETERS, Item
+from probe.common.nonfinite.call_values import infinite_sign, is_nonfinite, is_number, limit_of
+from probe.common.operations.function import CONDITIONING, DOT_PRODUCT, Function, Trait
 from probe.common.operations.lookup import function as known
 
-Explain = Callable[[CallValues], Optional[str]]
+_INVALID, _ZERO, _OVERFLOW = "invalid", "zero", "overflow"
 
 
-def why(function: str, values: CallValues) -> str | None:
-    """The cause of a forward call's output, from its inputs.
+class _Operand(NamedTuple):
+    """An argument of a call: numbers that are in it, the most extreme first."""
 
-    Args:
-        function: the name of the API without prefix and number: ``log``.
-        values: its tensors.
-    """
-    explain = _FORWARD.get(known(function).name)
-    found = explain(values) if explain is not None else None
-    return found or _beyond_type(values) or _of_arguments(values)
-
-
-def why_backward(function: str, forward: CallValues, values: CallValues) -> str | None:
-    """The cause of a call's gradients, from the inputs of the forward call.
-
-    Args:
-        function: the name of the API without prefix and number.
-        forward: the tensors of the forward call.
-        values: those of its backward.
-    """
-    explain = _BACKWARD.get(known(function).name)
-    found = explain(forward) if explain is not None else None
-    return found or _beyond_type(values)
+    name: str
+    """``input.0``; `gradient` of the gradient of a result."""
+    numbers: tuple[float, ...]
+    size: int = 1
+    last: int = 1
+    """Its last dimension."""
+    has_nan: bool = False
+    inside: tuple[float, ...] = ()
+    """Numbers between the extremes that are not known to be there."""
 
 
-# --- what the tests of inputs are
+class _Formula(NamedTuple):
+    """Arithmetic on one element of each argument."""
+
+    text: str
+    value: Callable[..., Any]
+    slopes: tuple[Callable[..., Any], ...] = ()
+    """The derivative for each argument."""
 
 
-def _first(values: CallValues) -> Item | None:
-    return next((item for item in values.inputs if is_number(item.max) and is_number(item.min)), None)
+def _of(text: str, value: Callable[..., Any], *slopes: Callable[..., Any]) -> _Formula:
+    return _Formula(text, value, slopes)
 
 
-def _last(values: CallValues) -> Item | None:
-    found = [item for item in values.inputs if is_number(item.max) and is_number(item.min)]
-    return found[-1] if len(found) > 1 else None
+def _root(x: Any) -> Any:
+    return 1 / np.sqrt(x)
 
 
-def _below(limit: float, text: str) -> Explain:
-    def explain(values: CallValues) -> str | None:
-        item = _first(values)
-        return None if item is None or item.min >= limit else f"the smallest input is {number(item.min)}; {text}"
+_FORMULAS: dict[str, _Formula] = {
+    "log": _of("log({0})", np.log, lambda x: 1 / x),
+    "log2": _of("log2({0})", np.log2, lambda x: 1 / x),
+    "log10": _of("log10({0})", np.log10, lambda x: 1 / x),
+    "log1p": _of("log1p({0})", np.log1p, lambda x: 1 / (1 + x)),
+    "logit": _of("logit({0})", lambda x: np.log(x) - np.log(1 - x), lambda x: 1 / (x * (1 - x))),
+    "sqrt": _of("sqrt({0})", np.sqrt, lambda x: 0.5 * _root(x)),
+    "rsqrt": _of("1 / sqrt({0})", _root, lambda x: -0.5 * _root(x) / x),
+    "exp": _of("exp({0})", np.exp, np.exp),
+    "exp2": _of("exp2({0})", np.exp2, np.exp2),
+    "expm1": _of("expm1({0})", np.expm1, np.exp),
+    "sinh": _of("sinh({0})", np.sinh, np.cosh),
+    "cosh": _of("cosh({0})", np.cosh, np.sinh),
+    "square": _of("{0} ** 2", np.square, lambda x: 2 * x),
+    "reciprocal": _of("1 / {0}", lambda x: 1 / x, lambda x: -1 / np.square(x)),
+    "acos": _of("acos({0})", np.arccos, lambda x: _root(1 - x * x)),
+    "asin": _of("asin({0})", np.arcsin, lambda x: _root(1 - x * x)),
+    "acosh": _of("acosh({0})", np.arccosh, lambda x: _root(x * x - 1)),
+    "atanh": _of("atanh({0})", np.arctanh, lambda x: 1 / (1 - x * x)),
+    # It has the domain and the poles of atanh.
+    "erfinv": _of("erfinv({0})", np.arctanh, lambda x: 1 / (1 - x * x)),
+    "mul": _of("{0} times {1}", lambda a, b: a * b, lambda a, b: b, lambda a, b: a),
+    "add": _of("{0} + {1}", lambda a, b, c=1.0: a + b * c, lambda a, b: 1.0, lambda a, b: 1.0),
+    "sub": _of("{0} - {1}", lambda a, b, c=1.0: a - b * c, lambda a, b: 1.0, lambda a, b: -1.0),
+    "rsub": _of("{1} - {0}", lambda a, b: b - a, lambda a, b: -1.0, lambda a, b: 1.0),
+    "div": _of("{0} / {1}", lambda a, b: a / b, lambda a, b: 1 / b, lambda a, b: a / (b * b)),
+    "rtruediv": _of("{1} / {0}", lambda a, b: b / a, lambda a, b: b / (a * a), lambda a, b: 1 / a),
+    "pow": _of("{0} ** {1}", np.power, lambda a, b: b * np.power(a, b - 1), lambda a, b: np.power(a, b) * np.log(a)),
+    "rpow": _of("{1} ** {0}", lambda a, b: np.power(b, a)),
+    "addcdiv": _of("{1} / {2}", lambda a, b, c, d=1.0: b / c),
+    "addcmul": _of("{1} times {2}", lambda a, b, c, d=1.0: a + b * c * d),
+    # Its targets, of which the logarithm is known where they are 0, times its input.
+    "kl_div": _of("{1} times {0}", lambda a, b: b * a),
+}  # fmt: skip
+for _name in ("floor_divide", "remainder", "fmod"):
+    _FORMULAS[_name] = _FORMULAS["div"]
+_SPREADS = ("layer_norm", "group_norm", "instance_norm", "batch_norm", "native_batch_norm")
+"""They divide by a standard deviation."""
+_SIZES = ("normalize", "rms_norm", "cosine_similarity")
+"""They divide by a norm."""
+_NORMS = ("norm", "vector_norm", "matrix_norm", "cdist", "dist", "pairwise_distance")
+_MEANS = ("mean", "nanmean", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
+          "bce_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div")  # fmt: skip
+_DEVIATIONS = ("var", "std", "var_mean", "std_mean")
+_SUMS = ("sum", "nansum", "cumsum", "reduce_sum", "logcumsumexp", "trace")
+_PRODUCTS = ("prod", "cumprod")
+_MODULES = {
+    "LayerNorm": "layer_norm", "GroupNorm": "group_norm", "RMSNorm": "rms_norm", "LogSoftmax": "log_softmax",
+    "CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss", "MSELoss": "mse_loss",
+}  # fmt: skip
+"""The functions of classes whose names in small letters are none."""
+_ADDING = ("addmm", "baddbmm", "addbmm", "addmv", "addr")
+"""Products that are added to the first argument."""
+_IGNORED = "ignore_index"
+_CORNERS = 6
+"""Numbers of an argument that are tried: both extremes, 0 and the ends of domains."""
 
-    return explain
+
+# --- what a call was given
 
 
-def _not_above(limit: float, text: str) -> Explain:
-    def explain(values: CallValues) -> str | None:
-        item = _first(values)
-        return None if item is None or item.min > limit else f"the smallest input is {number(item.min)}; {text}"
-
-    return explain
+def _numbers(item: Item) -> tuple[float, ...]:
+    found = [float(each) for each in (item.min, item.max) if _is_float(each) and each == each]
+    return tuple(dict.fromkeys(found))
 
 
-def _outside(low: float, high: float, text: str) -> Explain:
-    def explain(values: CallValues) -> str | None:
-        item = _first(values)
-        if item is None or (item.min >= low and item.max <= high):
-            return None
-        return f"the inputs reach from {number(item.min)} to {number(item.max)}; {text}"
-
-    return explain
+def operands(items: Sequence[Item]) -> list[_Operand]:
+    """The tensors and numbers that a call was given, in order; of a module its parameters behind them."""
+    return [
+        _operand(item) for state in (INPUT, PARAMETERS) for item in items if item.state == state and _is_numeric(item)
+    ]
 
 
-def _exponential(values: CallValues) -> str | None:
-    item, limit = _first(values), _limit(values)
-    if item is None or limit is None or item.max <= math.log(limit):
-        return None
-    return (
-        f"the largest input is {number(item.max)}, and the exponential of more than {number(math.log(limit))} is "
-        f"beyond the largest number of {_type(values)}, {number(limit)}"
+def _is_numeric(item: Item) -> bool:
+    return item.is_tensor or (type(item.value) is not bool and _is_float(item.value))
+
+
+def _is_float(value: Any) -> bool:
+    # A whole number may have more digits than any float.
+    return type(value) in (float, bool) or is_number(value)
+
+
+def _operand(item: Item) -> _Operand:
+    name = _argument(item)
+    if not item.is_tensor:
+        return _Operand(name, (float(item.value),), has_nan=item.value != item.value)
+    numbers, shape = _numbers(item), item.shape or ()
+    low, high = (min(numbers), max(numbers)) if numbers else (0.0, -1.0)
+    inside = tuple(each for each in (0.0, 1.0, -1.0) if low < each < high)
+    return _Operand(name, numbers, math.prod(shape), shape[-1] if shape else 1, item.has_nan, inside)
+
+
+def _argument(item: Item) -> str:
+    return next(
+        (
+            f"{state}{rest}"
+            for state in (INPUT, OUTPUT)
+            for _, found, rest in [item.name.partition(f".{state}")]
+            if found
+        ),
+        item.name,
     )
 
 
-def _division(values: CallValues) -> str | None:
-    divisor = _last(values)
-    if divisor is None:
-        zero = 0 in values.numbers
-        return "it divides by the number 0" if zero else None
-    if divisor.min == divisor.max == 0:
-        dividend = _first(values)
-        if dividend is not None and dividend.min <= 0 <= dividend.max:
-            return "all divisors are 0: 0 / 0 is NaN, any other number / 0 is infinity"
-        return "all divisors are 0"
-    if divisor.min <= 0 <= divisor.max:
-        return f"the divisors reach from {number(divisor.min)} to {number(divisor.max)}; one of them may be 0"
-    return None
+class _Result(NamedTuple):
+    """What is known of the results of a call that are not finite."""
+
+    limit: float
+    type: str
+    has_nan: bool
+    size: int
 
 
-def _reciprocal(values: CallValues) -> str | None:
-    item = _first(values)
-    if item is None or not item.min <= 0 <= item.max:
+def _result(items: Sequence[Item]) -> _Result:
+    typed = [(limit, item) for item in items if (limit := limit_of(item)) is not None]
+    limit, item = min(typed, key=lambda pair: pair[0]) if typed else (math.inf, None)
+    name = "" if item is None else (item.dtype or "").rpartition(".")[2]
+    return _Result(limit, name.lower(), any(each.has_nan for each in items), math.prod(item.shape or ()) if item else 1)
+
+
+# --- the exceptions
+
+
+def _evaluate(formula: Callable[..., Any], numbers: Sequence[float], limit: float) -> tuple[str, float]:
+    """The exception that `formula` raises, empty for none, and its value."""
+    values = [np.float64(number) for number in numbers]
+    with np.errstate(all="ignore"):
+        value = float(formula(*values))
+    with np.errstate(divide="raise", over="raise", invalid="raise", under="ignore"):
+        try:
+            formula(*values)
+        except FloatingPointError as error:
+            text = str(error)
+            return (_INVALID if "invalid" in text else _ZERO if "divide" in text else _OVERFLOW), value
+        except ZeroDivisionError:
+            return _ZERO, value
+    # What rounds to a number beyond the largest one is infinite: half a unit behind it, of which 1e-4 is enough here.
+    return (_OVERFLOW if limit < abs(value) < math.inf else ""), value
+
+
+class _Raised(NamedTuple):
+    kind: str
+    value: float
+    numbers: tuple[float, ...]
+    is_sure: bool
+
+
+def _raised(formula: Callable[..., Any], given: Sequence[_Operand], result: _Result) -> _Raised | None:
+    """The exception that explains a result best, at numbers that are there or may be there."""
+    order = (_INVALID, _ZERO, _OVERFLOW) if result.has_nan else (_ZERO, _OVERFLOW, _INVALID)
+    best: tuple[tuple[int, bool, float], _Raised] | None = None
+    choices = [(*each.numbers, *each.inside)[:_CORNERS] for each in given]
+    if not all(choices):
         return None
-    return f"the inputs reach from {number(item.min)} to {number(item.max)}; one of them may be 0"
-
-
-def _rows(values: CallValues) -> str | None:
-    masked = next((item for item in values.inputs if item.min == -math.inf), None)
-    if masked is None:
-        return None
-    if masked.max == -math.inf:
-        return "all inputs are minus infinity: everything is masked"
-    return "an input contains minus infinity: a fully masked row gives a NaN"
-
-
-def _mean_of_nothing(values: CallValues) -> str | None:
-    if any(0 in (item.shape or ()) for item in values.inputs):
-        return "the input is empty, and the mean of no elements is NaN"
-    return None
-
-
-def _one_sample(values: CallValues) -> str | None:
-    found = _mean_of_nothing(values)
-    if found is None and any(1 in (item.shape or ()) for item in values.inputs):
-        return "the input has one value along a dimension, and the variance of one sample is 0 / 0"
-    return found
-
-
-def _nothing_to_average(values: CallValues) -> str | None:
-    ignored = [item for item in values.inputs if item.min == item.max == -100]
-    return "all targets are ignored (-100), and the mean of no losses is NaN" if ignored else _mean_of_nothing(values)
-
-
-def _zero_norm(values: CallValues) -> str | None:
-    item = _first(values)
-    if item is None or not is_number(item.norm) or item.norm != 0:
-        return None
-    return "the norm of the input is 0, and the gradient divides by the norm"
-
-
-def _zero_in(text: str) -> Explain:
-    def explain(values: CallValues) -> str | None:
-        item = _first(values)
-        if item is None or not item.min <= 0 <= item.max:
-            return None
-        where = "the forward input is 0" if item.min == item.max else "the smallest forward input is 0"
-        if item.min < 0:
-            where = f"the forward inputs reach from {number(item.min)} to {number(item.max)}, and may be 0"
-        return f"{where}; {text}"
-
-    return explain
-
-
-def _power(values: CallValues) -> str | None:
-    item = _first(values)
-    if item is None:
-        return None
-    exponent = next(iter(values.numbers), None)
-    if exponent is not None and exponent < 0 and item.min <= 0 <= item.max:
-        return f"an input may be 0, and the power is {number(exponent)}"
-    if item.min < 0 and (exponent is None or not float(exponent).is_integer()):
-        return f"the smallest input is {number(item.min)}; a fractional power of a negative number is not real"
-    return None
-
-
-def _square(values: CallValues) -> str | None:
-    item, limit = _first(values), _limit(values)
-    if item is None or limit is None or _largest(item) <= math.sqrt(limit):
-        return None
-    return (
-        f"the largest input is {number(_largest(item))}, whose square is beyond the largest number of "
-        f"{_type(values)}, {number(limit)}"
-    )
-
-
-def _negative_variance(values: CallValues) -> str | None:
-    found = [item for item in values.inputs[2:3] if is_number(item.min) and item.min < 0]
-    return f"the smallest running variance is {number(found[0].min)}; it has no real square root" if found else None
-
-
-_LOGARITHM = _not_above(0, "the logarithm of 0 is minus infinity, and that of a negative number is NaN")
-_ROOT = _below(0, "a negative number has no real square root")
-_INVERSE_ROOT = _not_above(0, "1 / sqrt(0) is infinity, and a negative number has no real root")
-
-# By the names of the table of functions, which has the others.
-_FORWARD: dict[str, Explain] = {
-    "log": _LOGARITHM, "log2": _LOGARITHM, "log10": _LOGARITHM,
-    "log1p": _not_above(-1, "log(1 + x) is minus infinity at -1, below it a NaN"),
-    "sqrt": _ROOT, "rsqrt": _INVERSE_ROOT,
-    "exp": _exponential, "exp2": _exponential, "expm1": _exponential, "sinh": _exponential, "cosh": _exponential,
-    "div": _division, "rtruediv": _division, "floor_divide": _division, "remainder": _division, "fmod": _division,
-    "reciprocal": _reciprocal, "square": _square, "batch_norm": _negative_variance,
-    "softmax": _rows, "log_softmax": _rows, "scaled_dot_product_attention": _rows, "baddbmm": _rows,
-    "mean": _mean_of_nothing, "nanmean": _mean_of_nothing, "var": _one_sample, "std": _one_sample,
-    "var_mean": _one_sample, "std_mean": _one_sample,
-    "cross_entropy": _nothing_to_average, "nll_loss": _nothing_to_average,
-    "pow": _power, "acos": _outside(-1, 1, "the arc cosine is a NaN beyond -1 and 1"),
-    "asin": _outside(-1, 1, "the arc sine is a NaN beyond -1 and 1"),
-    "atanh": _outside(-0.9999999, 0.9999999, "it is infinite at -1 and 1, and a NaN beyond"),
-    "acosh": _below(1, "it is a NaN below 1"),
-    "erfinv": _outside(-0.9999999, 0.9999999, "it is infinite at -1 and 1, and a NaN beyond"),
-    "logit": _outside(0, 1, "it is a NaN beyond 0 and 1"),
-}  # fmt: skip
-_BACKWARD: dict[str, Explain] = {
-    "sqrt": _zero_in("the slope of the square root is infinite there"),
-    "rsqrt": _zero_in("the slope of 1 / sqrt is infinite there"),
-    "log": _zero_in("the slope of the logarithm is infinite there"),
-    "norm": _zero_norm, "vector_norm": _zero_norm, "cdist": _zero_norm, "dist": _zero_norm,
-    "pow": _zero_in("the slope of a power below 1 is infinite there"),
-    "std": _zero_in("the slope of the standard deviation is infinite where it is 0"),
-    "div": _division, "reciprocal": _reciprocal,
-    "softmax": _rows, "log_softmax": _rows,
-    "acos": _outside(-0.9999999, 0.9999999, "the slope is infinite at -1 and 1"),
-    "asin": _outside(-0.9999999, 0.9999999, "the slope is infinite at -1 and 1"),
-    "atan2": _zero_in("the angle of (0, 0) has no slope"),
-}  # fmt: skip
-
-
-# --- of any call
-
-
-def _beyond_type(values: CallValues) -> str | None:
-    """True if what the values are multiplied or added to may be beyond the range of the type."""
-    limit = _limit(values)
-    largest = [_largest(item) for item in (*values.inputs, *values.parameters)]
-    if limit is None or not largest:
-        return None
-    biggest = max(largest)
-    narrowed = next((_type_of(item) for item in values.outputs if (own := limit_of(item)) and biggest > own), None)
-    if narrowed is not None:
-        return f"the largest input is {number(biggest)}, beyond the largest number of {narrowed}, {number(limit)}"
-    longest = max((math.prod(item.shape or ()) for item in values.inputs), default=1)
-    others = sorted((*largest, *(abs(each) for each in values.numbers if is_number(each))))[:-1]
-    # Sums of products are what grows fastest; a bound, for where the large values lie is not known.
-    if biggest * max(1.0, *others[-1:], math.sqrt(min(longest, 1 << 1000))) > limit:
-        return (
-            f"the largest input is {number(biggest)}; a result computed from {longest} values can exceed the largest "
-            f"number of {_type(values)}, {number(limit)}"
-        )
-    return None
-
-
-def _of_arguments(values: CallValues) -> str | None:
-    odd = next((value for value in values.numbers if not math.isfinite(value)), None)
-    return None if odd is None else f"its argument is {number(odd)}"
-
-
-def _largest(item: Item) -> float:
-    found = [abs(value) for value in (item.max, item.min) if is_number(value)]
-    return float(max(found, default=0.0))
-
-
-def _limit(values: CallValues) -> float | None:
-    limits = [limit for item in values.outputs if (limit := limit_of(item)) is not None]
-    return min(limits, default=None)
-
-
-def _type(values: CallValues) -> str:
-    typed = [(limit, item) for item in values.outputs if (limit := limit_of(item)) is not None]
-    return _type_of(min(typed, key=lambda pair: pair[0])[1]) if typed else ""
-
-
-def _type_of(item: Item) -> str:
-    return item.dtype or ""
+    for numbers in itertools.product(*choices):
+        kind, value = _evaluate(formula, numbers, result.limit)
+        if kind:
+            is_sure = all(number in each.numbers for number, each in zip(numbers, given))
+            rank = (order.index(kind), not is_sure, -abs(value) if math.isfinite(value) else 0.0)
+            if best is None or rank < best[0]:
+                best = rank, _Raised(kind, value, numbers, is_sure)
+    return None if best is None else best[1]
 
 
 def number(value: float) -> str:
     """A number with four digits."""
     return f"{value:.4g}"
+
+
+def beyond_range(value: float, limit: float, dtype: str) -> str:
+    """The end of a sentence on a number beyond the range of a dtype."""
+    largest = f"{limit:,.0f}" if 1e3 < limit < 1e7 else number(limit)
+    size = f"{value:,.0f}" if 1e4 < abs(value) < 1e9 else number(value)
+    return f"{size}, beyond the range of {dtype.rpartition('.')[2].lower()} ({largest})"
+
+
+def _size(value: float, result: _Result) -> str:
+    return beyond_range(value, result.limit, result.type)
+
+
+def _said(raised: _Raised, text: str, given: Sequence[_Operand], result: _Result) -> str:
+    """The sentence on an exception."""
+    expression = text.format(*map(number, raised.numbers))
+    may = "" if raised.is_sure else "may be "
+    if raised.kind == _OVERFLOW:
+        if math.isfinite(raised.value):
+            return f"{expression} is {may}{_size(raised.value, result)}"
+        return f"{expression} is {may}beyond the range of {result.type} ({number(result.limit)})"
+    there, became = ("", "is") if raised.is_sure else ("there may be ", "which is")
+    if raised.kind == _ZERO:
+        return f"{there}{expression} {became} {number(raised.value)}{_where(raised, given)}"
+    if any(map(math.isinf, raised.numbers)) or not any(raised.numbers):
+        return f"{there}{expression} {became} NaN{_where(raised, given)}"
+    return f"{expression} is NaN, not defined for {_outside(raised.numbers[0])}; {_reach(given[0])}"
+
+
+def _outside(value: float) -> str:
+    return "negative numbers" if value < 0 else "numbers above 1" if value > 1 else "such numbers"
+
+
+def _reach(given: _Operand) -> str:
+    low, high = min(given.numbers), max(given.numbers)
+    return f"{given.name} is {number(low)}" if low == high else f"{given.name} is from {number(low)} to {number(high)}"
+
+
+def _where(raised: _Raised, given: Sequence[_Operand]) -> str:
+    """The arguments in which a 0 or an infinity is."""
+    odd = [
+        f"{each.name} {'has' if value in each.numbers else 'may have'} {number(value)}"
+        for each, value in zip(given, raised.numbers) if each.size > 1 and (value == 0 or math.isinf(value))
+    ]  # fmt: skip
+    return f" ({', '.join(dict.fromkeys(odd))})" if odd else ""
+
+
+# --- a forward call
+
+
+def why(name: str, items: Sequence[Item]) -> str | None:
+    """The reason why the results of a forward call are not finite.
+
+    Args:
+        name: the function without prefix and number: ``log``.
+        items: everything that is recorded of the call.
+    """
+    line, given = _line(name), operands(items)
+    outputs = [item for item in items if item.state == OUTPUT and item.is_tensor and is_nonfinite(item)]
+    result = _result(outputs)
+    return next(_forward(line, given, items, result), None)
+
+
+def _line(name: str) -> Function:
+    """The line of a function, or of the function of a module's class: ``Linear``, ``LayerNorm``."""
+    found = known(name)
+    return found if found.traits or found.rounding != CONDITIONING else known(_MODULES.get(name, name.lower()))
+
+
+def _forward(line: Function, given: list[_Operand], items: Sequence[Item], result: _Result) -> Iterator[str]:
+    tensors = [item for item in items if item.state == INPUT and item.is_tensor]
+    if line.name in _MEANS and (found := _mean_of_nothing(tensors, given)):
+        yield found
+    if line.name in _DEVIATIONS and any(not {0, 1}.isdisjoint(item.shape or ()) for item in tensors[:1]):
+        yield "the variance of one value is 0 / 0, which is NaN"
+    if line.has(Trait.MASKED) and (found := _masked(tensors)):
+        yield found
+    yield from _by_range(line, given, tensors, result)
+    formula = _FORMULAS.get(line.name)
+    if formula is not None:
+        arguments = _arguments(formula, given)
+        raised = _raised(formula.value, arguments, result) if arguments else None
+        if raised is not None:
+            yield _said(raised, formula.text, arguments, result)
+    if line.rounding == DOT_PRODUCT and len(given) > 1:
+        summed = line.summed if line.summed is not None else known(line.akin).summed if line.akin else None
+        yield from _product(given[:3] if line.name in _ADDING else given[:2], result, summed)
+    if line.name in _SPREADS and any(len(set(each.numbers)) <= 1 or 0 in each.numbers for each in given[:1]):
+        yield "0 / 0: the variance is 0, and eps is 0" if _is_without_eps(given) else "the variance may be negative"
+    if line.name in _SIZES and _is_without_eps(given):
+        yield "0 / 0: the norm is 0, and eps is 0"
+    odd = [each for each in given if any(map(math.isinf, each.numbers)) or each.has_nan]
+    if odd and all(each.size == 1 for each in odd):
+        yield f"its argument {odd[0].name} is {number(odd[0].numbers[0]) if odd[0].numbers else 'nan'}"
+    if formula is None and line.rounding == CONDITIONING and len(given) > 1:
+        yield from _product(given[:2], result)
+    cast = max((abs(each) for one in given for each in one.numbers if math.isfinite(each)), default=0.0)
+    if cast > result.limit:
+        yield f"an input is {_size(cast, result)}"
+
+
+def _arguments(formula: _Formula, given: list[_Operand]) -> list[_Operand]:
+    """As many arguments as a formula has, and the factor of an addition."""
+    code = formula.value.__code__ if hasattr(formula.value, "__code__") else None
+    most = getattr(formula.value, "nin", 1) if code is None else code.co_argcount
+    least = most if code is None else most - len(formula.value.__defaults__ or ())
+    return given[:most] if len(given) >= least else []
+
+
+def _is_without_eps(given: Sequence[_Operand]) -> bool:
+    numbers = [each.numbers[0] for each in given if each.size == 1 and each.numbers]
+    return 0.0 in numbers
+
+
+def _mean_of_nothing(tensors: Sequence[Item], given: Sequence[_Operand]) -> str:
+    if any(0 in (item.shape or ()) for item in tensors):
+        return "the input is empty, and the mean of no elements is 0 / 0, which is NaN"
+    ignored = [each.numbers[0] for each in given if each.name.endswith(_IGNORED) and each.numbers] or [-100.0]
+    if any(item.min == item.max and item.min == ignored[0] for item in tensors[1:2]):
+        return f"all targets are ignored ({number(ignored[0])}), and the mean of no losses is 0 / 0, which is NaN"
+    return ""
+
+
+def _masked(tensors: Sequence[Item]) -> str:
+    for item in tensors:
+        if item.max == -math.inf:
+            return "all inputs are -inf: everything is masked, and -inf - -inf is NaN"
+        if item.min == -math.inf and item.max == item.max:
+            return "the input has -inf; in a row of which all elements are masked, -inf - -inf is NaN"
+    if any(item.max == math.inf for item in tensors):
+        return "the input has inf, and inf - inf is NaN"
+    return ""
+
+
+def _by_range(line: Function, given: list[_Operand], tensors: Sequence[Item], result: _Result) -> Iterator[str]:
+    """Sums and products of many elements."""
+    if not given or not tensors:
+        return
+    first = given[0]
+    largest = max(map(abs, first.numbers), default=0.0)
+    count = max(first.last if line.name.startswith("cum") else first.size // max(result.size, 1), 1)
+    if math.isinf(largest):
+        if line.name in (*_SUMS, "mean") and {math.inf, -math.inf} <= set(first.numbers):
+            yield f"inf - inf is NaN: {first.name} has both infinities"
+        return
+    if line.name in _SUMS and largest * count > result.limit:
+        mean = tensors[0].mean
+        about = abs(mean) * count if type(mean) is float and math.isfinite(mean) else 0.0
+        text = f"the sum of {count} values, each at most {number(largest)}, is"
+        yield f"{text} {_size(about, result)}" if about > result.limit else (
+            f"{text} up to {_size(largest * count, result)}"
+        )  # fmt: skip
+    if line.name in _NORMS and largest > math.sqrt(result.limit / count):
+        size = _size(largest**2 * count, result)
+        yield f"the sum of {count} squares, each at most {number(largest)} ** 2, is up to {size}"
+    if line.name in _PRODUCTS and largest > 1 and count * math.log(largest) > math.log(result.limit):
+        size = f"1e{count * math.log10(largest):.0f}"
+        yield (
+            f"the product of {count} values, each at most {number(largest)}, is up to {size}, beyond the range of "
+            f"{result.type} ({number(result.limit)})"
+        )
+
+
+def _product(given: Sequence[_Operand], result: _Result, summed: int | None = None) -> Iterator[str]:
+    """Sums of products of elements of the last two arguments, over the last dimension of `summed` if it is given."""
+    one, other = given[-2:]
+    raised = _raised(lambda a, b: a * b, (one, other), result._replace(limit=math.inf))
+    if raised is not None and raised.kind == _INVALID:
+        yield _said(raised, "{0} times {1}", (one, other), result)
+        return
+    count = max(round(math.sqrt(one.size * other.size / max(result.size, 1))), 1)
+    count = count if summed is None else given[summed].last
+    largest = [max(map(abs, each.numbers), default=0.0) for each in (one, other)]
+    if math.isinf(max(largest)):
+        infinite = one if math.isinf(largest[0]) else other
+        yield f"inf - inf may be in the sum of products: {infinite.name} has infinities"
+        return
+    bound = count * largest[0] * largest[1]
+    if bound > result.limit:
+        exact = all(len(each.numbers) == 1 for each in (one, other))
+        yield (
+            f"the sum of {count} products, each at most {number(largest[0])} * {number(largest[1])}, is "
+            f"{'' if exact else 'up to '}{_size(bound, result)}"
+        )
+
+
+# --- a backward
+
+
+def why_backward(name: str, forward: Sequence[Item], items: Sequence[Item]) -> str | None:
+    """The reason why gradients of a call are not finite: the gradient of its result times the slope.
+
+    Args:
+        name: the function without prefix and number.
+        forward: everything that is recorded of the forward call.
+        items: everything that is recorded of its backward.
+    """
+    line, given = _line(name), operands(forward)
+    gradients = [each._replace(name="the gradient") for each in operands(items)]
+    bad = [item for item in items if item.state == OUTPUT and item.is_tensor and is_nonfinite(item)]
+    result = _result(bad)
+    index = _index(bad[0]) if bad else 0
+    return next(_backward(line, given, gradients, forward, index, result), None)
+
+
+def _index(item: Item) -> int:
+    text = _argument(item).partition(".")[2].partition(".")[0]
+    return int(text) if text.isdigit() else 0
+
+
+def _backward(
+    line: Function,
+    given: list[_Operand],
+    gradients: list[_Operand],
+    forward: Sequence[Item],
+    index: int,
+    result: _Result,
+) -> Iterator[str]:
+    results = [item for item in forward if item.state == OUTPUT and item.is_tensor]
+    formula = _FORMULAS.get(line.name)
+    if any(item.has_nan for item in results) and not any(math.isinf(x) for each in given for x in each.numbers):
+        reason = why(line.name, forward)
+        yield (
+            f"the forward call gave NaN{f': {reason}' if reason else ''}; a later call left it out, as where does, "
+            "but the backward multiplies the gradient by it, and 0 times NaN is NaN"
+        )
+    gradient = gradients[0] if gradients else _Operand("the gradient", ())
+    if formula is not None and index < len(formula.slopes) and (arguments := _arguments(formula, given)):
+        slope, sloped = formula.slopes[index], arguments[: len(formula.slopes)]
+        raised = _raised(slope, sloped, result._replace(limit=math.inf))
+        if raised is not None and raised.kind == _ZERO:
+            yield _infinite_slope(line.name, raised, sloped, gradient, formula)
+        factor = _at(slope, sloped)
+        product = _raised(lambda a, b: a * b, (gradient, factor), result)
+        if product is not None:
+            yield _said(product, "{0} times {1}", (gradient, factor), result) + _of_other(product, sloped, index)
+    if line.rounding == DOT_PRODUCT and len(given) > 1:
+        both = given[1:3] if line.name in _ADDING else given[:2]
+        yield from _product((gradient, both[0] if index else both[1]), result)
+    if line.has(Trait.MASKED, Trait.EXPONENTIAL) and any(infinite_sign(item) for item in (*results, *forward)):
+        yield "-inf - -inf is NaN: all elements of a row are masked in the forward call"
+    if line.name in (*_DEVIATIONS, *_SPREADS):
+        yield "0 / 0: the deviation of the forward input is 0, and its slope divides by it"
+    if line.name in (*_NORMS, *_SIZES):
+        yield "0 / 0: the norm of the forward input is 0, and its slope divides by it"
+    count = max(gradient.size // max(result.size, 1), 1)
+    largest = max(map(abs, gradient.numbers), default=0.0)
+    if largest * count > result.limit:
+        yield f"the sum of {count} gradients, each at most {number(largest)}, is up to {_size(largest * count, result)}"
+
+
+def _at(slope: Callable[..., Any], given: Sequence[_Operand]) -> _Operand:
+    """The numbers that a slope takes."""
+    found = []
+    with np.errstate(all="ignore"):
+        for numbers in itertools.product(*(each.numbers or (math.nan,) for each in given)):
+            found.append(float(slope(*map(np.float64, numbers))))
+    known_numbers = tuple(dict.fromkeys(each for each in found if each == each))
+    return _Operand("the slope", known_numbers, max((each.size for each in given), default=1))
+
+
+def _infinite_slope(
+    name: str, raised: _Raised, given: Sequence[_Operand], gradient: _Operand, formula: _Formula
+) -> str:
+    zero = 0.0 in (*gradient.numbers, *gradient.inside)
+    at = formula.text.format(*map(number, raised.numbers))
+    may = "" if raised.is_sure else "may be "
+    text = f"the slope of {name} is {may}infinite ({at} in the forward)"
+    return f"{text}{_where(raised, given)}" + (": a gradient of 0 times inf is NaN" if zero else "")
+
+
+def _of_other(product: _Raised, given: Sequence[_Operand], index: int) -> str:
+    """The argument of the forward call that the backward multiplies by, where that is not finite."""
+    if not math.isinf(product.numbers[1]):
+        return ""
+    odd = [each.name for number_, each in enumerate(given) if number_ != index and any(map(math.isinf, each.numbers))]
+    return (
+        f": the backward multiplies the gradient, 0 where a later call left the value out, by {odd[0]} of the forward "
+        "call, which is infinite" if odd else ""
+    )  # fmt: skip

@@ -8,9 +8,9 @@ from typing import Any
 from probe.common.dump import naming
 from probe.common.dump.frameworks import BACKEND_OF, FRAMEWORKS
 from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.reading.records import PARAMETERS, Item
-from probe.common.nonfinite.call_values import CallValues, is_nonfinite, is_number
-from probe.overflow.causes import why, why_backward
+from probe.common.dump.reading.records import OUTPUT, PARAMETERS, Item
+from probe.common.nonfinite.call_values import CallValues, is_nonfinite, is_number, limit_of, mark_of, with_numbers
+from probe.overflow.causes import beyond_range, why, why_backward
 from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, PARAMETER, Finding
 
 MOST_STEPS = 5
@@ -32,8 +32,7 @@ def add_details(findings: Sequence[Finding], folder: str, before: Sequence[tuple
 
 
 def _add_details(finding: Finding, dump: Dump, earlier: Sequence[tuple[int, Dump]]) -> None:
-    items = dump.items(dump[finding.record])
-    values = CallValues.of(items)
+    items = _items(dump, finding.record)
     finding.fields = dump[finding.record].fields
     finding.values = [_as_json(item) for item in items if item.is_tensor]
     finding.stack = list((dump.stacks or {}).get(finding.record, ()))
@@ -45,12 +44,13 @@ def _add_details(finding: Finding, dump: Dump, earlier: Sequence[tuple[int, Dump
     if parsed is not None and parsed.direction == naming.BACKWARD:
         name = naming.record_name(parsed._replace(direction=naming.FORWARD))
         if name in dump:
-            forward = CallValues.of(dump.items(dump[name]))
-            finding.forward = [_as_json(item) for item in (*forward.inputs, *forward.parameters)]
+            forward = _items(dump, name)
+            of_forward = CallValues.of(forward)
+            finding.forward = [_as_json(item) for item in (*of_forward.inputs, *of_forward.parameters)]
             finding.stack = finding.stack or list((dump.stacks or {}).get(name, ()))
     finding.growth = [_in_step(step, other, finding.record) for step, other in earlier if finding.record in other]
     finding.replay = dump.path if _can_be_run_again(finding, dump) else ""
-    finding.sentence = _sentence(finding, dump, values, forward)
+    finding.sentence = _sentence(finding, dump, items, forward)
 
 
 def _can_be_run_again(finding: Finding, dump: Dump) -> bool:
@@ -61,36 +61,89 @@ def _can_be_run_again(finding: Finding, dump: Dump) -> bool:
     return naming.record_name(parsed._replace(direction=naming.FORWARD)) in dump
 
 
-def _sentence(finding: Finding, dump: Dump, values: CallValues, forward: CallValues | None) -> str:
+def _items(dump: Dump, name: str) -> list[Item]:
+    return [with_numbers(item) for item in dump.items(dump[name])]
+
+
+def _sentence(finding: Finding, dump: Dump, items: list[Item], forward: list[Item] | None) -> str:
     if finding.kind == ORIGIN:
-        return _of_origin(finding, values, forward)
+        return _of_origin(finding, dump, items, forward)
     if finding.kind == PARAMETER:
         return _of_parameter(finding, dump)
     if finding.kind == COMMUNICATION:
         ranks = ", ".join(str(rank) for rank, _ in finding.members)
-        reason = why(naming.function_name(finding.record), values)
+        reason = why(naming.function_name(finding.record), items)
         more = f": {reason}" if reason else ", for example because a sum exceeds the range of its dtype"
         return f"Ranks {ranks} send finite values and receive values that are not finite{more}."
     if finding.kind == OUTSIDE:
-        return _of_outside(finding, dump, forward is not None or values.is_gradients)
+        return _of_outside(finding, dump, forward is not None or CallValues.of(items).is_gradients)
     return ""
 
 
-def _of_origin(finding: Finding, values: CallValues, forward: CallValues | None) -> str:
+def _of_origin(finding: Finding, dump: Dump, items: list[Item], forward: list[Item] | None) -> str:
     function = naming.function_name(finding.record)
+    values = CallValues.of(items)
     if forward is not None:
-        reason = why_backward(function, forward, values)
         made = "The gradients of the outputs are finite, and those of the inputs are not"
-    elif values.is_gradients:
-        reason, made = None, "This gradient is the first value that is not finite; no recorded backward made it"
-    elif finding.source:
-        reason = f"{finding.source} set values to minus infinity on purpose, and this call makes a NaN from them"
-        more = why(function, values)
-        return f"All other inputs are finite: {reason}{f' ({more})' if more else ''}."
-    else:
-        reason = why(function, values)
-        made = "The inputs are finite, and an output is not"
-    return f"{made}{f': {reason}' if reason else ''}."
+        if any(map(is_nonfinite, values.inputs)):
+            made = "The gradients of the outputs have infinities"
+        reason = why_backward(function, forward, items)
+        return f"{_with_reason(made, reason)}{_brought_back(finding, dump, forward)}"
+    if values.is_gradients:
+        return "This gradient is the first value that is not finite; no recorded backward made it."
+    made, reason = "The inputs are finite, and an output is not", why(function, items)
+    bad = [item for item in (*values.inputs, *values.parameters) if is_nonfinite(item)]
+    if bad:
+        argument = bad[0].name.rpartition(f"{finding.record}.")[2]
+        of = f"; {finding.source} set them on purpose" if finding.source else ""
+        made = f"{argument} has infinities{of}, and this call makes something else of them"
+    return f"{_with_reason(made, reason)}{_becomes_nan(finding, dump)}"
+
+
+def _with_reason(made: str, reason: str | None) -> str:
+    return f"{made}: {reason}." if reason else f"{made}; its recorded values do not tell why."
+
+
+def _brought_back(finding: Finding, dump: Dump, forward: list[Item]) -> str:
+    """The end of the sentence on a backward: what was not finite in its forward, and had no consequence there."""
+    name = forward[0].name.partition(".forward")[0] + ".forward" if forward else ""
+    for item in (each for each in forward if each.is_tensor and is_nonfinite(each)):
+        maker = name if item.state == OUTPUT else _maker(item, dump, name)
+        if not maker:
+            continue
+        finding.brought_back.append(maker)
+        if maker != name:
+            reason = why(naming.function_name(maker), _items(dump, maker))
+            argument = item.name.rpartition(f"{name}.")[2]
+            return f" {argument} of the forward is not finite since {maker}{f': {reason}' if reason else ''}."
+    return ""
+
+
+def _maker(item: Item, dump: Dump, before: str) -> str:
+    """The first function that returned the values of `item`, which are not finite."""
+    for record in dump:
+        if record.name == before:
+            break
+        if not naming.is_module(record.name):
+            outputs = CallValues.of(dump.items(record)).outputs
+            if any(is_nonfinite(each) and mark_of(each) == mark_of(item) for each in outputs):
+                return record.name
+    return ""
+
+
+def _becomes_nan(finding: Finding, dump: Dump) -> str:
+    """The end of the sentence on an infinity: the next function, where it makes a NaN of it."""
+    items = _items(dump, finding.record)
+    if any(item.has_nan for item in items if item.state == OUTPUT):
+        return ""
+    for rank, name in finding.path:
+        if rank != finding.rank or naming.is_module(name) or not naming.is_forward(name):
+            continue
+        found = _items(dump, name)
+        if any(item.has_nan for item in found if item.state == OUTPUT):
+            reason = why(naming.function_name(name), found)
+            return f" {name} makes a NaN of it{f': {reason}' if reason else ''}."
+    return ""
 
 
 def _of_parameter(finding: Finding, dump: Dump) -> str:
@@ -132,16 +185,17 @@ def _unrecorded(finding: Finding, dump: Dump) -> str:
     text = ""
     before = _before(finding, dump)
     if before is not None:
-        name, given, got = before
-        change = "" if given == got else f"; it arrives here in {got}"
+        name, given, got, beyond = before
+        change = "" if given == got else f"; it arrives here in {got}{beyond}"
         text = f". The last recorded call with a finite result of this shape is {name}, in {given}{change}"
     backend = BACKEND_OF.get(dump.framework, "")
     left_out = FRAMEWORKS[backend].left_out if backend else ""
     return f"{text}. {left_out}" if left_out else f"{text}."
 
 
-def _before(finding: Finding, dump: Dump) -> tuple[str, str, str] | None:
-    """The last call before a finding that returns a finite tensor of its shape; the dtypes of both."""
+def _before(finding: Finding, dump: Dump) -> tuple[str, str, str, str] | None:
+    """The last call before a finding that returns a finite tensor of its shape; the dtypes of both, and what if it
+    exceeds the range of the second one."""
     tensor = next((item for item in dump.items(dump[finding.record]) if item.name == finding.item), None)
     if tensor is None or not tensor.shape:
         return None
@@ -152,8 +206,14 @@ def _before(finding: Finding, dump: Dump) -> tuple[str, str, str] | None:
         if not naming.is_module(record.name):
             outputs = CallValues.of(dump.items(record)).outputs
             same = [item for item in outputs if item.shape == tensor.shape and not is_nonfinite(item)]
-            found = (record.name, same[0].dtype or "", tensor.dtype or "") if same else found
+            found = (record.name, same[0].dtype or "", tensor.dtype or "", _beyond(same[0], tensor)) if same else found
     return found
+
+
+def _beyond(finite: Item, cast: Item) -> str:
+    """The end of a sentence on a cast, if numbers of `finite` are beyond the range of the dtype of `cast`."""
+    limit, largest = limit_of(cast), max(abs(finite.max or 0), abs(finite.min or 0))
+    return "" if limit is None or largest <= limit else f", and {beyond_range(largest, limit, cast.dtype or '')}"
 
 
 _WEIGHTS = ("linear", "embedding", "conv1d", "conv2d", "conv3d", "dense")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -16,7 +17,7 @@ PROPAGATED = "propagated"
 INSIDE = "inside of "
 """The beginning of a finding's source if a call that is not recorded, inside a module, has made a value."""
 KINDS = {
-    ORIGIN: "finite inputs, and an output that is not finite",
+    ORIGIN: "made here",
     OUTSIDE: "an input is not finite, and no earlier record made it",
     PARAMETER: "a parameter is not finite",
     COMMUNICATION: "finite values from all ranks, and a result that is not finite",
@@ -59,6 +60,8 @@ class Finding:
     """The largest absolute value and the norm of its inputs in the steps before."""
     replay: str = ""
     """The dump from which ``msprobe replay`` can run the record again; empty where that cannot be."""
+    brought_back: list[str] = field(default_factory=list)
+    """The forward calls whose values had no consequence in the forward, and have one in this backward."""
     fields: dict[str, Any] = field(default_factory=dict)
     """The record as it stands in its file."""
 
@@ -97,6 +100,8 @@ class StepFindings:
     """The record that was asked for, on each rank where it is not finite."""
     intended: list[tuple[int, str]] = field(default_factory=list)
     uninitialised: list[tuple[int, str]] = field(default_factory=list)
+    meant: Counter[str] = field(default_factory=Counter)
+    """The number of outputs of functions that have ``-inf``, ``inf`` or ``NaN`` and are no finding."""
     processes: dict[int, str] = field(default_factory=dict)
     """``proc123`` for each process without a rank whose number stands in the place of one."""
     mode: str = ""
@@ -138,6 +143,7 @@ def together(parts: Sequence[StepFindings]) -> StepFindings:
         [each for part in parts for each in part.explained],
         [each for part in parts for each in part.intended],
         [each for part in parts for each in part.uninitialised],
+        sum((part.meant for part in parts), Counter()),
         {rank: name for part in parts for rank, name in part.processes.items()},
     )
 
@@ -148,6 +154,8 @@ class Report:
 
     path: str
     steps: list[StepFindings]
+    is_limited: bool = False
+    """True if the configuration of the run named the steps to collect."""
 
     @property
     def folders(self) -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from shlex import quote
 from typing import Any
 
+from probe.common.config.fields import numbers_text
 from probe.common.dump.stack_text import short_frame, users_line
-from probe.overflow.findings import KINDS, Explanation, Finding, Report, StepFindings
+from probe.overflow.findings import KINDS, OUTSIDE, PARAMETER, Explanation, Finding, Report, StepFindings
 
 _MOST_SHOWN = 8
 
@@ -17,7 +19,10 @@ def lines(report: Report) -> Iterator[str]:
     """The printed lines: the answer first."""
     found = report.found
     if found is None:
-        yield f"{report.path}: all values are finite{_in_all(report.steps)}."
+        meant = list(_meant(report.steps))
+        answer = f"no fault: {'; '.join(meant)}; all other values are finite" if meant else "all values are finite"
+        yield f"{report.path}: {answer}{_in_all(report.steps)}."
+        yield from _not_collected(report)
         yield from _notes_of_all(report.steps)
         return
     where = f"{found.name}, " if found.name else ""
@@ -35,7 +40,31 @@ def lines(report: Report) -> Iterator[str]:
     later = [step.name.replace("step ", "") for step in report.steps if step.findings and step is not found]
     if later:
         yield f"Later steps with findings: {', '.join(later[:20])}{' ...' if len(later) > 20 else ''}."
+    if found.first[0].kind in (PARAMETER, OUTSIDE):
+        yield from _not_collected(report)
     yield from _notes(found)
+
+
+_MEANT = {"-inf": "meant as masks", "inf": "of which nothing comes", "NaN": "which later calls leave out"}
+
+
+def _meant(steps: Sequence[StepFindings]) -> Iterator[str]:
+    """What is not finite without being a fault, by its values."""
+    total = sum((step.meant for step in steps), Counter[str]())
+    for value, why in _MEANT.items():
+        if total[value]:
+            yield f"{_counted(total[value], 'output')} {'has' if total[value] == 1 else 'have'} {value}, {why}"
+
+
+def _not_collected(report: Report) -> Iterator[str]:
+    """The steps that were collected, if the program may have run others: the fault may be there."""
+    numbers = sorted({step.step for step in report.steps if step.step is not None})
+    if numbers and (report.is_limited or numbers[-1] >= len(numbers)):
+        several = "s" if len(numbers) > 1 else ""
+        yield (
+            f"Only step{several} {numbers_text(numbers)} {'were' if several else 'was'} collected, and the fault may "
+            "lie in another one; `--task overflow_check` watches all steps."
+        )
 
 
 def explanation(report: Report, record: str) -> Iterator[str]:

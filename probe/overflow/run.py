@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
+from probe.common.dump.layout import JSON_FILES
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import DumpLocation, dumps_in
 from probe.common.dump.size import are_large
+from probe.common.environment.files import of_record_file
 from probe.common.errors import MsprobeException
 from probe.common.parallel.run import run
 from probe.common.parallel.tasks import Where, results
@@ -45,6 +47,8 @@ def find_overflow(
     for location, each in zip(locations, scans):
         steps.setdefault((location.mode, location.step), []).append(each)
     report = Report(path, [_analysed(of_step, mode, wanted) for (mode, _), of_step in steps.items()])
+    environment = of_record_file(os.path.join(locations[0].folder, JSON_FILES[0])) or {}
+    report.is_limited = bool(environment.get("steps"))
     for step in report.steps:
         _add_details(report, step)
     if wanted is not None and not any(step.names(wanted) for step in report.steps):
@@ -132,3 +136,6 @@ def _add_details(report: Report, found: StepFindings) -> None:
             and step.step is not None and found.step is not None and step.step < found.step
         ]  # fmt: skip
         add_details(findings, found.folders[number], before)
+        # What comes back in the backward was not ignored.
+        back = {(number, name) for finding in findings for name in finding.brought_back}
+        found.intended = [each for each in found.intended if each not in back]

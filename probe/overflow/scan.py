@@ -5,9 +5,11 @@ Records without such a number are not decoded, but for communication, by which v
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
@@ -25,10 +27,19 @@ from probe.common.dump.reading.items import Item, is_inf
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
 from probe.common.nonfinite.bad_record import BadRecord
-from probe.common.nonfinite.call_values import CallValues, is_masked_by_lowest, is_number, part_of_limit
+from probe.common.nonfinite.call_values import (
+    CallValues,
+    infinite_sign,
+    is_masked_by_lowest,
+    is_nonfinite,
+    is_number,
+    part_of_limit,
+)
 from probe.common.nonfinite.explained import mark_explained
 from probe.common.nonfinite.followed_calls import FollowedCalls
 from probe.common.numerics.formats import FORMATS, TABLE
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 
 MOST_RECORDS = 2000
 """The largest number of records of a rank; if more are not finite, the others are counted."""
@@ -93,6 +104,9 @@ class RankScan:
     communication: list[Communication] = field(default_factory=list)
     intended: list[str] = field(default_factory=list)
     uninitialised: list[str] = field(default_factory=list)
+    meant: Counter[str] = field(default_factory=Counter)
+    """The number of outputs of functions, or of modules if no function is recorded, that have ``-inf``, ``inf`` or
+    ``NaN`` and are no finding."""
     nearly_full: list[tuple[str, float]] = field(default_factory=list)
     """Items that nearly reach the largest number of their type, and the part of it that they reach."""
     norms: list[str] = field(default_factory=list)
@@ -159,6 +173,8 @@ class _Scan:
         self._dump = dump
         self._result = result
         self._calls = FollowedCalls()
+        self._outputs: list[tuple[str, str]] = []
+        """Outputs that are not finite: the record, and ``-inf``, ``inf`` or ``NaN``."""
 
     def run(self) -> RankScan:
         result = self._result
@@ -169,12 +185,17 @@ class _Scan:
             self._calls = FollowedCalls()
             self._calls.ignores_gradients = True
             result.communication, result.more, result.nearly_full, result.norms = [], 0, [], []
+            self._outputs = []
             ends = self._follow()
             result.is_skipped = len(result.bad) < before
         result.intended, result.uninitialised = self._calls.intended, self._calls.uninitialised
         self._set_ends(ends)
         if not result.bad and not result.communication:
             self._check_statistics()
+        bad = {record.name for record in result.bad}
+        meant = [(name, value) for name, value in self._outputs if name not in bad]
+        of_functions = [each for each in meant if not naming.is_module(each[0])]
+        result.meant = Counter(value for _, value in of_functions or meant)
         result.bad = mark_explained(result.bad, self._dump.tree)
         return result
 
@@ -214,6 +235,9 @@ class _Scan:
 
     def _record(self, index: int, record: Record) -> None:
         values = CallValues.of(self._dump.items(record))
+        if naming.is_forward(record.name) and not has(naming.function_name(record.name), Trait.UNWRITTEN):
+            signs = ((infinite_sign(item), item) for item in values.outputs if is_nonfinite(item))
+            self._outputs += [(record.name, str(sign * math.inf) if sign else "NaN") for sign, _ in signs]
         if not self._calls.look_at(index, record.name, values):
             norms = [item.name for item in values.outputs if is_inf(item.norm) and not is_masked_by_lowest(item)]
             self._result.norms += norms[: _MOST_NOTED - len(self._result.norms)]

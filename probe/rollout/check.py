@@ -13,6 +13,7 @@ from probe.rollout.gathering import gather, named
 from probe.rollout.kinds.differences import Differences
 from probe.rollout.kinds.finding import NONFINITE, Finding
 from probe.rollout.kinds.judge import Judgement, judge
+from probe.rollout.kinds.processed import certain
 from probe.rollout.report import RolloutReport
 from probe.rollout.sources.references import read_rows
 from probe.rollout.sources.rows import Rows, rows_of
@@ -55,7 +56,8 @@ def check(sources: Mapping[str, Any], dtype: str = "", vocabulary: int = 0, laye
     rest = judgement.findings
     # A difference by rounding is not a second finding.
     findings = bad + (tuple(each for each in rest if each.kind not in ("none", "rounding")) if bad else rest)
-    return RolloutReport(left, judgement, findings, tuple(_remarks(tokens, read)))
+    remarks = (*_remarks(tokens, read), *certain(differences))
+    return RolloutReport(left, judgement, findings, remarks)
 
 
 def _rows(value: Any, name: str) -> Rows | None:

@@ -37,6 +37,30 @@ class Tokens:
     """The dtype in which a source says that it was computed; empty if none does."""
     masked_out: int = 0
     """The number of tokens that the mask leaves out."""
+    whole: Tokens | None = None
+    """The tokens of which `only` made these, with those that a mask leaves out."""
+    kept: Array | None = None
+    """True for each token of `whole` that is one of these."""
+
+    @cached_property
+    def repeats(self) -> Array | None:
+        """How often the sequence had the id of each token before it, in a part that the mask leaves out as well."""
+        if self.ids is None or not len(self):
+            return None
+        if self.whole is not None and self.kept is not None:
+            of_whole = self.whole.repeats
+            return None if of_whole is None else of_whole[self.kept]
+        count, least = len(self), int(self.ids.min())
+        width = int(self.ids.max()) - least + 1
+        if len(self.lengths) * width * count >= 1 << 63:
+            return None
+        keys = self.expanded(np.arange(len(self.lengths), dtype=np.int64) * width) + (self.ids - least)
+        # Numbers that hold the place of each token are sorted several times as fast as places by numbers.
+        keys, order = np.divmod(np.sort(keys * count + np.arange(count)), count)
+        starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+        found = np.empty(count, np.int64)
+        found[order] = np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))
+        return found
 
     def __len__(self) -> int:
         return len(self.rollout)
@@ -106,9 +130,14 @@ class Tokens:
         def rows(values: Array | None) -> Array | None:
             return None if values is None else values[left]
 
+        of_whole = kept
+        if self.kept is not None:
+            of_whole = self.kept.copy()
+            of_whole[self.kept] = kept
         return replace(
             self, rollout=self.rollout[kept], training=self.training[kept], lengths=lengths[left],
             names=[self.names[number] for number in left.tolist()], steps=rows(self.steps), ranks=rows(self.ranks),
             prompt_lengths=rows(self.prompt_lengths), ids=tokens(self.ids), entropy=tokens(self.entropy),
-            current=tokens(self.current), top=tokens(self.top),
+            current=tokens(self.current), top=tokens(self.top), kept=of_whole,
+            whole=self if self.whole is None else self.whole,
         )  # fmt: skip

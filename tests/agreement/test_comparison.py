@@ -72,8 +72,7 @@ def transformers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("transformers")
     np.savez(folder / "weights.npz", **weights())
     for backend in ("torch", "mindspore"):
-        for level in LEVELS:
-            run(backend, HERE / f"transformer_{backend}.py", level, str(folder))
+        run(backend, HERE / f"transformer_{backend}.py", str(folder), *LEVELS)
     return folder
 
 

@@ -1,8 +1,8 @@
 """The transformer of transformer_torch.py as one writes it in MindSpore: other names, one level more, the same numbers.
 
-    python transformer_mindspore.py LEVEL FOLDER
+    python transformer_mindspore.py FOLDER LEVEL ...
 
-The dump goes to FOLDER/mindspore/LEVEL.
+The dumps go to FOLDER/mindspore/LEVEL.
 """
 
 from __future__ import annotations
@@ -134,7 +134,9 @@ def main(level: str, folder: Path) -> None:
     ms.value_and_grad(model, None, model.trainable_params())(ids, labels)
     debugger.stop()
     debugger.step()
+    debugger.reset()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    for each in sys.argv[2:]:
+        main(each, Path(sys.argv[1]))

@@ -1,8 +1,8 @@
-"""A small transformer as one writes it in PyTorch: dumped at the level that is asked for, after one training step.
+"""A small transformer as one writes it in PyTorch: dumped at each level that is asked for, after one training step.
 
-    python transformer_torch.py LEVEL FOLDER
+    python transformer_torch.py FOLDER LEVEL ...
 
-FOLDER/weights.npz holds the weights by the names used here, and the input and labels; the dump goes to
+FOLDER/weights.npz holds the weights by the names used here, and the input and labels; the dumps go to
 FOLDER/torch/LEVEL.
 """
 
@@ -94,7 +94,9 @@ def main(level: str, folder: Path) -> None:
     functional.cross_entropy(model(ids), labels).backward()
     debugger.stop()
     debugger.step()
+    debugger.reset()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    for each in sys.argv[2:]:
+        main(each, Path(sys.argv[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -110,11 +111,136 @@ def test_a_parameter_that_is_transposed_alone_differs(tmp_path: Path, weights: W
     assert row.name == name and "transposed" in row.how
 
 
-def test_linear_layers_that_are_all_transposed_are_another_storage(tmp_path: Path, weights: Weights) -> None:
-    turned = {name: each.T.copy() if ".layers." in name and each.ndim == 2 else each for name, each in weights.items()}
-    report = compared(tmp_path, weights, turned)
+def turned(weights: Weights) -> Weights:
+    """All linear layers transposed."""
+    return {name: each.T.copy() if ".layers." in name and each.ndim == 2 else each for name, each in weights.items()}
+
+
+def test_linear_layers_that_are_all_transposed_need_a_reason(tmp_path: Path, weights: Weights) -> None:
+    report = compared(tmp_path, weights, renamed(turned(weights)))
     assert report.answer == "identical"
-    assert {each.how for each in report.parameters if ".mlp." in each.name} == {"transposed"}
+    assert all("transposed" in each.how for each in report.parameters if ".mlp." in each.name)
+    np.savez(tmp_path / "b.npz", **turned(weights))
+    assert probe.ckpt_compare(tmp_path / "a.safetensors", tmp_path / "b.npz").answer == "identical"
+    report = compared(tmp_path, weights, turned(weights))
+    assert report.answer == "different" and "nothing says that the two have different layouts" in bad(report)[0].how
+
+
+def permuted(weights: Weights, names: str) -> Weights:
+    """Some parameters with the two rows that are rotated beside each other."""
+
+    def pairs(each: Any) -> Any:
+        return np.ascontiguousarray(each.reshape(-1, 2, 4, each.shape[1]).swapaxes(1, 2).reshape(each.shape))
+
+    return {name: pairs(each) if re.search(names, name) else each for name, each in weights.items()}
+
+
+@pytest.mark.parametrize("names", [r"[qk]_proj", "q_proj", r"layers\.1\..*[qk]_proj"])
+def test_rotary_rows_in_another_order_are_different_under_one_family(
+    names: str, tmp_path: Path, weights: Weights
+) -> None:
+    report = compared(tmp_path, permuted(weights, names), weights)
+    assert {each.name for each in bad(report)} == {name for name in weights if re.search(names, name)}
+    assert all("rotary pairs of heads of 8 as halves" in each.how for each in bad(report))
+
+
+def test_rotary_rows_in_another_order_are_fine_where_something_says_so(tmp_path: Path, weights: Weights) -> None:
+    words = {"self_attn.q_proj": "attention.wq", "self_attn.k_proj": "attention.wk", "self_attn.v_proj": "attention.wv",
+             "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
+             "mlp.down_proj": "feed_forward.w2", "model.": ""}  # fmt: skip
+    meta = {}
+    for name, each in permuted(weights, r"[qk]_proj").items():
+        for old, new in words.items():
+            name = name.replace(old, new)
+        meta[name] = each
+    assert compared(tmp_path, meta, weights).answer == "identical"
+    # One layer alone is not.
+    name = "layers.1.attention.wk.weight"
+    plain = {**meta, name: weights["model.layers.1.self_attn.k_proj.weight"]}
+    assert [each.name for each in bad(compared(tmp_path, plain, weights))] == [name]
+
+
+def test_pairs_by_value_keep_the_order_of_the_others(tmp_path: Path, weights: Weights) -> None:
+    other = renamed(weights)
+    names = [f"part.{number}.m2.weight" for number in (0, 2)]
+    exchanged = {**other, names[0]: other[names[1]], names[1]: other[names[0]]}
+    for one in (weights, {f"t{number}": each for number, each in enumerate(weights.values())}):
+        report = compared(tmp_path, exchanged, one)
+        assert {each.name for each in bad(report)} == set(names), report.why
+    assert "layer 2 of the other side" in bad(report)[0].how
+    assert compared(tmp_path, one, other).answer == "identical"
+
+
+def test_a_parameter_that_holds_another_one_says_which(tmp_path: Path, weights: Weights) -> None:
+    layer = "model.layers.1."
+    norm = np.linspace(0.5, 2, 16, dtype=np.float32)
+    golden = {**weights, f"{layer}post_attention_layernorm.weight": norm}
+    for name, holds, words in (
+        (f"{layer}mlp.gate_proj.weight", UP, "holds the golden `up_proj` of the same layer"),
+        (f"{layer}input_layernorm.weight", f"{layer}post_attention_layernorm.weight",
+         "holds the golden `post_attention_layernorm` of the same layer"),
+        ("lm_head.weight", "model.embed_tokens.weight", "holds the golden `embed_tokens`"),
+        (UP, UP.replace("1", "2"), "layer 2 of the other side"),
+    ):  # fmt: skip
+        (row,) = bad(compared(tmp_path, {**golden, name: golden[holds]}, golden))
+        assert row.name == name and words in row.how
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda each: np.roll(each, 3, 0), "rows are rolled by 3"),
+        (lambda each: np.roll(each, len(each) // 2, 0), "halves are swapped"),
+        (lambda each: np.roll(each, 1, 1), "columns are rolled by 1"),
+        (lambda each: each[[1, 0, *range(2, len(each))]], "rows 0 and 1 are exchanged"),
+        (lambda each: each * np.float32(0.5), "0.5 times the golden"),
+        (lambda each: np.zeros_like(each), "all values are zero"),
+    ],
+)
+def test_a_change_of_a_whole_parameter_is_said(change: Any, words: str, tmp_path: Path, weights: Weights) -> None:
+    (row,) = bad(compared(tmp_path, {**weights, UP: change(weights[UP])}, weights))
+    assert row.name == UP and words in row.how
+
+
+def test_experts_in_another_order_are_said(tmp_path: Path) -> None:
+    _, stacks = experts()
+    name = "model.layers.0.mlp.experts.down_proj"
+    (row,) = bad(compared(tmp_path, {**stacks, name: stacks[name][[2, 0, 1, 3]]}, stacks))
+    assert row.name == name and "experts in another order: expert 0 is the golden expert 2" in row.how
+
+
+def test_one_parameter_that_is_rounded_alone_differs(tmp_path: Path, weights: Weights) -> None:
+    near = (bfloat16_bits(weights[UP]).astype(np.uint32) << 16).view(np.float32)
+    (row,) = bad(compared(tmp_path, {**weights, UP: near}, weights))
+    assert row.name == UP and row.how == "rounded to bfloat16, on the first side, unlike the others"
+
+
+def test_a_nan_leaves_no_distance(tmp_path: Path, weights: Weights) -> None:
+    (row,) = bad(compared(tmp_path, {**weights, UP: np.full_like(weights[UP], np.nan)}, weights))
+    assert math.isnan(row.numbers["max_abs"]) and math.isnan(row.numbers["l2"]) and "NaN" in row.how
+
+
+def test_rows_that_one_side_has_more_are_told(tmp_path: Path, weights: Weights) -> None:
+    name = "model.embed_tokens.weight"
+    more = np.concatenate([weights[name], weights[name][:1] * 3])
+    (row,) = bad(compared(tmp_path, {**weights, name: more}, weights))
+    assert row.verdict == "shape" and row.how.startswith("has 1 row more; the first 24 rows are identical")
+
+
+def test_the_state_of_a_training_is_no_parameter(tmp_path: Path, weights: Weights) -> None:
+    state = {"global_step": np.array(7), "iteration": np.array([3]), "optimizer.exp_avg": np.ones(3, np.float32),
+             "rng_state": np.arange(4)}  # fmt: skip
+    np.savez(tmp_path / "a.npz", **weights, **state)
+    np.savez(tmp_path / "b.npz", **weights, global_step=np.array(8))
+    report = probe.ckpt_compare(tmp_path / "a.npz", tmp_path / "b.npz")
+    assert report.answer == "identical" and [each.name for each in report.settings][:1] == ["global_step"]
+
+
+def test_names_without_weight_are_those_with_it(tmp_path: Path, weights: Weights) -> None:
+    for one in (weights, fused(weights, None)):
+        bare = {name.removesuffix(".weight"): each for name, each in one.items()}
+        report = compared(tmp_path, bare, weights)
+        assert report.answer == "identical" and not any("paired" in each.how for each in report.parameters)
 
 
 def test_a_missing_parameter_is_a_difference_on_either_side(tmp_path: Path, weights: Weights) -> None:
@@ -179,7 +305,9 @@ def test_fused_and_split_projections_are_the_same(
     key = next(each for each in report.parameters if each.other_name == "model.layers.0.self_attn.k_proj.weight")
     assert key.how == ("heads interleaved in 2 groups of qkv" if groups else "rows 16 to 23 of qkv")
     assert compared(tmp_path, weights, fused(weights, groups)).answer == "identical"
-    assert compared(tmp_path, fused(weights, None), fused(weights, 2)).answer == "identical"
+    # Names of one family have one layout.
+    report = compared(tmp_path, fused(weights, None), fused(weights, 2))
+    assert report.answer == "different" and "heads interleaved in 2 groups" in bad(report)[0].how
 
 
 def test_a_difference_inside_of_a_fused_projection_is_named(tmp_path: Path, weights: Weights) -> None:

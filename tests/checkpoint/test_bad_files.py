@@ -165,6 +165,26 @@ def test_a_hostile_pickle_is_refused_and_not_executed(protocol: int, tmp_path: P
         assert not target.exists()
 
 
+@pytest.mark.parametrize(
+    "name", ["numpy.testing._private.utils runstring", "torch.hub load", "functools partial", "some.package run"]
+)
+def test_a_function_that_no_checkpoint_needs_is_refused(name: str, tmp_path: Path) -> None:
+    call = "\n".join(("c" + name.split()[0], name.split()[1], "")).encode()
+    data = pickle.dumps({"w": np.ones((2, 2))}, 2)[:-1] + b"X\x01\0\0\0x" + call + b"X\x01\0\0\0a\x85Rs."
+    with pytest.raises(MsprobeException, match=f"asks for {name.replace(' ', '.')}"):
+        open_checkpoint(str(archive(tmp_path, data)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x80\x04\x8e" + (1 << 50).to_bytes(8, "little"), b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little")],
+    ids=["bytes", "bytearray"],
+)
+def test_no_room_is_made_for_bytes_that_are_not_there(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(MsprobeException, match="ends too early"):
+        open_checkpoint(str(archive(tmp_path, data + b"abc.")))
+
+
 class Unknown:
     """Something of a package of the user's."""
 

@@ -163,6 +163,21 @@ def test_replicated_parameters_that_differ_between_ranks_are_findings(
     assert report.replicas[0].max_abs == pytest.approx(1, rel=1e-6)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_of_ranks_are_joined_along_the_dimension_that_fits(axis: int, tmp_path: Path) -> None:
+    whole = {"tok_embeddings.weight": torch.randn(12, 8), "norm.weight": torch.randn(8), "table": torch.randn(6, 4)}
+    for rank in range(2):
+        parts = {
+            "tok_embeddings.weight": whole["tok_embeddings.weight"].chunk(2, axis)[rank].clone(),
+            "table": whole["table"].chunk(2, 1 - axis)[rank].clone(),
+            "norm.weight": whole["norm.weight"],
+        }
+        saved(tmp_path / f"consolidated.{rank:02d}.pth", parts)
+    (tmp_path / "whole").mkdir()
+    report = probe.ckpt_compare(tmp_path, saved(tmp_path / "whole" / "a.pt", whole))
+    assert report.answer == "identical" and not report.replicas, report.why
+
+
 def test_dtypes_of_torch_are_read_bit_by_bit(tmp_path: Path) -> None:
     tensors = {
         name: (torch.arange(12) - 5).to(getattr(torch, name)).reshape(3, 4)

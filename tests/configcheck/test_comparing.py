@@ -14,17 +14,22 @@ from probe.configcheck.checks.hyperparameters import check_hyperparameters
 from probe.configcheck.checks.packages import check_packages
 from probe.configcheck.checks.variables import check_variables
 from probe.configcheck.compare import compare_packs, read_side, without
-from probe.configcheck.findings import Comparison
+from probe.configcheck.findings import Check, Comparison
 from probe.configcheck.output.text import lines
 from probe.configcheck.output.written import page, sheets_of
 from probe.configcheck.pack import Pack
+from probe.configcheck.sources import Sources, entries
 from probe.configcheck.values import are_equal
 
 STATISTICS = {"max": 1.0, "min": 0.0, "mean": 0.5, "norm": 2.0}
 
 
 def found(golden: dict[str, Any], target: dict[str, Any]) -> dict[str, str]:
-    return {row.name: row.level for row in check_hyperparameters(golden, target).rows}
+    return {row.name: row.level for row in compared({"a.yaml": golden}, {"a.yaml": target}).rows}
+
+
+def compared(golden: Sources, target: Sources) -> Check:
+    return check_hyperparameters(entries(golden), entries(target))
 
 
 @pytest.mark.parametrize(
@@ -51,15 +56,13 @@ def test_a_flag_is_the_dtype_that_it_asks_for() -> None:
     assert found({"bf16": True}, {"dtype": "float16"}) == {
         "dtype (golden: bf16, another name of the same setting)": "error"
     }
-    (row,) = check_hyperparameters({"bf16": True}, {"fp16": True}).rows
+    (row,) = compared({"a.yaml": {"bf16": True}}, {"a.yaml": {"fp16": True}}).rows
     assert (row.golden, row.target) == ("bfloat16", "float16")
 
 
-def test_names_are_matched_by_last_part_meaning_and_similarity() -> None:
+def test_names_are_matched_by_last_part_and_meaning() -> None:
     assert found({"training.learning_rate": 1, "hidden-size": 8}, {"lr": 1, "model.hidden_size": 8}) == {}
-    assert found({"rope_scaling_factor": 1}, {"rope_scaling_factors": 2}) == {
-        "rope_scaling_factors (golden: rope_scaling_factor, paired by similar names)": "error"
-    }
+    assert found({"rope.alpha-x": 1}, {"alpha_x": 2}) == {"alpha_x (golden: rope.alpha-x)": "error"}
 
 
 def test_what_one_side_alone_has_is_a_warning_unless_it_is_off() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from probe.common.errors import MsprobeException
-from probe.configcheck.hyper.settings_files import settings_of
-from probe.configcheck.hyper.shell import arguments_of, environment_of
+from probe.configcheck.hyper.settings_files import read_settings
+from probe.configcheck.hyper.shell import PROGRAM, read_script
 
 CASES = {
     "python": ("python x.py --lr 1 --bs 2", {"lr": "1", "bs": "2"}),
     "deepspeed and a quoted variable": (
         'LR=3\nARGS="--lr $LR --bs 2"\ndeepspeed x.py $ARGS',
-        {"lr": "3", "bs": "2"},
+        {PROGRAM: "deepspeed", "lr": "3", "bs": "2"},
     ),
     "continued lines": (
         "LR=3\npython x.py \\\n  --lr $LR \\\n  --bs=2 \\\n  --flag\n",
@@ -45,7 +45,10 @@ CASES = {
     ),
     "other commands": ("mkdir -p out --mode 700\necho python t.py --lr 1\n# python t.py --lr 2\n", {}),
     "several commands in a line": ("cd x && LR=5; python t.py --lr $LR && echo done", {"lr": "5"}),
-    "several exports in a line": ('export LR=3 BS="2 # no comment" X\npython t.py --lr $LR', {"lr": "3"}),
+    "several exports in a line": (
+        'export LR=3 BS="2 # no comment" X\npython t.py --lr $LR',
+        {"lr": "3", "environment.BS": "2 # no comment"},
+    ),
     "a document": ("cat > c.py <<END\npython t.py --lr 1\nEND\npython t.py --lr 2", {"lr": "2"}),
 }
 
@@ -53,7 +56,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_arguments(name: str) -> None:
     text, expected = CASES[name]
-    assert arguments_of(text) == expected
+    launches = read_script(text).launches
+    assert launches[-1:] == ([expected] if expected else [])
 
 
 @pytest.mark.parametrize("text, expected", [
@@ -63,16 +67,16 @@ def test_arguments(name: str) -> None:
     ("LR=1 X=$LR", {}),
     ("A=1 B=2 nohup python t.py --lr 1", {"A": "1", "B": "2"}),
     ("A=1 B=2 echo done", {}),
-    ("N=4; export OMP_NUM_THREADS=$N && export M=$((N+1)) P=`nproc` Q=$UNKNOWN R", {"OMP_NUM_THREADS": "4"}),
+    ("N=4; export OMP_NUM_THREADS=$N && export M=$((N+1)) P=`nproc` Q=$UNKNOWN R", {"OMP_NUM_THREADS": "4", "M": "5"}),
     ("export -n A=1\nexport\nexport -p", {}),
 ])  # fmt: skip
 def test_exported_variables(text: str, expected: dict[str, str]) -> None:
-    assert environment_of(text) == expected
+    assert read_script(text).environment == expected
 
 
 def test_nothing_is_executed(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    found = arguments_of(f"LR=$(touch {mark}; echo 3)\npython t.py --lr $LR --x `touch {mark}`\n")
+    (found,) = read_script(f"LR=$(touch {mark}; echo 3)\npython t.py --lr $LR --x `touch {mark}`\n").launches
     assert not mark.exists() and "lr" in found
 
 
@@ -80,7 +84,7 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
     "text", ['python t.py --a "open', "A=(\n1", "python", "${", "$", "a=${b:-${c}}\npython t.py $a", "\\"]
 )
 def test_a_damaged_script_raises_nothing(text: str) -> None:
-    arguments_of(text)
+    read_script(text)
 
 
 def test_files_of_every_kind(tmp_path: Path) -> None:
@@ -91,7 +95,7 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
         expected = {"training.lr": "1e-5", "training.steps": [1, 2], "list.0.a": 1}
-        assert settings_of(str(tmp_path / name)) == expected
+        assert read_settings(str(tmp_path / name)).sources == {name: expected}
 
 
 @pytest.mark.parametrize(
@@ -108,17 +112,76 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, name: str, text: str | Non
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(MsprobeException, match=message):
-        settings_of(str(tmp_path / name))
+        read_settings(str(tmp_path / name))
 
 
-def test_arguments_that_depend_on_a_branch_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_branch_that_nobody_knows_is_read(tmp_path: Path) -> None:
     script = tmp_path / "x.sh"
     script.write_text(
         'LR=1\nBS=4\nif [ -n "$FAST" ]; then\n  LR=2\nelse LR=3; fi\n'
         "case $1 in\n  big) EXTRA='--layers 8' ;;\nesac\npython t.py --lr $LR --bs $BS $EXTRA\n"
     )
-    assert settings_of(str(script)) == {"lr": "3", "bs": "4", "layers": "8"}
-    assert "lr, layers depend on an if or a case" in capsys.readouterr().err
+    found = read_settings(str(script))
+    assert found.sources == {
+        "x.sh": {"lr": "2", "bs": "4", "layers": "8"}, "x.sh (2)": {"lr": "3", "bs": "4"},
+    }  # fmt: skip
+    assert "lr, layers depend on an if or a case" in found.notes[0]
     script.write_text("python t.py --lr 1\n")
-    settings_of(str(script))
-    assert "depend" not in capsys.readouterr().err
+    assert read_settings(str(script)).notes == []
+
+
+@pytest.mark.parametrize("text, launches", [
+    ("for x in 1 2; do python t.py --lr $x; done", [{"lr": "1"}, {"lr": "2"}]),
+    ("for x in $(seq 2 3); do python t.py --lr $x; done", [{"lr": "2"}, {"lr": "3"}]),
+    ("for x in {1..2}; do\n  for y in a b; do python t.py --x $x$y; done\ndone",
+     [{"x": "1a"}, {"x": "1b"}, {"x": "2a"}, {"x": "2b"}]),
+    ("N=2\nif [ $N -gt 1 ]; then python t.py --a 1; else python t.py --a 2; fi", [{"a": "1"}]),
+    ("X=a; case $X in a|b) L=1;; *) L=2;; esac; python t.py --lr $L", [{"lr": "1"}]),
+    ("[ -z '' ] && L=1 || L=2\npython t.py --lr $L", [{"lr": "1"}]),
+    ("f() { python t.py --lr $1 --n ${2:-4}; }\nf 3\nf 5 6", [{"lr": "3", "n": "4"}, {"lr": "5", "n": "6"}]),
+    ('C="python t.py --lr 1"\necho $C\neval "$C"', [{"lr": "1"}]),
+    ("A=(x y)\nfor i in 0 1; do python t.py --lr ${A[$i]} --n ${A[i-1]}; done",
+     [{"lr": "x", "n": "y"}, {"lr": "y", "n": "x"}]),
+    ("python t.py --multirun a.b=1,2", [{"multirun": True, "a.b": "1,2"}]),
+    ("srun -n 4 bash -c 'python t.py --lr 1'", [{"launcher.n": "4", PROGRAM: "srun", "lr": "1"}]),
+    ("A=(--a 1 '--b=2 3')\nA+=(--c)\npython t.py \"${A[@]}\" ${#A[@]}", [{"a": "1", "b": "2 3", "c": "4"}]),
+    ("python t.py --it $((8 * (2 + 1) / 5))", [{"it": "4"}]),
+    ("P=/x/y.json; python t.py --p ${P##*/} --q ${P%.json}", [{"p": "y.json", "q": "/x/y"}]),
+    ("CUDA_VISIBLE_DEVICES=0 python t.py --lr 1 $EXTRA_ARGS \"$@\"", [{"lr": "1"}]),
+])  # fmt: skip
+def test_what_a_script_says_is_followed(text: str, launches: list[dict[str, object]]) -> None:
+    found = read_script(text)
+    assert found.launches == launches
+    assert found.notes == []
+
+
+@pytest.mark.parametrize("text", [
+    "for f in *.txt; do python t.py --data $f; done",
+    "while read x; do python t.py --lr $x; done < list",
+    "for ((i = 0; i < 3; i++)); do python t.py --seed $i; done",
+    "for x in $(cat list); do python t.py --lr $x; done",
+])  # fmt: skip
+def test_a_loop_that_cannot_be_followed_is_one_sentence(text: str) -> None:
+    found = read_script(text)
+    assert len(found.launches) == 1
+    (note,) = found.notes
+    assert "loop" in note and "is not followed" in note
+
+
+def test_a_settings_file_that_a_script_writes_is_read(tmp_path: Path) -> None:
+    script = tmp_path / "x.sh"
+    script.write_text('S=2\ncat > ds.json <<EOF\n{"zero_optimization": {"stage": $S}}\nEOF\ndeepspeed t.py --lr 1\n')
+    assert read_settings(str(script)).sources["x.sh: ds.json"] == {"zero_optimization.stage": 2}
+    script.write_text("cat > ds.json <<EOF\n{\nEOF\ndeepspeed t.py --lr 1\n")
+    (note,) = read_settings(str(script)).notes
+    assert note.startswith("ds.json, which ") and "not valid JSON" in note
+
+
+def test_a_script_with_many_turns_ends() -> None:
+    loops = "".join(f"for {name} in {{1..99}}; do\n" for name in "abcdef")
+    found = read_script(loops + "python t.py --x $a$b$c$d$e$f\n" + "done\n" * 6)
+    assert 0 < len(found.launches) <= 50
+    assert any("more turns than are read" in note for note in found.notes)
+    read_script("f() { f; f; }\nf")
+    read_script("A=x\nN=9\nfor i in {1..99}; do A=$A$A; B=(${B[@]} ${B[@]} 1); N=$((N * N)); done\npython t.py $A $N")
+    read_script("A='eval $A'\neval $A")

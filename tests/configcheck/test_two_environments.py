@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import site
 import subprocess
+import sys
 import sysconfig
 import venv
 from pathlib import Path
@@ -56,7 +56,7 @@ def environment(folder: Path, packages: dict[str, str]) -> Path:
         info = own / f"{name}-{version}.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    (own / "tests.pth").write_text("\n".join([CHECKOUT, *site.getsitepackages()]))
+    (own / "tests.pth").write_text("\n".join([CHECKOUT, *(each for each in sys.path if "packages" in each)]))
     return folder / "bin" / "python"
 
 

@@ -27,7 +27,7 @@ SERVED = (
     "torch", "torch._dynamo", "accelerate", "lightning.pytorch", "pytorch_lightning", "transformers.trainer",
     "transformers.models.llama.modeling_llama",
 )  # fmt: skip
-ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": forks.CHECKOUT}
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "PYTHONPATH": forks.CHECKOUT}
 
 if any(find_spec(name) is None for name in LIBRARIES):
     collect_ignore_glob = ["test_*.py"]

@@ -27,7 +27,7 @@ def saved(folder: Path, key: str) -> Any:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trl")
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": forks.CHECKOUT}
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": forks.CHECKOUT}
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(path)], env=environment, capture_output=True, text=True, timeout=300
     )

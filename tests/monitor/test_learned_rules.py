@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from monitor_rows import LAYERS, MadeTraining, changed
+from monitor_rows import LAYERS, PARAMETERS, MadeTraining, changed
 
 from probe.monitor.alerts.learned import LearnedRules
 from probe.monitor.alerts.ranks import RankRules
@@ -65,11 +66,6 @@ def _frozen(step: int, rows: list[FamilyRows]) -> None:
         changed(rows, family, "blocks.5.weight", 0, norm=8.5, min=-1.0, max=1.0)
 
 
-def _learning_rate(step: int, rows: list[FamilyRows]) -> None:
-    if step == FROM:
-        changed(rows, "param_updated", "head.weight", 1.5)
-
-
 def _drift(step: int, rows: list[FamilyRows]) -> None:
     if step >= 64:
         changed(rows, "actv", "blocks.0.output", min(1.1 ** (step - 64), 1e4))
@@ -88,7 +84,6 @@ def _exploding(step: int, rows: list[FamilyRows]) -> None:
         (_dead, "dead", "actv", "blocks.4.output", FROM),
         (_dead_gradient, "dead", "grad_reduced", "blocks.1.weight", FROM),
         (_frozen, "unchanged", "param_updated", "blocks.5.weight", FROM + 1),
-        (_learning_rate, "update_ratio", "param_updated", "head.weight", FROM),
     ],
 )
 def test_a_fault_has_its_row_and_its_step(fault: Fault, rule: str, family: str, name: str, step: int) -> None:
@@ -162,23 +157,44 @@ def test_replicas_that_part_are_reported_with_their_rank(ranks: int) -> None:
 
 def test_ranks_of_a_split_model_are_not_compared() -> None:
     trainings = {rank: MadeTraining(rank, rank) for rank in range(4)}
-    rules = RankRules()
-    assert [
-        each for step in range(60) for each in rules.judge(step, {r: t.step(step) for r, t in trainings.items()})
-    ] == []
-
-
-def test_a_rank_whose_sizes_leave_those_of_the_others() -> None:
-    trainings = {rank: MadeTraining(rank, rank) for rank in range(4)}
     rules, found = RankRules(), []
     for step in range(60):
         rows_of = {rank: training.step(step) for rank, training in trainings.items()}
-        if step >= FROM:
-            changed(rows_of[3], "actv", "blocks.0.input", 50)
+        for rank, rows in rows_of.items():
+            for name in PARAMETERS:
+                for family in ("param_origin", "param_updated"):
+                    changed(rows, family, name, 1 + 0.01 * rank)
         found += rules.judge(step, rows_of)
-    assert [(each.rule, each.name, each.step, each.rank) for each in found] == [
-        ("rank_outlier", "blocks.0.input", FROM, 3)
-    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("synchronised", [(), (3,), (0,), (2, 4)])
+@pytest.mark.parametrize("has_weights", [True, False])
+def test_gradients_that_are_never_reduced_are_one_finding(synchronised: tuple[int, ...], has_weights: bool) -> None:
+    """A step between that is reduced does not make a module of it."""
+    apart = {rank: MadeTraining(rank, rank) for rank in range(2)}
+    rules, found = RankRules(), []
+    for step in range(8):
+        rows_of = {rank: training.step(step) for rank, training in apart.items()}
+        if step in synchronised:
+            for one, other in zip(rows_of[0], rows_of[1]):
+                if one.family == "grad_reduced":
+                    other.values[:] = one.values
+        if not has_weights:
+            # The weights of the first step are always there.
+            rows_of = {
+                rank: [
+                    replace(each, family="param_start") if each.family == "param_origin" else each
+                    for each in rows if each.family != "param_updated" and (step == 0 or each.family != "param_origin")
+                ]
+                for rank, rows in rows_of.items()
+            }  # fmt: skip
+        found += rules.judge(step, rows_of)
+    (only,) = found
+    since = 1 if 0 in synchronised else 0
+    assert (only.rule, only.name, only.step) == ("not_reduced", "all parameters", since)
+    assert f"gradients of replicas differ after the reduction from step {since} on" in only.why
+    assert "not reduced" in only.why
 
 
 def _without_gradient(name: str, rows: list[FamilyRows]) -> None:

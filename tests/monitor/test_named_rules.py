@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from probe.monitor.alerts.anomaly_file import ANALYSIS, AnomalyFile, analyse, read_anomalies
 from probe.monitor.alerts.named import EXACT, NAN, TURBULENCE, NamedRule, NamedRules
 from probe.monitor.alerts.rows import FamilyRows, Finding
+from probe.monitor.output.anomaly_file import ANALYSIS, AnomalyFile, analyse, read_anomalies
 from probe.monitor.reading.run import MonitorRun, read_monitor
 
 CASE = Path(__file__).parent / "cases" / "v1_alert"

@@ -89,7 +89,14 @@ def test_a_healthy_run_has_no_alert(good: Path, capsys: pytest.CaptureFixture[st
     status, answer = answered(capsys, "monitor", "report", good)
     assert (status, answer["first"], answer["alerts"]) == (0, None, [])
     assert main(["monitor", "report", str(good)]) == 0
-    assert capsys.readouterr().out == f"no alert: {good}: steps 0 to {STEPS - 1}, 2 ranks\n"
+    first, watched, *missing = capsys.readouterr().out.splitlines()
+    assert first == f"no alert: {good}: steps 0 to {STEPS - 1}, 2 ranks"
+    assert "activations (7 modules: min, max, mean, norm, zeros, nans)" in watched
+    assert "weights (7 parameters" in watched and "optimizer state (7 parameters" in watched
+    # The files have no hyper-parameters.
+    (line,) = missing
+    assert line.startswith("  not watched: settings") and "loss scale" in line
+    assert [each["rows"] for each in answer["not_watched"]] == ["settings"]
 
 
 def test_two_runs_part_at_the_same_row(bad: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,8 +29,8 @@ PROCESSES = {"v1_ddp": 2, "v1_fsdp2": 2}
 OUTPUT = {"v2_full": "out"}
 ROUNDING = re.compile(r"blocks\.0\.qkv")
 ONLY_ROUNDING = re.compile(r"other_\d+-\d+\.csv")
-MEAN_IS_ROUNDING = "0:head.output:0/rank0/actv_grad"
-"""The gradient of a softmax has a mean of zero, but for rounding."""
+NOISE = 2e-6
+"""What is smaller is the rounding of a number that is 0: so is the mean of what a softmax and its weights get back."""
 
 
 def written(case: str, folder: Path) -> dict[str, Path]:
@@ -95,15 +95,16 @@ def same(mine: str, recorded: str, is_rounding: bool) -> bool:
     x, y = float(flags.get(mine, mine)), float(flags.get(recorded, recorded))
     if math.isnan(x) or math.isnan(y):
         return math.isnan(x) and math.isnan(y)
-    return x == y or math.isclose(x, y, rel_tol=5e-3 if is_rounding else 1e-4, abs_tol=5e-3 if is_rounding else 2e-6)
+    return x == y or math.isclose(x, y, rel_tol=5e-3 if is_rounding else 1e-4, abs_tol=5e-3 if is_rounding else NOISE)
 
 
 def without_messages(path: Path) -> dict[str, dict[str, object]]:
+    """The alerts, but for those of rounding, which another processor has at other steps."""
     content = json.loads(path.read_text(encoding="utf-8"))
     return {
         key: {name: value for name, value in entry.items() if name != "message"}
         for key, entry in content.items()
-        if not (entry.get("tag_name") == MEAN_IS_ROUNDING and "'mean'" in entry["message"])
+        if not any(abs(float(value)) < NOISE for value in re.findall(r"current value ([^,]+),", entry["message"]))
     }
 
 

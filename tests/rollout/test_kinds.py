@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from rollout_mismatch import cases
+from rollout_mismatch import cases, drawn
 from rollout_mismatch.asking import answer
 
 import probe
+from probe.rollout.gathering import gather, named
+from probe.rollout.kinds.differences import Differences
+from probe.rollout.kinds.judge import judge
+from probe.rollout.sources.rows import rows_of
 
 SMALL = cases.Setting(vocabulary=128, sequences=16, longest=40)
 
@@ -36,6 +42,50 @@ def test_planted_mismatches_are_named(make: cases.Make, dtype: str) -> None:
     report = answer(make(chosen), chosen)
     assert report.kind == cases.PLANTED[make], report.line
     assert report.found
+
+
+@pytest.mark.parametrize("make", drawn.RIGHT, ids=lambda make: make.__name__)
+def test_errors_of_right_runs_are_rounding(make: drawn.Make) -> None:
+    report = drawn.made(make, 21, is_small=True).report()
+    assert not report.found, report.line
+
+
+@pytest.mark.parametrize("make", drawn.FAULTS, ids=lambda make: make.__name__)
+def test_slow_faults_penalties_and_other_tokens_are_named(make: drawn.Make) -> None:
+    report = drawn.made(make, 21, is_small=True).report()
+    assert report.kind in drawn.FAULTS[make], report.line
+
+
+def test_a_temperature_has_an_interval() -> None:
+    for seed in range(5):
+        made = drawn.Drawn(seed, is_small=True)
+        value = 1.05 + 0.1 * seed
+        report = made.of(process=lambda logits, by=value: logits / by).report()
+        assert report.kind == "temperature", (seed, report.line)
+        low, high = report.findings[0].numbers["interval"]
+        assert low - 0.02 <= value <= high + 0.02 and high - low < 0.3, (seed, value, low, high)
+
+
+def test_no_temperature_is_estimated_where_tokens_are_certain() -> None:
+    report = drawn.made(drawn.temperature_on_certain, 21, is_small=True).report()
+    assert "temperature" not in report.findings[0].numbers
+    assert any("a temperature cannot be told" in each for each in report.remarks)
+
+
+def test_a_rank_that_is_far_from_the_others_is_stale() -> None:
+    made = drawn.Drawn(3, is_small=True)
+    ranks = np.arange(made.shape[0]) % 4
+    pair = made.of(np.repeat(np.where(ranks == 2, 30.0, 1.0)[:, None], made.length, 1))
+    tokens = gather(named({name: rows_of(value, name) for name, value in pair.sources.items() if name != "step"}))
+    found = judge(Differences(replace(tokens, ranks=ranks), made.dtype, made.vocabulary, made.layers)).findings[0]
+    assert (found.kind, found.numbers["ranks"]) == ("stale", [2])
+
+
+def test_repeats_are_counted_in_the_prompt_that_a_mask_leaves_out() -> None:
+    tokens = np.array([[7, 8, 7, 8, 9], [9, 9, 9, 7, 9]])
+    report = probe.rollout_check(-np.ones((2, 5)), -np.ones((2, 5)), tokens=tokens, mask=[[0, 0, 1, 1, 1]] * 2)
+    assert report.tokens.repeats is not None
+    assert report.tokens.repeats.tolist() == [1, 1, 0, 2, 0, 3]
 
 
 def test_equal_log_probabilities_are_no_mismatch() -> None:

@@ -368,3 +368,43 @@ def test_a_cast_of_the_compiled_form_is_rounding_of_that_dtype() -> None:
 def test_bad_input(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(MsprobeException, match=words):
         make()
+
+
+class Raising(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.compiler.is_compiling():
+            raise RuntimeError("not under the compiler")
+        return self.layer(x)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.GRU(4, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rnn(x)[0]
+
+
+class Uncompiled(nn.Module):
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"), [(Raising, "not under the compiler"), (Recurrent, "GRU"), (Uncompiled, "disable")]
+)
+def test_a_module_that_cannot_be_compiled_leaves_out_itself_alone(odd: type[nn.Module], why: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), odd(), nn.LayerNorm(4), odd(), nn.Linear(4, 4))
+    checker = PrecisionChecker()
+    checker.wrap_all_children(model)
+    found = checker.compare(lambda model: model(torch.randn(2, 3, 4)).square().mean().backward(), model)
+    unchecked = {part.module: part.why for part in found.parts if part.status == NOT_CHECKED}
+    assert set(unchecked) == {"1", "3"} and all(why in text for text in unchecked.values())
+    assert {part.module for part in found.parts if part.status in (IDENTICAL, ROUNDING)} == {"0", "2", "4"}

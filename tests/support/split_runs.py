@@ -68,7 +68,7 @@ def train(folder: Path, cases: Mapping[str, Case]) -> None:
         sizes = map(str, (case.tp, case.pp, case.vpp, case.dp))
         rest = (port, *sizes, case.order, case.change, case.dtype)
         arguments += [(str(folder / name), str(rank), *rest) for rank in range(case.split.rank_size)]
-    environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT}
     ended = forks.server(*forks.MODULES["torch"]).run(SCRIPT, *arguments, environment=environment, timeout=150)
     for given, process in zip(arguments, ended):
         assert process.said == ["trained"], (given, process.status, process.out, process.err)

@@ -29,7 +29,7 @@ def wanted_of(settings: FirstSettings, main_grad: bool, groups: tuple[Any, ...])
     xy, l2 = settings.xy_distribution, settings.l2_targets or {}
     communication, l2_on = settings.cc_distribution, settings.recording_l2_features
     return Wanted(
-        ops=dict.fromkeys(("module", "gradient", "optimizer", "parameter"), settings.ops),
+        ops=dict.fromkeys(("module", "gradient", "optimizer", "parameter", "communication"), settings.ops),
         eps=settings.eps,
         activations=xy and not settings.backward_only,
         activation_gradients=xy and not settings.forward_only,

@@ -155,7 +155,8 @@ def wanted_of(config: Config) -> Wanted:
         layout.has_signs(level),
     )
     return Wanted(
-        ops=dict.fromkeys(("module", "gradient", "optimizer", "parameter"), ("norm",)),
+        ops=dict.fromkeys(("module", "gradient", "optimizer", "parameter", "communication"), ("norm",)),
+        course=False,
         is_parameter=lambda name: not names or name in names,
         signatures=signatures,
     )

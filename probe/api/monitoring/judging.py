@@ -12,9 +12,9 @@ from probe.common import log
 from probe.common.errors import failure_text
 from probe.common.report.trends import TrendStep, TrendTable
 from probe.monitor.alerts.actions import Actions
-from probe.monitor.alerts.anomaly_file import AnomalyFile
 from probe.monitor.alerts.configured import alert_settings
 from probe.monitor.alerts.rows import FamilyRows, Judge
+from probe.monitor.output.anomaly_file import AnomalyFile
 
 _NOT_JUDGED = frozenset(("comm",))
 

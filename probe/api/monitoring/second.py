@@ -111,7 +111,13 @@ def wanted_of(settings: SecondSettings, rank: int) -> Wanted:
         source = inner or cc
         communication = WantedCommunication(source.cc_codeline, source.cc_pre_hook, source.cc_log_only)
     return Wanted(
-        ops={"module": module.ops, "gradient": gradient.ops, "optimizer": optimizer.ops, "parameter": param.ops},
+        ops={
+            "module": module.ops,
+            "gradient": gradient.ops,
+            "optimizer": optimizer.ops,
+            "parameter": param.ops,
+            "communication": cc.ops,
+        },
         eps=module.eps,
         activations=module.enabled,
         activation_gradients=module.enabled,

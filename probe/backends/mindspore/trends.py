@@ -225,6 +225,15 @@ class MindSporeTrends:
                 found[_NAMES.get(name, name)] = state
         return found
 
+    def innermost(self, optimizer: Any) -> Any:
+        return optimizer
+
+    def state_counts(self, optimizer: Any) -> Mapping[str, float]:
+        return {}
+
+    def ties(self, model: Any) -> Sequence[tuple[str, str, Callable[[], bool]]]:
+        return ()
+
     # --- gradients and communication
 
     def attach_gradients(self, models: Sequence[Any], parameters: Sequence[Any], ready: Ready, logs: Logs) -> Handle:

@@ -171,6 +171,15 @@ class Trends(Protocol):
     def optimizer_state(self, optimizer: Any, parameter: Any) -> Mapping[str, Any]:
         """The tensors that `optimizer` keeps for a parameter, by name (``exp_avg``); those of one number left out."""
 
+    def innermost(self, optimizer: Any) -> Any:
+        """The optimizer inside of its wrappers."""
+
+    def state_counts(self, optimizer: Any) -> Mapping[str, float]:
+        """``parameters``: those that have a state, and ``step``: the updates that it counts, as far as it does."""
+
+    def ties(self, model: Any) -> Sequence[tuple[str, str, Callable[[], bool]]]:
+        """The names of each two that are one parameter now, and a test whether they still are."""
+
     def attach_gradients(self, models: Sequence[Any], parameters: Sequence[Any], ready: Ready, logs: Logs) -> Handle:
         """Report each gradient of `parameters` when it was accumulated, before it is reduced over ranks.
 

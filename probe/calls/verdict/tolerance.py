@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probe.calls.verdict.bounds import FLOAT32, HALF, Bound, is_by_squares
+from probe.calls.verdict.bounds import FLOAT32, HALF, Bound, is_by_squares, known_of
 from probe.calls.verdict.subject import Array, Subject
 from probe.common.numerics.formats import Format, unit_roundoff
 from probe.common.numerics.rounding import rounded_to, rounding_scale, spacing
-from probe.common.operations.function import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE, SUM
+from probe.common.operations.function import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE, SUM, Trait
+from probe.common.operations.lookup import function
 
 ROUNDINGS = 4.0
 """Roundings of the result itself that are granted: the last one, and those of what it is multiplied with."""
@@ -173,6 +174,8 @@ def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside
             last = step * np.abs(reference) if unit > _ACCUMULATION else 0.0
             moved = np.fmax(moved, further - last)
     if moved is not None:
+        if bound.kind == SUM:
+            moved = np.maximum(moved, step * _likely_size_of_terms(subject))
         added += _finite(moved) if bound.kind == ELEMENTWISE else _no_less_than_typical(moved, bound.by_norm)
         added *= MOVES * (inside + growth(bound, unit)) * unit / step
         if not reference.any() and not moved.any():
@@ -182,6 +185,27 @@ def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside
     if bound.kind == ACTIVATION:
         added += inside * ROUNDINGS * unit * _sizes_inside(subject)
     return _or_yardstick(subject, added, _farther(bound, added.size))
+
+
+def _likely_size_of_terms(subject: Subject) -> float:
+    """The norm of the terms of a sum, which it moves by if each is moved by its unit: the root of the mean square.
+
+    A few draws of such moves may miss it by luck, which a tensor of many sums shows in the others, and a single sum,
+    such as the gradient of a number that was broadcast, does not. It is 0 where the terms are not known.
+    """
+    inputs = subject.inputs
+    if not inputs:
+        return 0.0
+    name = known_of(subject.base, subject.direction).name
+    if subject.direction == "forward":
+        terms = inputs[0] if function(name).has(Trait.ADDS) else None
+    else:
+        others = [value for value in inputs[:-1] if value.shape == inputs[-1].shape]
+        factor = 1.0 if name in ("add", "sub") else others[0] if name == "mul" and others else None
+        terms = None if factor is None else np.asarray(inputs[-1] * factor)
+    if terms is None or terms.dtype.kind not in "fc":
+        return 0.0
+    return math.sqrt(float(np.square(np.abs(terms).astype(np.float64)).sum()) / max(subject.result.size, 1))
 
 
 def _farther(bound: Bound, size: int) -> float:

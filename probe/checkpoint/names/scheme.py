@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 from probe.common.yaml_file import load_yaml
 
 _LAYER = re.compile(r"^(?P<path>(?:.*?\.)?)(?:layers|layer|h|blocks|block|resblocks)\.(?P<number>\d+)\.(?P<rest>.+)$")
+_NUMBERED = re.compile(r"^(?P<path>(?:.*?[./])?[A-Za-z_]+[./])(?P<number>\d+)[./](?P<rest>.+)$")
+"""Layers under a name that nobody knows."""
+_KINDS = (".weight", ".bias", ".gamma", ".beta")
 _STACKS = ("encoder", "decoder")
 _ORDER = ("embed", "position", "encoder", "layers", "decoder")
 
@@ -21,6 +24,9 @@ class Rules(NamedTuple):
     family: str
     layer: Sequence[tuple[re.Pattern[str], str]]
     model: Sequence[tuple[re.Pattern[str], str]]
+
+
+NONE = Rules("none", (), ())
 
 
 @cache
@@ -70,6 +76,9 @@ def in_scheme(names: Sequence[str]) -> dict[str, str]:
     used: set[str] = set()
     for name, bare in plain.items():
         key = _named(bare, rules, stacks)
+        if key == _named(bare, NONE, stacks) and not bare.endswith(_KINDS):
+            # Some leave out ``.weight``.
+            key = _named(f"{bare}.weight", rules, stacks)
         # Two of one name would be a guess.
         found[name] = bare if key in used else key
         used.add(key)
@@ -114,8 +123,13 @@ class Layer(NamedTuple):
 
 def layer_of(key: str) -> Layer | None:
     """The layer of a name in the scheme; ``None`` outside of layers."""
-    match = _LAYER.match(key)
+    match = _LAYER.match(key) or _NUMBERED.match(key)
     return None if match is None else Layer(match["path"], int(match["number"]), match["rest"])
+
+
+def is_known(key: str) -> bool:
+    """True if a name has a layer, or a part of a model that the scheme knows."""
+    return _LAYER.match(key) is not None or key.partition(".")[0] in ("embed", "position", "norm", "head")
 
 
 def order_of(key: str) -> tuple[int, str, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from probe.checkpoint.content import Checkpoint
 from probe.checkpoint.names.scheme import in_scheme, unwrapped
@@ -10,17 +11,20 @@ from probe.checkpoint.options import CheckpointOptions
 from probe.checkpoint.pairing import layouts
 from probe.checkpoint.pairing.pairs import Pair, Side
 from probe.checkpoint.pairing.proposals import propose
-from probe.checkpoint.pairing.splitting import Split, splits
-from probe.checkpoint.stored.tensors import Tensor, Transposed
+from probe.checkpoint.pairing.settling import settle
+from probe.checkpoint.pairing.splitting import splits
+from probe.checkpoint.stored.tensors import Tensor, joined
 from probe.common import log
 from probe.common.align.mapping_files import load_names
 
 _ROTATED = ("attention.q.weight", "attention.k.weight", "attention.q.bias", "attention.k.bias")
 """Parameters whose rows are rotated in pairs, which are neighbours for some and halves of a head for others."""
+_ROTARY_FORM = re.compile(r"(rotary|rope|neox).*(interleav|style|form|layout|neox|half|pair)|is_neox_style")
+"""A key of a configuration that says how rows of queries and keys are rotated."""
 
 
 def match(one: Checkpoint, other: Checkpoint, options: CheckpointOptions) -> list[Pair]:
-    """The pairs of the weights of two checkpoints, and what is left without a counterpart.
+    """The pairs of the weights of two checkpoints, each in its layout, and what is left without a counterpart.
 
     Raises:
         FileCheckException, MsprobeException: the file of names cannot be read.
@@ -31,14 +35,56 @@ def match(one: Checkpoint, other: Checkpoint, options: CheckpointOptions) -> lis
     found += _by_name(left, right, lambda side: unwrapped(side.name))
     found += _by_name(left, right, lambda side: side.key)
     found += _by_ending(left, right)
+    families = 2 * sum(map(_is_one_name, found)) < len(found)
     heads = layouts.heads_of(one.config, options.heads) or layouts.heads_of(other.config, options.heads)
-    found += _by_parts(left, right, heads, False)
-    found += _by_parts(right, left, heads, True)
+    found += _by_parts(left, right, heads, True)
+    found += _by_parts(right, left, heads, False)
     for pair in found:
+        _join(pair, one, other)
         _add_readings(pair, heads)
-    found += _proposed(left, right)
-    found += [Pair(side, None) for side in left] + [Pair(None, side) for side in right]
-    return found
+    proposed = _take(left, right, propose(left, right))
+    settle([*found, *proposed], families or len(proposed) > len(found) or _declared(one, other))
+    found += proposed + [Pair(side, None) for side in left]
+    return found + [Pair(None, side) for side in right]
+
+
+def _is_one_name(pair: Pair) -> bool:
+    """True if two names differ by nothing but what stands in front of them, or ``.weight``."""
+    assert pair.one is not None and pair.other is not None
+    names = [unwrapped(side.name).removesuffix(".weight") for side in (pair.one, pair.other)]
+    return names[0].endswith(names[1]) or names[1].endswith(names[0])
+
+
+def _declared(one: Checkpoint, other: Checkpoint) -> bool:
+    """True if formats or configurations say that two checkpoints may be stored in two layouts."""
+    if one.container != other.container:
+        return True
+    types = one.config.get("model_type"), other.config.get("model_type")
+    if None not in types and types[0] != types[1]:
+        return True
+    forms = [
+        {key: value for key, value in {**side.settings, **side.config}.items() if _ROTARY_FORM.search(key.lower())}
+        for side in (one, other)
+    ]
+    return forms[0] != forms[1]
+
+
+def _join(pair: Pair, one: Checkpoint, other: Checkpoint) -> None:
+    """Join the parts that ranks hold along the dimension that gives the shape of the counterpart."""
+    if pair.one is None or pair.other is None or pair.readings:
+        return
+    for side, content, wanted in ((pair.one, one, pair.other), (pair.other, other, pair.one)):
+        pieces = content.pieces.get(side.name)
+        if pieces is None or side.tensor.shape == wanted.tensor.shape:
+            continue
+        for axis in range(len(pieces[0].shape)):
+            if any(len(each.shape) <= axis for each in pieces):
+                continue
+            whole = joined(pieces, axis)
+            if whole.shape == wanted.tensor.shape:
+                side.tensor = whole
+                content.replicas = [each for each in content.replicas if each[0] != side.name]
+                break
 
 
 def _sides(weights: Mapping[str, Tensor]) -> list[Side]:
@@ -112,61 +158,33 @@ def _prefixes(names: set[str]) -> set[str]:
     return found
 
 
-def _by_parts(fused: list[Side], others: list[Side], heads: tuple[int, int] | None, swapped: bool) -> list[Pair]:
+def _by_parts(fused: list[Side], others: list[Side], heads: tuple[int, int] | None, of_first: bool) -> list[Pair]:
     """Pairs of the parts of parameters that one side has as one."""
     by_key = {side.key: side for side in others}
     pairs: list[Pair] = []
     used: list[Side] = []
-    for side, parts in splits({each.key: each for each in fused}, by_key, heads):
+    for side, parts in splits({each.key: each for each in fused}, by_key, heads, of_first):
         used.append(side)
-        for split in parts:
-            pairs.append(_pair_of(split, swapped))
-            if split.counterpart is not None:
-                used.append(split.counterpart)
+        for part, counterpart, readings, group in parts:
+            one, other = (part, counterpart) if of_first else (counterpart, part)
+            pairs.append(Pair(one, other, readings if counterpart else (), of_first, group))
+            if counterpart is not None:
+                used.append(counterpart)
     _remove(fused, used)
     _remove(others, used)
     return pairs
 
 
-def _pair_of(split: Split, swapped: bool) -> Pair:
-    readings = () if split.counterpart is None else split.readings
-    if swapped:
-        return Pair(split.counterpart, split.side, other_readings=readings)
-    return Pair(split.side, split.counterpart, readings=readings)
-
-
 def _add_readings(pair: Pair, heads: tuple[int, int] | None) -> None:
     """Other ways to read the second side, for a pair that is compared as a whole."""
-    if pair.readings or pair.other_readings or pair.one is None or pair.other is None:
+    if pair.readings or pair.one is None or pair.other is None:
         return
     other = pair.other.tensor
-    readings = [("", other), *layouts.turned_readings(other)]
     if ".qkv." in pair.key:
-        readings += _both_ways(other, lambda each: layouts.qkv_orders(each, heads))
+        pair.group, pair.readings = "qkv", layouts.whole_readings(other, layouts.qkv_orders(heads))
     elif ".fc1." in pair.key:
-        readings += _both_ways(other, layouts.gate_orders)
+        pair.group, pair.readings = "gate_up", layouts.whole_readings(other, layouts.gate_orders)
     elif pair.key.endswith(_ROTATED):
-        readings += layouts.rotary_orders(other, heads)
-    pair.other_readings = readings
-
-
-def _both_ways(tensor: Tensor, orders: Callable[[Tensor], Iterable[tuple[str, Tensor]]]) -> list[tuple[str, Tensor]]:
-    """Other orders of the rows of a matrix, and of its columns where the other side has it transposed."""
-    found = list(orders(tensor))
-    if len(tensor.shape) == 2:
-        found += [(f"transposed, {words}", Transposed(each)) for words, each in orders(tensor)]
-        found += [(f"transposed, {words}", each) for words, each in orders(Transposed(tensor))]
-    return found
-
-
-def _proposed(left: list[Side], right: list[Side]) -> list[Pair]:
-    pairs = []
-    for proposal in propose(left, right):
-        if proposal.by_order:
-            words = "paired by shape and order (values fit several)"
-        else:
-            words = f"paired by values (confidence {proposal.confidence:.2f})"
-        other = proposal.other.tensor
-        readings = [("", other), *layouts.turned_readings(other)]
-        pairs.append(Pair(proposal.one, proposal.other, other_readings=readings, how=[words]))
-    return _take(left, right, pairs)
+        pair.group, pair.readings = "rotary", layouts.whole_readings(other, layouts.rotary_orders(heads))
+    else:
+        pair.readings = layouts.plain_readings(other)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import NamedTuple, Optional
 
+from probe.checkpoint.names.scheme import is_known
 from probe.checkpoint.stored.tensors import Tensor
 
 
@@ -25,24 +26,52 @@ class Side:
     """The part, in words."""
 
 
+class Reading(NamedTuple):
+    """A way to read a stored parameter: its rows in another order, or transposed.
+
+    Args:
+        order: the order of the rows, the same text for all parameters that are stored alike; empty if as it is.
+    """
+
+    words: str
+    tensor: Tensor
+    turned: bool = False
+    order: str = ""
+
+
 @dataclass
 class Pair:
     """Two parameters that are compared.
 
     Args:
-        readings: ways to read the second side, of which the first is as it is stored; the values say which is right.
+        readings: ways to read one of them, of which the first is as it is stored; the values say which is right.
+        of_first: True if they are readings of the first side.
+        group: the parameters whose rows are in one order in a whole checkpoint, such as those that are rotated.
         how: why these two, where their names do not say it.
     """
 
     one: Optional[Side]  # noqa: UP045 (evaluated, on Python 3.9 too)
     other: Optional[Side]  # noqa: UP045
-    readings: Sequence[tuple[str, Tensor]] = ()
-    """Ways to read the first side instead, each with words."""
-    other_readings: Sequence[tuple[str, Tensor]] = ()
+    readings: Sequence[Reading] = ()
+    of_first: bool = False
+    group: str = ""
     how: list[str] = field(default_factory=list)
+    reading: Optional[Reading] = None  # noqa: UP045
+    """The one that was chosen."""
+    wrong: str = ""
+    """The reason why this reading is a difference, though the values agree in it."""
 
     @property
     def key(self) -> str:
-        side = self.one or self.other
-        assert side is not None
-        return side.key
+        """In the scheme of names, from the side of which a layer is known."""
+        keys = [side.key for side in (self.one, self.other) if side is not None]
+        return next((key for key in keys if is_known(key)), keys[0])
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor]:
+        """Both sides as they are compared."""
+        assert self.one is not None and self.other is not None
+        one, other = self.one.tensor, self.other.tensor
+        if self.reading is None:
+            return one, other
+        return (self.reading.tensor, other) if self.of_first else (one, self.reading.tensor)

@@ -1,20 +1,18 @@
-"""The likeness of two tensors, from a few of their rows; and which tensors of two sets are alike."""
+"""The likeness of two tensors, from a few of their rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from probe.checkpoint.stored.tensors import Array, Shape, Tensor
+from probe.checkpoint.stored.tensors import Array, Tensor
 from probe.common.numerics.decoding import decoded
 
 _ROWS = 24
 _COLUMNS = 64
 """A guess that served for the models of the tests: 1536 numbers tell any two trained matrices apart."""
-_MOST = 2000
-"""Tensors of one shape among which another is looked for: it takes a millisecond for a thousand."""
 
 
 def _positions(count: int, most: int) -> list[int]:
@@ -32,13 +30,17 @@ def sample(tensor: Tensor) -> Array:
     for row in _positions(tensor.row_count, _ROWS if tensor.row_shape else _ROWS * _COLUMNS):
         words = tensor.rows(row, row + 1).reshape(-1)
         rows.append(decoded(words[_positions(words.size, _COLUMNS)], tensor.dtype).reshape(-1).astype(np.float64))
-    return np.nan_to_num(np.concatenate(rows))
+    return np.concatenate(rows)
 
 
 def apart(one: Array, other: Array) -> float:
     """The distance of two vectors, relative to the longer one."""
     if one.shape != other.shape:
         return math.inf
+    finite = np.isfinite(one)
+    if not np.array_equal(finite, np.isfinite(other)):
+        return math.inf
+    one, other = one[finite], other[finite]
     longer = max(float(np.linalg.norm(one)), float(np.linalg.norm(other)))
     return float(np.linalg.norm(one - other)) / longer if longer else 0.0
 
@@ -58,34 +60,3 @@ def best(one: Tensor, readings: Sequence[tuple[str, Tensor]]) -> tuple[str, Tens
         if far == 0:
             break
     return found
-
-
-class Samples:
-    """Samples of many tensors, among which the nearest one is looked for.
-
-    Args:
-        tensors: by name; of more than `_MOST` of one shape the first are taken.
-    """
-
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        by_shape: dict[Shape, list[str]] = {}
-        for name, tensor in tensors.items():
-            by_shape.setdefault(tensor.shape, []).append(name)
-        self._tensors = tensors
-        self._names = {shape: names[:_MOST] for shape, names in by_shape.items()}
-        self._rows: dict[Shape, Array] = {}
-
-    def nearest(self, one: Tensor, but: str) -> tuple[str, float] | None:
-        """The name of the tensor that is most like `one`, other than that of the name `but`, and its distance."""
-        names = self._names.get(one.shape, [])
-        if not names or names == [but]:
-            return None
-        if one.shape not in self._rows:
-            self._rows[one.shape] = np.stack([sample(self._tensors[name]) for name in names])
-        rows, own = self._rows[one.shape], sample(one)
-        lengths = np.maximum(np.linalg.norm(rows, axis=1), np.linalg.norm(own))
-        far = np.linalg.norm(rows - own, axis=1) / np.where(lengths > 0, lengths, 1)
-        if but in names:
-            far[names.index(but)] = math.inf
-        index = int(far.argmin())
-        return names[index], float(far[index])

@@ -6,6 +6,7 @@ is an archive of `torch.save` in a file of a rank.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from typing import Any
@@ -63,7 +64,7 @@ def read_dcp(folder: str, into: Checkpoint) -> None:
     file = File(path)
     if file.size > _LARGEST:
         raise DumpFormatError(f"{path}: it has {file.size} bytes, more than that of any checkpoint.")
-    metadata, _ = pickles.load(file.read(0, file.size), path)
+    metadata = pickles.load(io.BytesIO(file.read(0, file.size)), path)
     try:
         named, stored = metadata.fields["state_dict_metadata"], metadata.fields["storage_data"]
         opened: dict[str, File] = {}
@@ -104,7 +105,7 @@ def _small(place: tuple[File, int, int]) -> Any:
         return read_archive(file, offset, length).value
     except DumpFormatError:
         # Older releases write a pickle.
-        return pickles.load(file.read(offset, length), file.path)[0]
+        return pickles.load(io.BytesIO(file.read(offset, length)), file.path)
 
 
 def _sort(found: dict[str, Tensor], into: Checkpoint) -> None:

@@ -54,6 +54,7 @@ def open_checkpoint(path: str, options: CheckpointOptions | None = None) -> Chec
     else:
         _read_file(path, found)
         _read_config(os.path.dirname(path), found)
+    sections.set_apart(found)
     if not found.weights:
         raise DumpFormatError(f"{path}: it holds no tensors of a model; give the file or folder that has its weights.")
     if any(key in found.config for key in _QUANTISED) or any(name.endswith(".qweight") for name in found.weights):

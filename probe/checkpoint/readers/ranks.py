@@ -97,6 +97,8 @@ def _of_ranks(ranks: Sequence[Part], chunk: int, into: Checkpoint, gated: bool |
             raise DumpFormatError(f"{rank.path}: {name} is on this rank or on {ranks[0].path} alone; copy both again.")
     for name, first in states[0].items():
         pieces = [state[name] for state in states]
+        if len(pieces) > 1:
+            into.pieces[name] = pieces
         axis = split_axis(name, first)
         if len(pieces) == 1:
             found[name] = first

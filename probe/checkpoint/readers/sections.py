@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -10,11 +11,18 @@ from typing import Any
 from probe.checkpoint.content import Checkpoint
 from probe.checkpoint.readers.pickles import Inert, Name
 from probe.checkpoint.stored.tensors import Tensor
+from probe.common.numerics.decoding import decoded
 
 MODEL = ("model", "module", "state_dict", "model_state_dict", "network", "net", "weights", "params", "param")
 """Keys under which trainings keep a model; they are no part of the names of parameters."""
 _OPTIMIZER = ("optim", "opt_", "exp_avg", "fp32_params", "master_params")
 _RANDOM = ("rng", "random_state")
+_PROGRESS = re.compile(
+    r"(^|[._/])(global_?)?(steps?|step_count|iterations?|iter|epochs?|num_updates|num_batches_tracked|samples?_seen|"
+    r"consumed_(train|valid)_samples|tokens?_seen|seed|count|lr|learning_rate|loss_scale|scale_sense|best_\w+)$"
+)
+"""One number that a training counts or keeps, and no model needs."""
+_STATE = re.compile(r"^(optim|opt_state|exp_avg|rng|(\w+_)?random_state|(cuda_|cpu_|torch_)?rng_state)")
 _LONGEST = 200
 _MOST_SETTINGS = 20_000
 
@@ -45,6 +53,22 @@ def sort(value: Any, into: Checkpoint, prefix: str = "") -> None:
             _model(each, into, f"{prefix}{name}.")
         else:
             into.settings.update(_settings(each, name))
+
+
+def set_apart(found: Checkpoint) -> None:
+    """Take counters, and the states of optimizers and random generators, out of the parameters."""
+    for name, tensor in list(found.weights.items()):
+        lower = name.lower()
+        if tensor.size == 1 and _PROGRESS.search(lower):
+            found.settings[name] = decoded(tensor.read().reshape(-1), tensor.dtype)[0].item()
+        elif _STATE.match(lower):
+            if any(part in lower for part in _RANDOM):
+                found.settings.update(_settings(tensor, name))
+            else:
+                found.optimizer[name] = tensor
+        else:
+            continue
+        del found.weights[name]
 
 
 def modules_in(value: Any) -> Iterator[str]:

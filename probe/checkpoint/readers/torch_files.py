@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import mmap
 import struct
 import zipfile
 from collections.abc import Iterable
@@ -124,7 +123,7 @@ def read_archive(file: File, start: int, size: int) -> Content:
             if f"{folder}constants.pkl" in entries:
                 raise ValueError("it is a program of TorchScript; save its state_dict instead")
             order = archive.read(entries[f"{folder}byteorder"]) if f"{folder}byteorder" in entries else b"little"
-            value, _ = pickles.load(archive.read(found[0]), file.path)
+            value = pickles.load(io.BytesIO(archive.read(found[0])), file.path)
 
             def storage(key: str) -> tuple[int, int]:
                 entry = entries.get(f"{folder}data/{key}")
@@ -148,16 +147,13 @@ def _damaged(path: str, error: Exception) -> DumpFormatError:
 def _read_legacy(file: File) -> Content:
     """The content of a file of before PyTorch 1.6: pickles one after the other, then the storages."""
     with files.open_for_reading(file.path) as stream:
-        # It is closed when nothing refers to it any more; an error refers to a part of it while it is raised.
-        data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-    value, at = pickles.load(data, file.path)
-    if value != _MAGIC:
-        # A plain pickle: of arrays, say.
-        return _Resolving(file, lambda key: (0, 0), False).content(value)
-    _, at = pickles.load(data, file.path, at)
-    system, at = pickles.load(data, file.path, at)
-    value, at = pickles.load(data, file.path, at)
-    keys, at = pickles.load(data, file.path, at)
+        value = pickles.load(stream, file.path)
+        if value != _MAGIC:
+            # A plain pickle: of arrays, say.
+            return _Resolving(file, lambda key: (0, 0), False).content(value)
+        pickles.load(stream, file.path)
+        system, value, keys = (pickles.load(stream, file.path) for _ in range(3))
+        at = stream.tell()
     positions: dict[str, tuple[int, int]] = {}
     sizes = _storages_in(value, {}, set())
     for key in keys:

@@ -11,15 +11,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PREFIXES = (
-    "ASCEND_", "ATB_", "CLOSE_MATMUL_", "CUBLAS_", "CUDA_", "CUDNN_", "DEEPSPEED_", "GLOO_", "HCCL_", "HIP_",
-    "INF_NAN_", "LCCL_", "MIOPEN_", "MINDSPORE_", "MKL_", "MS_", "NCCL_", "NVIDIA_TF32_", "NVTE_", "OMP_",
-    "OPENBLAS_", "PYTORCH_", "ROCBLAS_", "ROCM_", "TASK_QUEUE_", "TORCH_", "TORCHINDUCTOR_", "TRITON_", "XLA_",
+    "ACCELERATE_", "ASCEND_", "ATB_", "ATEN_CPU_", "CLOSE_MATMUL_", "CUBLAS", "CUDA_", "CUDNN_", "DEEPSPEED_",
+    "DNNL_MAX_", "FSDP_", "GLOO_", "HCCL_", "HIP_", "INF_NAN_", "LCCL_", "MINDSPORE_", "MIOPEN_", "MKL_", "MS_",
+    "NCCL_", "NVIDIA_TF32_", "NVTE_", "OMP_", "ONEDNN_MAX_", "OPENBLAS_", "PYTORCH_", "ROCBLAS_", "ROCM_",
+    "TASK_QUEUE_", "TORCHINDUCTOR_", "TORCH_", "TRITON_", "XLA_",
 )  # fmt: skip
 """The beginnings of the names of variables that change what a training computes, or in which order."""
 NAMES = frozenset(
     (
-        "PYTHONHASHSEED", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "GLOG_v", "TOKENIZERS_PARALLELISM",
-        "COMBINED_ENABLE", "FLASH_ATTENTION_DETERMINISTIC", "MULTI_STREAM_MEMORY_REUSE", "CPU_AFFINITY_CONF",
+        "PYTHONHASHSEED", "PL_GLOBAL_SEED", "NPROC_PER_NODE", "NNODES", "NUM_NODES", "GPUS_PER_NODE", "RANK_SIZE",
+        "DEVICE_NUM", "ROCR_VISIBLE_DEVICES", "VLLM_ATTENTION_BACKEND", "VLLM_USE_V1", "VLLM_BATCH_INVARIANT",
+        "TORCHDYNAMO_DISABLE", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "GLOG_v",
+        "TOKENIZERS_PARALLELISM", "COMBINED_ENABLE", "FLASH_ATTENTION_DETERMINISTIC", "MULTI_STREAM_MEMORY_REUSE",
+        "CPU_AFFINITY_CONF",
     )
 )  # fmt: skip
 """Further names."""

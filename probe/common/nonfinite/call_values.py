@@ -40,8 +40,7 @@ class CallValues:
 
     def add(self, item: Item) -> None:
         """Put a tensor where it belongs."""
-        if str in (type(item.max), type(item.min)):
-            item = _with_numbers(item)
+        item = with_numbers(item)
         if item.state == INPUT:
             self.inputs.append(item)
         elif item.state == PARAMETERS:
@@ -55,8 +54,10 @@ class CallValues:
         return any(item.state == PARAMETERS_GRAD for item in self.outputs)
 
 
-def _with_numbers(item: Item) -> Item:
-    """An item of a dump that writes the numbers which JSON lacks as texts."""
+def with_numbers(item: Item) -> Item:
+    """The item; that of a dump which writes the numbers that JSON lacks as texts has numbers then."""
+    if str not in (type(item.max), type(item.min)):
+        return item
     found = copy(item)
     found.max, found.min, found.mean, found.norm = map(_number, (item.max, item.min, item.mean, item.norm))
     return found
@@ -92,6 +93,11 @@ def is_number(value: Any) -> bool:
 def memory(item: Item) -> tuple[object, int]:
     """The common property of two views of one tensor: the dtype, and the number of elements they hold."""
     return item.dtype, math.prod(item.shape or ())
+
+
+def mark_of(item: Item) -> Any:
+    """The common property of a tensor and its views: the extremes if they are numbers, otherwise dtype and size."""
+    return (item.max, item.min) if infinite_sign(item) else memory(item)
 
 
 def limit_of(item: Item) -> float | None:

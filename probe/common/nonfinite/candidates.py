@@ -23,7 +23,7 @@ from typing import Any
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading.items import Item
 from probe.common.nonfinite.bad_record import BadRecord
-from probe.common.nonfinite.call_values import infinite_sign, is_nonfinite, memory
+from probe.common.nonfinite.call_values import infinite_sign, is_nonfinite, mark_of
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has
 
@@ -170,11 +170,6 @@ def leaves_it_at_that(name: str, is_returned: bool) -> bool:
     """True if a call computes nothing of what is not finite in its inputs."""
     function = function_name(name)
     return has(function, Trait.HANDS_ON) or (not is_returned and has(function, Trait.LEAVES_OUT, Trait.ASKS))
-
-
-def mark_of(item: Item) -> Any:
-    """The common property of a tensor and its views: the extremes if they are numbers, otherwise dtype and size."""
-    return (item.max, item.min) if infinite_sign(item) else memory(item)
 
 
 def bad_items(items: Iterable[Item]) -> list[Item]:

@@ -277,7 +277,7 @@ class FollowedCalls:
             # No mask: infinities that came in, of which a call that knows no masks made something.
             came_in = _as_record(culprit)
             return [came_in] if came_in.place == record.place else [came_in, record]
-        if culprit.is_asked_for and culprit.sign < 0:
+        if culprit.is_asked_for:
             # The infinities were meant; what this call made of them was not.
             return [record._replace(flags=OUTPUT, mask=culprit.name or culprit.item)]
         return [_as_record(culprit), record]

@@ -17,7 +17,7 @@ from typing import Any
 
 from probe.common.dump.naming import function_name, is_module
 from probe.common.dump.reading.records import Item
-from probe.common.nonfinite.call_values import CallValues, infinite_sign, is_nonfinite, is_number
+from probe.common.nonfinite.call_values import CallValues, infinite_sign, is_masked_by_lowest, is_nonfinite, is_number
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has
 
@@ -95,6 +95,8 @@ class Infinities:
                 return True
         # A call that moves numbers makes none: that of an argument which its record does not show.
         is_asked_for = sign * math.inf in values.numbers or has(function_name(name), *_MOVES)
+        # Masks of the smallest number of a type, added to scores or to each other, are minus infinity, and meant alike.
+        is_asked_for = is_asked_for or (sign < 0 and any(map(is_masked_by_lowest, values.inputs)))
         if not is_asked_for and not _is_exact(name, sign, values):
             return False
         source = self._begin(index, name, bad[0].name, sign, is_asked_for)

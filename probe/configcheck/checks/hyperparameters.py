@@ -1,117 +1,152 @@
-"""Hyper-parameters, whatever their names are in the two programs."""
+"""Settings, wherever they are written and whatever their names are in the two runs."""
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from probe.configcheck.findings import ERROR, INFO, WARNING, Check, Finding
-from probe.configcheck.hyper.shell import LAUNCHER
-from probe.configcheck.tables import (
-    ALIASES,
-    DTYPE_FLAGS,
-    HYPERPARAMETER_WHY,
-    OTHER_HYPERPARAMETER,
-    WITHOUT_EFFECT,
-)
-from probe.configcheck.values import are_equal, plain_value
+from probe.configcheck.meanings import plain_name
+from probe.configcheck.sources import ONE_PROCESS, Entry, derived, is_reference
+from probe.configcheck.tables import NO_EFFECT, OTHER_HYPERPARAMETER
+from probe.configcheck.values import are_equal
 
-_LEAST_SIMILARITY = 0.85
-"""Names below it are not taken for the same; msProbe pairs ``lr_warmup_iters`` with ``lr_warmup_iterations``, 0.857."""
-_DTYPE = "compute_dtype"
 _SAME_MEANING = "another name of the same setting"
 _ONE_SIDE = "the other run uses its default, which is not in the pack"
+_OUTSIDE = "the script takes a value from outside, so that it cannot be told"
+_CONTENT = "the content of the file is compared"
+_REFERENCE = "another settings file, which is not in the pack"
+
+Alike = dict[tuple[tuple[str, ...], str], tuple[list[Entry], list[Entry]]]
 
 
-def _pure(name: str) -> str:
-    return re.sub(r"[-_]", "", name.rpartition(".")[2].lower())
+def check_hyperparameters(golden: Sequence[Entry], target: Sequence[Entry]) -> Check:
+    """Compare the settings of two runs by what they mean; each place of a setting counts.
+
+    Args:
+        golden: The settings of the baseline.
+        target: Those of the run under test.
+    """
+    one, other = [*golden, *derived(golden, target)], [*target, *derived(target, golden)]
+    alike: Alike = {}
+    for number, side in enumerate((one, other)):
+        for entry in side:
+            alike.setdefault(entry.key, ([], []))[number].append(entry)
+    files = {entry.source.rpartition(": ")[2] for entry in (*one, *other)}
+    return Check("hyperparameters", [row for pair in alike.values() for row in _compared(*pair, files)])
 
 
-_GROUPS = {_pure(name): group for group, names in ALIASES for name in (group, *names)}
+def _compared(golden: Sequence[Entry], target: Sequence[Entry], files: set[str]) -> Iterator[Finding]:
+    """Differences of one setting: place by place, then what is left over by its values."""
+    one, other = list(golden), list(target)
+    several = len({each.source for each in golden}) > 1 or len({each.source for each in target}) > 1
+    pairs = list(_pairs(one, other))
+    pairs += list(_by_value(one, other))
+    told: set[tuple[str, str]] = set()
+    for mine, theirs in pairs:
+        if not _is_equal(mine, theirs) and (key := (str(mine.value), str(theirs.value))) not in told:
+            told.add(key)
+            yield _differing(mine, theirs, several, files)
+    for left, everything, is_golden in ((one, golden, True), (other, target, False)):
+        rest = target if is_golden else golden
+        for entry in left:
+            if any(_is_equal(entry, each) for each in rest) or (not rest and _is_default(entry, everything)):
+                continue
+            if not rest:
+                yield _alone(entry, is_golden, files)
+            else:
+                yield _differing(*((entry, rest[-1]) if is_golden else (rest[-1], entry)), True, files)
 
 
-def _group(name: str) -> str:
-    """The meaning of a name, if it is one of a known group; otherwise empty."""
-    return _GROUPS.get(_pure(name), "")
-
-
-def check_hyperparameters(golden: Mapping[str, Any], target: Mapping[str, Any]) -> Check:
-    """Compare settings by exact name, then by the last part of the name, then by meaning, then by similar names."""
-    one, other = dict(golden), dict(target)
-    rows = []
-    for mine, theirs, how in _pairs(one, other):
-        if not _same(mine, golden[mine], theirs, target[theirs]):
-            rows.append(_differing(mine, golden[mine], theirs, target[theirs], how))
-    rows += [_alone(name, value, None) for name, value in one.items() if not _is_off(name, value)]
-    rows += [_alone(name, None, value) for name, value in other.items() if not _is_off(name, value)]
-    return Check("hyperparameters", rows)
-
-
-def _pairs(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Names that belong together; they are taken out of both."""
-    ways: tuple[tuple[str, Callable[[str], str]], ...] = (("", str), ("", _pure), (_SAME_MEANING, _group))
-    for how, key_of in ways:
-        found: dict[str, list[str]] = {}
-        for name in other:
-            if key := key_of(name):
-                found.setdefault(key, []).append(name)
-        for name in list(one):
-            names = found.get(key_of(name), [])
-            if names:
-                match = names.pop(0)
-                del one[name], other[match]
-                yield name, match, how
-    for name in list(one):
-        close = difflib.get_close_matches(_pure(name), map(_pure, other), 1, _LEAST_SIMILARITY)
-        if close:
-            theirs = next(each for each in other if _pure(each) == close[0])
-            del one[name], other[theirs]
-            yield name, theirs, "paired by similar names"
-
-
-def _same(name: str, value: Any, other_name: str, other: Any) -> bool:
-    if _group(name) == _DTYPE and _group(other_name) == _DTYPE:
-        return bool(_dtype(name, value) == _dtype(other_name, other))
-    return are_equal(value, other)
-
-
-def _dtype(name: str, value: Any) -> Any:
-    """The dtype that a flag or a setting asks for: ``bf16: true`` and ``dtype: bfloat16`` are the same."""
-    found = plain_value(value)
-    flag = DTYPE_FLAGS.get(_pure(name))
-    return (
-        (flag if found in (True, 1.0) else ("not", flag))
-        if flag is not None and isinstance(found, (bool, float))
-        else found
+def _pairs(one: list[Entry], other: list[Entry]) -> Iterator[tuple[Entry, Entry]]:
+    """Entries of the same place and name, then of the same name, then of the same kind of place; taken out of both."""
+    ways = (
+        lambda entry: (entry.source, entry.name),
+        lambda entry: (_kind_of(entry.source), plain_name(entry.name)),
+        lambda entry: _kind_of(entry.source),
     )
+    for way in ways:
+        for mine in list(one):
+            theirs = next((each for each in other if way(each) == way(mine)), None)
+            if theirs is not None:
+                one.remove(mine)
+                other.remove(theirs)
+                yield mine, theirs
 
 
-def _dtype_in_words(name: str, value: Any) -> Any:
-    found = _dtype(name, value)
-    return f"not {found[1]}" if isinstance(found, tuple) else found
+def _by_value(one: list[Entry], other: list[Entry]) -> Iterator[tuple[Entry, Entry]]:
+    """What is left of both sides, equal values first."""
+    for wants_equal in (True, False):
+        for mine in list(one):
+            theirs = next((each for each in other if not wants_equal or _is_equal(mine, each)), None)
+            if theirs is not None:
+                one.remove(mine)
+                other.remove(theirs)
+                yield mine, theirs
 
 
-def _is_off(name: str, value: Any) -> bool:
-    """True for a flag that is off on one side and not mentioned on the other."""
-    return plain_value(value) in (False, None)
+def _kind_of(source: str) -> str:
+    """``.sh (2)`` of ``run.sh (2)``."""
+    return source[source.rfind(".") :] if "." in source else source
 
 
-def _differing(name: str, value: Any, other_name: str, other: Any, how: str) -> Finding:
-    title = other_name if name == other_name else f"{other_name} (golden: {name}{', ' + how if how else ''})"
-    group = _group(name)
-    if group == _DTYPE and _group(other_name) == _DTYPE:
-        # Flags say which dtype by their names.
-        value, other = _dtype_in_words(name, value), _dtype_in_words(other_name, other)
-    why = HYPERPARAMETER_WHY.get(group, OTHER_HYPERPARAMETER)
-    return Finding(title, value, other, INFO if _has_no_effect(name) else ERROR, why)
+def _is_equal(one: Entry, other: Entry) -> bool:
+    return are_equal(one.value, other.value)
 
 
-def _alone(name: str, golden: Any, target: Any) -> Finding:
-    return Finding(name, golden, target, INFO if _has_no_effect(name) else WARNING, _ONE_SIDE)
+def _is_default(entry: Entry, all_of_side: Sequence[Entry]) -> bool:
+    if entry.setting is None:
+        return entry.value is False
+    default = entry.setting.default
+    return default is not None and are_equal(entry.value, default)
 
 
-def _has_no_effect(name: str) -> bool:
-    last = name.rpartition(".")[2].lower().replace("-", "_")
-    return name.startswith(LAUNCHER) or any(last == word or last.startswith(f"{word}_") for word in WITHOUT_EFFECT)
+def _differing(golden: Entry, target: Entry, several: bool, files: set[str]) -> Finding:
+    how = ""
+    if golden.name != target.name:
+        same = plain_name(golden.name).rpartition(".")[2] == plain_name(target.name).rpartition(".")[2]
+        how = "" if same else f", {_SAME_MEANING}"
+    title = target.name if golden.name == target.name else f"{target.name} (golden: {golden.name}{how})"
+    if ONE_PROCESS in (golden.name, target.name):
+        title = golden.name if target.name == ONE_PROCESS else target.name
+    if several and (golden.source or target.source):
+        places = dict.fromkeys(each.source for each in (target, golden) if each.source)
+        title = f"{title} in {' and '.join(places)}"
+    level, why = _judged(golden, target, files)
+    place = target.source or golden.source
+    return Finding(title, golden.shown, target.shown, level, why, (golden.name, target.name), place, how.strip(", "))
+
+
+def _judged(golden: Entry, target: Entry, files: set[str]) -> tuple[str, str]:
+    if is_reference(golden) and is_reference(target):
+        is_there = all(_last_part(each) in files for each in (golden, target))
+        return (INFO, _CONTENT) if is_there else (ERROR, _REFERENCE)
+    if golden.has_no_effect and target.has_no_effect:
+        return INFO, NO_EFFECT
+    if golden.is_unknown or target.is_unknown:
+        return WARNING, _OUTSIDE
+    return ERROR, _why(golden if golden.setting else target)
+
+
+def _why(entry: Entry) -> str:
+    setting = entry.setting
+    if setting is None:
+        return OTHER_HYPERPARAMETER
+    return setting.why if setting.why.startswith(f"{setting.title}:") else f"{setting.title}: {setting.why}"
+
+
+def _alone(entry: Entry, is_golden: bool, files: set[str]) -> Finding:
+    golden, target = (entry.shown, None) if is_golden else (None, entry.shown)
+    level, why = ERROR, f"{_why(entry)}; {_ONE_SIDE}"
+    if is_reference(entry) and _last_part(entry) in files:
+        level, why = INFO, _CONTENT
+    elif entry.has_no_effect or (entry.setting is not None and entry.setting.is_optional):
+        level, why = INFO, NO_EFFECT
+    elif is_reference(entry) and entry.setting is None:
+        why = _REFERENCE
+    elif entry.setting is None or entry.is_unknown:
+        level, why = WARNING, _ONE_SIDE
+    return Finding(entry.name, golden, target, level, why, (entry.name, entry.name), entry.source)
+
+
+def _last_part(entry: Entry) -> str:
+    return str(entry.shown).rpartition("/")[2]

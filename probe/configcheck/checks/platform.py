@@ -7,10 +7,11 @@ from typing import Any
 
 from probe.common.environment.differences import MINOR, RANDOM, OutsideDifference, differences
 from probe.configcheck.findings import ERROR, INFO, WARNING, Check, Finding
-from probe.configcheck.tables import OTHER_PACKAGE, SWITCH_WHY
+from probe.configcheck.tables import NO_EFFECT, SWITCH_WHY
 
 _LEFT_TO_OTHERS = ("packages", "variables", "optimizers")
 """Sections that other checks have."""
+_OTHER = "the runs have another platform, whose kernels may differ"
 
 
 def check_platform(golden: Mapping[str, Any], target: Mapping[str, Any]) -> Check:
@@ -22,11 +23,12 @@ def check_platform(golden: Mapping[str, Any], target: Mapping[str, Any]) -> Chec
     for each in differences(target, golden):
         section = each.name.partition(".")[0]
         if section not in _LEFT_TO_OTHERS:
-            rows.append(
-                Finding(each.title, each.golden, each.target, _level(each), SWITCH_WHY.get(section, OTHER_PACKAGE[1]))
-            )
+            level, why = _judged(each)
+            rows.append(Finding(each.title, each.golden, each.target, level, why))
     return Check("platform", rows)
 
 
-def _level(each: OutsideDifference) -> str:
-    return INFO if each.kind == MINOR else WARNING if each.kind == RANDOM else ERROR
+def _judged(each: OutsideDifference) -> tuple[str, str]:
+    if each.kind == MINOR:
+        return INFO, NO_EFFECT
+    return WARNING if each.kind == RANDOM else ERROR, SWITCH_WHY.get(each.name.partition(".")[0], _OTHER)

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from probe.common.environment.secrets import clean_variables, withheld_values
-from probe.configcheck.findings import INFO, Check, Finding
-from probe.configcheck.tables import UNLISTED, VARIABLES, VISIBLE_DEVICES, Variable
+from probe.configcheck.findings import ERROR, INFO, Check, Finding
+from probe.configcheck.meanings import TABLE, Setting, variables_of
+from probe.configcheck.tables import NO_EFFECT, VISIBLE_DEVICES
 from probe.configcheck.values import are_equal
 
+_OTHER_DEVICES = "other devices, and as many of them"
+_SAME_PROCESSES = "as many processes as in the other run, on other devices"
 
-def check_variables(golden: Mapping[str, str], target: Mapping[str, str]) -> Check:
+
+def check_variables(
+    golden: Mapping[str, str], target: Mapping[str, str], left_out: Collection[str] = (), is_same_world: bool = False
+) -> Check:
     """Compare the variables that may be shown; each known one with its default if it is not set.
 
     A variable of an NPU is compared with that of a GPU of the same meaning.
+
+    Args:
+        golden: The environment of the baseline.
+        target: That of the run under test.
+        left_out: Variables that are compared with options of launchers.
+        is_same_world: True if both runs are known to have as many processes.
     """
-    kept = clean_variables(golden)[0], clean_variables(target)[0]
-    known = {name for line in VARIABLES for name in (line.npu, line.gpu)}
-    rows = [row for line in VARIABLES for row in _known(line, *kept)]
-    for name in sorted({*kept[0], *kept[1]} - known):
-        one, other = kept[0].get(name), kept[1].get(name)
-        if one != other:
-            rows.append(Finding(name, one, other, INFO, UNLISTED))
+    one, other = clean_variables(golden)[0], clean_variables(target)[0]
+    known = {name for setting in TABLE for name in variables_of(setting)}
+    rows: list[Finding] = []
+    for setting in TABLE:
+        names = [name for name in variables_of(setting) if name not in left_out]
+        for alike in [[name] for name in names] if setting.is_family else [names] if names else []:
+            rows += _known(setting, alike, one, other, is_same_world)
+    for name in sorted({*one, *other} - known):
+        if one.get(name) != other.get(name):
+            rows.append(Finding(name, one.get(name), other.get(name), INFO, NO_EFFECT, (name, name)))
     return Check("env", rows)
 
 
@@ -31,26 +46,23 @@ def withheld_differences(golden: Mapping[str, str], target: Mapping[str, str]) -
     return sum(one.get(name) != other.get(name) for name in {*one, *other})
 
 
-def _known(line: Variable, golden: Mapping[str, str], target: Mapping[str, str]) -> Iterator[Finding]:
-    names = _name(line, golden), _name(line, target)
-    values = golden.get(names[0]), target.get(names[1])
-    if values == (None, None):
+def _known(
+    setting: Setting, names: Sequence[str], golden: Mapping[str, str], target: Mapping[str, str], is_same_world: bool
+) -> Iterator[Finding]:
+    mine, theirs = (next((name for name in names if name in side), names[0]) for side in (golden, target))
+    values = golden.get(mine), target.get(theirs)
+    one, other = (setting.default if value is None else value for value in values)
+    if values == (None, None) or are_equal(one, other):
         return
-    one, other = (line.default if value is None else value for value in values)
-    if are_equal(one, other):
-        return
-    level = line.level
-    if names[0] in VISIBLE_DEVICES and one is not None and other is not None and _count(one) == _count(other):
-        level = INFO  # as many devices, only others
-    name = names[1] if names[0] == names[1] or values[0] is None else names[0]
-    title = f"{names[1]} (golden: {names[0]})" if names[0] != names[1] and None not in values else name
-    yield Finding(title, values[0], values[1], level, line.why)
-
-
-def _name(line: Variable, variables: Mapping[str, str]) -> str:
-    """The name of the platform that has it set, and otherwise the first that there is."""
-    names = [name for name in (line.npu, line.gpu) if name]
-    return next((name for name in names if name in variables), names[0])
+    level, why = ERROR, setting.why
+    if names[0] in VISIBLE_DEVICES:
+        if is_same_world:
+            level, why = INFO, _SAME_PROCESSES
+        elif one is not None and other is not None and _count(str(one)) == _count(str(other)):
+            level, why = INFO, _OTHER_DEVICES
+    name = theirs if values[0] is None else mine
+    title = f"{theirs} (golden: {mine})" if mine != theirs and None not in values else name
+    yield Finding(title, values[0], values[1], level, why, (mine, theirs))
 
 
 def _count(devices: str) -> int:

@@ -5,19 +5,38 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from probe.common import files, log
+from probe.common import files
+from probe.common.environment.secrets import is_secret_name, is_secret_value
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 from probe.common.yaml_file import load_yaml
-from probe.configcheck.hyper.shell import arguments_of, environment_of, uncertain_arguments
+from probe.configcheck.hyper.shell import read_script
+from probe.configcheck.meanings import REFERENCES, plain_name
 
-SHELL, YAML, JSON, TOML = (".sh", ".bash"), (".yaml", ".yml"), (".json",), (".toml",)
-ALLOWED = "a shell script (.sh, .bash), YAML (.yaml, .yml), JSON (.json) or TOML (.toml)"
+SHELL, YAML, JSON, TOML = (".sh", ".bash", ".slurm", ".sbatch"), (".yaml", ".yml"), (".json",), (".toml",)
+ALLOWED = "a shell script (.sh, .bash, .slurm, .sbatch), YAML (.yaml, .yml), JSON (.json) or TOML (.toml)"
 _LARGEST = 16 << 20
 
 
-def settings_of(path: str) -> dict[str, Any]:
+@dataclass
+class SettingsFile:
+    """The content of a settings file, or of a start script.
+
+    Args:
+        sources: Settings by the place in which they are written: the file, a further launch of a script, or a file that
+            the script writes.
+        exported: The environment variables that a script exports.
+        notes: Sentences about what was not followed.
+    """
+
+    sources: dict[str, dict[str, Any]]
+    exported: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_settings(path: str) -> SettingsFile:
     """The hyper-parameters in a file, with dots between the names of nested ones.
 
     Raises:
@@ -25,32 +44,100 @@ def settings_of(path: str) -> dict[str, Any]:
         MsprobeException: its content is not valid.
     """
     suffix = os.path.splitext(path)[1].lower()
+    name = os.path.basename(path)
     if suffix not in (*SHELL, *YAML, *JSON, *TOML):
         raise FileCheckException(f"{path}: the file name ends with {suffix or 'nothing'!r}; allowed: {ALLOWED}.")
     if suffix in YAML:
-        return flat(_mapping(path, load_yaml(path)))
+        settings = flat(_mapping(path, load_yaml(path)))
+        return SettingsFile({name: settings}, notes=_twice(path, suffix, _text(path)))
     text = _text(path)
-    if suffix in SHELL:
-        uncertain = uncertain_arguments(text)
-        if uncertain:
-            log.warning(
-                f"{path}: {', '.join(uncertain)} depend{'s' if len(uncertain) == 1 else ''} on an if or a case. The "
-                "script is not run: every branch is taken, and the last value is kept. Look at these values yourself."
-            )
-        return arguments_of(text)
+    if suffix not in SHELL:
+        return SettingsFile({name: _parsed(path, suffix, text)}, notes=_twice(path, suffix, text))
+    script = read_script(text)
+    found = SettingsFile({}, script.environment, [f"{path}: {note}." for note in script.notes])
+    for number, launch in enumerate(script.launches, 1):
+        found.sources[f"{name} ({number})" if number > 1 else name] = launch
+    if not script.launches:
+        found.sources[name] = {}
+        found.notes.append(
+            f"{path}: no command in it starts a training that is known: its variables alone are compared."
+        )
+    for document, content in script.documents.items():
+        try:
+            kind = os.path.splitext(document)[1].lower()
+            found.sources[f"{name}: {document}"] = _parsed(path, kind, content)
+        except MsprobeException as error:
+            found.notes.append(f"{document}, which {path} writes, is not read: {error}")
+    return found
+
+
+def _twice(path: str, suffix: str, text: str) -> list[str]:
+    """A sentence for each key that one mapping of a valid file has twice; the last one counts."""
+    found: list[str] = []
+
+    def note(key: str, values: list[Any]) -> None:
+        if is_secret_name(key):
+            return
+        found.append(
+            f"{path}: {key} is there {len(values)} times: {', '.join(map(str, values))}; the last one is compared."
+        )
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        for key in {key: None for key, _ in items}:
+            values = [value for each, value in items if each == key]
+            if len(values) > 1:
+                note(key, [value for value in values if not isinstance(value, (dict, list))])
+        return dict(items)
+
+    if suffix in JSON:
+        json.loads(text, object_pairs_hook=pairs)
+    elif suffix in YAML:
+        import yaml
+
+        waiting = [yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, yaml.MappingNode):
+                keys: dict[str, list[str]] = {}
+                for key, value in node.value:
+                    keys.setdefault(str(key.value), []).append(
+                        str(value.value) if isinstance(value, yaml.ScalarNode) else "..."
+                    )
+                    waiting.append(value)
+                for key, values in keys.items():
+                    if len(values) > 1:
+                        note(key, values)
+            elif isinstance(node, yaml.SequenceNode):
+                waiting += node.value
+    return [sentence for sentence in found if not is_secret_value(sentence)]
+
+
+def referenced_files(path: str, settings: Mapping[str, Any]) -> list[str]:
+    """Settings files that options of a launch name and that exist, next to the script or in the working folder."""
+    found = []
+    for name, value in settings.items():
+        if (
+            plain_name(name).rpartition(".")[2] in REFERENCES
+            and isinstance(value, str)
+            and value.endswith((*YAML, *JSON))
+        ):
+            places = (os.path.join(os.path.dirname(path), value), value)
+            found += [place for place in places if os.path.isfile(place)][:1]
+    return found
+
+
+def _parsed(path: str, suffix: str, text: str) -> dict[str, Any]:
     try:
+        if suffix in YAML:
+            import yaml
+
+            return flat(_mapping(path, yaml.safe_load(text)))
         return flat(_mapping(path, json.loads(text) if suffix in JSON else _toml(text)))
-    except (ValueError, RecursionError) as error:
-        raise MsprobeException(f"{path}: not valid {suffix[1:].upper()}: {error}.") from None
-
-
-def exported_in(path: str) -> dict[str, str]:
-    """The environment variables that a start script exports; none for a file of another kind.
-
-    Raises:
-        FileCheckException: it cannot be read.
-    """
-    return environment_of(_text(path)) if os.path.splitext(path)[1].lower() in SHELL else {}
+    except MsprobeException:
+        raise
+    except Exception as error:  # of yaml, whatever a value makes it raise
+        reason = " ".join(str(error).split())
+        raise MsprobeException(f"{path}: not valid {suffix[1:].upper()}: {reason}.") from None
 
 
 def _text(path: str) -> str:

@@ -1,124 +1,445 @@
-"""Arguments of a training in a start script of a shell, read without running it.
+"""Arguments of the trainings that a start script of a shell launches, read without running it.
 
-Assignments are followed in the order of the lines, as if each branch of an ``if`` were taken. A command substitution is
-not run: the text stays as it is.
+Assignments, functions, loops over written values and conditions on them are followed. Where only a running script knows
+which branch is taken, the script is read several times, so that each branch is taken once. No command is run.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import re
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, takewhile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-_ASSIGNMENT = re.compile(
-    r"(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+|readonly\s+)?([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL
-)
-_EXPORT = re.compile(r"(?:export|declare\s+-\w*x\w*)\s+(?!-)(.+)\Z", re.DOTALL)
-_VARIABLE = re.compile(r"\$(?:\{(\w+)(?:(:?[-=])((?:[^{}]|\{[^{}]*\})*))?(?:\[[@*]\])?\}|(\w+))")
-_LAUNCHERS = frozenset(
-    ("torchrun", "deepspeed", "msrun", "accelerate", "bash", "sh", "nohup", "exec", "time", "srun", "mpirun")
-)
-_PYTHON = re.compile(r"python[\d.]*\Z")
-_SETTING = re.compile(r"[+~]{0,2}([A-Za-z_][\w./@-]*)=(.*)\Z", re.DOTALL)
-_NUMBER = re.compile(r"-\.?\d")
-_ENDS = frozenset((";", "&&", "||", "|", "&", ">", ">>", "2>", "2>&1", "<", "&>", "|&"))
+from probe.configcheck.hyper.expansion import (
+    Value,
+    Variables,
+    arithmetic,
+    elements,
+    fields,
+    is_unknown,
+    quoted,
+    text_of,
+    turns,
+)  # fmt: skip
+from probe.configcheck.hyper.shell_syntax import Choice, Command, Function, Group, Loop, Node, parse
+from probe.configcheck.meanings import meaning
+
 LAUNCHER = "launcher."
 """The beginning of the names of arguments that belong to the launcher and not to the training."""
-_MOST_SUBSTITUTIONS = 50
+EXPORTED = "environment."
+"""The beginning of the names of variables that a script exports to the training and that name a setting."""
+PROGRAM = f"{LAUNCHER}program"
+"""The launchers of a command; without it the command starts one process by default."""
+_ONE_PROCESS = frozenset(("torchrun", "python", "python3"))
+_LAUNCHERS = frozenset((
+    "torchrun", "deepspeed", "msrun", "accelerate", "srun", "mpirun", "mpiexec", "horovodrun", "colossalai", "composer",
+    "deepspeed.py", "orterun",
+))  # fmt: skip
+_TRAININGS = frozenset(
+    ("swift", "megatron", "llamafactory-cli", "axolotl", "xtuner", "tune", "trl", "lightning", "fabric")
+)
+"""Programs that train by themselves, without a script in Python. The list is what their documentation names."""
+_MODULES = re.compile(r"(torch\.distributed|accelerate\.|deepspeed)")
+_PYTHON = re.compile(r"python[\d.]*\Z|pypy\d*\Z")
+_NO_LAUNCH = frozenset((
+    "echo", "printf", "cat", "grep", "ls", "cp", "mv", "rm", "mkdir", "tee", "pip", "pip3", "chmod", "which", "git",
+    "ln", "source", ".", "cd", "test", "[", "[[", "tar", "wget", "curl", "unset", "trap", "read", "alias", "sed", "awk",
+))  # fmt: skip
+_BEFORE = frozenset(("nohup", "exec", "time", "command", "sudo", "env", "stdbuf", "unbuffer", "builtin"))
+_DECLARE = frozenset(("export", "declare", "typeset", "local", "readonly"))
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
+_SETTING = re.compile(r"[+~]{0,2}([A-Za-z_][\w./@-]*)=(.*)\Z", re.DOTALL)
+_NUMBER = re.compile(r"-\.?\d")
+_WITHOUT_VALUE = frozenset(("-m", "-u", "--module", "launch", "run"))
+_ATTACHED = re.compile(r"^(-(?:n|np|N))(\d+)$")
+_SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
+_DOCUMENT = (".json", ".yaml", ".yml")
+_MOST_RUNS, _MOST_LAUNCHES, _MOST_COMMANDS, _MOST_CALLS, _LONGEST = 6, 50, 20_000, 20, 1 << 16
+"""Times that a script is read for its branches, and bounds of what damaged or hostile scripts can cost: guesses."""
 
 
-def arguments_of(text: str) -> dict[str, Any]:
-    """The arguments of the trainings that a script starts, by name without dashes; a flag is true.
+@dataclass
+class Script:
+    """What a start script launches."""
+
+    launches: list[dict[str, Any]] = field(default_factory=list)
+    """The arguments of each command that starts a training, by name without dashes; a flag is true."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """The variables that it exports, or puts before such a command; without those that are unknown."""
+    documents: dict[str, str] = field(default_factory=dict)
+    """Settings files that it writes, by their names."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences about what was not followed."""
+
+
+def read_script(text: str) -> Script:
+    """The trainings that a script starts.
 
     Example:
-        >>> arguments_of('LR=1e-4\\ntorchrun --nproc_per_node 8 train.py --lr $LR --bf16')
-        {'launcher.nproc_per_node': '8', 'lr': '1e-4', 'bf16': True}
+        >>> read_script('LR=1e-4\\ntorchrun --nproc_per_node 8 train.py --lr $LR --bf16').launches
+        [{'launcher.nproc_per_node': '8', 'lr': '1e-4', 'bf16': True}]
     """
-    return _arguments(_logical_lines(text), {}, {})
-
-
-def environment_of(text: str) -> dict[str, str]:
-    """The environment variables that a script exports, or puts before the command of a training.
-
-    A variable whose value only a running script knows, such as the output of a command, is left out.
-
-    Example:
-        >>> environment_of('OMP_NUM_THREADS=4\\nexport OMP_NUM_THREADS NCCL_ALGO=Ring\\nMS_X=1 python train.py --lr 1')
-        {'OMP_NUM_THREADS': '4', 'NCCL_ALGO': 'Ring', 'MS_X': '1'}
-    """
-    exported: dict[str, str] = {}
-    _arguments(_logical_lines(text), {}, exported)
-    return {name: value for name, value in exported.items() if "$" not in value and "`" not in value}
-
-
-def uncertain_arguments(text: str) -> list[str]:
-    """The names of arguments that depend on an ``if`` or a ``case``, of which `arguments_of` follows every branch.
-
-    Example:
-        >>> uncertain_arguments('LR=1\nif [ $# -gt 0 ]; then LR=2; fi\npython train.py --lr $LR --bs 4')
-        ['lr']
-    """
-    lines = list(_logical_lines(text))
-    # A variable that only a branch assigns is empty where none is taken.
-    assigned = (match[1] for line in lines if (match := _ASSIGNMENT.match(line)))
-    every = _arguments(lines, {}, {})
-    certain = _arguments(_outside_of_branches(lines), dict.fromkeys(assigned, ""), {})
-    return [name for name, value in every.items() if certain.get(name) != value]
-
-
-def _outside_of_branches(lines: Iterable[str]) -> Iterator[str]:
-    depth = 0
-    for line in lines:
-        word = (line.split(None, 1) or [""])[0]
-        if word in ("if", "case"):
-            depth += 1
-        elif word in ("fi", "esac"):
-            depth = max(depth - 1, 0)
-        elif not depth:
-            yield line
-
-
-def _arguments(lines: Iterable[str], variables: dict[str, str], exported: dict[str, str]) -> dict[str, Any]:
-    """The arguments of trainings; `variables` and `exported` get the variables of the shell and of the environment."""
-    found: dict[str, Any] = {}
-    for line in chain.from_iterable(map(_each_export, lines)):
-        export = _EXPORT.match(line)
-        if export and export[1].isidentifier():
-            exported[export[1]] = variables.get(export[1], f"${export[1]}")
-            continue
-        match = _ASSIGNMENT.match(line)
-        if match and (match[3][:1] == "(" or len(_words(match[3])) <= 1):
-            # A variable that adds to itself is empty before its first assignment.
-            value = _expanded(match[3], {match[1]: "", **variables})
-            value = " ".join(_words(value.strip()[1:-1])) if value.startswith("(") else "".join(_words(value)[:1])
-            variables[match[1]] = (
-                f"{variables.get(match[1], '')}{' ' if match[3][:1] == '(' else ''}{value}" if match[2] else value
-            )
-            if export or match[1] in exported:
-                exported[match[1]] = variables[match[1]]
-            continue
-        words = _words(_expanded(line, variables))
-        command = _training(words)
-        if command is not None:
-            launcher, arguments = command
-            found.update({f"{LAUNCHER}{name}": value for name, value in named(launcher).items()})
-            found.update(named(arguments))
-            before = takewhile(_is_assignment, words)
-            exported.update((name, value) for word in before for name, is_, value in [word.partition("=")] if is_)
+    found = Script()
+    nodes, problem = parse(text)
+    if problem:
+        found.notes.append(f"{problem}; what is behind it may be read in another way than the shell does")
+    assigned = frozenset(re.findall(r"(?:^|[\s;(])([A-Za-z_]\w*)\+?=", text))
+    options = [word for line in _SBATCH.findall(text) for word in line.split("#")[0].split()]
+    batch = {f"{LAUNCHER}{name}": value for name, value in named(options).items()}
+    runs: list[list[dict[str, Any]]] = []
+    number, wanted = 0, 1
+    while number < min(wanted, _MOST_RUNS):
+        run = _Run(Variables({}, assigned), number, found)
+        run.follow(nodes)
+        # A program of another name may train if nothing else does.
+        launches = run.launches or run.others[-1:]
+        runs.append([{**batch, **launch} if PROGRAM in launch else launch for launch in launches])
+        wanted = max(wanted, run.branches)
+        found.environment.update(run.exported)
+        number += 1
+    for launch in (each for launches in runs for each in launches):
+        if launch not in found.launches:
+            found.launches.append(launch)
+    uncertain = [name for launches in zip(*runs) for name in {name: 0 for each in launches for name in each}
+                 if any(each.get(name) != launches[0].get(name) for each in launches)]  # fmt: skip
+    if uncertain:
+        names = list(dict.fromkeys(uncertain))
+        found.notes.append(
+            f"{', '.join(names)} depend{'s' if len(names) == 1 else ''} on an if or a case of which only a running "
+            "script knows the branch; every branch is compared"
+        )
+    found.environment = {name: value for name, value in found.environment.items() if not is_unknown(value)}
     return found
 
 
-def _each_export(line: str) -> Iterator[str]:
-    """``export A=1 B`` as a line for each variable; another line as it is."""
-    match = _EXPORT.match(line)
-    if match is None or "$(" in line or "`" in line:
-        yield line
-        return
-    for word in _words(match[1]):
-        name, equals, value = word.partition("=")
-        yield f"export {name}{equals}{shlex.quote(value) if value else ''}"
+class _Run:
+    """One reading of a script, in which each undecided choice takes the branch of this number, or its last one."""
+
+    def __init__(self, variables: Variables, number: int, found: Script) -> None:
+        self.variables = variables
+        self.number = number
+        self.found = found
+        self.exported: dict[str, str] = {}
+        self.launches: list[dict[str, Any]] = []
+        self.others: list[dict[str, Any]] = []
+        """The options of commands that are not known to train."""
+        self.branches = 1
+        self._functions: dict[str, list[Node]] = {}
+        self._commands = self._calls = 0
+
+    def follow(self, nodes: Sequence[Node]) -> None:
+        """Follow commands in their order."""
+        status: bool | None = True
+        for node in nodes:
+            self._commands += 1
+            if self._commands > _MOST_COMMANDS or len(self.launches) >= _MOST_LAUNCHES:
+                self._note("the script has more turns than are read; the rest is not followed")
+                return
+            if node.joined == "&&" and not self._is_taken(status):
+                continue
+            if node.joined == "||" and not self._is_taken(None if status is None else not status):
+                continue
+            status = True
+            if isinstance(node, Command):
+                status = self._command(node)
+            elif isinstance(node, Group):
+                self.follow(node.body)
+            elif isinstance(node, Function):
+                self._functions[node.name] = node.body
+            elif isinstance(node, Loop):
+                self._loop(node)
+            else:
+                self._choose(node)
+
+    def _note(self, sentence: str) -> None:
+        if sentence not in self.found.notes:
+            self.found.notes.append(sentence)
+
+    def _is_taken(self, status: bool | None) -> bool:
+        if status is None:
+            self.branches = max(self.branches, 2)
+            return self.number == 0
+        return status
+
+    def _choose(self, node: Choice) -> None:
+        undecided: list[list[Node]] = []
+        has_otherwise = False
+        for condition, body in node.branches:
+            holds = True if condition is None else self._holds(condition)
+            if holds is False:
+                continue
+            undecided.append(body)
+            if holds is True:
+                has_otherwise = True
+                break
+        if not undecided:
+            return
+        choices = undecided if has_otherwise else [*undecided, []]
+        self.branches = max(self.branches, len(choices))
+        self.follow(choices[min(self.number, len(choices) - 1)])
+
+    def _holds(self, condition: list[Node] | tuple[str, list[str]]) -> bool | None:
+        """True or false if the script alone decides it."""
+        if isinstance(condition, tuple):
+            word = text_of(condition[0], self.variables)
+            patterns = [text_of(each, self.variables) for each in condition[1]]
+            if "*" in patterns:
+                return True
+            return None if is_unknown(word) else any(fnmatch.fnmatchcase(word, each) for each in patterns)
+        status: bool | None = True
+        for node in condition:
+            one = self._command(node, True) if isinstance(node, Command) else None
+            if node.joined == "&&":
+                status = False if False in (status, one) else None if None in (status, one) else True
+            elif node.joined == "||":
+                status = True if True in (status, one) else None if None in (status, one) else False
+            else:
+                status = one
+        return status
+
+    def _loop(self, node: Loop) -> None:
+        values = None if node.words is None else turns(node.words, self.variables)
+        if values is None:
+            before = len(self.launches)
+            if node.name:
+                self.variables.values[node.name] = f"${node.name}"
+            self.follow(node.body)
+            if len(self.launches) > before:
+                which = f"the loop over {node.name}" if node.name else "a loop"
+                self._note(f"{which} is not followed, because only a running script knows its turns: its commands are "
+                           "read once")  # fmt: skip
+            return
+        for value in values:
+            self.variables.values[node.name] = value
+            self.follow(node.body)
+
+    # --- commands
+
+    def _command(self, node: Command, is_condition: bool = False) -> bool | None:
+        """Follow a command; its status, if the script alone decides it, otherwise true, or unknown in a condition."""
+        words = node.words
+        assigned: dict[str, str] = {}
+        if node.document is not None and node.output:
+            name = text_of(node.output, self.variables).rpartition("/")[2]
+            if name.endswith(_DOCUMENT):
+                body = node.document[1:]
+                is_literal = node.document[:1] == "'"
+                self.found.documents[name] = body if is_literal else " ".join(quoted(body, self.variables))
+        while words and (match := _ASSIGNMENT.match(words[0])):
+            value = self._assign(match)
+            assigned[match[1]] = value
+            words = words[1:]
+        if not words:
+            return True
+        for name in assigned:
+            if name not in self.exported:
+                self.variables.values.pop(name, None)  # of this command alone
+        first = words[0]
+        if first in _DECLARE:
+            self._declare(first, words[1:])
+            return True
+        if first.startswith("(("):
+            number = arithmetic(first[2:-2], self.variables)
+            return None if number is None else bool(number)
+        if first in ("[", "[[", "test"):
+            return self._test([word for word in words[1:] if word not in ("]", "]]")])
+        if first == "!" and len(words) > 1:
+            status = self._command(Command(words[1:]), True)
+            return None if status is None else not status
+        given = [each for word in words for each in fields(word, self.variables)]
+        if not given or given[0] in ("true", ":", "false"):
+            return not given or given[0] != "false"
+        if given[0] in self._functions:
+            return self._call(self._functions[given[0]], given[1:])
+        script = _inner_script(given)
+        if script is not None:
+            if self._calls < _MOST_CALLS:
+                self._calls += 1
+                before = len(self.launches)
+                self.follow(parse(script)[0])
+                self._calls -= 1
+                # The options of srun and mpirun count for what their shell starts.
+                wrapper = given[: given.index(script) - 2] if script in given else []
+                outer, _ = launch_of([*wrapper, "python", "-m", "_"])
+                for index in range(before, len(self.launches)):
+                    self.launches[index] = {**(outer or {}), **self.launches[index]}
+            return True
+        launch, environment = launch_of(given)
+        if launch is not None:
+            self.exported.update({**assigned, **environment})
+            self._add(launch)
+        elif not is_condition and given[0] not in _NO_LAUNCH and sum(word.startswith("--") for word in given) > 1:
+            self.others.append(named(given[1:]))
+        return None if is_condition else True
+
+    def _add(self, launch: dict[str, Any]) -> None:
+        """Note a launch, with exported variables whose names say what they set, unless it has an option for that."""
+        known = {setting.title for name in launch if (setting := meaning(name)[0]) is not None}
+        for name, value in self.exported.items():
+            setting, _ = meaning(name)
+            if setting is not None and setting.title not in known and f"${name}" not in setting.names.split():
+                launch[f"{EXPORTED}{name}"] = value
+        self.launches.append(launch)
+
+    def _assign(self, match: re.Match[str]) -> str:
+        name, is_added, raw = match.groups()
+        values = self.variables.values
+        before = self.variables.get(name)
+        values.setdefault(name, "")  # a variable that adds to itself is empty before its first assignment
+        old = [before] if isinstance(before, str) and before else before or []
+        if raw[:1] == "(":
+            new = elements(raw, self.variables)
+            value: Value = [*old, *new] if is_added else new
+        else:
+            value = text_of(raw, self.variables)
+            value = f"{' '.join(old)}{value}" if is_added else value
+        text = value if isinstance(value, str) else " ".join(value)
+        if len(text) > _LONGEST:  # one that doubles in each turn
+            value = text = f"${name}"
+        values[name] = value
+        if isinstance(value, list):
+            return text
+        if name in self.exported:
+            self.exported[name] = text
+        return text
+
+    def _declare(self, which: str, words: Sequence[str]) -> None:
+        options = [word for word in words if word.startswith("-")]
+        is_exported = (which == "export" and "-n" not in options) or any("x" in option for option in options)
+        for word in words:
+            match = _ASSIGNMENT.match(word)
+            name = match[1] if match else word
+            if match:
+                self._assign(match)
+            if is_exported and name.isidentifier():
+                value = self.variables.get(name)
+                self.exported[name] = f"${name}" if not isinstance(value, str) else value
+
+    def _call(self, body: Sequence[Node], arguments: Sequence[str]) -> bool:
+        if self._calls >= _MOST_CALLS:
+            return True
+        self._calls += 1
+        given: dict[str, Value] = {
+            **{str(number + 1): value for number, value in enumerate(arguments)},
+            "@": list(arguments),
+        }
+        before = {name: self.variables.values.get(name) for name in (*map(str, range(1, 10)), "@")}
+        for name in before:
+            self.variables.values.pop(name, None)
+        self.variables.values.update(given)
+        self.follow(body)
+        for name, value in before.items():
+            self.variables.values.pop(name, None)
+            if value is not None:
+                self.variables.values[name] = value
+        self._calls -= 1
+        return True
+
+    def _test(self, words: Sequence[str]) -> bool | None:
+        for joint in ("||", "-o", "&&", "-a"):
+            if joint in words:
+                at = list(words).index(joint)
+                one, other = self._test(words[:at]), self._test(words[at + 1 :])
+                decides = joint in ("||", "-o")
+                return decides if decides in (one, other) else None if None in (one, other) else not decides
+        if words[:1] == ["!"]:
+            status = self._test(words[1:])
+            return None if status is None else not status
+        texts = [text_of(word, self.variables) for word in words]
+        if any(map(is_unknown, texts)):
+            return None
+        if len(texts) == 2 and texts[0] in ("-z", "-n"):
+            return (texts[1] == "") == (texts[0] == "-z")
+        if len(texts) == 1:
+            return bool(texts[0])
+        if len(texts) != 3:
+            return None
+        left, how, right = texts
+        if how in ("=", "==", "!="):
+            return fnmatch.fnmatchcase(left, right) == (how != "!=")
+        try:
+            difference = int(left) - int(right)
+        except ValueError:
+            return None
+        return {"-eq": difference == 0, "-ne": difference != 0, "-gt": difference > 0, "-lt": difference < 0,
+                "-ge": difference >= 0, "-le": difference <= 0}.get(how)  # fmt: skip
+
+
+def _inner_script(words: Sequence[str]) -> str | None:
+    """The script that a command hands to a shell: ``eval TEXT``, ``bash -c TEXT``, ``srun bash -c TEXT``."""
+    if words[0] == "eval":
+        return " ".join(words[1:])
+    for index, word in enumerate(words[:-2]):
+        if _base(word) in ("bash", "sh", "zsh") and words[index + 1] in ("-c", "-lc", "-ec", "-exc"):
+            return words[index + 2]
+    return None
+
+
+def launch_of(words: Sequence[str]) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    """Settings of a command that starts a training, and the variables that it sets; ``None`` for another command."""
+    environment: dict[str, str] = {}
+    rest = list(words)
+    while rest and (rest[0] in _BEFORE or _ASSIGNMENT.match(rest[0])):
+        if match := _ASSIGNMENT.match(rest[0]):
+            environment[match[1]] = match[3]
+        del rest[0]
+    if not rest or rest[0] in _NO_LAUNCH:
+        return None, environment
+    start, program = _program(rest)
+    if program is None:
+        return None, environment
+    before, arguments = rest[:program], rest[program + 1 :]
+    settings: dict[str, Any] = {}
+    launchers = [_base(word) for word in before if _base(word) in _LAUNCHERS]
+    own = rest[program] if _base(rest[program]) in _TRAININGS else ""
+    if set(launchers) - _ONE_PROCESS or own or any(map(_MODULES.match, before)):
+        settings[PROGRAM] = " ".join([*launchers, _base(own)] if own else launchers) or "module"
+    if launchers == ["torchrun"] or any(word.startswith("torch.distributed") for word in before):
+        settings.pop(PROGRAM, None)
+    options = [
+        word for word in before[start:] if not (_is_launcher(word) or _MODULES.match(word) or word in _WITHOUT_VALUE)
+    ]
+    for index, word in enumerate(options[:-1]):
+        if word in ("-x", "-e", "--env") and (match := _ASSIGNMENT.match(options[index + 1])):
+            environment[match[1]] = match[3]
+    options = [part for word in options for part in (_ATTACHED.sub(r"\1 \2", word).split(" ", 1))]
+    settings.update({f"{LAUNCHER}{name}": value for name, value in named(options).items()})
+    settings.update(named(arguments))
+    if own:
+        # The first words of such a program are what it does and its settings file.
+        for word in arguments[:3]:
+            if word.endswith(_DOCUMENT) and not word.startswith("-") and "=" not in word:
+                settings.setdefault("config", word)
+    return settings, environment
+
+
+def _program(words: Sequence[str]) -> tuple[int, int | None]:
+    """The index of the first launcher, and of what it starts: a script, a module, or a program that trains."""
+    first = next((index for index, word in enumerate(words) if _is_launcher(word)), None)
+    if first is None:
+        return 0, None
+    if _base(words[first]) in _TRAININGS:
+        return first, first
+    for index in range(first + 1, len(words)):
+        word = words[index]
+        if words[index - 1] in ("-m", "--module") and not _MODULES.match(word):
+            return 0, index
+        if word.endswith(".py") and not word.startswith("-"):
+            return 0, index
+        if _base(word) in _TRAININGS:
+            return 0, index
+    return first, None
+
+
+def _is_launcher(word: str) -> bool:
+    base = _base(word)
+    return base in _LAUNCHERS or base in _TRAININGS or _PYTHON.match(base) is not None
+
+
+def _base(word: str) -> str:
+    return word.rpartition("/")[2]
 
 
 def named(words: Sequence[str]) -> dict[str, Any]:
@@ -130,143 +451,10 @@ def named(words: Sequence[str]) -> dict[str, Any]:
             name, equals, value = word.lstrip("-").partition("=")
             found[name] = value if equals else True
             name = "" if equals else name
-        elif name and (found[name] is True or not _SETTING.match(word)):
+        elif name and name != "multirun" and (found[name] is True or not _SETTING.match(word)):
             before = found[name]
             found[name] = word if before is True else [*(before if isinstance(before, list) else [before]), word]
         elif match := _SETTING.match(word):
             name = ""
             found[match[1]] = match[2]
     return found
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines that belong together: continued ones, open quotes and open parentheses of arrays; without comments."""
-    line = ""
-    document = ""
-    for part in text.splitlines():
-        if document:
-            # Lines between `<<END` and `END` are not commands.
-            document = "" if part.strip() == document else document
-            continue
-        part = part.rstrip()
-        if not line and part.lstrip().startswith("#"):
-            continue
-        line = f"{line}\n{part}" if line else part
-        if line.endswith("\\") and not line.endswith("\\\\"):
-            line = line[:-1] + " "
-            continue
-        if _is_open(line):
-            continue
-        here = re.search(r"<<-?\s*['\"]?(\w+)['\"]?", line)
-        document = here[1] if here else ""
-        yield from _commands(line)
-        line = ""
-    if line.strip():
-        yield line.strip()
-
-
-def _commands(line: str) -> Iterator[str]:
-    """The commands of a line that ``;`` and ``&&`` separate outside of quotes."""
-    part, quote = "", ""
-    for index, each in enumerate(line):
-        if quote:
-            quote = "" if each == quote and line[index - 1] != "\\" else quote
-        elif each in "'\"":
-            quote = each
-        elif each == ";" or line[index : index + 2] == "&&":
-            yield _without_keyword(part)
-            part = ""
-            continue
-        elif each == "&" and line[index - 1 : index] == "&":
-            continue
-        part += each
-    if part.strip():
-        yield _without_keyword(part)
-
-
-def _without_keyword(part: str) -> str:
-    """The command behind a keyword, or behind the pattern of a ``case``."""
-    return re.sub(r"\A(?:(?:then|else|do)\s+|[^\s()$]+\)\s+)", "", part.strip())
-
-
-def _is_open(line: str) -> bool:
-    quote, depth = "", 0
-    before = ""
-    in_comment = False
-    for each in line:
-        if in_comment:
-            in_comment = each != "\n"
-        elif quote:
-            quote = "" if each == quote and before != "\\" else quote
-        elif each in "'\"" and before != "\\":
-            quote = each
-        elif each == "#" and (not before or before.isspace()):
-            in_comment = True
-        elif each == "(":
-            depth += 1
-        elif each == ")":
-            depth -= 1
-        before = each
-    return bool(quote) or (depth > 0 and _ASSIGNMENT.match(line.strip()) is not None)
-
-
-def _words(text: str) -> list[str]:
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
-    lexer.whitespace_split, lexer.commenters = True, "#"
-    try:
-        return list(lexer)
-    except ValueError:
-        return text.split()  # an open quote, in a script that is cut off
-
-
-def _expanded(text: str, variables: Mapping[str, str]) -> str:
-    """The text with variables of the script in it; one that is not assigned stays, or has its default."""
-    text = re.sub(r'"(\$\{\w+\[[@*]\]\})"', r"\1", text)  # each word of an array by itself
-    for _ in range(_MOST_SUBSTITUTIONS):
-        expanded = _VARIABLE.sub(lambda match: _value(match, variables), text)
-        if expanded == text:
-            break
-        text = expanded
-    return text
-
-
-def _value(match: re.Match[str], variables: Mapping[str, str]) -> str:
-    name = match[1] or match[4]
-    if variables.get(name) or (name in variables and not match[2]):
-        return variables[name]
-    return match[3] if match[2] else match[0]
-
-
-def _training(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
-    """The words of the launcher and of the training in a command; ``None`` if it starts none."""
-    for index, word in enumerate(words):
-        if word in _ENDS:
-            words = words[:index]
-            break
-    start = next((index for index, word in enumerate(words) if not _is_assignment(word)), len(words))
-    words = list(words[start:])
-    if not words or not (_PYTHON.match(_base(words[0])) or _base(words[0]) in _LAUNCHERS):
-        return None
-    for index, word in enumerate(words[1:], 1):
-        if word.endswith(".py"):
-            return _without_program(words[1:index]), list(words[index + 1 :])
-        is_module = words[index - 1] == "-m" and not word.startswith(("torch.distributed", "deepspeed", "accelerate"))
-        if is_module and _PYTHON.match(_base(words[index - 2])):
-            return [], list(words[index + 1 :])
-    return None
-
-
-def _is_assignment(word: str) -> bool:
-    return re.match(r"[A-Za-z_]\w*=", word) is not None or word in ("nohup", "exec", "time")
-
-
-def _base(word: str) -> str:
-    return word.rpartition("/")[2]
-
-
-def _without_program(words: Sequence[str]) -> list[str]:
-    """The launcher's own arguments, without ``-m torch.distributed.run`` and ``-u``."""
-    found = list(words)
-    if "-m" in found:
-        del found[found.index("-m") : found.index("-m") + 2]
-    return [word for word in found if word != "-u"]

@@ -31,11 +31,12 @@ def lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def headline(comparison: Comparison) -> str:
-    """The first line: whether the two configurations agree, or which checks do not pass."""
+    """The first line: whether the two configurations agree, or which checks do not pass, by the worst of their rows."""
+    left_out = f"; not compared: {', '.join(comparison.not_compared)}" if comparison.not_compared else ""
     if comparison.answer == PASS:
-        return "pass: the configurations agree in all that is known to change numbers"
+        return f"pass: the configurations agree in all that is known to change numbers{left_out}"
     names = [check.name for check in comparison.checks if check.level in (WARNING, ERROR)]
-    return f"{comparison.answer}: the configurations differ in {', '.join(names)}"
+    return f"{comparison.answer}: the configurations differ in {', '.join(names)}{left_out}"
 
 
 def row_text(row: Finding) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
+from probe.common.report.trends import COURSE, START
 from probe.monitor.alerts.rows import FamilyRows, Finding
 
 
@@ -34,12 +35,15 @@ _KINDS = {
     "moe_router_logit_hook": Kind.OTHER,
     "grad_sign": Kind.OTHER,
     "update": Kind.OTHER,
+    COURSE: Kind.OTHER,
+    START: Kind.OTHER,
 }
 
 # A step of the first monitor: the state and the weights it starts from, the pass, the update.
-_ORDER = ("param_origin", "STATE", "linear_hook", "actv", "attention_hook", "actv_grad", "grad_unreduced", "comm")
-_LATER = ("grad_reduced", "grad_sign", "other", "update", "param_updated")
-_POSITIONS = {name: position for position, name in enumerate((*_ORDER, *_LATER))}
+_EARLIER = (COURSE, START, "param_origin", "STATE", "linear_hook")
+_PASS = ("actv", "attention_hook", "actv_grad", "grad_unreduced", "comm")
+_LATER = ("grad_reduced", "grad_sign", "other", "STATE AFTER", "update", "param_updated")
+_POSITIONS = {name: position for position, name in enumerate((*_EARLIER, *_PASS, *_LATER))}
 
 
 def kind_of(family: str) -> Kind:
@@ -47,17 +51,20 @@ def kind_of(family: str) -> Kind:
     return _KINDS.get(family, Kind.STATE)
 
 
-def position(family: str) -> int:
+def position(family: str, states_after: bool = False) -> int:
     """The position of a family in the order of execution of a step.
 
-    The state of the optimizer is recorded before the update, so that a step of it was made by the step before.
+    Args:
+        family: The family.
+        states_after: The state of the optimizer is recorded after the update (`TrainerMonitorV2`) and contains the
+            step. By default it is recorded before, and was made by the step before.
     """
-    return _POSITIONS.get(family, _POSITIONS["STATE"])
+    return _POSITIONS.get(family, _POSITIONS["STATE AFTER" if states_after else "STATE"])
 
 
 def in_execution_order(rows: Iterable[FamilyRows]) -> list[FamilyRows]:
     """Families in the order of execution."""
-    return sorted(rows, key=lambda each: position(each.family))
+    return sorted(rows, key=lambda each: position(each.family, each.states_after))
 
 
 def execution_order(found: Finding) -> tuple[int, int, int, int, int]:
@@ -66,7 +73,7 @@ def execution_order(found: Finding) -> tuple[int, int, int, int, int]:
     Micro steps run one after the other, each forward and backward; weights and state come before them, and what is made
     of all of them together comes after them.
     """
-    at = position(found.family)
+    at = position(found.family, found.is_after)
     in_micro = found.micro_step if position("actv") <= at <= position("actv_grad") else at
     group = 0 if at < position("actv") else 1 if at <= position("actv_grad") else 2
     return found.step, group, in_micro, at, found.call

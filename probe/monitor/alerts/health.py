@@ -1,17 +1,19 @@
-"""Rules over the meaning of rows: dead units, weights that do not change, updates that are too large, depth."""
+"""Rules over the meaning of rows: dead units, weights that do not change, missing gradients, depth."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from probe.monitor.alerts.block import Block
+from probe.monitor.alerts.experts import expert_of
 from probe.monitor.alerts.families import Kind, kind_of
 from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, Integers, finding
-from probe.monitor.alerts.tracks import Track, floor_of, log_size, size_of
+from probe.monitor.alerts.tracks import Track, floor_of, size_of
 
 DEAD_SHARE = 0.999
 """Share of zeros in an output. A guess: a ReLU is zero in half of its outputs, a sparse one in up to 99 %."""
@@ -19,9 +21,6 @@ DEAD_STEPS, DEAD_GRADIENT_STEPS = 3, 16
 """Steps in a row. Guesses: an expert of a mixture may get no token in several steps."""
 UNCHANGED_STEPS, UNCHANGED_STEPS_ALL = 8, 20
 """Steps in a row, of one weight beside others that change, and of all weights. Guesses: a schedule begins at zero."""
-LARGEST_UPDATE = 0.1
-"""Relative change of a weight's norm in one step, if it is also ten times that of the last steps; 0.001 is usual."""
-_LEAST_UPDATE = 1e-3
 DEPTH_DECADES, DEPTH_MEMBERS, DEPTH_FIT, DEPTH_STEPS = 3.0, 4, 0.8, 3
 """A trend over the layers: decades from the first to the last, layers, share of the variance, steps in a row. Guesses;
 twelve healthy trainings stay below them."""
@@ -59,8 +58,10 @@ def dead(step: int, rank: int, block: Block, track: Track) -> list[Finding]:
 
 def _dead_rows(block: Block) -> tuple[Flags, Flags, Integers]:
     """Rows that the rule judges, those of activations, and how many steps each may be zero."""
-    is_output = [family == "actv" and _OUTPUT.search(name) is not None for family, name in block.names()]
-    is_gradient = [family == "grad_reduced" for family, _ in block.names()]
+    # An expert of a mixture may get no token for long.
+    names = [("", "") if expert_of(name) else (family, name) for family, name in block.names()]
+    is_output = [family == "actv" and _OUTPUT.search(name) is not None for family, name in names]
+    is_gradient = [family == "grad_reduced" for family, _ in names]
     # A number that was rounded to zero may have been any.
     is_exact = np.repeat([each.decimals is None for each in block.families], np.diff(block.starts))
     steps = np.where(is_gradient, DEAD_GRADIENT_STEPS, DEAD_STEPS)
@@ -117,45 +118,11 @@ def _have_gradients(weights: FamilyRows, families: ByFamily) -> Flags:
     gradients = families.get("grad_reduced") or families.get("grad_unreduced")
     sizes = None if gradients is None else size_of(gradients)
     if gradients is None or sizes is None:
-        return np.ones(len(weights.names), dtype=np.bool_)
+        return np.array([expert_of(name) is None for name in weights.names], dtype=np.bool_)
     with np.errstate(invalid="ignore"):
         large = set(np.flatnonzero(sizes > floor_of(gradients, sizes)).tolist())
-    names = {name for row, name in enumerate(gradients.names) if row in large}
+    names = {name for row, name in enumerate(gradients.names) if row in large and not expert_of(name)}
     return np.fromiter((name in names for name in weights.names), np.bool_, len(weights.names))
-
-
-def update_ratio(step: int, rank: int, families: ByFamily, track: Track, min_history: int) -> list[Finding]:
-    """Weights whose norm changes in one step by more than it ever does.
-
-    The change of the norm is a lower bound of the norm of the change.
-    """
-    before, after = families.get("param_origin"), families.get("param_updated")
-    if before is None or after is None or before.names != after.names:
-        return []
-    old, new = before.column("norm"), after.column("norm")
-    if old is None or new is None:
-        return []
-    track.align(after)
-    at = track.at
-    # A bias that passes zero is small for a step.
-    largest = track.array("largest", np.zeros)
-    largest[at] = np.fmax(largest[at], old)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        floor = track.kept("floor", step, 16, lambda: floor_of(before, old))
-        ratio = np.abs(new - old) / np.maximum(largest[at], floor)
-    logs = log_size(ratio, _LEAST_UPDATE)
-    with np.errstate(invalid="ignore"):
-        highest = np.fmax.reduce(track.window[at], axis=1)
-        holds: Flags = (track.count[at] >= min_history) & (ratio > LARGEST_UPDATE) & (logs > highest + 1)
-    found = []
-    for row in track.begins("update", holds).tolist():
-        limit = max(LARGEST_UPDATE, 10 ** (float(highest[row]) + 1))
-        change = f"from {old[row]:.3g} to {new[row]:.3g}"
-        why = f"one step changed the norm of the weight by {ratio[row]:.3g} of its largest value, {change}"
-        expected = f"ratio at most {limit:.3g}"
-        found.append(finding(after, row, "update_ratio", step, rank, "update_ratio", ratio[row], expected, why))
-    track.remember(np.where(holds, highest, logs))
-    return found
 
 
 @dataclass(frozen=True)
@@ -243,3 +210,76 @@ def _trend(logs: Floats, depths: Floats) -> float:
     if variance == 0 or slope * slope * float(x @ x) < DEPTH_FIT * variance:
         return 0.0
     return slope * float(depths[-1] - depths[0])
+
+
+# --- gradients that were there and are no longer: a parameter that nothing uses now
+
+MISSING_STEPS = 16
+"""Steps in a row. A guess: tasks and layers may take turns."""
+_Key = tuple[str, int]
+
+
+class _Missing(NamedTuple):
+    step: int
+    looks: int
+    had: int
+    rows: FamilyRows
+    row: int
+
+
+class MissingGradients:
+    """Parameters that had gradients in several steps and have none now, while others have.
+
+    Where the files say that the program has frozen a parameter, by a row without values, it is not reported.
+
+    Nothing is computed as long as the rows of a step are those of the step before.
+    """
+
+    def __init__(self) -> None:
+        self._key: object = None
+        self._rows: FamilyRows | None = None
+        self._positions: dict[_Key, int] = {}
+        self._begun = 0
+        self._looks = 0
+        self._had: dict[_Key, int] = {}
+        self._frozen: set[_Key] = set()
+        self._missing: dict[_Key, _Missing] = {}
+
+    def look(self, step: int, rank: int, families: Mapping[str, FamilyRows], history: int) -> list[Finding]:
+        """Findings of the step.
+
+        Args:
+            history: Steps in which a parameter must have had a gradient.
+        """
+        rows = families.get("grad_reduced") or families.get("grad_unreduced")
+        if rows is None:
+            return []
+        if rows.key != self._key:
+            self._change(step, rows, history)
+        self._looks += 1
+        found = []
+        for each in self._missing.values():
+            if self._looks - each.looks == MISSING_STEPS:
+                why = f"the parameter has had no gradient for {MISSING_STEPS} steps, after {each.had} with one"
+                text = f"{why}: it was frozen, or is not used any more"
+                args = each.step, rank, "unchanged", float("nan"), "a gradient, as before", text
+                found.append(finding(each.rows, each.row, "norm", *args))
+        return found
+
+    def _change(self, step: int, rows: FamilyRows, history: int) -> None:
+        """Other parameters than in the step before have gradients."""
+        stages = rows.stages or (0,) * len(rows.names)
+        keys = list(zip(rows.names, stages))
+        frozen = () if rows.judged is None else np.flatnonzero(~rows.judged & np.isnan(rows.values).all(axis=1))
+        empty = set(map(int, frozen))
+        self._frozen.update(keys[at] for at in empty)
+        positions = {key: at for at, key in enumerate(keys) if at not in empty}
+        self._frozen.difference_update(positions)
+        for key, at in self._positions.items():
+            had = self._had[key] = self._had.get(key, 0) + self._looks - self._begun
+            is_known = key in positions or key in self._frozen or expert_of(key[0]) is not None
+            if not is_known and had >= history and self._rows is not None:
+                self._missing[key] = _Missing(step, self._looks, had, self._rows, at)
+        for key in positions:
+            self._missing.pop(key, None)
+        self._key, self._rows, self._positions, self._begun = rows.key, rows, positions, self._looks

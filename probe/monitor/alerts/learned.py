@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from probe.common.report.trends import COURSE, START
 from probe.monitor.alerts import health, spikes
 from probe.monitor.alerts.block import blocks_of
+from probe.monitor.alerts.course import CourseRules
+from probe.monitor.alerts.experts import RouterRule
 from probe.monitor.alerts.families import execution_order, in_execution_order
-from probe.monitor.alerts.missing import MissingGradients
 from probe.monitor.alerts.rows import FamilyRows, Finding
 from probe.monitor.alerts.tracks import Track
 
 MIN_HISTORY = 5
-RULES = ("nonfinite", "spike", "drift", "vanishing", "exploding", "dead", "unchanged", "update_ratio")
 
 
 class LearnedRules:
@@ -27,13 +28,14 @@ class LearnedRules:
         self._rank, self._min_history = rank, min_history
         self._tracks: dict[str, Track] = {}
         self._depth = health.DepthRule()
-        self._missing = MissingGradients()
+        self._missing = health.MissingGradients()
+        self._course, self._router = CourseRules(), RouterRule()
 
     def judge(self, step: int, rows: Sequence[FamilyRows]) -> list[Finding]:
         rank, history = self._rank, self._min_history
         found: list[Finding] = []
         ordered = in_execution_order(rows)
-        for block in blocks_of(ordered):
+        for block in blocks_of([each for each in ordered if each.family not in (COURSE, START)]):
             track = self._track(" ".join(block.ops))
             track.align(block)
             found += spikes.nonfinite(step, rank, block, track)
@@ -43,9 +45,10 @@ class LearnedRules:
         for each in ordered:
             found += self._depth.look(step, rank, each)
             families[each.family] = each
-        found += health.update_ratio(step, rank, families, self._track("update ratio"), history)
         found += health.unchanged(step, rank, families, self._track("unchanged"))
         found += self._missing.look(step, rank, families, history)
+        found += self._course.look(step, rank, families)
+        found += self._router.look(step, rank, families)
         return sorted(found, key=execution_order)
 
     def _track(self, name: str) -> Track:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Optional, Protocol
 
 import numpy as np
@@ -40,6 +40,8 @@ class FamilyRows:
     calls: Optional[Integers] = None  # noqa: UP045
     """The index of each row in the order of execution of the step; rows are counted family by family without it."""
     decimals: Optional[int] = None  # noqa: UP045
+    states_after: bool = False
+    """True of the second monitor, whose states of the optimizer are those that the step has made."""
     """The number of decimals that values were rounded to, if they were."""
 
     def column(self, op: str) -> Floats | None:
@@ -78,9 +80,13 @@ class Finding:
     """The index of the row in the order of execution of its step."""
     key: str = ""
     """The inner key of msProbe: ``0:blocks.0.qkv.input:0/rank0/actv``."""
+    is_after: bool = field(default=False, compare=False)
+    """See `FamilyRows.states_after`."""
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        found = asdict(self)
+        del found["is_after"]
+        return found
 
     def text(self) -> str:
         """The finding in one line."""
@@ -133,4 +139,5 @@ def finding(
         0 if rows.stages is None else rows.stages[row],
         row if rows.calls is None else int(rows.calls[row]),
         row_key(rows, row, rank),
+        rows.states_after,
     )

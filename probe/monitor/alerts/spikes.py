@@ -66,14 +66,18 @@ def growth(step: int, rank: int, block: Block, track: Track, min_history: int) -
     if sizes is None:
         return []
     logs = log_size(sizes, block.floors(track, step))
-    is_compared, least = track.kept("least", step, 0, lambda: (~block.of_kind(Kind.OTHER), _least(block)))
+    is_compared, least, is_loss = track.kept("least", step, 0, lambda: _limits(block))
     logs[~(block.judged & is_compared)] = np.nan
     op = "norm" if "norm" in block.ops else "absmax"
     at = track.at
     window, count = track.window[at], track.count[at]
     high, low = np.fmax.reduce(window, axis=1), np.fmin.reduce(window, axis=1)
     with np.errstate(invalid="ignore"):
-        limit = high + np.maximum(least, high - low)
+        # A hard example in a training whose loss is nearly zero has a gradient about as large as any before.
+        ever = track.array("ever", lambda rows: np.full(rows, -np.inf))
+        is_known = is_loss & (logs <= ever[at] + least / 2)
+        ever[at] = np.fmax(ever[at], logs)
+        limit = high + np.maximum(least, high - low) + np.where(is_known, least, 0.0)
         spikes: Flags = (count >= min_history) & (logs > limit)
     found = []
     for row in track.begins("spike", spikes).tolist():
@@ -87,8 +91,11 @@ def growth(step: int, rank: int, block: Block, track: Track, min_history: int) -
     return found
 
 
-def _least(block: Block) -> Floats:
-    return np.where(block.of_kind(Kind.STATE), _OF_STATE * LEAST_DECADES, LEAST_DECADES)
+def _limits(block: Block) -> tuple[Flags, Floats, Flags]:
+    """Rows that are compared, the decades that each may grow by, and rows whose size follows the loss."""
+    states: Flags = block.of_kind(Kind.STATE)
+    least = np.where(states, _OF_STATE * LEAST_DECADES, LEAST_DECADES)
+    return ~block.of_kind(Kind.OTHER), least, states | block.of_kind(Kind.GRADIENT)
 
 
 def _drift(

@@ -18,7 +18,9 @@ from probe.common.report.trends import (
     AFTER,
     BEFORE,
     COMMUNICATION,
+    COURSE,
     REDUCED,
+    START,
     UNREDUCED,
     TrendRow,
     TrendStep,
@@ -130,6 +132,8 @@ _SCOPES = {
     BEFORE: _Scope("param", BEFORE),
     AFTER: _Scope("param", AFTER),
     COMMUNICATION: _Scope("cc", "comm"),
+    COURSE: _Scope(COURSE, COURSE),
+    START: _Scope(START, START),
 }
 
 

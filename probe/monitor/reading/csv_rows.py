@@ -43,6 +43,8 @@ class Columns:
     texts: dict[str, list[str]] = field(default_factory=dict)
     decimals: int | None = None
     """The number of decimals of the values, if they are rounded."""
+    states_after: bool = False
+    """See `probe.monitor.alerts.rows.FamilyRows`."""
 
     def __len__(self) -> int:
         return len(self.name)
@@ -143,12 +145,14 @@ def _columns(file: MonitorFile, header: list[str], rows: list[list[str]], notes:
         statistics[column] = numbers
         places = max(places, _decimals(cells))
     decimals = places if places <= _MOST_DECIMALS else None
-    return ReadFile(_split(families, names, steps, micros, stages, statistics, texts, decimals), notes, whole)
+    is_second = file.layout != FIRST
+    split = _split(families, names, steps, micros, stages, statistics, texts, decimals, is_second)
+    return ReadFile(split, notes, whole)
 
 
 def _split(
     families: list[str], names: Sequence[str], steps: list[int], micros: list[int], stages: list[int],
-    statistics: dict[str, list[float]], texts: dict[str, list[str]], decimals: int | None,
+    statistics: dict[str, list[float]], texts: dict[str, list[str]], decimals: int | None, is_second: bool,
 ) -> list[Columns]:  # fmt: skip
     """The rows of each family."""
     found: dict[str, Columns] = {}
@@ -169,6 +173,7 @@ def _split(
             {name: [values[row] for row in rows] for name, values in statistics.items()},
             {name: [values[row] for row in rows] for name, values in texts.items()},
             decimals,
+            is_second,
         )
     for each in found.values():
         _number_repeats(each)

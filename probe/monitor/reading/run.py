@@ -156,7 +156,7 @@ def _by_step(families: Any) -> dict[int, list[FamilyRows]]:
             stages = _same(kept, tuple([columns.stage[row] for row in rows]))
             family = FamilyRows(
                 columns.family, names, ops, values[rows], micro, stages,
-                None if numel is None else numel[rows], judged[rows], None, columns.decimals,
+                None if numel is None else numel[rows], judged[rows], None, columns.decimals, columns.states_after,
             )  # fmt: skip
             found.setdefault(step, []).append(family)
     return found

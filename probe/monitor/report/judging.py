@@ -7,16 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+import numpy as np
+
 from probe.common.progress import ProgressCallback
 from probe.monitor.alerts.families import execution_order
 from probe.monitor.alerts.learned import LearnedRules
 from probe.monitor.alerts.ranks import RankRules
-from probe.monitor.alerts.rows import FamilyRows, Finding
+from probe.monitor.alerts.rows import FamilyRows, Finding, Floats
 from probe.monitor.alerts.tracks import size_of
 from probe.monitor.reading.run import MonitorRun
+from probe.monitor.report.coverage import Watched, coverage_json, watched_in
+from probe.monitor.report.incidents import Incident, incidents_of, worst_of
+from probe.monitor.report.names import module_of
 
 _MOST_FEEDING = 6
-_TENSOR = re.compile(r"\.(?:grad_)?(?:input|output)(?:[._]?\d+)*$")
 
 
 @dataclass(frozen=True)
@@ -38,14 +42,36 @@ class JudgedRun:
     run: MonitorRun
     findings: list[Finding]
     """In the order of execution."""
+    incidents: list[Incident] = field(default_factory=list)
+    """In the order in which they began."""
     feeding: list[FeedingRow] = field(default_factory=list)
     followed: dict[int, int] = field(default_factory=dict)
-    """Step of the first finding of each other rank that has any."""
+    """Step of the first finding of each other rank that has any in the worst incident."""
+
+    @property
+    def worst(self) -> Incident | None:
+        """The incident that the answer is about."""
+        return worst_of(self.incidents)
 
     @property
     def first(self) -> Finding | None:
-        """The finding that began."""
-        return self.findings[0] if self.findings else None
+        """The finding that began the worst incident."""
+        worst = self.worst
+        return None if worst is None else worst.first
+
+    @property
+    def headline(self) -> str:
+        """One line: the row that began the worst incident, and the number of the others."""
+        first, others = self.first, len(self.incidents) - 1
+        if first is None:
+            return "no alert"
+        more = f"; {others} other incident{'s' if others > 1 else ''}" if others else ""
+        return f"first: {first.text()}{more}"
+
+    @property
+    def watched(self) -> list[Watched]:
+        """The kinds of rows that the run has, and those that it has not."""
+        return watched_in(self.run)
 
     def as_json(self) -> dict[str, Any]:
         first = self.first
@@ -56,7 +82,9 @@ class JudgedRun:
             "first": None if first is None else first.as_json(),
             "fed_by": [vars(each) for each in self.feeding],
             "followed": [{"rank": rank, "step": step} for rank, step in sorted(self.followed.items())],
+            "incidents": [each.as_json() for each in self.incidents],
             "alerts": [each.as_json() for each in self.findings],
+            **coverage_json(self.watched),
             "notes": self.run.notes,
         }
 
@@ -90,22 +118,15 @@ def judge_run(run: MonitorRun, watch: ProgressCallback | None = None) -> JudgedR
     found.sort(key=execution_order)
     if not found:
         return JudgedRun(run, found)
-    first = found[0]
-    followed: dict[int, int] = {}
-    for each in found:
-        if each.rank != first.rank:
-            followed.setdefault(each.rank, each.step)
-    return JudgedRun(run, found, list(_feeding(run, first, found)), followed)
-
-
-def module_of(name: str) -> str:
-    """The module of a row of activations.
-
-    Example:
-        >>> module_of("blocks.0.qkv.output_1")
-        'blocks.0.qkv'
-    """
-    return _TENSOR.sub("", name)
+    made = JudgedRun(run, found, incidents_of(found))
+    worst = made.worst
+    assert worst is not None
+    for each in worst.findings:
+        if each.rank != worst.first.rank:
+            made.followed.setdefault(each.rank, each.step)
+    if not worst.names_a_cause:
+        made.feeding.extend(_feeding(run, worst.first, found))
+    return made
 
 
 def _feeding(run: MonitorRun, first: Finding, found: list[Finding]) -> Iterator[FeedingRow]:
@@ -116,16 +137,43 @@ def _feeding(run: MonitorRun, first: Finding, found: list[Finding]) -> Iterator[
         (each.family, each.name) for each in found if execution_order(each) <= until and each.rank == first.rank
     }
     count = 0
+    own = _values_of(run, first)
     for rows in run.rows(first.rank, first.step):
         sizes = size_of(rows)
         for row, name in enumerate(rows.names):
             if count == _MOST_FEEDING:
                 return
             micro = 0 if rows.micro is None else rows.micro[row]
-            if wanted(rows.family, name) and micro == first.micro_step:
+            if own is None:
+                feeds = wanted(rows.family, name)
+            else:
+                is_giver = rows.family == first.family and _gives(first.family, name)
+                feeds = is_giver and _is_one(own, rows.values[row])
+            if micro == first.micro_step and feeds:
                 count += 1
                 size = None if sizes is None else float(sizes[row])
                 yield FeedingRow(name, rows.family, first.step, size, (rows.family, name) in abnormal)
+
+
+def _values_of(run: MonitorRun, first: Finding) -> Optional[Floats]:  # noqa: UP045
+    """The statistics of a row that a module takes, by which the row that gives it is known; ``None`` of any other."""
+    if first.family not in ("actv", "actv_grad") or _gives(first.family, first.name):
+        return None
+    for rows in run.rows(first.rank, first.step):
+        if rows.family == first.family and first.name in rows.names:
+            found: Floats = rows.values[rows.names.index(first.name)]
+            return found
+    return None
+
+
+def _gives(family: str, name: str) -> bool:
+    """True if a module gives a tensor: an output in the forward pass, the gradient of an input in the backward pass."""
+    role = name[len(module_of(name)) :]
+    return ("output" if family == "actv" else "input") in role
+
+
+def _is_one(one: Floats, other: Floats) -> bool:
+    return len(one) == len(other) and bool(((one == other) | (np.isnan(one) & np.isnan(other))).all())
 
 
 def _sources(first: Finding) -> Any:

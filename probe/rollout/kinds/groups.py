@@ -149,7 +149,12 @@ class Groups:
 
     def findings(self) -> Iterator[Finding]:
         """Certain findings, in no order."""
-        for test in (self._sequences, self._steps, self._positions, self._special):
+        differences = self.differences
+        tests = [self._sequences, self._steps, self._positions]
+        # Below the level there are groups of many tokens only.
+        if differences.size > differences.of_level(differences.levels[0]):
+            tests.append(self._special)
+        for test in tests:
             yield from test()
 
     def _far(self, means: Means, picked: Array) -> Array:
@@ -178,11 +183,11 @@ class Groups:
         worst = int(wrong[np.argmax(of_sequences.means[wrong])])
         numbers = {"sequences": [tokens.names[number] for number in wrong.tolist()], "worst": tokens.names[worst]}
         text = (
-            f"{len(wrong)} of {count} sequences differ in most of their tokens, the others do not"
-            f"{self._shared(picked)}; sequence {tokens.names[worst]} differs most"
+            f"{len(wrong)} of {count} sequences differ in most of their tokens, the others do not; "
+            f"sequence {tokens.names[worst]} differs most"
         )
         of_tokens = tokens.expanded(picked)
-        yield Finding(SEQUENCES, text, numbers, best, of_tokens)
+        yield Finding(SEQUENCES, text, numbers, best, picked=of_tokens)
         yield from self._late_in(of_tokens, _choices(picked), len(wrong), numbers)
 
     def _late_in(self, of_tokens: Array, ways: float, number: int, numbers: dict[str, Any]) -> Iterator[Finding]:
@@ -198,42 +203,39 @@ class Groups:
         strength = means.strength(*means.contrast(np.array([False, True])), ways + math.log(len(counts)))
         if strength:
             text = f"{number} of {len(self.tokens.lengths)} sequences differ from position {cut} of the response on"
-            yield Finding(POSITION, text, {"position": cut, "of": "of the response", **numbers}, strength, late)
-
-    def _shared(self, picked: Array) -> str:
-        """The rank of the sequences that differ, if it is theirs alone."""
-        ranks = self.tokens.ranks
-        if ranks is None or len(np.unique(ranks)) < 2:
-            return ""
-        found = np.unique(ranks[picked])
-        return f" (all sequences of rank {found[0]})" if len(found) == 1 and picked[ranks == found[0]].all() else ""
+            yield Finding(POSITION, text, {"position": cut, "of": "of the response", **numbers}, strength, picked=late)
 
     # --- steps
 
     def _steps(self) -> Iterator[Finding]:
-        steps, tokens = self.tokens.steps, self.tokens
-        if steps is None:
-            return
-        numbers, of_each = np.unique(steps, return_inverse=True)
-        if len(numbers) < 2:
-            return
-        counts, sums = np.bincount(of_each, tokens.lengths), np.bincount(of_each, self.sums)
-        of_steps = self._means(counts, sums)
-        stale = of_steps.upper()
-        strength = of_steps.strength(*of_steps.contrast(stale), _choices(stale))
-        if not strength:
-            return
-        means = of_steps.means
-        fresh = ", ".join(map(str, numbers[~stale][:6])) + (", ..." if (~stale).sum() > 6 else "")
-        rising = np.count_nonzero(np.diff(means) > 0)
+        for name, values in (("step", self.tokens.steps), ("rank", self.tokens.ranks)):
+            found = None if values is None else self._weights(name, *np.unique(values, return_inverse=True))
+            if found is not None:
+                yield found
+
+    def _weights(self, name: str, values: Array, of_each: Array) -> Finding | None:
+        """Steps or ranks that differ from the others."""
+        if len(values) < 2:
+            return None
+        means = self._means(np.bincount(of_each, self.tokens.lengths), np.bincount(of_each, self.sums))
+        stale = means.upper()
+        strength = means.strength(*means.contrast(stale), _choices(stale))
+        if name == "step":
+            # A difference that grows from step to step has no step at which it starts.
+            strength = max(strength, means.strength(*_line(means), 1.0))
+        if not strength or not stale.any():
+            return None
+        rising = int(np.count_nonzero(np.diff(means.means) > 0))
+        left = ", ".join(map(str, values[~stale][:6])) + (", ..." if (~stale).sum() > 6 else "")
         text = (
-            f"the difference depends on the step: {int(stale.sum())} of {len(numbers)} steps differ, and not steps "
-            f"{fresh}; it rises in {rising} of {len(numbers) - 1} steps, as with weights that are synchronised seldom"
+            f"the difference depends on the {name}: {int(stale.sum())} of {len(values)} {name}s differ, and not "
+            f"{name}s {left}"
         )
-        yield Finding(
-            STALE, text, {"steps": numbers[stale].tolist(), "synchronised": numbers[~stale].tolist()},
-            strength, tokens.expanded(stale[of_each]),
-        )  # fmt: skip
+        if name == "step":
+            text += f"; it rises in {rising} of {len(values) - 1} steps, as with weights that are synchronised seldom"
+        found = {f"{name}s": values[stale].tolist(), "synchronised": values[~stale].tolist()}
+        grows = math.exp(min(float(means.means.max() - means.means.min()), 50.0))
+        return Finding(STALE, text, found, strength, grows, self.tokens.expanded(stale[of_each]))
 
     # --- positions
 
@@ -268,8 +270,10 @@ class Groups:
         text = f"tokens differ from position {cut} {way}; those before do not"
         if grows:
             text = f"the difference grows with the position {way}, by a factor of {math.exp(min(rise, 50)):.0f}"
-        return Finding(POSITION, text, {"position": cut, "of": way, "grows": grows}, max(strength, of_line),
-                       of_tokens_ >= cut)  # fmt: skip
+        return Finding(
+            POSITION, text, {"position": cut, "of": way, "grows": grows}, max(strength, of_line),
+            math.exp(min(rise, 50)) if of_line else 0.0, of_tokens_ >= cut,
+        )  # fmt: skip
 
     # --- special tokens
 
@@ -286,7 +290,7 @@ class Groups:
                 picked = np.zeros(len(tokens), np.bool_)
                 picked[indices] = True
                 found.append(Finding(SPECIAL, f"the {name} tokens of sequences differ, the others do not",
-                                     {"tokens": name}, strength, picked))  # fmt: skip
+                                     {"tokens": name}, strength, picked=picked))  # fmt: skip
         of_ids = self._ids()
         # All that have this id may be last ones; the other way to say it is kept where it says less.
         if of_ids is not None and all(of_ids.strength >= 1.05 * each.strength for each in found):
@@ -322,13 +326,13 @@ class Groups:
         text = f"the tokens of id {', '.join(map(str, found))} differ, the others do not"
         of_ids = np.zeros(len(counts), np.bool_)
         of_ids[found] = True
-        return Finding(SPECIAL, text, {"ids": found}, strength, of_ids[ids])
+        return Finding(SPECIAL, text, {"ids": found}, strength, picked=of_ids[ids])
 
 
 def _line(means: Means) -> tuple[float, float]:
-    """Slope of the means of positions over their logarithm, and the sum of squares that the line explains."""
-    counts, numbers = means.counts, np.log1p(np.arange(len(means.counts), dtype=np.float64))
-    count = counts.sum()
+    """Rise of means over the logarithm of their numbers, and the sum of squares that it explains; 0 if they fall."""
+    counts, count = means.counts, means.count
+    numbers = np.log1p(np.arange(len(counts), dtype=np.float64))
     middle, of_all = float((counts * numbers).sum() / count), float(means.sums.sum() / count)
     spread = float((counts * (numbers - middle) ** 2).sum())
     if not spread:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from probe.rollout.kinds.differences import Differences
-from probe.rollout.kinds.finding import NONE, PRECISION, ROUNDING, SHIFTED, SPECIAL, TEMPERATURE, Finding
+from probe.rollout.kinds.finding import NONE, PRECISION, ROUNDING, SHIFTED, SPECIAL, STALE, TEMPERATURE, Finding
 from probe.rollout.kinds.groups import Groups
-from probe.rollout.kinds.levels import Level
+from probe.rollout.kinds.levels import LAYERS, Level, level_of
 from probe.rollout.kinds.populations import is_beyond_rounding, routing
-from probe.rollout.kinds.processed import raised_ids, renormalised, temperature
-from probe.rollout.kinds.shifted import shifted
+from probe.rollout.kinds.processed import penalty, raised_ids, renormalised, temperature
+from probe.rollout.kinds.shifted import shifted, unrelated
 
 _MOST_GROUPS = 3
 _ONE_TOKEN = 5.0
@@ -27,6 +27,12 @@ _FEWEST = 8
 _APART = 2.5
 """Ratio of the differences of a group to those of the others: a little less than the factor of three that the
 logarithms must show, whose means are not those of squares."""
+_FAR_APART = 20.0
+"""Ratio that no right run has between groups, even where the level of the dtype allows both: it is a bound, and the
+others show what rounding does. Long contexts and other batches change it by a few times."""
+_FEW = 0.2
+"""Share of the tokens that are too few to show what rounding does, unless they are a step or a rank: the first tokens
+come from the prefill, which has no cache of a shorter dtype. A guess."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,13 @@ def _found(differences: Differences) -> list[Finding]:
         if raised is not None:
             # All others are lower by it, as with a temperature.
             return [*found, raised]
+    punished = penalty(rest)
+    if punished is not None:
+        # What grows with the number of tokens that were there grows with the position.
+        heated = temperature(rest)
+        return [*found, punished if heated is None or heated.strength < punished.strength else heated]
     for _ in range(_MOST_GROUPS):
-        if len(rest.tokens) < _FEWEST or rest.size <= rest.of_level(rest.levels[0]):
+        if len(rest.tokens) < _FEWEST:
             break
         group = _group(rest)
         if group is None:
@@ -116,20 +127,39 @@ def _group(differences: Differences) -> Finding | None:
         size, others = differences.size_of(each.picked), differences.size_of(left)
         # A growing difference is not a separate group.
         apart = 1.0 if each.numbers.get("grows") else _APART
-        is_apart = size > max(differences.explained_by(left), apart * others)
+        is_apart = size > max(differences.explained_by(left), apart * others) or (
+            max(size / others if others else 0.0, each.factor) >= _FAR_APART
+            and (each.kind == STALE or np.count_nonzero(left) > _FEW * len(left))
+            and _are_measured(differences, left, others)
+        )
         if is_apart and (best is None or each.strength > best.strength):
             best = each
     return best
 
 
+def _are_measured(differences: Differences, left: Any, size: float) -> bool:
+    """True if tokens show how large rounding is in this run, and not that both sides ran one kernel on them.
+
+    Results of one kernel are equal, or differ by the float32 in which log_softmax may be computed.
+    """
+    least = level_of("float32", differences.choices, differences.entropy, differences.layers or LAYERS)
+    is_exact = differences.level.dtype == least.dtype
+    return np.count_nonzero(differences.signed[left]) * 2 > np.count_nonzero(left) and (
+        is_exact or size > differences.of_level(least)
+    )
+
+
 def _of_all(differences: Differences, has_groups: bool) -> list[Finding]:
     """Findings on tokens of any sequence and position."""
-    if differences.size > differences.of_level(differences.levels[0]):
-        for test in (temperature, renormalised):
-            found = test(differences)
-            if found is not None:
-                return [found]
-    if differences.size <= differences.explained:
+    is_beyond = differences.size > differences.explained
+    if is_beyond and (found := unrelated(differences)) is not None:
+        return [found]
+    if (found := temperature(differences)) is not None:
+        return [found]
+    is_small = differences.size <= differences.of_level(differences.levels[0])
+    if not is_small and (found := renormalised(differences)) is not None:
+        return [found]
+    if not is_beyond:
         return []
     spread = routing(differences)
     if spread is not None:

@@ -1,4 +1,4 @@
-"""Log-probabilities of processed logits: a temperature, or top-p and top-k."""
+"""Log-probabilities of processed logits: a temperature, penalties of repeated tokens, or top-p and top-k."""
 
 from __future__ import annotations
 
@@ -8,20 +8,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.rollout.kinds.differences import Differences
-from probe.rollout.kinds.finding import LARGEST_ID, MOST_IDS, SPECIAL, TEMPERATURE, Finding
+from probe.rollout.kinds.differences import SAMPLE, Differences
+from probe.rollout.kinds.finding import LARGEST_ID, MOST_IDS, PENALTY, SPECIAL, TEMPERATURE, Finding
 
 Array = NDArray[Any]
 _FEWEST = 50
 _CERTAIN = 6.0
 """Standard errors: what chance reaches once in 10^9 sets."""
 _LEAST_SHARE = 0.3
-"""Share of the variance of differences that a line must explain. Errors of logits of one nat explain a tenth by the
-choice of tokens alone, because the variance of the other side's log-probabilities grows by theirs."""
+"""Share of the squares of relative differences that a temperature or a penalty must explain. Errors of logits of one
+nat explain a tenth by the choice of tokens alone, because the variance of the other side's log-probabilities grows by
+theirs."""
 _LEAST_CORRELATION = 0.9
 """Correlation of both sides. A temperature keeps the order of tokens, which errors of its size do not."""
+_UNCERTAIN = 0.02
+"""1 - p of a token that can tell a temperature. Of one that is nearly certain any change of the others' probability is
+proportional to its log-probability; and softmax in a short dtype makes it 1."""
 _ONE_SIDED = 0.95
 """Share of tokens with one sign, where rounding adds the others. A guess."""
+_AGREES = 0.9
+"""Share of the squares of all tokens that go their way."""
+_CHANCE = math.log(1e6)
+"""Against one that repeated tokens go their way by the chance that new ones do, which have six standard errors."""
 _FEWEST_RAISED = 12
 """Tokens that have to be raised, of one id and others. A guess."""
 _FEWEST_OF_ID = 3
@@ -33,31 +41,130 @@ _LARGEST = 3.0
 def temperature(differences: Differences) -> Finding | None:
     """A slope of the differences against log-probabilities: that of logits divided by a temperature.
 
-    The derivative of a log-probability by the inverse temperature is the log-probability plus the entropy.
+    The derivative of a log-probability by the inverse temperature is the log-probability plus the entropy. Where the
+    entropy is not given, its part is proportional to 1 - p for most tokens.
     """
     tokens, picked = differences.tokens, differences.sampled
     rollout, training = (side[picked].astype(np.float64) for side in (tokens.rollout, tokens.training))
-    if len(rollout) < _FEWEST:
+    free = np.flatnonzero(differences.freedom[picked] > _UNCERTAIN)
+    if len(free) < _FEWEST:
         return None
-    difference, middle = rollout - training, (rollout + training) / 2
-    best, along = 0.0, middle
-    for against in [middle] if tokens.entropy is None else [middle, middle + tokens.entropy[picked]]:
-        found = _correlation(difference, against)
-        if abs(found) > abs(best):
-            best, along = found, against
-    error = 1 / math.sqrt(len(rollout))
-    if abs(best) < max(math.sqrt(_LEAST_SHARE), _CERTAIN * error):
+    middle, scale = (rollout + training) / 2, differences.scale[picked].astype(np.float64)
+    relative = ((rollout - training) / scale)[free]
+    whole = float(relative @ relative)
+    if not whole:
         return None
-    if _correlation(rollout, training) < _LEAST_CORRELATION:
+    along, count = (middle / scale)[free], len(free)
+    # A line with the part of the entropy, which is constant in this unit.
+    total, of_along = float(relative.sum()), along - along.mean()
+    square, product = float(of_along @ of_along), float(of_along @ relative)
+    slope = product / square if square else 0.0
+    share = (slope * product + total * total / count) / whole
+    if tokens.entropy is not None:
+        along = ((middle + tokens.entropy[picked]) / scale)[free]
+        square, product = float(along @ along), float(along @ relative)
+        if square and product * product > share * square * whole:
+            slope, share = product / square, product * product / square / whole
+    if share < _LEAST_SHARE or share * count < _CERTAIN**2 or _correlation(rollout, training) < _LEAST_CORRELATION:
         return None
-    slope = best * float(np.std(difference) / np.std(along))
-    # The slope against the middle of both sides.
-    inverse = (1 + slope / 2) / max(1 - slope / 2, 1e-6)
+    value, interval = _estimate(differences, rollout - training, middle, 1 - share)
+    if value is None or (value < 1) != (slope > 0):
+        return None
     text = (
-        f"the difference follows the log-probability (correlation {best:.2f}), as if the rollout had divided its "
-        f"logits by a temperature of {1 / inverse if inverse > 0 else math.inf:.2f}"
+        f"the difference follows the log-probability (explains {100 * share:.0f} % of the squares), as if the rollout "
+        f"had divided its logits by a temperature of {value:.3g} (95 % interval {interval[0]:.3g} to {interval[1]:.3g})"
     )
-    return Finding(TEMPERATURE, text, {"temperature": 1 / inverse, "correlation": best}, best * best)
+    return Finding(TEMPERATURE, text, {"temperature": value, "interval": interval, "explained": share}, share)
+
+
+def certain(differences: Differences) -> list[str]:
+    """The remark that a temperature cannot be told, where nearly all tokens are certain."""
+    count, free = len(differences.tokens), int(np.count_nonzero(differences.freedom > _UNCERTAIN))
+    if count < _FEWEST or free >= _FEWEST:
+        return []
+    return [
+        f"a temperature cannot be told: {count - free} of {count} tokens are nearly certain (probability above "
+        f"{1 - _UNCERTAIN:g}), and {_FEWEST} others are needed"
+    ]
+
+
+def _estimate(
+    differences: Differences, difference: Array, middle: Array, unexplained: float
+) -> tuple[float | None, list[float]]:
+    """The temperature and its interval.
+
+    With the inverse temperature b of the rollout, the difference d of a token is (b - 1) (m + H), 0 in the mean
+    of each distribution. So neither its variance, (b - 1)^2 var, nor its covariance with m, (b - 1) var, has the
+    entropy H, and their ratio is b - 1. Rounding adds to the variance alone, by no more than is explained.
+    """
+    difference, middle = difference - difference.mean(), middle - middle.mean()
+    tokens = differences.tokens
+    of_each = tokens.expanded(np.arange(len(tokens.lengths)))[differences.sampled]
+    squares, products = np.bincount(of_each, difference * difference), np.bincount(of_each, difference * middle)
+    square, product = float(squares.sum()), float(products.sum())
+    if not product:
+        return None, []
+    slope = square / product
+    # The error of a ratio of sums over sequences.
+    error = math.sqrt(float(np.sum((squares - slope * products) ** 2))) / abs(product)
+    scale = differences.scale[differences.sampled].astype(np.float64)
+    rounding = min(differences.explained**2 * float(scale @ scale) / square, unexplained)
+    ends = [part * slope + way * 2 * error for part in (1.0, 1 - rounding) for way in (-1, 1)]
+
+    def of_slope(of: float) -> float:
+        # The slope is that against the middle of both sides.
+        of = min(max(of, -1.9), 1.9)
+        return (1 - of / 2) / (1 + of / 2)
+
+    return of_slope(slope), [of_slope(max(ends)), of_slope(min(ends))]
+
+
+def penalty(differences: Differences) -> Finding | None:
+    """Tokens that a sequence had before go one way, and new ones the other: penalties of sampling.
+
+    A lower logit of all tokens that were there raises the others. How often each was there, and its log-probability,
+    tell a frequency penalty and a repetition penalty from a presence penalty.
+    """
+    repeats = differences.tokens.repeats
+    if repeats is None:
+        return None
+    count = len(repeats)
+    part = slice(None) if count <= SAMPLE else slice(0, SAMPLE)
+    times, relative = repeats[part], (differences.signed[part] / differences.scale[part]).astype(np.float64)
+    seen = times > 0
+    old, new = np.flatnonzero(seen), np.flatnonzero(~seen)
+    if not len(old) or not len(new):
+        return None
+    of_old, of_new, whole = relative[old], relative[new], float(relative @ relative)
+    sign = -1.0 if of_old.sum() < 0 else 1.0
+    agrees = of_old[of_old * sign > 0]
+    # Tokens of a prompt that is not given count as new ones, so that these agree in their majority only.
+    others = int(np.count_nonzero(of_new * sign < 0))
+    if not whole:
+        return None
+    by_chance = max(1 - others / len(new), 1 / len(new))
+    if 2 * others - len(new) < _CERTAIN * math.sqrt(len(new)):
+        return None
+    if (2 * len(agrees) - len(old)) * -math.log(by_chance) < _CHANCE:
+        return None
+    of_mean, middle = _along(np.ones(len(old)), of_old), float(of_new.mean())
+    of_count = _along(times[old].astype(np.float64), of_old)
+    share = (max(of_mean, of_count) + len(new) * middle * middle) / whole
+    gained = of_new[of_new * sign < 0]
+    if share < _LEAST_SHARE and float(agrees @ agrees + gained @ gained) < _AGREES * whole:
+        return None
+    lower, higher = ("lower", "higher") if sign < 0 else ("higher", "lower")
+    name = "frequency" if of_count > of_mean else "repetition or presence"
+    text = (
+        f"the rollout's log-probabilities of tokens that the sequence had are {lower} than the training's, those "
+        f"of new tokens {higher}, as with a {name} penalty"
+    )
+    return Finding(PENALTY, text, {"repeated": len(old), "new": len(new), "explained": share}, share)
+
+
+def _along(values: Array, others: Array) -> float:
+    """The sum of squares of `others` that is proportional to `values`."""
+    return float(values @ others) ** 2 / float(values @ values)
 
 
 def renormalised(differences: Differences) -> Finding | None:
@@ -78,11 +185,13 @@ def renormalised(differences: Differences) -> Finding | None:
     if share < _LEAST_SHARE and not is_one_sided:
         return None
     lower = "training" if sign > 0 else "rollout"
+    is_certain = np.count_nonzero(differences.freedom > _UNCERTAIN) < _FEWEST
+    other = "; a temperature cannot be told from tokens that are nearly certain" if is_certain else ""
     text = (
         f"the log-probabilities of the {lower} are lower by up to {max(most, -least):.2g} nats and never higher, as "
-        f"with top-p or top-k on the other side"
+        f"with top-p or top-k on the other side{other}"
     )
-    return Finding(TEMPERATURE, text, {"lower": lower, "at_most": max(most, -least)}, max(share, 0.5), None)
+    return Finding(TEMPERATURE, text, {"lower": lower, "at_most": max(most, -least)}, max(share, 0.5))
 
 
 def raised_ids(differences: Differences) -> Finding | None:
@@ -115,8 +224,8 @@ def raised_ids(differences: Differences) -> Finding | None:
         )
         picked = np.zeros(len(counts), np.bool_)
         picked[found] = True
-        return Finding(SPECIAL, text, {"ids": found.tolist()}, math.inf, picked[np.minimum(ids, len(counts) - 1)] & (
-            ids < len(counts)))  # fmt: skip
+        return Finding(SPECIAL, text, {"ids": found.tolist()}, math.inf, picked=(
+            picked[np.minimum(ids, len(counts) - 1)] & (ids < len(counts))))  # fmt: skip
     return None
 
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from documentation import pages
 from documentation.pages import PAGES, ROOT, Block, BlockFailed, blocks, name
+from printed_numbers import prints
 
 from probe.common import log
 from probe.common.config.config import load_config
@@ -179,6 +180,36 @@ def test_a_broken_block_fails(right: str, wrong: str, message: str, tmp_path: Pa
     assert GOOD.count(right) == 1
     with pytest.raises(BlockFailed, match=message):
         run(tmp_path, GOOD.replace(right, wrong))
+
+
+EFFECT = "an error of {}; expected at most {} ({})"
+SHOWN = EFFECT.format("3.6e-04", "1.6e-06", "inputs have a relative error of 4.0e-09")
+
+
+@pytest.mark.parametrize(
+    ("effect", "bound", "inputs"),
+    [
+        ("3.6e-04", "2.7e-06", "inputs have a relative error of 1.4e-07"),
+        ("3.9e-04", "3.1e-06", "identical inputs"),
+        ("3.3e-04", "9.1e-07", "inputs have a relative error of 6.0e-08"),
+    ],
+)
+def test_the_rounding_of_another_processor_is_what_a_page_shows(effect: str, bound: str, inputs: str) -> None:
+    assert prints(SHOWN, EFFECT.format(effect, bound, inputs))
+
+
+@pytest.mark.parametrize(
+    ("effect", "bound", "inputs"),
+    [
+        ("4.1e-04", "1.6e-06", "inputs have a relative error of 4.0e-09"),
+        ("3.6e-05", "1.6e-06", "inputs have a relative error of 4.0e-09"),
+        ("3.6e-04", "3.0e-05", "inputs have a relative error of 4.0e-09"),
+        ("3.6e-04", "1.6e-06", "inputs have a relative error of 2.0e-03"),
+        ("3.6e-04", "1.6e-06", "other inputs"),
+    ],
+)
+def test_an_effect_of_another_size_is_not_what_a_page_shows(effect: str, bound: str, inputs: str) -> None:
+    assert not prints(SHOWN, EFFECT.format(effect, bound, inputs))
 
 
 def test_a_file_that_nothing_uses_is_found(tmp_path: Path) -> None:

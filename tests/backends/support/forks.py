@@ -24,7 +24,7 @@ from pathlib import Path
 import probe
 
 CHECKOUT = str(Path(probe.__file__).parents[1])
-STARTED_WITH = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+STARTED_WITH = {"PYTHONHASHSEED": "0"}
 LOG_LINE = re.compile(r"\(\d+\)( \[rank \d+\])? \[(DEBUG|INFO|WARNING|ERROR)\] ")
 """The beginning of a line of the tool's, after the time."""
 MODULES = {

@@ -62,7 +62,7 @@ def run(
     """Run `program` as a script under ``msprobe run`` with `options`, in an interpreter of its own."""
     script = folder / "train.py"
     script.write_text(program, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT, "OMP_NUM_THREADS": "1", "GLOG_v": "3"}
+    environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT, "GLOG_v": "3"}
     output = folder / "out"
     command = [sys.executable, *launcher, "-m", "msprobe", "run", "-o", str(output), *options, "train.py", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)

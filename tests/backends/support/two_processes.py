@@ -15,7 +15,7 @@ def run(folder: Path, source: str, *arguments: str, timeout: int = 90) -> list[s
     script = folder / "script.py"
     script.write_text(source, encoding="utf-8")
     paths = [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     ended = forks.server(*forks.MODULES["torch"]).run(
         script, *([str(rank), port, *arguments] for rank in (0, 1)), environment=environment, timeout=timeout,
         tear_down=True,

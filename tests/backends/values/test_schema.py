@@ -23,11 +23,7 @@ def collected(runs: Any, backend: Any) -> Any:
 
 
 def refused(name: str, content: Any) -> bool:
-    try:
-        jsonschema.validate(content, schema.load(name))
-    except jsonschema.ValidationError:
-        return True
-    return False
+    return not dumped.validator(name).is_valid(content)
 
 
 @pytest.mark.parametrize("name", ["dump", "stack", "construct", "debug"])

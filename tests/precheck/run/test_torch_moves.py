@@ -71,3 +71,27 @@ def test_elements_of_one_input_are_moved_independently(tmp_path: Path) -> None:
     call = recorded_call(tmp_path, "sum", [torch.ones(1024)])
     (most,) = moved(call).reshape(-1)
     assert UNIT * 1024**0.5 / 2 < most < UNIT * 1024 / 4
+
+
+def test_a_single_number_moves_what_is_computed_of_it(tmp_path: Path) -> None:
+    (x,) = normal(1)
+    call = recorded_call(tmp_path, "mul", [x, torch.tensor(3.0)])
+    assert moved(call).shape == x.shape
+    assert moved(call) == pytest.approx(UNIT * 6 * x.double().abs().numpy(), rel=1e-5)
+
+
+def test_the_gradient_of_a_number_moves_although_its_terms_cancel(tmp_path: Path) -> None:
+    PrecisionDebugger.reset()
+    debugger = PrecisionDebugger(dump_path=str(tmp_path), task="tensor", level="L1")
+    weight = torch.tensor(1.3, requires_grad=True)
+    signs = torch.ones(256).index_fill(0, torch.arange(0, 256, 2), -1.0)
+    debugger.start()
+    (torch.full((256,), 7.0) * weight).backward(signs)
+    debugger.stop()
+    PrecisionDebugger.reset()
+    (path,) = tmp_path.glob("step0/*/dump.json")
+    found = opened(str(path), Selection(), load)
+    results = prepare(found.adapter.execution, found.dump, found.cases[0], 1).call.moved(UNIT)
+    assert results is not None
+    (gradient,) = [each.value for each in results.gradients if isinstance(each.value, np.ndarray)]
+    assert gradient.shape == () and gradient > UNIT * 7

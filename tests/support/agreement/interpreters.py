@@ -32,7 +32,7 @@ def run(backend: str, program: Path, *arguments: str) -> None:
     """
     python = interpreter(backend)
     done = subprocess.run(
-        [python, str(program), *arguments], env={**os.environ, "OMP_NUM_THREADS": "1", "GLOG_v": "3"},
+        [python, str(program), *arguments], env={**os.environ, "GLOG_v": "3"},
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,8 +7,9 @@ Every block is fenced. What becomes of it follows from its language, and those o
 - ``sh`` runs as a shell script that must end with status 0. What installs, or works on a checkout (``pip``, ``make``,
   ``pytest``), is not run; what it names has to exist.
 - ``console`` has commands behind ``$``, which run, and what they print. ``...`` stands for any lines. Numbers with a
-  fraction may differ by a tenth; whole ones of three digits and more, and spaces, are not compared. The folder is
-  ``/path/to`` where its whole path is printed, or nothing.
+  fraction may differ by a tenth, and where they are of rounding by the processor (`printed_numbers`); whole ones of
+  three digits and more, and spaces, are not compared. The folder is ``/path/to`` where its whole path is printed, or
+  nothing.
 - ``json``, ``yaml`` and ``toml`` are parsed, and written to the file of their title. What has keys of a configuration
   is read as one, without a warning.
 - ``text``, also of a block without a language, is shown and nothing else.
@@ -29,7 +30,6 @@ from __future__ import annotations
 import ast
 import functools
 import json
-import math
 import os
 import re
 import shutil
@@ -41,6 +41,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from markdown_it import MarkdownIt
+from printed_numbers import prints
 
 import probe
 
@@ -283,7 +284,6 @@ def _variables(python: str) -> dict[str, str]:
         **os.environ,
         "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(Path(probe.__file__).parents[1]),
-        "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "GLOG_v": "3",
     }
@@ -295,37 +295,6 @@ def parts(block: Block) -> Iterator[tuple[str, str]]:
         lines = part.splitlines()
         length = next(n for n, line in enumerate(lines, 1) if not line.endswith("\\"))
         yield "\n".join(lines[:length]), "\n".join(lines[length:])
-
-
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?e[-+]?\d+|\d+\.\d+|\d{3,})")
-
-
-def prints(printed: str, output: str) -> bool:
-    """Whether `output` is what a page shows: spaces aside, with any lines at ``...``, and with numbers near its own."""
-    pattern, numbers = "", []
-    for line in _lines(printed):
-        if line == "...":
-            pattern += "(?:.*\n)*?"
-            continue
-        for place, part in enumerate(_NUMBER.split(line)):
-            if place % 2:
-                numbers.append(part)
-            pattern += _NUMBER.pattern if place % 2 else re.escape(part)
-        pattern += "\n"
-    found = re.fullmatch(pattern, "".join(f"{line}\n" for line in _lines(output)))
-    return found is not None and all(map(_near, numbers, found.groups()))
-
-
-def _lines(text: str) -> list[str]:
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    return [line for line in lines if line]
-
-
-def _near(shown: str, number: str) -> bool:
-    """Whole numbers of three digits and more are processes, times and sizes, and are not compared."""
-    if shown.isdigit() and number.isdigit():
-        return True
-    return math.isclose(float(shown), float(number), rel_tol=0.1, abs_tol=1e-6)
 
 
 def config_keys(text: str) -> set[str]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,10 @@ def make(dumps: Path, wanted: Sequence[tuple[str, str]], pythons: Mapping[str, s
     weights = dumps / "weights"
     weights.mkdir(parents=True, exist_ok=True)
     models = dict.fromkeys(PAIRS[name].model for name, _ in wanted)
-    # Both releases load what the older one saves.
+    # Both releases load what the older one saves, which therefore comes first.
     drawing = OLD if OLD in pythons else NEW
     missing = [model for model in models if not (weights / model).exists()]
-    _run(pythons[drawing], dumps, [{"weights": model} for model in missing])
-    jobs: dict[str, list[dict[str, Any]]] = {}
+    jobs: dict[str, list[dict[str, Any]]] = {drawing: [{"weights": model} for model in missing]}
     for name, setting in wanted:
         for side in SIDES:
             if not is_made(dumps, name, setting, side):
@@ -61,8 +60,7 @@ def make(dumps: Path, wanted: Sequence[tuple[str, str]], pythons: Mapping[str, s
         _run(pythons[environment], dumps, of_environment)
 
 
-def _run(python: str, dumps: Path, jobs: Iterable[dict[str, Any]]) -> None:
-    jobs = list(jobs)
+def _run(python: str, dumps: Path, jobs: Sequence[dict[str, Any]]) -> None:
     if not jobs:
         return
     file = dumps / f"jobs-{os.getpid()}.json"
@@ -83,7 +81,7 @@ def work(file: Path) -> None:
     given = json.loads(file.read_text(encoding="utf-8"))
     dumps = Path(given["dumps"])
     # Before the forks, which then start in no time.
-    models.import_all()
+    models.import_classes({job.get("weights") or PAIRS[job["pair"]].model for job in given["jobs"]})
     for job in given["jobs"]:
         start = time.perf_counter()
         if "weights" in job:

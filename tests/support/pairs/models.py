@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,9 @@ def _class(model: str) -> Any:
     return getattr(transformers, _CLASSES[model][1])
 
 
-def import_all() -> None:
-    """Import what is looked up late, so that processes forked from this one need not."""
-    for model in _CLASSES:
+def import_classes(models: Iterable[str]) -> None:
+    """Import what is looked up late of these models, so that processes forked from this one need not."""
+    for model in models:
         _class(model)
 
 

@@ -12,7 +12,7 @@ from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Line, Question
 from probe.api.questions.rules import MSPROBE, PROBE
-from probe.common.errors import MsprobeException
+from probe.common.errors import MissingDependency, MsprobeException
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class ConfigCheck(Question):
         add = parser.add_argument
         add("-o", "--output_path", metavar="PATH", type=arguments.path, help="the pack, or the folder for the files")
         add("--overwrite", action="store_true", help="write into a folder that has files already")
-        add("--xlsx", action="store_true", help="with -c: write result.xlsx as well")
+        add("--xlsx", action="store_true", help="with -c: fail if result.xlsx cannot be written")
         add(
             "--ignore",
             metavar="NAME",
@@ -106,7 +106,8 @@ def _collected(args: argparse.Namespace) -> Written:
     found = collect(args.dump, output)
     withheld = f"withheld: {found.withheld} values, which may hold secrets or decide nothing"
     text = f"collected: {', '.join(found.names)}; {withheld}"
-    return Written([text], [output], {"collected": found.names, "withheld": found.withheld})
+    content = {"collected": found.names, "withheld": found.withheld, "notes": found.notes}
+    return Written([text, *found.notes], [output], content)
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class Written:
 
 def _compared(args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
     from probe.api.questions.rules import chosen, configuration_sheets
+    from probe.common.report.xlsx import load_openpyxl
     from probe.configcheck.compare import compare_packs, read_side, without
     from probe.configcheck.output import written
 
@@ -139,19 +141,24 @@ def _compared(args: argparse.Namespace, invocation: Invocation, watch: ProgressC
     # Before the work, which would be lost.
     rules = chosen(args.rules, PROBE, (PROBE, MSPROBE))
     sheets = configuration_sheets() if rules == MSPROBE else None
-    if args.xlsx or sheets is not None:
-        from probe.common.report.xlsx import load_openpyxl
-
+    unwritten = ""
+    try:
         load_openpyxl()
-    one, other = read_side(golden), read_side(target)
+    except MissingDependency as error:
+        if args.xlsx or sheets is not None:
+            raise
+        unwritten = f"{written.WORKBOOK} is not written: {error}"
+    packs = read_side(golden), read_side(target)
     folder = args.output_path or written.DEFAULT_FOLDER
     written.make_output_folder(folder, args.overwrite)
     if sheets is not None:
-        rows = sheets(one, other)
-        return SheetsAnswer(rows, [written.write_workbook(rows, folder)])
-    comparison = without(compare_packs(one, other), args.ignore, args.baseline)
-    files = written.write(comparison, folder, written.sheets_of(comparison) if args.xlsx else None)
-    return ComparisonAnswer(comparison, files)
+        rows = sheets(*packs)
+        return SheetsAnswer(rows, [written.write_workbook(rows, folder), *written.write_members(packs, folder)])
+    comparison = without(compare_packs(*packs), args.ignore, args.baseline)
+    files = written.write(comparison, folder)
+    if not unwritten:
+        files.append(written.write_workbook(written.sheets_of(comparison), folder))
+    return ComparisonAnswer(comparison, [*files, *written.write_members(packs, folder)], unwritten)
 
 
 @dataclass(frozen=True)
@@ -160,6 +167,8 @@ class ComparisonAnswer:
 
     comparison: Comparison
     files: list[str]
+    unwritten: str = ""
+    """The reason why there is no workbook; empty if there is one."""
 
     @property
     def found(self) -> bool:
@@ -169,7 +178,7 @@ class ComparisonAnswer:
         from probe.configcheck.output.text import lines
 
         yield from (Line(text, style) for text, style in lines(self.comparison))
-        yield from map(Line, self.files)
+        yield from map(Line, [*self.files, self.unwritten] if self.unwritten else self.files)
 
     def as_json(self) -> dict[str, Any]:
         return {**self.comparison.as_json(), "files": self.files}

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     invocation = Invocation("anomaly_processor")
 
     def work() -> int:
-        from probe.monitor.alerts.anomaly_file import analyse
+        from probe.monitor.output.anomaly_file import analyse
 
         args = _parser().parse_args(arguments)
         print_text(analyse(args.data_path_dir, args.out_path, args.top_k, args.step_list))

@@ -54,8 +54,7 @@ class TrendAnswer:
     def lines(self) -> Iterator[Line]:
         yield from (Line(note, "dim") for note in self.page.notes)
         for each in self.page.judged:
-            first = each.first
-            yield Line(f"{each.run.path}: " + ("no alert" if first is None else f"first: {first.text()}"))
+            yield Line(f"{each.run.path}: {each.headline}")
         difference = self.page.difference
         if difference is not None:
             first_difference = difference.first

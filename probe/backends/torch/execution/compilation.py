@@ -7,6 +7,7 @@ import copy
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,11 +28,13 @@ from probe.common.containers import found_in
 from probe.common.dump.nearest_names import did_you_mean
 from probe.common.errors import MsprobeException
 from probe.common.numerics.formats import unit_roundoff
+from probe.common.terminal_text import printable
 
 _HOOKS = (
     "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs",
     "_forward_hooks_always_called", "_backward_hooks", "_backward_pre_hooks",
 )  # fmt: skip
+_TOLD = ("Explanation:", "Developer debug context:")
 _MOST_FORMS = 1 << 16
 """Compiled forms of one function. The compiler's own limit, 8, would leave the ninth layer of a class uncompiled."""
 
@@ -154,14 +157,28 @@ class TorchModule:
             return _backend(backend)(graph, inputs, **options)
 
         with _freely_compiling(backend):
-            form = torch.compile(module, backend=watched, dynamic=False)
+            form = torch.compile(_caller(module), backend=watched, dynamic=False)
             parts = self._run(module, given, None, form)
         if not graphs:
-            raise NothingCompiled("torch.compile made no graph of it")
+            raise NothingCompiled(f"torch.compile made no graph of it{self._refusal(given)}")
         if dump is not None:
             for text in graphs:
                 dump(text)
         return parts
+
+    def _refusal(self, given: Given) -> str:
+        """The reason why the compiler makes no graph of the call, which it tells if it must make a single one."""
+        module = copy.deepcopy(self._module)
+        try:
+            with _freely_compiling("eager"):
+                form = torch.compile(_caller(module), backend="eager", dynamic=False, fullgraph=True)
+                self._run(module, replace(given, gradients=()), None, form)
+        except Exception as error:
+            # Of the many lines, those that say what it met; the others give advice.
+            first, *more = str(error).strip().splitlines() or [""]
+            told = [line.strip() for line in more if line.strip().startswith(_TOLD)]
+            return printable(f": {type(error).__name__}: {' '.join([first, *told])}")
+        return ""
 
     def cast_to(self, dtype: str) -> TorchModule:
         """The same with its parameters in another dtype."""
@@ -210,6 +227,19 @@ def cast(kept: Any, dtype: str) -> TorchModule:
     """The same with its parameters in another dtype."""
     made: TorchModule = kept.cast_to(dtype)
     return made
+
+
+def _caller(module: torch.nn.Module) -> Callable[..., Any]:
+    """Calls `module`, by code of its own.
+
+    The compiler remembers by code what it cannot compile, and all modules are called by the code of one class.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return module(*args, **kwargs)
+
+    call.__code__ = call.__code__.replace()
+    return call
 
 
 class _Surroundings:

@@ -14,7 +14,7 @@ from probe.backends.torch.trends.communication import attach_communication
 from probe.backends.torch.trends.gradients import attach_gradients, reduces
 from probe.backends.torch.trends.matrices import TorchSpectralNorm, attention, routing
 from probe.backends.torch.trends.measuring import TorchMeasurer, local
-from probe.backends.torch.trends.optimizers import attach_optimizer, optimizer_state
+from probe.backends.torch.trends.optimizers import attach_optimizer, innermost, optimizer_state, state_counts, ties
 from probe.common.containers import found_in
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "attention",
     "copy",
     "gradient",
+    "innermost",
     "is_first",
     "is_frozen",
     "is_optimizer",
@@ -39,8 +40,10 @@ __all__ = [
     "reduces",
     "routing",
     "spectral_norm",
+    "state_counts",
     "takes_gradient",
     "tensors_in",
+    "ties",
     "whole_shape",
 ]
 

@@ -9,7 +9,8 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.shared.patching import Handles, wrap_attribute
-from probe.backends.torch.guards import guarded
+from probe.backends.torch.guards import guarded, unobserved
+from probe.backends.torch.originals import own
 from probe.common.interfaces import Handle, Logs
 
 
@@ -88,3 +89,41 @@ def optimizer_state(optimizer: Any, parameter: Any) -> Mapping[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, torch.Tensor) and value.dim()} or {
         name: value for name, value in found.items() if isinstance(value, torch.Tensor) and name != "step"
     }
+
+
+def state_counts(optimizer: Any) -> Mapping[str, float]:
+    """See `probe.backends.protocol.Trends.state_counts`. Counters on a device are not fetched."""
+    held = getattr(innermost(optimizer), "state", None)
+    states = [each for each in held.values() if isinstance(each, Mapping)] if isinstance(held, Mapping) else []
+    found = {"parameters": float(sum(any(_is_kept(value) for value in each.values()) for each in states))}
+    for step in (each["step"] for each in states if "step" in each):
+        if not isinstance(step, torch.Tensor):
+            found["step"] = float(step)
+        elif step.is_cpu:
+            found["step"] = unobserved(own.item, step)
+        break
+    return found
+
+
+def _is_kept(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def ties(model: torch.nn.Module) -> list[tuple[str, str, Callable[[], bool]]]:
+    """See `probe.backends.protocol.Trends.ties`."""
+    first: dict[int, tuple[str, torch.nn.Module, str]] = {}
+    found: list[tuple[str, str, Callable[[], bool]]] = []
+    for path, module in model.named_modules():
+        for name, parameter in module._parameters.items():
+            if parameter is None:
+                continue
+            full = f"{path}.{name}" if path else name
+            full = full.replace("_orig_mod.", "")
+            known = first.setdefault(id(parameter), (full, module, name))
+            if known[0] != full:
+                found.append((known[0], full, _same(known[1:], (module, name))))
+    return found
+
+
+def _same(one: tuple[torch.nn.Module, str], other: tuple[torch.nn.Module, str]) -> Callable[[], bool]:
+    return lambda: one[0]._parameters.get(one[1]) is other[0]._parameters.get(other[1])

@@ -46,7 +46,7 @@ class CommunicationTrends:
 
     def begin_step(self) -> None:
         """Forget the step before."""
-        self._table = TrendTable(COMMUNICATION, self._wanted.ops["gradient"], more=_MORE)
+        self._table = TrendTable(COMMUNICATION, self._wanted.ops["communication"], more=_MORE)
         self._counts: dict[str, int] = {}
 
     def attach(self) -> None:

@@ -10,6 +10,7 @@ from typing_extensions import Protocol
 
 from probe.backends.protocol import FrameworkAdapter, Measurer, ScaledUpdate
 from probe.collect.sinks.trend.communication import CommunicationTrends
+from probe.collect.sinks.trend.course import CourseTrends
 from probe.collect.sinks.trend.features import FeatureTrends
 from probe.collect.sinks.trend.modules import ModuleTrends
 from probe.collect.sinks.trend.parameters import ParameterTrends
@@ -18,7 +19,7 @@ from probe.common import log
 from probe.common.interfaces import Handle
 from probe.common.report.trends import TrendStep, TrendTable
 
-_GROUPS = ("module", "gradient", "optimizer", "parameter")
+_GROUPS = ("module", "gradient", "optimizer", "parameter", "communication")
 
 
 class Schedule(Protocol):
@@ -89,7 +90,8 @@ class TrendRecorder:
         self._modules = ModuleTrends(adapter, wanted, chunks, self._measurers["module"], order, failed)
         self._parameters = ParameterTrends(adapter, wanted, chunks, optimizer, self._measurers, order, failed)
         self._features = FeatureTrends(adapter, wanted, chunks, order, failed)
-        self._communication = CommunicationTrends(adapter, wanted, self._measurers["gradient"], order, failed)
+        self._communication = CommunicationTrends(adapter, wanted, self._measurers["communication"], order, failed)
+        self._course = CourseTrends(adapter, wanted, chunks, optimizer, order)
         self._watches_modules = wanted.modules or self._features.watches_modules
         self._features.listen_to(self._modules)
         self._optimizer_handle: Handle | None = None
@@ -113,6 +115,7 @@ class TrendRecorder:
             self._check_micro_batches()
             self._features.before()
             self._parameters.before()
+            self._course.before()
 
     def after_step(self) -> None:
         """The optimizer has stepped: the step of the training is over."""
@@ -136,8 +139,9 @@ class TrendRecorder:
         if not self._is_before:
             # A step whose beginning was not seen.
             self._parameters.before()
+            self._course.before()
         tables = [*self._modules.end_step(), *self._parameters.after(), *self._features.tables()]
-        tables += self._communication.tables()
+        tables += [*self._communication.tables(), *self._course.tables()]
         step = TrendStep(self.step_number, [each for each in tables if each.rows], self.micro_batches, self._first_row)
         self.current = step.tables
         self._schedule.collected(self.step_number)
@@ -170,7 +174,7 @@ class TrendRecorder:
     def _note_scaler(self, update: ScaledUpdate) -> None:
         """A gradient scaler passed the optimizer over: what was collected is of no step."""
         try:
-            if self._is_attached and update.was_skipped():
+            if self._is_attached and self._course.note_scale(update):
                 self._begin()
         except Exception as error:
             self.failed("a gradient scaler", error)
@@ -216,6 +220,10 @@ class TrendRecorder:
                 each.remove()
         self._scaler_handle = None
         self.deliver()
+        if self._course.passed_over:
+            # No step was made any more, which a collapsed loss scale does; its last values are worth a row.
+            tables = [each for each in self._course.tables() if each.rows]
+            self._receive(TrendStep(self.step_number, tables, 0, self._first_row))
 
     @property
     def has_begun(self) -> bool:

@@ -27,7 +27,7 @@ class Wanted:
     """Selection of the rows of each step.
 
     Args:
-        ops: Statistics by group: ``module``, ``gradient``, ``optimizer``, ``parameter``.
+        ops: Statistics by group: ``module``, ``gradient``, ``optimizer``, ``parameter``, ``communication``.
         eps: Below it an element counts as zero.
         activations, activation_gradients: Of modules.
         is_module: True of the path of a module that is wanted.
@@ -47,6 +47,7 @@ class Wanted:
         linear, attention: The modules of the L2 metrics; ``None`` if there are none.
         router_logits, router_weights: The routers whose outputs are logits, or weights, of experts.
         order: Of the dimensions of attention.
+        course: Hyper-parameters, counters of the optimizer, loss scale and ties, as plain numbers.
         item_name: Names of rows of modules.
         as_msprobe: True if rows are those of msProbe also where they mislead.
         main_gradients: True if ``main_grad`` of a parameter is its gradient.
@@ -76,6 +77,7 @@ class Wanted:
     router_weights: Optional[Callable[[str], bool]] = None  # noqa: UP045
     order: str = "s,b,h,d"
     communication: Optional[WantedCommunication] = None  # noqa: UP045
+    course: bool = True
     item_name: ItemName = first_item_name
     as_msprobe: bool = False
     main_gradients: bool = False

@@ -1,0 +1,1 @@
+"""Pairs of small checkpoints with known answers."""

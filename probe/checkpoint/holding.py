@@ -1,0 +1,204 @@
+"""Sentences on parameters that differ: which other parameter one holds, or what was done to it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from probe.checkpoint.measuring import measure
+from probe.checkpoint.names.scheme import Layer, layer_of
+from probe.checkpoint.pairing.pairs import Pair
+from probe.checkpoint.pairing.sampling import apart, sample
+from probe.checkpoint.report import DIFFERENT, FINE, MISSING, Parameter
+from probe.checkpoint.stored.tensors import Array, Shape, Tensor
+from probe.common.numerics.decoding import decoded
+from probe.common.numerics.formats import format_of
+
+_NEAR = 0.07
+"""The distance below which a sample may be of the same parameter; rounding to eight bits changes it by 1 in 16."""
+_MOST = 2000
+"""Parameters of one shape among which another is looked for: it takes a millisecond for a thousand."""
+_LARGEST = 1 << 28
+"""Bytes of a parameter that is looked at as a whole."""
+_MOST_TOLD = 50
+"""Parameters that are read as a whole, once more; a text shows 20."""
+_SUFFIX = re.compile(r"\.(weight|gamma)$")
+
+
+class _Held:
+    """A parameter of one side, as it is compared."""
+
+    def __init__(self, pair: Pair, tensor: Tensor, name: str) -> None:
+        self.tensor, self.key, self.name = tensor, pair.key, name
+        self.layer = layer_of(pair.key)
+        self.sample: Array | None = None
+
+    def far(self, other: Array) -> float:
+        if self.sample is None:
+            self.sample = sample(self.tensor)
+            self.tensor.release()
+        return apart(self.sample, other)
+
+
+def explain(rows: Sequence[tuple[Parameter, Pair]]) -> None:
+    """Add to each row that differs, or that the second side lacks, what it holds instead."""
+    golden: dict[Shape, list[_Held]] = defaultdict(list)
+    labels = _labels([pair for _, pair in rows])
+    for _, pair in rows:
+        if pair.other is not None:
+            tensor = pair.tensors[1] if pair.one is not None else pair.other.tensor
+            golden[tensor.shape].append(_Held(pair, tensor, labels[id(pair)]))
+    told = 0
+    for row, pair in rows:
+        if pair.one is None or row.harmless or pair.wrong or row.verdict not in (DIFFERENT, MISSING):
+            continue
+        if row.verdict == DIFFERENT and row.numbers.get("max_abs") == 0:
+            continue
+        one = pair.tensors[0] if pair.other is not None else pair.one.tensor
+        words = _held(one, pair, golden[one.shape], row)
+        if not words and pair.other is not None and told < _MOST_TOLD:
+            told += 1
+            words = "; ".join(_done(*pair.tensors, pair.key)) or _tied(pair, golden[pair.tensors[1].shape])
+        row.how = "; ".join(filter(None, (row.how, words)))
+
+
+def _labels(pairs: Sequence[Pair]) -> dict[int, str]:
+    """A short name for each parameter: the last of its words that no other of its layer has."""
+    found: dict[int, str] = {}
+    seen: dict[object, Counter[str]] = defaultdict(Counter)
+    for pair in pairs:
+        # The side that has the parameter alone has the better name for it.
+        side = pair.other if pair.other is not None and not pair.other.part else pair.one or pair.other
+        assert side is not None
+        layer, key = layer_of(side.name), layer_of(pair.key)
+        name = _SUFFIX.sub("", layer.part if layer is not None else side.name)
+        found[id(pair)] = name
+        seen[key and (key.stack, key.number)][_last(name)] += 1
+    for pair in pairs:
+        name, key = found[id(pair)], layer_of(pair.key)
+        if seen[key and (key.stack, key.number)][_last(name)] == 1:
+            found[id(pair)] = _last(name)
+    return found
+
+
+def _last(name: str) -> str:
+    """The last word, with ``.bias`` if it ends so."""
+    words = name.split(".")
+    return ".".join(words[-2:]) if words[-1] == "bias" else words[-1]
+
+
+def _held(one: Tensor, pair: Pair, golden: Sequence[_Held], row: Parameter) -> str:
+    """The parameter of the second side that the first one holds instead of its own."""
+    own = sample(one)
+    if not own.size or not np.isfinite(own).all() or np.all(own == own[0]):
+        return ""
+    numbers = row.numbers.get("relative_l2", math.inf)
+    near = min(_NEAR, numbers if numbers == numbers else math.inf)
+    layer = layer_of(pair.key)
+    found = [(far, each) for each in golden[:_MOST] if each.key != pair.key and (far := each.far(own)) < near]
+
+    def unlikely(each: tuple[float, _Held]) -> tuple[bool, bool, float]:
+        there = each[1].layer
+        same = layer is not None and there is not None and there.number == layer.number
+        return not same, not (layer and there and there.part == layer.part), each[0]
+
+    for _, each in sorted(found, key=unlikely)[:4]:
+        measured = measure(one, each.tensor)
+        if measured.verdict in FINE:
+            return "; ".join(filter(None, (_place(each, layer), measured.how)))
+    return ""
+
+
+def _place(each: _Held, mine: Layer | None) -> str:
+    there = each.layer
+    if there is None:
+        return f"holds the golden `{each.name}`"
+    if mine is not None and there.part == mine.part:
+        return f"layer {there.number} of the other side"
+    same = mine is not None and (mine.stack, mine.number) == (there.stack, there.number)
+    return f"holds the golden `{each.name}` of {'the same layer' if same else f'layer {there.number}'}"
+
+
+def _tied(pair: Pair, golden: Sequence[_Held]) -> str:
+    """Another golden parameter that is the golden one, too."""
+    other = pair.tensors[1]
+    if len(other.shape) < 2:
+        return ""
+    own = sample(other)
+    for each in golden[:_MOST]:
+        if each.key != pair.key and each.far(own) == 0 and measure(each.tensor, other).verdict in FINE:
+            return f"the golden one is the golden `{each.name}`, too (tied)"
+    return ""
+
+
+def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
+    """A change of all numbers of a parameter, or of the order of its rows."""
+    if one.shape != other.shape or max(one.nbytes, other.nbytes) > _LARGEST or not one.size:
+        return
+    if any(format_of(each.dtype) is None for each in (one, other)):
+        return
+    left, right = ((decoded(each.read().reshape(-1), each.dtype)).reshape(each.shape) for each in (one, other))
+    if not (np.isfinite(left).all() and np.isfinite(right).all()):
+        bad = int((~np.isfinite(left)).sum()), int((~np.isfinite(right)).sum())
+        yield f"{bad[0]} of {left.size} values are NaN or infinite (golden: {bad[1]})"
+        return
+    for values, words in ((left, "all values are zero"), (right, "all golden values are zero")):
+        if not values.any():
+            yield words
+            return
+    factor = float(np.vdot(right, left).real / np.vdot(right, right).real)
+    if factor and np.allclose(left, factor * right, rtol=_rounding(one, other), atol=0):
+        yield f"{factor:.6g} times the golden"
+        return
+    for turned in (False, True) if left.ndim == 2 else (False,):
+        moved = _moved(left.T if turned else left, right.T if turned else right)
+        if moved is not None:
+            noun = "expert" if ".experts." in key and left.ndim == 3 else "column" if turned else "row"
+            yield _order(moved, noun)
+            return
+    if left.ndim > 1:
+        differ = np.flatnonzero((left != right).reshape(len(left), -1).any(1))
+        if 0 < differ.size <= len(left) // 2:
+            yield f"{differ.size} of {len(left)} rows differ, first row {int(differ[0])}"
+
+
+def _rounding(one: Tensor, other: Tensor) -> float:
+    """The relative error of a product that is rounded to both formats."""
+    digits = [format_.digits for each in (one, other) if (format_ := format_of(each.dtype)) is not None]
+    return 2.0 ** (2 - min(digits)) if min(digits) else 0.0
+
+
+def _moved(left: Array, right: Array) -> Array | None:
+    """For each row the one of the other side that has the same numbers, if they are the same rows."""
+    if left.ndim < 1 or len(left) < 2:
+        return None
+    where: dict[bytes, list[int]] = defaultdict(list)
+    for at, row in enumerate(np.ascontiguousarray(right)):
+        where[row.tobytes()].append(at)
+    found = []
+    for at, row in enumerate(np.ascontiguousarray(left)):
+        places = where.get(row.tobytes())
+        if not places:
+            return None
+        found.append(places.pop(places.index(at) if at in places else 0))
+    return np.array(found)
+
+
+def _order(moved: Array, noun: str) -> str:
+    """The order of rows in words."""
+    count, places = len(moved), np.arange(len(moved))
+    away = np.flatnonzero(moved != places)
+    shift = int((places[0] - moved[0]) % count)
+    if np.array_equal(moved, (places - shift) % count) and count > 2:
+        shift = shift if shift <= count // 2 else shift - count
+        half = ", so that its halves are swapped" if 2 * shift == count else ""
+        return f"{noun}s are rolled by {shift}{half}"
+    if len(away) == 2:
+        return f"{noun}s {away[0]} and {away[1]} are exchanged"
+    if np.array_equal(moved, places[::-1]):
+        return f"{noun}s are in reverse order"
+    return f"{noun}s in another order: {noun} {away[0]} is the golden {noun} {moved[away[0]]}"

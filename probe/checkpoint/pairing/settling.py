@@ -1,0 +1,166 @@
+"""The layout of a checkpoint: one for all parameters of a kind, found by values, and fine only if something says so.
+
+Equal bits in another order prove nothing: each permutation of rows is one. So each parameter says which reading fits,
+the most frequent one is the layout, and parameters that need another are different. So are all if names, formats and
+configurations give no reason for two layouts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from probe.checkpoint.names.scheme import layer_of
+from probe.checkpoint.pairing.layouts import INTERLEAVED
+from probe.checkpoint.pairing.pairs import Pair, Reading
+from probe.checkpoint.pairing.sampling import apart, sample
+
+_FAR = 0.5
+"""A reading whose sample differs by half of its length is of other values; two independent ones differ by 1.4 times."""
+_SAME = 0.02
+"""Rounding to bfloat16 changes numbers by at most 1 in 256, and so does a sample."""
+_DIGITS = re.compile(r"\d+")
+_CONV1D = re.compile(r"\.(attn|crossattention|mlp)\.(c_attn|c_proj|c_fc|q_attn)\.weight$")
+"""Linear layers that GPT-2 of Transformers stores transposed, and its copies do not."""
+
+
+def settle(pairs: Sequence[Pair], declared: bool) -> None:
+    """Choose the reading of each pair.
+
+    Args:
+        declared: True if names of another family, formats or configurations say that the two have different layouts.
+    """
+    votes: dict[str, Counter[object]] = defaultdict(Counter)
+    fits: dict[int, Reading] = {}
+    # The value is never rotated, so it shows best in which order the rows of all three are.
+    for pair in sorted(pairs, key=lambda pair: not (pair.group == "qkv" and ".v." in pair.key)):
+        if pair.one is None or pair.other is None or not pair.readings:
+            continue
+        found = _fitting(pair, votes)
+        if found is not None:
+            fits[id(pair)] = found
+            for kind, form in _forms(pair, found):
+                votes[kind][form] += 1
+    usual = {kind: _usual(counter, declared) for kind, counter in votes.items() if counter}
+    for pair in pairs:
+        if pair.readings and pair.one is not None and pair.other is not None:
+            _choose(pair, fits.get(id(pair)), usual, declared)
+
+
+def _forms(pair: Pair, reading: Reading) -> list[tuple[str, object]]:
+    """Kinds of layout that a reading belongs to, and what it says of them."""
+    order, _, rotated = reading.order.partition("; ")
+    found: list[tuple[str, object]] = [(_turns(pair), reading.turned)]
+    if pair.group == "rotary":
+        return [*found, ("rotary", order)]
+    if pair.group:
+        found.append((f"{pair.group} {_whole(pair)}", order))
+    if pair.group == "qkv" and ".v." not in pair.key and not _whole(pair):
+        found.append(("rotary", rotated))
+    return found
+
+
+def _whole(pair: Pair) -> bool:
+    """True if both sides have the parameter as one."""
+    return pair.one is not None and pair.other is not None and not pair.one.part and not pair.other.part
+
+
+def _turns(pair: Pair) -> str:
+    """The parameters that are transposed together: all linear layers, all stacks, or those of one name."""
+    assert pair.one is not None
+    inside = layer_of(pair.key) is not None
+    dimensions = max(len(each.shape) for each in pair.tensors)
+    if pair.group.startswith("stack"):
+        return "stack"
+    return "linear" if inside and dimensions == 2 else _DIGITS.sub("#", pair.key)
+
+
+def _fitting(pair: Pair, votes: dict[str, Counter[object]]) -> Reading | None:
+    """The reading that fits; ``None`` if none does, or values that are all alike fit each."""
+    fixed = pair.other.tensor if pair.of_first else pair.one.tensor  # type: ignore[union-attr]
+    own = sample(fixed)
+    if not own.size or np.all(own == own[0]):
+        return None
+    first = fixed.shape
+
+    def likely(reading: Reading) -> int:
+        return -sum(votes[kind][form] for kind, form in _forms(pair, reading))
+
+    plain = _first_plain(pair)
+    best, least = None, _FAR
+    for reading in sorted((each for each in pair.readings if each.tensor.shape == first), key=likely):
+        far = apart(own, sample(reading.tensor))
+        reading.tensor.release()
+        # Another order of rows that fits no better than the plain one is no explanation.
+        if far < least / (1 if reading is plain else 2) or (reading is plain and far < 2 * least):
+            best, least = reading, far
+        if least < _SAME:
+            break
+    fixed.release()
+    return best
+
+
+def _first_plain(pair: Pair) -> Reading | None:
+    return next((each for each in pair.readings if not each.turned and not each.order), None)
+
+
+def _usual(votes: Counter[object], declared: bool) -> object:
+    """The most frequent form; of several that are, the plain one, or another if the families are two."""
+    most = max(votes.values())
+    tied = [form for form, count in votes.items() if count == most]
+    return min(tied, key=lambda form: (bool(form) != declared, -_size(form)))
+
+
+def _size(form: object) -> int:
+    """The last number in a form: heads are larger for a query than if a key has them counted wrongly."""
+    numbers = _DIGITS.findall(str(form))
+    return int(numbers[-1]) if numbers else 0
+
+
+def _choose(pair: Pair, own: Reading | None, usual: dict[str, object], declared: bool) -> None:
+    shape = (pair.other if pair.of_first else pair.one).tensor.shape  # type: ignore[union-attr]
+    there = [each for each in pair.readings if each.tensor.shape == shape]
+    if not there:
+        return
+    settled = next((each for each in there if _is_usual(pair, each, usual)), None)
+    pair.reading = own or settled or there[0]
+    if own is None:
+        return
+    odd = not _is_usual(pair, own, usual)
+    # A matrix that is no square cannot be stored as the transposed others are.
+    if odd and (settled is not None or own.turned or own.order):
+        pair.wrong = _wrong(own, "unlike the others of its kind")
+    elif not _is_said(pair, own, usual, declared):
+        pair.wrong = _wrong(own, "and nothing says that the two have different layouts")
+
+
+def _is_usual(pair: Pair, reading: Reading, usual: dict[str, object]) -> bool:
+    return all(usual.get(kind, form) == form for kind, form in _forms(pair, reading))
+
+
+def _wrong(reading: Reading, reason: str) -> str:
+    words = "holds the golden transposed" if reading.turned and not reading.order else ""
+    return ", ".join(filter(None, (words, reason)))
+
+
+def _is_said(pair: Pair, reading: Reading, usual: dict[str, object], declared: bool) -> bool:
+    """True if something says that the two sides have different layouts of this kind."""
+    assert pair.one is not None and pair.other is not None
+    for kind, form in _forms(pair, reading):
+        if not form or kind == f"qkv {False}":
+            # How many parameters there are is itself a layout that the names say.
+            continue
+        if kind.startswith(("gate_up", "stack gate_up")):
+            if form != INTERLEAVED or (_whole(pair) and not declared):
+                return False
+        elif form is True and (kind == "stack" or (kind == "linear" and _CONV1D.search(pair.one.name))):
+            continue
+        elif form is True and kind != "linear" and not usual.get("linear") and len(reading.tensor.shape) == 2:
+            # One matrix outside of layers, where those in layers are not transposed.
+            return False
+        elif not declared:
+            return False
+    return True

@@ -1,0 +1,132 @@
+"""Incidents: findings that are one event, because they are near in time and feed each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from probe.common.report.trends import COURSE
+from probe.monitor.alerts.course import HYPER, SCALE, STATE, TIED
+from probe.monitor.alerts.experts import ROUTER
+from probe.monitor.alerts.families import execution_order
+from probe.monitor.alerts.ranks import NOT_REDUCED, PARTED
+from probe.monitor.alerts.rows import Finding
+from probe.monitor.report.names import module_of
+
+GAP = 3
+"""Steps between two findings of one incident: an update shows in the next step, and in moments the step after that."""
+_NAMED = frozenset((HYPER, STATE, TIED, SCALE, ROUTER, NOT_REDUCED))
+"""Rules that name a cause and not a tensor. It comes before the rows of its first step, in which it is not seen yet."""
+_CERTAIN = _NAMED | {PARTED, "nonfinite"}
+"""Rules over facts, which no healthy training breaks."""
+_SUDDEN = frozenset(("spike", "nonfinite"))
+"""Rules over one step, whose passes connect all that they report."""
+_SLOW = frozenset(("drift",))
+
+
+@dataclass
+class Incident:
+    """Findings of one event, in the order of execution."""
+
+    findings: list[Finding] = field(default_factory=list)
+    last_sudden: int = -GAP - 1
+    """The last step with a sudden finding."""
+    last_of_site: dict[str, int] = field(default_factory=dict)
+    """By module, the last step with a finding of it."""
+    last_of_training: int = -GAP - 1
+    """The last step with a finding about the whole training."""
+
+    @property
+    def first(self) -> Finding:
+        """The cause that is named in the first step, or else the row that began."""
+        began = self.findings[0]
+        causes = [each for each in self.findings if each.step == began.step and each.rule in _NAMED]
+        return causes[0] if causes and began.rule != "nonfinite" else began
+
+    @property
+    def names_a_cause(self) -> bool:
+        """True if the first finding is about the training, and not about a tensor that others feed."""
+        return self.first.rule in _NAMED
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """Comparable size: how certain its rules are, and the decades of its number of rows."""
+        rules = {each.rule for each in self.findings}
+        certainty = 2 if rules & _CERTAIN else 0 if rules <= _SLOW else 1
+        rows = len({(each.family, each.name) for each in self.findings})
+        return certainty, int(math.log10(rows))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "first": self.first.as_json(),
+            "alerts": len(self.findings),
+            "rules": sorted({each.rule for each in self.findings}),
+            "steps": [self.first.step, max(each.step for each in self.findings)],
+            "ranks": sorted({each.rank for each in self.findings}),
+        }
+
+    def takes(self, found: Finding) -> bool:
+        """True if a finding that comes later in the order of execution belongs to this incident."""
+        if found.step - self.last_of_training <= GAP:
+            return True
+        if found.rule in _SUDDEN and found.step - self.last_sudden <= GAP:
+            return True
+        site = site_of(found)
+        return any(found.step - step <= GAP and _touch(site, other) for other, step in self.last_of_site.items())
+
+    def add(self, found: Finding) -> None:
+        """Take a finding."""
+        self.findings.append(found)
+        if found.rule in _SUDDEN:
+            self.last_sudden = found.step
+        if found.family == COURSE or found.rule == NOT_REDUCED:
+            self.last_of_training = self.last_sudden = found.step
+        else:
+            self.last_of_site[site_of(found)] = found.step
+
+
+def incidents_of(findings: Sequence[Finding]) -> list[Incident]:
+    """Group findings, which are in the order of execution, into incidents in the same order."""
+    found: list[Incident] = []
+    for each in findings:
+        taking = [incident for incident in found if incident.takes(each)]
+        if not taking:
+            found.append(Incident())
+            taking = found[-1:]
+        first, *others = taking
+        for other in others:
+            # This finding connects what was apart.
+            _join(first, other)
+            found.remove(other)
+        first.add(each)
+    for incident in found:
+        incident.findings.sort(key=execution_order)
+    return sorted(found, key=lambda each: execution_order(each.first))
+
+
+def worst_of(incidents: Sequence[Incident]) -> Incident | None:
+    """The incident with the largest weight, the earliest of equal ones."""
+    return max(incidents, key=lambda each: each.weight, default=None)
+
+
+def _join(one: Incident, other: Incident) -> None:
+    one.findings += other.findings
+    one.last_sudden = max(one.last_sudden, other.last_sudden)
+    one.last_of_training = max(one.last_of_training, other.last_of_training)
+    for site, step in other.last_of_site.items():
+        one.last_of_site[site] = max(one.last_of_site.get(site, step), step)
+
+
+def site_of(found: Finding) -> str:
+    """The module of a row: that of the activation, or that of the parameter."""
+    is_tensor = found.family == "actv" or found.family == "actv_grad"
+    return module_of(found.name) if is_tensor else found.name.rpartition(".")[0]
+
+
+def _touch(one: str, other: str) -> bool:
+    """True if two modules are one, or one is directly inside of the other; all modules are inside of the model."""
+    if one == other:
+        return True
+    return bool(one and other) and (one.rpartition(".")[0] == other or other.rpartition(".")[0] == one)

@@ -1,0 +1,175 @@
+"""Further pairs of launch settings, written after the first table of settings and judged once before it was changed."""
+
+# A pair is a line.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from typing import Union
+
+from launches.pair import Family, Pair
+
+_DS = '{"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "fp16": {"enabled": true, "initial_scale_power": 16}, ' \
+      '"zero_optimization": {"stage": 1}, "flops_profiler": {"enabled": false}, "wandb": {"project": "a"}}'  # fmt: skip
+_T = "torchrun --nproc_per_node 8 t.py"
+_SIDE = Union[str, dict[str, str]]
+ROWS: tuple[tuple[_SIDE, _SIDE, str], ...] = (
+    # One setting under several names and launchers.
+    ("accelerate launch --num_processes=8 --num_machines 2 t.py --lr 1", "torchrun --nnodes 2 --nproc_per_node 4 t.py --lr 1", ""),
+    ("deepspeed --num_nodes 2 --num_gpus 4 t.py --lr 1", "deepspeed --num_nodes 1 --num_gpus 8 t.py --lr 1", ""),
+    ("python -m torch.distributed.launch --use_env --nproc_per_node=8 t.py --lr 1", f"{_T} --lr 1", ""),
+    ("mpirun -np 8 python t.py --lr 1", "srun -N2 -n8 python t.py --lr 1", ""),
+    ("mpiexec -n 8 python t.py --lr 1", "srun --ntasks=16 python t.py --lr 1", "world size"),
+    ("srun --nodes=2 --ntasks-per-node=4 python t.py --lr 1", "horovodrun -np 8 python t.py --lr 1", ""),
+    ("CUDA_VISIBLE_DEVICES=0,1,2,3 deepspeed t.py --lr 1", "deepspeed --num_gpus 4 t.py --lr 1", ""),
+    ("CUDA_VISIBLE_DEVICES=0,1,2,3 torchrun --nproc_per_node 4 t.py", "torchrun --nproc_per_node 4 t.py", ""),
+    ("CUDA_VISIBLE_DEVICES=0,1 python t.py --lr 1", "CUDA_VISIBLE_DEVICES=0 python t.py --lr 1", "CUDA_VISIBLE_DEVICES"),
+    ("deepspeed --include localhost:0,1 t.py", "deepspeed --include localhost:0,1,2 t.py", "world size"),
+    ("docker run --gpus all -e NCCL_ALGO=Ring img torchrun --nproc_per_node 8 t.py", "NCCL_ALGO=Ring torchrun --nproc_per_node 8 t.py", ""),
+    ("msrun --worker_num=8 --local_worker_num=8 t.py --lr 1", "mpirun -n 8 python t.py --lr 1", ""),
+    ("composer -n 4 t.py --lr 1", "composer -n 2 t.py --lr 1", "world size"),
+    ("export NNODES=2\ntorchrun --nnodes $NNODES --nproc_per_node 8 t.py", "torchrun --nnodes 1 --nproc_per_node 8 t.py", "world size"),
+    ("export WORLD_SIZE=2\ntorchrun --nnodes $WORLD_SIZE --nproc_per_node 4 t.py", _T, ""),
+    ("ray job submit --address http://x:8265 -- python3 -m verl.trainer.main_ppo trainer.nnodes=1 trainer.n_gpus_per_node=8",
+     "python3 -m verl.trainer.main_ppo trainer.nnodes=2 trainer.n_gpus_per_node=4", ""),
+    ("uv run accelerate launch --num_processes 2 t.py", "accelerate launch --num_processes 4 t.py", "world size"),
+    ("tune run --nproc_per_node 4 full_finetune_distributed --config x.yaml optimizer.lr=2e-5",
+     "tune run --nproc_per_node 2 full_finetune_distributed --config x.yaml optimizer.lr=2e-5", "world size"),
+    ("numactl --cpunodebind=0 torchrun --nproc_per_node 8 t.py", _T, ""),
+    ("#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\nsrun python t.py --lr 1",
+     "#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=8\nsrun python t.py --lr 1", "world size"),
+    # Precision.
+    ("python t.py --fp16", "python t.py --precision 16", ""), ("python t.py --precision bf16-mixed", "python t.py --bf16", ""),
+    ("python t.py --precision bf16-mixed", "python t.py --precision bf16-true", "precision"),
+    ("accelerate launch --mixed_precision no t.py", "accelerate launch t.py", ""), ("python t.py --bf16 false", "python t.py", ""),
+    ("python t.py --dtype float32", "python t.py --dtype=fp32", ""), ("python t.py --dtype float32", "python t.py --dtype half", "precision"),
+    ("composer -n 8 t.py precision=amp_bf16", "composer -n 8 t.py precision=amp_fp16", "precision"),
+    ("python t.py --fp8-format hybrid --bf16", "python t.py --bf16", "FP8"), ("python t.py --tf32 true", "python t.py --tf32 false", "TF32"),
+    ("python t.py --torch_dtype auto", "python t.py", ""), ("python t.py --load_in_4bit", "python t.py", "quant"),
+    ("python t.py --bf16 --attention-softmax-in-fp32", "python t.py --bf16", "softmax"), ("python t.py --amp", "python t.py", "mixed precision"),
+    ("python t.py --bf16 --accumulate-allreduce-grads-in-fp32", "python t.py --bf16", "reduc"),
+    # Parallel sizes and sharding.
+    (f"{_T} --tensor-model-parallel-size 1", _T, ""), (f"{_T} --tp 2", f"{_T} --tensor-parallel-size 2", ""),
+    (f"{_T} --expert-model-parallel-size 4", f"{_T} --expert-model-parallel-size 2", "expert"),
+    (f"{_T} --context-parallel-size 2", f"{_T} --ulysses-sequence-parallel-size 4", "context"),
+    (f"{_T} --deepspeed examples/ds_z3_config.json", f"{_T} --deepspeed examples/ds_z2_config.json", "zero"),
+    (f"{_T} --zero_stage 0", _T, ""), (f"{_T} --fsdp 'full_shard auto_wrap'", f"{_T} --fsdp 'shard_grad_op auto_wrap'", "shard"),
+    ("accelerate launch --use_fsdp --fsdp_sharding_strategy 1 t.py", "accelerate launch --use_fsdp --fsdp_sharding_strategy FULL_SHARD t.py", ""),
+    (f"{_T} --use-distributed-optimizer", _T, "distributed optimizer"), (f"{_T} --num-layers-per-virtual-pipeline-stage 2", _T, "virtual"),
+    # Environment.
+    ("export NVIDIA_TF32_OVERRIDE=0\npython t.py", "python t.py", "TF32"), ("export HCCL_DETERMINISTIC=true\npython t.py", "python t.py", "determin"),
+    ("export NCCL_IB_DISABLE=1 NCCL_SOCKET_IFNAME=eth0\npython t.py", "python t.py", ""), ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\npython t.py", "python t.py", ""),
+    ("export ACCELERATE_MIXED_PRECISION=bf16\naccelerate launch t.py", "export ACCELERATE_MIXED_PRECISION=no\naccelerate launch t.py", "precision"),
+    ("export ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4\naccelerate launch t.py", "accelerate launch --gradient_accumulation_steps 4 t.py", ""),
+    ("export FSDP_SHARDING_STRATEGY=FULL_SHARD\naccelerate launch t.py", "export FSDP_SHARDING_STRATEGY=NO_SHARD\naccelerate launch t.py", "shard"),
+    ("export PYTHONHASHSEED=0\npython t.py", "export PYTHONHASHSEED=1\npython t.py", "PYTHONHASHSEED"),
+    ("export LR=1e-4 SEED=1\npython t.py", "export LR=1e-4 SEED=2\npython t.py", "seed"), ("env OMP_NUM_THREADS=2 python t.py", "env OMP_NUM_THREADS=4 python t.py", "thread"),
+    ("export HCCL_BUFFSIZE=200\npython t.py", "export HCCL_BUFFSIZE=400\npython t.py", ""), ("export CUBLAS_WORKSPACE_CONFIG=:4096:8\npython t.py", "python t.py", "cuBLAS"),
+    ("export NCCL_PROTO=Simple\npython t.py", "export NCCL_PROTO=LL\npython t.py", "protocol"), ("export LCCL_DETERMINISTIC=1\npython t.py", "python t.py", "LCCL"),
+    ("export WANDB_PROJECT=a TOKENIZERS_PARALLELISM=false\npython t.py", "export WANDB_PROJECT=b\npython t.py", ""),
+    # Shell.
+    ("LR=$(echo 1e-4)\npython t.py --lr $LR", "python t.py --lr 0.0001", ""), ("N=$(expr 2 \\* 4)\npython t.py --batch-size $N", "python t.py --batch-size 8", ""),
+    ("python t.py \\\r\n  --lr 1e-4 \\\r\n  --seed 1\r\n", "python t.py --lr 1e-4 --seed 1", ""), ("python t.py --lr '1e-4' \"--seed\" 1", "python t.py --lr=1e-4 --seed=1", ""),
+    ("set -euo pipefail\nreadonly LR=1e-4\nlocal_lr=\"${LR}\"\npython t.py --lr \"${local_lr}\"", "python t.py --lr 1e-4", ""),
+    ("if [[ \"$(hostname)\" == a* ]]; then P=1; fi\npython t.py --lr 1", "python t.py --lr 1", ""),
+    ("OPTS=\"\"\nOPTS+=\" --bf16\"\nOPTS+=\" --lr 3\"\npython t.py $OPTS", "python t.py --lr 3 --bf16", ""),
+    ("declare -A X\nfor m in a b; do\n  python t.py --model $m\ndone", "for m in a c; do python t.py --model $m; done", "model"),
+    ("for i in 1 2 3\ndo\npython t.py --seed $((i * 10))\ndone", "for i in 10 20 30\ndo\npython t.py --seed $i\ndone", ""),
+    ("BF16=true\nif [ \"$BF16\" = true ]; then A=(--bf16); else A=(--fp16); fi\npython t.py \"${A[@]}\"", "python t.py --bf16", ""),
+    ("BF16=false\n[[ $BF16 == true ]] && A=--bf16 || A=--fp16\npython t.py $A", "python t.py --bf16", "precision"),
+    ("run() { torchrun --nproc_per_node 2 \"$@\"; }\nrun t.py --lr 1", "torchrun --nproc_per_node 2 t.py --lr 2", "learning rate"),
+    ("# python t.py --lr 5\npython t.py --lr 1 # --lr 3", "python t.py --lr 1", ""), ("cat <<EOF\npython t.py --lr 5\nEOF\npython t.py --lr 1", "python t.py --lr 1", ""),
+    ("python t.py --lr 1 2>&1 | tee log.txt", "nohup python t.py --lr 1 > x.log 2>&1 &", ""), ("python a.py --lr 1\npython b.py --lr 2", "python a.py --lr 1\npython b.py --lr 3", "learning rate"),
+    ("N=8\nwhile true; do python t.py --lr 1 --n $N; break; done", "N=9\nwhile true; do python t.py --lr 1 --n $N; break; done", "asked for"),
+    ("yolo train data=coco.yaml lr0=0.01 --a 1 --b 2", "yolo train data=coco.yaml lr0=0.02 --a 1 --b 2", "asked for"),
+    # Files.
+    ({"run.sh": _T, "ds.json": _DS}, {"run.sh": _T, "ds.json": _DS.replace('"stage": 1', '"stage": 2')}, "zero"),
+    ({"run.sh": _T, "ds.json": _DS}, {"run.sh": _T, "ds.json": _DS.replace('"a"', '"b"')}, ""),
+    ({"run.sh": _T, "ds.json": _DS}, {"run.sh": f"{_T} --fp16 --per_device_train_batch_size 4 --gradient_accumulation_steps 1 --zero_stage 1"}, ""),
+    ({"run.sh": f"{_T} --config c.yaml", "c.yaml": "trainer: {devices: 4, num_nodes: 2, precision: bf16-mixed, default_root_dir: a}"},
+     {"run.sh": f"{_T} --config c.yaml", "c.yaml": "trainer: {devices: 8, num_nodes: 1, precision: bf16-mixed, default_root_dir: b}"}, ""),
+    ({"c.yaml": "trainer: {devices: 4, accumulate_grad_batches: 2}"}, {"c.yaml": "trainer: {devices: 4, accumulate_grad_batches: 4}"}, "accumulation"),
+    ({"c.yaml": "train:\n  lr: 1e-4\n  batch_size: 8\n"}, {"c.json": '{"learning_rate": 0.0001, "bs": 8}'}, ""),
+    ({"c.yaml": "train:\n  lr: 1e-4\n"}, {"c.toml": "[train]\nlr = 0.0002\n"}, "learning rate"),
+    ({"a.yaml": "seed: 1\nlr: 2\n", "b.yaml": "lr: 3\n"}, {"a.yaml": "seed: 1\nlr: 2\n", "b.yaml": "lr: 4\n"}, "learning rate"),
+    ({"a.yaml": "lr: 2\n", "b.yaml": "lr: 3\n"}, {"a.yaml": "lr: 3\n", "b.yaml": "lr: 3\n"}, "learning rate"),
+    ({"a.yaml": "lr: 2\n", "b.yaml": "lr: 3\n"}, {"a.yaml": "lr: 2\n", "b.yaml": "lr: 3\n"}, ""),
+    ({"a.yaml": "optimizer: {type: AdamW, lr: 1}\nscheduler: {type: cosine}\n"}, {"a.yaml": "optimizer: {type: SGD, lr: 1}\nscheduler: {type: cosine}\n"}, "optimizer"),
+    ({"a.yaml": "actor: {lr: 1}\ncritic: {lr: 2}\n"}, {"a.yaml": "actor: {lr: 2}\ncritic: {lr: 1}\n"}, "learning rate"),
+    ({"a.yaml": "base_model: a/b\ndatasets:\n  - path: x/y\n    type: alpaca\nwandb_project: p\n"}, {"a.yaml": "base_model: a/b\ndatasets:\n  - path: x/z\n    type: alpaca\nwandb_project: q\n"}, "datasets"),
+    ({"a.yaml": "context: {mode: 0, max_device_memory: 58GB}\nparallel: {full_batch: true}\n"}, {"a.yaml": "context: {mode: 0, max_device_memory: 30GB}\nparallel: {full_batch: true}\n"}, ""),
+    ({"a.yaml": "context: {mode: 0, deterministic: 'ON'}\n"}, {"a.yaml": "context: {mode: 0, deterministic: 'OFF'}\n"}, "determin"),
+    ({"a.yaml": "exp_manager: {exp_dir: a, name: x}\nmodel: {micro_batch_size: 2, optim: {lr: 1}}\n"}, {"a.yaml": "exp_manager: {exp_dir: b, name: y}\nmodel: {micro_batch_size: 2, optim: {lr: 1}}\n"}, ""),
+    ({"a.yaml": "lr: 1\nbf16: true\nlogging: {level: info}\ncheckpoint: {save_interval: 3}\n"}, {"a.yaml": "lr: 1.0\nbf16: yes\nlogging: {level: debug}\ncheckpoint: {save_interval: 4}\n"}, ""),
+    ({"r.sh": "llamafactory-cli train a.yaml", "a.yaml": "learning_rate: 1.0e-4\n"}, {"r.sh": "llamafactory-cli train a.yaml learning_rate=1e-4", "a.yaml": "learning_rate: 1.0e-4\n"}, ""),
+    # The script's own arguments.
+    ("python t.py --dropout 0.1", "python t.py --dropout 0.0", "dropout"), ("python t.py --train-iters 10", "python t.py --max_steps 10", ""),
+    ("python t.py --lr 1 --num_workers 4 --pin_memory", "python t.py --lr 1 --num_workers 8", ""), ("python t.py --data-path /a/x", "python t.py --data-path /b/c/x", ""),
+    ("python t.py --shuffle true", "python t.py --shuffle false", "data order"), ("python t.py --exp_name a --save_dir b --tb_log_dir c", "python t.py --exp_name d --save_dir e --tb_log_dir f", ""),
+    ("python t.py --optim adamw_torch", "python t.py --optim adafactor", "optimizer"), ("python t.py --eps 1e-8", "python t.py", ""), ("python t.py --betas 0.9 0.999", "python t.py --beta1 0.9 --beta2 0.999", ""),
+    ("python t.py --no-masked-softmax-fusion", "python t.py", "kernel"), ("python t.py --resume_from_checkpoint a/ckpt-10", "python t.py", "checkpoint"),
+    ("python t.py --attn_implementation sdpa", "python t.py --attn_implementation eager", "attention"), ("python t.py --gradient_checkpointing true --lr 1", "python t.py --lr 1", ""),
+    ("python t.py --hidden-size 64 --ffn-hidden-size 256", "python t.py --hidden-size 64 --ffn-hidden-size 128", "asked for"), ("python t.py --label_smoothing 0.1", "python t.py", "loss"),
+    ("python t.py --local_rank 0 --master_port 1", "python t.py --local_rank 1 --master_port 2", ""), ("python t.py --eval_steps 5 --per_device_eval_batch_size 4", "python t.py --eval_steps 6", ""),
+    ("python t.py --log_level info --tracker_project_name a --with_tracking", "python t.py", ""), ("python t.py --lr_scheduler_type cosine", "python t.py --lr-decay-style cosine", ""),
+    ("python t.py --max_grad_norm 1.0", "python t.py --clip-grad 1", ""), ("python t.py --min_lr 0", "python t.py", ""), ("python t.py --seed 42 --data_seed 1", "python t.py --seed 42 --data_seed 2", "seed"),
+    # A second round, written after the first one was judged.
+    ('accelerate launch --multi_gpu --num_machines 2 --num_processes 16 --machine_rank 0 --main_process_ip 10.0.0.1 --mixed_precision fp16 train.py --lr 1e-4', 'accelerate launch --multi_gpu --num_machines 2 --num_processes 16 --machine_rank 1 --main_process_ip 10.0.0.2 --mixed_precision fp16 train.py --lr 1e-4', ''),
+    ('accelerate launch --config_file default.yaml train.py', 'accelerate launch --config_file default.yaml --mixed_precision bf16 train.py', 'precision'),
+    ('torchrun --nproc_per_node=8 train.py --bf16', 'torchrun --nproc_per_node=8 train.py --bf16 --gradient_accumulation_steps 2', 'accumulation'),
+    ('python -m accelerate.commands.launch --num_processes 4 t.py', 'accelerate launch --num-processes 4 t.py', ''),
+    ({'ds.json': '{"zero_optimization":{"stage":2,"offload_optimizer":{"device":"cpu"}}}'}, {'ds.json': '{"zero_optimization":{"stage":2,"offload_optimizer":{"device":"none"}}}'}, 'offload'),
+    ({'ds.json': '{"bf16":{"enabled":"auto"},"zero_optimization":{"stage":2}}'}, {'ds.json': '{"bf16":{"enabled":true},"zero_optimization":{"stage":2}}'}, 'precision'),
+    ({'ds.json': '{"optimizer":{"type":"Adam","params":{"lr":"auto"}}}'}, {'ds.json': '{"optimizer":{"type":"Adam","params":{"lr":1e-4}}}'}, 'learning rate'),
+    ('python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.use_kl_loss=True', 'python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.use_kl_loss=False', 'policy'),
+    ('python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.temperature=1.0', 'python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.temperature=0.6', 'tokens'),
+    ('python3 -m verl.trainer.main_ppo +actor_rollout_ref.actor.fsdp_config.dtype=bfloat16', 'python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.fsdp_config.dtype=float16', 'precision'),
+    ('python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.ulysses_sequence_parallel_size=1', 'python3 -m verl.trainer.main_ppo ', ''),
+    ('python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.ulysses_sequence_parallel_size=2', 'python3 -m verl.trainer.main_ppo ', 'context'),
+    ('python3 -m verl.trainer.main_ppo data.shuffle=True data.seed=1', 'python3 -m verl.trainer.main_ppo data.shuffle=False data.seed=1', 'order'),
+    ('python3 -m verl.trainer.main_ppo trainer.default_local_dir=a trainer.val_before_train=True', 'python3 -m verl.trainer.main_ppo trainer.default_local_dir=b trainer.val_before_train=False', ''),
+    ('python3 -m verl.trainer.main_ppo actor_rollout_ref.model.enable_gradient_checkpointing=True', 'python3 -m verl.trainer.main_ppo actor_rollout_ref.model.enable_gradient_checkpointing=False', ''),
+    ('msrun --worker_num=8 --local_worker_num=8 --master_addr=127.0.0.1 --log_dir=l t.py --use_parallel True', 'msrun --worker_num=4 --local_worker_num=4 --master_addr=127.0.0.1 --log_dir=l t.py --use_parallel True', 'world size'),
+    ('msrun 8 t.py', 'msrun 8 t.py', ''),
+    ('export ASCEND_RT_VISIBLE_DEVICES=0,1\npython t.py', 'export ASCEND_RT_VISIBLE_DEVICES=0,1,2,3\npython t.py', 'devices'),
+    ("export HCCL_ALGO='level0:NA;level1:H-D_R'\npython t.py", "export HCCL_ALGO='level0:NA;level1:ring'\npython t.py", 'HCCL_ALGO'),
+    ('export TASK_QUEUE_ENABLE=2\npython t.py', 'export TASK_QUEUE_ENABLE=1\npython t.py', ''),
+    ('export CUDA_LAUNCH_BLOCKING=1\npython t.py', 'python t.py', 'block'),
+    ('export NVIDIA_TF32_OVERRIDE=1\npython t.py', 'export NVIDIA_TF32_OVERRIDE=0\npython t.py', 'TF32'),
+    ('export TORCH_NCCL_BLOCKING_WAIT=1\npython t.py', 'python t.py', ''),
+    ('export OMP_NUM_THREADS=8\naccelerate launch t.py', 'accelerate launch --num_cpu_threads_per_process 8 t.py', ''),
+    ('swift sft --model a/b --deepspeed zero2 --torch_dtype float16', 'NPROC_PER_NODE=1 swift sft --model a/b --deepspeed zero2 --torch_dtype bfloat16', 'precision'),
+    ('NPROC_PER_NODE=4 megatron sft --load x-mcore --tensor_model_parallel_size 2 --micro_batch_size 1', 'NPROC_PER_NODE=4 megatron sft --load x-mcore --tensor_model_parallel_size 4 --micro_batch_size 1', 'tensor'),
+    ({'a.yaml': '### train\nlearning_rate: 1.0e-4\nfp16: true\n'}, {'a.yaml': 'learning_rate: 1.0e-4\nbf16: true\n'}, 'precision'),
+    ({'a.yaml': 'deepspeed: examples/deepspeed/ds_z2_config.json\n'}, {'a.yaml': 'deepspeed: examples/deepspeed/ds_z3_config.json\n'}, 'zero'),
+    ({'a.yaml': 'report_to: none\nlogging_steps: 1\nsave_strategy: epoch\n'}, {'a.yaml': "report_to: wandb\nlogging_steps: 5\nsave_strategy: 'no'\n"}, ''),
+    ('torchrun --nproc_per_node 8 p.py --tensor-model-parallel-size 2 --sequence-parallel --bf16', 'torchrun --nproc_per_node 8 p.py --tensor-model-parallel-size 2 --bf16', 'sequence parallel'),
+    ('torchrun --nproc_per_node 8 p.py --use-flash-attn', 'torchrun --nproc_per_node 8 p.py', 'attention'),
+    ('torchrun --nproc_per_node 8 p.py --no-gradient-accumulation-fusion', 'torchrun --nproc_per_node 8 p.py', 'kernel'),
+    ('torchrun --nproc_per_node 8 p.py --distributed-timeout-minutes 10 --ckpt-format torch', 'torchrun --nproc_per_node 8 p.py --distributed-timeout-minutes 60 --ckpt-format torch_dist', ''),
+    ('torchrun --nproc_per_node 8 p.py --split 949,50,1', 'torchrun --nproc_per_node 8 p.py --split 100,0,0', 'data'),
+    ('torchrun --nproc_per_node 8 p.py --rotary-base 10000', 'torchrun --nproc_per_node 8 p.py --rotary-base 500000', 'rotary'),
+    ('torchrun --nproc_per_node 8 p.py --init-method-std 0.02', 'torchrun --nproc_per_node 8 p.py --init-method-std 0.01', 'asked'),
+    ('torchrun --nproc_per_node 8 p.py --lr 1e-4 --lr-warmup-fraction .01', 'torchrun --nproc_per_node 8 p.py --lr 1e-4 --lr-warmup-fraction 0.01', ''),
+    ('LRS=(1e-4 1e-5)\nfor i in 0 1; do python t.py --lr ${LRS[$i]}; done', 'LRS=(1e-4 2e-5)\nfor i in 0 1; do python t.py --lr ${LRS[$i]}; done', 'learning rate'),
+    ('for i in "${!X[@]}"; do echo; done\npython t.py --lr 1', 'python t.py --lr 1', ''),
+    ('i=0\nwhile [ $i -lt 3 ]; do\n  python t.py --seed $i\n  i=$((i+1))\ndone', 'i=0\nwhile [ $i -lt 3 ]; do\n  python t.py --seed $i\n  let i+=1\ndone', ''),
+    ('python train.py \\\n  --lr 1e-4 \\\n  # --seed 3 \\\n  --bf16', 'python train.py --lr 1e-4', ''),
+    ("ARGS='--lr 1e-4 --bf16'\nexec python train.py ${ARGS} > /dev/null", 'python train.py --lr 1e-4 --bf16', ''),
+    ('python train.py --cfg model.a=1 --opts x.y 2', 'python train.py --cfg model.a=2 --opts x.y 2', 'asked'),
+    ('python train.py lr=0.1 batch_size=32 seed=1 hydra.run.dir=out', 'python train.py lr=0.1 batch_size=64 seed=1 hydra.run.dir=o2', 'batch'),
+    ('python train.py --multirun lr=0.1,0.2', 'python train.py --multirun lr=0.1,0.3', 'learning rate'),
+    ('python train.py --lr=1e-4 --lr=1e-5', 'python train.py --lr=1e-5', ''),
+    ('torchrun --nproc-per-node=gpu t.py', 'torchrun --nproc-per-node=gpu t.py', ''),
+    ("bash -c 'torchrun --nproc_per_node 4 t.py --lr 1'", 'torchrun --nproc_per_node 4 t.py --lr 1', ''),
+    ('ssh node1 "cd /x && torchrun --nproc_per_node 4 t.py --lr 1"', 'torchrun --nproc_per_node 4 t.py --lr 2', 'learning rate'),
+)  # fmt: skip
+
+
+def _pair(number: int, row: tuple[_SIDE, _SIDE, str]) -> Pair:
+    one, other = ({"run.sh": side} if isinstance(side, str) else side for side in row[:2])
+    return Pair(f"{number}", one, other, row[2])
+
+
+FAMILIES: tuple[Family, ...] = ()
+PAIRS = tuple(_pair(number, row) for number, row in enumerate(ROWS))

@@ -1,0 +1,1 @@
+"""Small trainings whose loss or gradients become NaN, each with the call and the reason that are right."""
