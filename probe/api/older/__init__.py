@@ -1,0 +1,1 @@
+"""What releases of msProbe before 26 offered under other names: module paths, functions, commands."""
