@@ -20,7 +20,7 @@ ANSWERS: dict[tuple[str, tuple[str, ...], str], str] = {
     ("run_ut", (), ""): "it is called acc_check; type: msprobe acc_check -api_info DUMP.json",
     ("multi_run_ut", (), ""): "it is called multi_acc_check; type: msprobe multi_acc_check -api_info DUMP.json",
     ("run_overflow_check", (), ""): "it is part of overflow_check; type: msprobe overflow_check -i DUMP.json",
-    ("op_generate", (), ""): "the script is written by replay; type: msprobe replay DUMP.json API_NAME --emit SCRIPT.py",
+    ("op_generate", (), ""): "replay writes the script; type: msprobe replay DUMP.json API_NAME --emit SCRIPT.py",
     ("config_checking", (), ""): "it is called config_check; type: msprobe config_check -d SCRIPT",
     ("offline_dump", (), ""): f"{_ONNX}; type: msprobe run SCRIPT.py",
     ("install_deps", (), ""): (

@@ -36,7 +36,8 @@ def compare(
             f'compare: input_param is {dict(input_param)!r}; allowed: a dict with the paths "npu_json_path" and '
             '"bench_json_path".'
         )
-    _compare(*map(str, pair), output_path, fuzzy_match, bool(input_param.get("is_print_compare_log", False)))
+    target, golden = map(str, pair)
+    _compare(target, golden, output_path, fuzzy_match, bool(input_param.get("is_print_compare_log", False)))
 
 
 def compare_distributed(npu_dump_dir: str, bench_dump_dir: str, output_path: str, **options: Any) -> None:
