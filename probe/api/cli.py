@@ -14,6 +14,7 @@ from probe.api.commands.checking.config_check import ConfigCheck
 from probe.api.commands.checking.overflow_check import OverflowCheck
 from probe.api.commands.checking.replay import ReplayCommand
 from probe.api.commands.checking.rollout_check import RolloutCheck
+from probe.api.commands.collecting.config import ConfigTemplate
 from probe.api.commands.collecting.doctor import Doctor
 from probe.api.commands.collecting.recover import Recover
 from probe.api.commands.collecting.run import RunCommand
@@ -37,7 +38,7 @@ from probe.common.dump.nearest_names import did_you_mean
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), RolloutCheck(), AccCheck(), MultiAccCheck(),
     ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), CkptCompare(), Monitor(), Trend(), Data2Db(),
-    MergeResult(), CodeMapping(), Parse(), Recover(), Doctor(), Completion(),
+    MergeResult(), CodeMapping(), Parse(), Recover(), ConfigTemplate(), Doctor(), Completion(),
 ]  # fmt: skip
 
 _EPILOG = """which command:
@@ -57,6 +58,7 @@ _EPILOG = """which command:
   the run was killed                            msprobe recover ./run_a
   kernel dumps of a MindSpore graph             msprobe code_mapping --ir graph.ir --dump_data DIR
   tensors that ATB wrote                        msprobe parse -d ./atb_dump -t npy
+  a configuration file to change                msprobe config -o .
   something does not work                       msprobe doctor
 
 msprobe COMMAND --help explains a command. Without a command this text is printed.

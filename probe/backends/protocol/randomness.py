@@ -23,7 +23,7 @@ class Randomness(Protocol):
         """The functions and tensor methods that draw random numbers."""
 
     def dropping_calls(self) -> Sequence[RandomCall]:
-        """The functions that drop elements at random, as far as they are called from Python; none of MindSpore's are."""
+        """The functions that drop elements at random, if they can be replaced; those of MindSpore cannot."""
 
     def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
         """From what the call `base` is about to draw random numbers, as a tensor; ``None`` of one that draws none.

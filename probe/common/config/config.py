@@ -336,7 +336,9 @@ def _argument(name: str) -> str:
 def _checked(top: _Settings) -> Config:
     task, level = top.read(KEYS["task"]), top.read(KEYS["level"])
     level = _effective_level(task, level, top.location("level"))
-    _warn_of_unknown(top, [name for name, key in KEYS.items() if not key.tasks], (*TASKS, *UNAVAILABLE_TASKS))
+    # Editors ask for the schema of a file at its key "$schema".
+    silent = (*TASKS, *UNAVAILABLE_TASKS, "$schema")
+    _warn_of_unknown(top, [name for name, key in KEYS.items() if not key.tasks], silent)
     section = top.below(task)
     values = {key.attribute: (section if key.tasks else top).read(key) for key in KEYS.values()}
     config = Config(**{**values, "level": level})
