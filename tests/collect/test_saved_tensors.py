@@ -214,6 +214,7 @@ def test_only_calls_that_differ_from_the_reference_are_saved(
         calls(run, (1, 3, 4, 5))
         dump = run.files()
         assert run.ended == ended and len(dump.names) == (6 if limit == -1 else 4)
+        run.collector.end_step()
         said = [line for line in capsys.readouterr().err.splitlines() if "other inputs" in line]
         assert [line.partition(": 1 of 6 calls have other inputs than in bench_path")[2] for line in said] == [
             ", so their outputs are not compared; the first is Torch.relu.4.forward."

@@ -38,6 +38,10 @@ ANSWERS: dict[tuple[str, tuple[str, ...], str], str] = {
         "frameworks"
     ),
     ("compare", _MODE, "offline_model"): f"-m offline_model: {_ONNX}; leave -m out for dumps of frameworks",
+    ("compare", ("--consistent_check",), ""): (
+        "--consistent_check compares a training with its rollout; type: msprobe rollout_check OLD NEW, and compare "
+        "the two dumps without this flag"
+    ),
     ("acc_check", ("-nfs_path", "--nfs_path"), ""): (
         "-nfs_path checks calls while the training on another device sends them; here the training is dumped first, "
         "and checked afterwards; leave -nfs_path out"

@@ -28,7 +28,8 @@ def test_every_key_is_in_the_schema_where_the_file_has_it() -> None:
 
 VALUES = (
     True, False, 0, 1, 3, -1, -5, 2_000_000, 1.5, -0.5, "", "3", "2-5", "x", "L1", "ALL", "npy", "md5", "all",
-    "statistics", [], [1], ["1-2"], ["x"], [""], ["all"], ["forward"], [-1, 0.5], [True], [None], ["x", "y", "z"], {}, {"a": 1},
+    "statistics", [], [1], ["1-2"], ["x"], [""], ["all"], ["forward"], [-1, 0.5], [True], [None], ["x", "y", "z"], {},
+    {"a": 1},
 )  # fmt: skip
 
 

@@ -78,7 +78,10 @@ class GraphVisualize(Question):
             help="cut this off the paths in the page; without a value: common folders; all: leave out stacks, too",
         )
         arguments.add_tensor_log(parser)
-        add("-progress_log", "--progress_log", action="store_true", help="a line for each pair of dumps that is done")
+        add(
+            "-progress_log", "--progress_log", "--is_print_progress_log", dest="progress_log", action="store_true",
+            help="a line for each pair of dumps that is done",
+        )  # fmt: skip
         arguments.add_where(parser)
         add("--open", action="store_true", help="open the page in a browser")
         add(
