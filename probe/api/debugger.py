@@ -70,7 +70,7 @@ class PrecisionDebugger:
     _probe: GradientProbe | None
     """The probe of task ``grad_probe``; ``None`` with any other task."""
     _models: ClassVar[dict[str, weakref.ref[Any]]] = {}
-    """What `start` collects from where it is given no model."""
+    """The models of a `start` that is given none, by their prefixes."""
     _starts: int = 0
     """The number of times that collection was started when the ``with`` block was entered."""
 
@@ -215,7 +215,7 @@ class PrecisionDebugger:
 
     @property
     def service(self) -> Service:
-        """What integrations that were written for msProbe reach its configuration by."""
+        """The object by which integrations that were written for msProbe set ``config.dump_path``."""
         return Service(self._session)
 
     @classmethod

@@ -1,1 +1,1 @@
-"""What releases of msProbe before 26 offered under other names: module paths, functions, commands."""
+"""Module paths, functions, commands and attributes of msProbe's releases that are called otherwise here."""

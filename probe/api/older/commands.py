@@ -1,4 +1,4 @@
-"""What is answered to command lines of msProbe that are no command here: the one to type, or what they would need."""
+"""Answers to command lines of msProbe that are no command here: the one to type, or the reason."""
 
 from __future__ import annotations
 
