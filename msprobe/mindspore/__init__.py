@@ -11,6 +11,7 @@ from probe.api.mindspore import (
     seed_all,
 )
 from probe.api.mindspore import __getattr__ as __getattr__
+from probe.api.older.functions import compare_distributed
 
 __all__ = [
     "MsprobeInitStep",
@@ -18,6 +19,8 @@ __all__ = [
     "PrecisionChecker",
     "PrecisionDebugger",
     "TrainerMon",
+    "compare",
+    "compare_distributed",
     "module_dump",
     "module_dump_end",
     "online_check",

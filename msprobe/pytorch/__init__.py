@@ -1,5 +1,6 @@
 """Drop-in for scripts that import from ``msprobe.pytorch``."""
 
+from probe.api.older.functions import compare_distributed
 from probe.api.pytorch import (
     PrecisionChecker,
     PrecisionDebugger,
@@ -13,11 +14,14 @@ from probe.api.pytorch import (
     seed_all,
 )
 
+# `compare` is a path of `probe.api.older.paths`, which can be called.
 __all__ = [
     "PrecisionChecker",
     "PrecisionDebugger",
     "PtdbgDispatch",
     "TrainerMon",
+    "compare",
+    "compare_distributed",
     "module_dump",
     "module_dump_end",
     "online_check",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -48,6 +49,11 @@ class ConfigReload:
         except MsprobeException as error:
             self.enabled = False
             log.warning(f"collection is off until the configuration can be read again: {error}")
+
+    def set(self, name: str, value: Any) -> None:
+        """Let `value` win over that of the file."""
+        self._arguments[name] = value
+        self.config = dataclasses.replace(self.config, **{name: value})
 
     def _load(self) -> Config:
         lines: list[log.LogLine] = []

@@ -438,6 +438,16 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "nothing to judge": Case(0, journals(dump)),
         "interrupted": Case(130, journals(journal), "interrupted."),
     },
+    "config": {
+        "fine": Case(0, lambda folder: ["-t", "tensor"]),
+        "found": Impossible("it looks for nothing"),
+        "unreadable": Impossible("it reads no file of the user's"),
+        "wrong argument": Case(2, lambda folder: ["-t", "tensors"], "invalid choice: 'tensors'"),
+        "nothing to judge": Impossible("the keys are always there"),
+        "interrupted": Case(
+            130, lambda folder: [], "interrupted.", interrupt="probe.api.commands.collecting.config.template"
+        ),
+    },
     "doctor": {
         "fine": Case(0, lambda folder: ["--no-import"]),
         "found": Case(1, broken_torch, own_process=True, path="packages"),

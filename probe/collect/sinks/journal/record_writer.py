@@ -62,6 +62,8 @@ class RecordWriter:
 
     def end_step(self) -> None:
         """Write no more; what still waits for its statistics is forgotten."""
+        if self._reference is not None and self._folder is not None:
+            self._reference.log_other_inputs(self._folder.relative)
         self._folder = None
         self._delayed = []
 
