@@ -35,7 +35,7 @@ def _guarded(method: _Method) -> _Method:
     """A failure of the tool ends collection and not the training.
 
     What is reported on a thread while an earlier report is dealt with is left out: a signal's function, which Python may
-    call anywhere, runs a model there. A step that began in the middle of the end of another one would have its number.
+    call anywhere, runs a model there. A step that began in the middle of the end of another would have its number.
     """
 
     @functools.wraps(method)
