@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution, UnknownValue
 from probe.calls.arguments import RecordedArguments, Unreadable
-from probe.calls.cases import Case, not_run
+from probe.calls.cases import Case, not_run, unchecked
 from probe.calls.evaluation import Call, Output, Results, autocast_for
 from probe.calls.inputs import Values, values_of
 from probe.calls.memory_errors import raise_unless_refusal
@@ -96,7 +96,7 @@ def prepare(execution: Execution, dump: Dump, case: Case, seed: int, load: Load 
     Raises:
         Unreadable: the case cannot be run from what the dump has.
     """
-    why = not_run(case.base)
+    why = not_run(case.base) or unchecked(case)
     named = case.base, made_with(case), called(case)
     function = None if why else execution.function(*named)
     if function is None:

@@ -34,8 +34,8 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 def _guarded(method: _Method) -> _Method:
     """A failure of the tool ends collection and not the training.
 
-    What is reported on a thread while an earlier report is dealt with is left out: a signal's function, which Python may
-    call anywhere, runs a model there. A step that began in the middle of the end of another would have its number.
+    A report on a thread that is in the middle of another one is left out: it comes from a model that a signal handler
+    runs, which Python may call anywhere. A step that began in the middle of the end of another would have its number.
     """
 
     @functools.wraps(method)
