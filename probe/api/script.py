@@ -17,6 +17,8 @@ from probe.common.callstack import hide_own_frames, leave_out
 from probe.common.errors import FileCheckException, MsprobeException
 
 ENDED_BY_ERROR, INTERRUPTED = 1, 130
+interrupted = False
+"""True if a program of this process was ended by a keyboard interrupt that it did not catch."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def execute(program: Program, arguments: Sequence[str], process_ends: bool) -> i
         arguments: Its name and its arguments.
         process_ends: True if this process ends with the program, so that pools of threads can be ended too.
     """
+    global interrupted
     before = set(threading.enumerate())
     sys.argv = list(arguments)
     sys.modules["__main__"] = program.main
@@ -119,7 +122,8 @@ def execute(program: Program, arguments: Sequence[str], process_ends: bool) -> i
         status = _status(error)
     except BaseException as error:
         _show(error)
-        status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else ENDED_BY_ERROR
+        interrupted = isinstance(error, KeyboardInterrupt)
+        status = INTERRUPTED if interrupted else ENDED_BY_ERROR
     else:
         status = 0
     if process_ends:

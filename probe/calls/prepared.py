@@ -101,7 +101,13 @@ def prepare(execution: Execution, dump: Dump, case: Case, seed: int, load: Load 
     function = None if why else execution.function(*named)
     if function is None:
         raise Unreadable(why or f"{called(case) or case.base} is not in this framework's lists of functions")
-    given = recorded_values(dump, case, seed, load)
+    try:
+        given = recorded_values(dump, case, seed, load)
+    except DumpFormatError:
+        raise
+    except (ArithmeticError, TypeError, ValueError) as error:
+        # A number of the record is no number, or one that no tensor holds.
+        raise Unreadable(f"its record is damaged: {reason(error)}") from None
     reference_function = execution.reference_function(*named)
     values = given.leaves, given.of_outputs
     returns_nothing = not given.outputs

@@ -16,7 +16,8 @@ from probe.api.cli import main
 
 FAR = 1 << 40
 WILD_CTC = [
-    torch.randn(10, 2, 5).log_softmax(2), torch.tensor([[FAR, 2], [1, -FAR]]), torch.tensor([10, 10]), torch.tensor([2, 2]),
+    torch.randn(10, 2, 5).log_softmax(2), torch.tensor([[FAR, 2], [1, -FAR]]),
+    torch.tensor([10, 10]), torch.tensor([2, 2]),
 ]  # fmt: skip
 
 
@@ -63,6 +64,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_call_that_ends_its_process_is_one_line_and_the_others_are_checked(tmp_path: Path, jobs: str) -> None:
     path = forged(tmp_path, [silu(), ("Functional.ctc_loss", WILD_CTC, {}, torch.tensor(1.0)), silu()])
