@@ -28,7 +28,7 @@ def bits(tensors):
     digest = hashlib.sha256()
     for tensor in tensors:
         tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-        digest.update(tensor.detach().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 def train(model, optimizer, batches):
