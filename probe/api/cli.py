@@ -117,7 +117,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         invocation.as_json = getattr(args, "json", False)
         return int(args.command.run(args, invocation))
 
-    return invocation.run(work)
+    status = invocation.run(work)
+    if arguments is None and getattr(sys.modules.get("probe.api.script"), "interrupted", False):
+        # As Python ends such a program: by the signal, which a shell or a launcher waits for.
+        sys.excepthook = lambda *_: None
+        raise KeyboardInterrupt
+    return status
 
 
 def _parser() -> _Parser:

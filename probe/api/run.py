@@ -13,6 +13,7 @@ import functools
 import importlib
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,6 +65,11 @@ else:
     begin_in_child(*given)
 """
 """The code that a spawned process runs, perhaps in a Python for which this package is not installed."""
+
+
+def _has_signal_handlers() -> bool:
+    handlers = map(signal.getsignal, signal.valid_signals())
+    return any(callable(each) and each is not signal.default_int_handler for each in handlers)
 
 
 class RunningProgram:
@@ -305,6 +311,10 @@ class RunningProgram:
         children = self._children_text()
         if children:
             log.info(f"collected in processes that the program started: {children}.")
+        left_out = sum(loop.left_out for loop in self._loops.values())
+        if left_out and _has_signal_handlers():
+            # Without one, it is the tool itself that ran a step again.
+            log.info(f"{left_out} calls of models by signal handlers are not collected: a step began or ended then.")
         forwards = sum(loop.forwards for loop in self._loops.values())
         session = next((loop.session for loop in self._loops.values() if loop.session is not None), None)
         if children and session is None:

@@ -18,6 +18,8 @@ from probe.common.callstack import hide_own_frames, leave_out
 from probe.common.errors import FileCheckException, MsprobeException, failure_text
 
 ENDED_BY_ERROR, INTERRUPTED = 1, 130
+interrupted = False
+"""True if a program of this process was ended by a keyboard interrupt that it did not catch."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ def execute(program: Program, arguments: Sequence[str], process_ends: bool) -> E
         arguments: Its name and its arguments.
         process_ends: True if this process ends with the program, so that pools of threads can be ended too.
     """
+    global interrupted
     before = set(threading.enumerate())
     sys.argv = list(arguments)
     sys.modules["__main__"] = program.main
@@ -136,8 +139,8 @@ def execute(program: Program, arguments: Sequence[str], process_ends: bool) -> E
         ended = Ended(status, f"exit status {status}" if status else "")
     except BaseException as error:
         _show(error)
-        status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else ENDED_BY_ERROR
-        ended = Ended(status, failure_text(error))
+        interrupted = isinstance(error, KeyboardInterrupt)
+        ended = Ended(INTERRUPTED if interrupted else ENDED_BY_ERROR, failure_text(error))
     if process_ends:
         _end_pools()
     _wait_for_threads(before)

@@ -35,12 +35,21 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _guarded(method: _Method) -> _Method:
-    """A failure of the tool ends collection and not the training."""
+    """A failure of the tool ends collection and not the training.
+
+    A report on a thread that is in the middle of another one is left out: it comes from a model that a signal handler
+    runs, which Python may call anywhere. A step that began in the middle of the end of another would have its number.
+    """
 
     @functools.wraps(method)
     def guarded(self: TrainingLoop, *args: Any) -> Any:
         if self._handle is None:
             return None
+        thread = threading.get_ident()
+        if thread in self._busy:
+            self.left_out += method.__name__ == "enter_forward"
+            return None
+        self._busy.add(thread)
         try:
             return method(self, *args)
         except Exception as error:
@@ -51,6 +60,8 @@ def _guarded(method: _Method) -> _Method:
             if self.session is not None:
                 self.session.stop()
             return None
+        finally:
+            self._busy.discard(thread)
 
     return guarded  # type: ignore[return-value]
 
@@ -75,6 +86,10 @@ class TrainingLoop:
         """The number of steps that have ended."""
         self.failure = ""
         """The reason why nothing more is collected."""
+        self.left_out = 0
+        """The number of forwards that a signal's function ran while a step began or ended."""
+        self._busy: set[int] = set()
+        """The threads on which a report is dealt with."""
         self._in_forward = self._in_backward = False
         self._thread = threading.current_thread()
         """The thread that began the step."""

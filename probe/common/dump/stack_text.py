@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from probe.common.callstack import Frame
+from probe.common.callstack import GAP, Frame
 
 # Files of the frameworks themselves; an environment may lie in a folder of that name.
 _FRAMEWORK = re.compile(r"[/\\\\](torch|mindspore|mindnlp|mindtorch)[/\\\\](?!.*[/\\\\](site|dist)-packages[/\\\\])")
@@ -16,6 +16,10 @@ _FRAME = re.compile(
     r"(?:, line (?P<line>\d+)(?:, in (?P<function>[^\n,]*),?)?)?\s*(?P<source>.*)",
     re.DOTALL,
 )
+
+
+GAP_TEXT = "... the frames in the middle of this long stack are left out ..."
+"""Has no number, so that calls of one line that differ in their depth alone have one text."""
 
 
 class ParsedFrame(NamedTuple):
@@ -57,6 +61,8 @@ def frame_text(frame: Frame) -> str:
         >>> frame_text(("missing.py", 3, "train"))
         ''
     """
+    if frame == GAP:
+        return GAP_TEXT
     path, line, function = frame
     source = linecache.getline(path, line).strip()
     return f"File {path}, line {line}, in {function}, \n {source}" if source else ""

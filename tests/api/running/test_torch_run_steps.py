@@ -95,6 +95,26 @@ print("gone", there() is None)
     assert (ran.status, ran.out.strip()) == (0, "gone True"), ran.err
 
 
+SIGNALS = """
+import signal
+net, other = network(), network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+signal.signal(signal.SIGALRM, lambda *_: other(torch.ones(1, 8)).sum().item())
+signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+for step in range(15):
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+def test_models_that_a_signal_handler_runs_take_no_step_from_the_program(scripts: Any, tmp_path: Path) -> None:
+    ran = quick(scripts, tmp_path, SIGNALS, "--step", "all", "--level", "L0", "--task", "structure")
+    assert (ran.status, ran.warnings, len(ran.steps)) == (0, [], 15), ran.err
+    assert "calls of models by signal handlers are not collected: a step began or ended then" in ran.written_to_err
+
+
 OBSERVED = """
 import collections
 from torch.overrides import TorchFunctionMode

@@ -15,7 +15,6 @@ import os
 import random
 import sys
 import threading
-import time
 from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any, Callable
@@ -23,7 +22,7 @@ from typing import Any, Callable
 import numpy as np
 
 from probe.backends.shared.patching import Attributes
-from probe.common import log
+from probe.common import clock, log
 from probe.common.callstack import OWN_FILES
 from probe.common.dump.stack_text import frame_text
 from probe.common.errors import FileCheckException, MsprobeException
@@ -253,9 +252,9 @@ def _row_text(code: CodeType, line: int | None) -> str:
 
 def _file_names(owner: str) -> Iterable[str]:
     """Names for the file of `owner`, from the present second on."""
-    now = time.time()
+    now = clock.now()
     for seconds in range(_NAME_TRIES):
-        yield f"random_{owner}_{time.strftime('%Y%m%d%H%M%S', time.localtime(now + seconds))}.csv"
+        yield f"random_{owner}_{clock.stamp('%Y%m%d%H%M%S', now + seconds)}.csv"
 
 
 _recorder: RandomRecorder | None = None

@@ -7,10 +7,9 @@ import errno
 import itertools
 import os
 import shutil
-import time
 from collections.abc import Iterator
 
-from probe.common import files, log
+from probe.common import clock, files, log
 from probe.common.config.config import Config
 from probe.common.dump import json_files, processes
 from probe.common.dump.journal import Header, JournalWriter
@@ -231,7 +230,7 @@ def earlier_run(folder: DumpFolder, begin: float) -> str:
         return ""
     latest, name = max(found)
     more = "" if len(found) == 1 else f", and {len(found) - 1} more"
-    return f"{name} of {time.strftime('%Y-%m-%d %H:%M', time.localtime(latest))}{more}"
+    return f"{name} of {clock.stamp('%Y-%m-%d %H:%M', latest)}{more}"
 
 
 def _process_folders(root: str) -> Iterator[str]:

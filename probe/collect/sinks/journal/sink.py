@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 
 from probe.collect.sinks.journal.dump_folder import DumpFolder, earlier_run, remove
 from probe.collect.sinks.journal.record_sink import RecordSink
 from probe.collect.sinks.losses import Losses
 from probe.collect.sinks.sink import EndedStep, Host, Step
-from probe.common import log
+from probe.common import clock, log
 from probe.common.config.config import Config
 from probe.common.errors import FileCheckException
 
@@ -18,7 +17,7 @@ class JournalSink(RecordSink):
     """Writes the dump of tasks ``statistics``, ``tensor`` and ``structure``."""
 
     def __init__(self, config: Config, host: Host) -> None:
-        self._made_at = time.time()
+        self._made_at = clock.now()
         self._opened = False
         """True if a folder was opened already."""
         self._unmade: tuple[int, str] | None = None
