@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -65,7 +66,19 @@ def frame_text(frame: Frame) -> str:
         return GAP_TEXT
     path, line, function = frame
     source = linecache.getline(path, line).strip()
-    return f"File {path}, line {line}, in {function}, \n {source}" if source else ""
+    return f"File {_cell(path) or path}, line {line}, in {function}, \n {source}" if source else ""
+
+
+def _cell(path: str) -> str:
+    """The cell of a notebook whose code is said to be in `path`, a temporary name; empty for a file.
+
+    Example:
+        ``Cell In[3]``
+    """
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    name = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    return " ".join((name(path) if name is not None else None) or ())
 
 
 def users_line(stack: Sequence[str]) -> str:

@@ -277,6 +277,12 @@ print([len(cell.outputs) for cell in notebook.cells])
     assert ran.status == 0 and "[0, 1, 1]" in ran.out, ran.err
     assert list(folders(ran).values()) == [["step0", "step1", "step2", "step3"]]
     assert [width for _, width in widths(ran, 0) + widths(ran, 3)] == [8, 12]
+    # The cells have their numbers, and nothing has a name of this kernel alone.
+    stacks = next(ran.folder.glob("step0/*/stack.json")).read_text()
+    assert "File Cell In[1], line " in stacks and "File Cell In[2], line 1, in <module>" in stacks
+    assert not re.search(r"ipykernel_\d", stacks)
+    (environment,) = (json.loads(path.read_text()) for path in ran.folder.glob("environment_*.json"))
+    assert environment["command"] == ["python", "-m", "ipykernel_launcher"]
 
 
 def test_two_runs_are_compared_process_by_process(
