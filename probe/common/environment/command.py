@@ -34,7 +34,7 @@ def command() -> list[str]:
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     module = "" if spec is None else re.sub(r"\.__main__$", "", spec.name)
     program = ["-m", module] if module else [os.path.basename(first) if os.path.isabs(first) else first]
-    if module == _KERNEL:
+    if program[-1].startswith(_KERNEL):
         words = []
     return ["python", *program, *_clean(words[:_MOST_WORDS])]
 

@@ -282,7 +282,7 @@ print([len(cell.outputs) for cell in notebook.cells])
     assert "File Cell In[1], line " in stacks and "File Cell In[2], line 1, in <module>" in stacks
     assert not re.search(r"ipykernel_\d", stacks)
     (environment,) = (json.loads(path.read_text()) for path in ran.folder.glob("environment_*.json"))
-    assert environment["command"] == ["python", "-m", "ipykernel_launcher"]
+    assert environment["command"] == ["python", "ipykernel_launcher.py"]
 
 
 def test_two_runs_are_compared_process_by_process(
