@@ -132,7 +132,7 @@ def ended(folder: Path, program: str, processes: int, flags: tuple[str, ...], co
         out, err = process.communicate()
         assert process.returncode == 0, err
         found += re.findall(r"^bits .*$", out, re.MULTILINE)
-        assert not collect or "collected steps 0-2" in err, err
+        assert not collect or found[1:] or "collected steps 0-2" in err, err  # other ranks say little
     assert len(found) == processes
     return found
 

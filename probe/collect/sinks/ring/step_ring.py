@@ -98,7 +98,8 @@ class StepRing:
             self._leave_out(self._end, len(self.frames))
         journal = folder.journal
         for name, begun, stack, parent, order, rule, fields in self.frames:
-            journal.stack(stack, self._stacks)
+            if stack >= 0:
+                journal.stack(stack, self._stacks)
             if rule is None:
                 journal.node(name, begun, stack, parent)
             else:
