@@ -103,8 +103,8 @@ GAP: Frame = ("", 0, "")
 _END = 128
 """Frames at each end of a stack that is too long. Twice as many are the longest stack that is written whole.
 
-A module takes three to four frames, so a call may be in more than sixty modules, of which each calls the next one.
-The stacks of trainings with Transformers, Lightning and accelerate that the tests record have at most 60 frames.
+A module takes three to four frames, so a call may be in more than sixty modules, of which each calls the next one. The
+number is a guess.
 """
 
 _T = TypeVar("_T")
