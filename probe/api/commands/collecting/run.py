@@ -66,7 +66,7 @@ class RunCommand:
         parser.add_argument(
             "--follow-children",
             action="store_true",
-            help="also collect from Python programs that the program starts by subprocess, os.exec or a notebook",
+            help="also collect from Python programs that the program starts by subprocess or a notebook",
         )
         parser.add_argument("-q", "--quiet", action="store_true", help="show only warnings and errors of the tool")
         parser.add_argument(
