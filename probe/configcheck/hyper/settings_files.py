@@ -53,7 +53,10 @@ def read_settings(path: str) -> SettingsFile:
     text = _text(path)
     if suffix not in SHELL:
         return SettingsFile({name: _parsed(path, suffix, text)}, notes=_twice(path, suffix, text))
-    script = read_script(text)
+    try:
+        script = read_script(text)
+    except RecursionError:
+        raise MsprobeException(f"{path}: quotes, brackets or commands are nested too deeply to be read.") from None
     found = SettingsFile({}, script.environment, [f"{path}: {note}." for note in script.notes])
     for number, launch in enumerate(script.launches, 1):
         found.sources[f"{name} ({number})" if number > 1 else name] = launch
