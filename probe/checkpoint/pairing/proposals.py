@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from probe.checkpoint.pairing.layouts import plain_readings
@@ -46,7 +46,10 @@ def propose(ones: Sequence[Side], others: Sequence[Side]) -> list[Pair]:
     found: dict[int, tuple[int, str]] = {}
     free = set(range(len(others)))
     slots = _slots(ones, others, matches)
-    orders = [_in_order(ones, others, *classes, matches, slots) for classes in _classes(ones, others, matches)]
+    shapes: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    for side in ones:
+        shapes[_pattern(side)].add(_shape(side))
+    orders = [_in_order(ones, others, *classes, matches, slots, shapes) for classes in _classes(ones, others, matches)]
     valued = [
         [(at, match.other) for at, _ in ordered if (match := matches.get(at)) is not None and match.confidence]
         for ordered, _ in orders
@@ -194,6 +197,7 @@ def _in_order(
     its: Sequence[int],
     matches: dict[int, _Match],
     slots: dict[int, tuple[int, ...]],
+    shapes: Mapping[str, set[tuple[int, ...]]],
 ) -> tuple[list[tuple[int, int]], bool]:
     """Pairs of two classes, number by number; and True if both have the same numbers, for one parameter each."""
     order = slots.get(len(_numbers(ones[members[0]])))
@@ -205,8 +209,7 @@ def _in_order(
     theirs = {_numbers(others[at]): at for at in its}
     keys = {mine(at): at for at in members}
     if set(keys) == set(theirs):
-        kinds = {_shape(ones[at]) for at in range(len(ones)) if _pattern(ones[at]) == _pattern(ones[members[0]])}
-        return [(at, theirs[key]) for key, at in keys.items()], len(kinds) == 1
+        return [(at, theirs[key]) for key, at in keys.items()], len(shapes[_pattern(ones[members[0]])]) == 1
     lefts, rights = sorted(members, key=mine), sorted(its, key=lambda at: _numbers(others[at]))
     if len(members) != len(its):
         # One of the classes has numbers that mean something else: those that belong to the other one, in their order.
