@@ -161,7 +161,7 @@ def _argument(item: Item) -> str:
 
 
 class _Result(NamedTuple):
-    """What is known of the results of a call that are not finite."""
+    """Dtype, range and size of the results of a call that are not finite."""
 
     limit: float
     type: str

@@ -177,6 +177,10 @@ def test_a_settings_file_that_a_script_writes_is_read(tmp_path: Path) -> None:
     script.write_text("cat > ds.json <<EOF\n{\nEOF\ndeepspeed t.py --lr 1\n")
     (note,) = read_settings(str(script)).notes
     assert note.startswith("ds.json, which ") and "not valid JSON" in note
+    aliases = "".join(f"a{level}: &a{level} [*a{level - 1}, *a{level - 1}]\n" for level in range(1, 40))
+    script.write_text(f"cat > ds.yaml <<EOF\na0: &a0 [x]\n{aliases}EOF\ndeepspeed t.py --lr 1\n")
+    (note,) = read_settings(str(script)).notes
+    assert note.startswith("ds.yaml, which ") and "write it out" in note
 
 
 def test_a_script_with_many_turns_ends() -> None:

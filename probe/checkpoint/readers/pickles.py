@@ -176,7 +176,7 @@ class _Unpickler(pickle._Unpickler):
         )
 
     def _call(self, of: Any, args: Any, keywords: Any = None, makes: bool = False) -> Any:
-        """What a call stands for; `makes` is True if only a class can be called in this way."""
+        """The value of a call, or an `Inert` object; `makes` is True if only a class can be called in this way."""
         if not isinstance(of, Name) or not isinstance(args, tuple):
             raise ValueError("a call of what is no function")
         if not makes and not _FUNCTIONS.match(of.name) and not _CLASS.match(of.name.rpartition(".")[2]):

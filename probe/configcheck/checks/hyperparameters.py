@@ -76,7 +76,7 @@ def _pairs(one: list[Entry], other: list[Entry]) -> Iterator[tuple[Entry, Entry]
 
 
 def _by_value(one: list[Entry], other: list[Entry]) -> Iterator[tuple[Entry, Entry]]:
-    """What is left of both sides, equal values first."""
+    """Pairs of the entries that are left on both sides, equal values first."""
     for wants_equal in (True, False):
         for mine in list(one):
             theirs = next((each for each in other if not wants_equal or _is_equal(mine, each)), None)

@@ -17,6 +17,7 @@ _NAME = re.compile(r"\w+")
 _OF_MORE_ARGUMENTS = re.compile(r"(?i)\A[@*]\Z|ARGS|ARGUMENTS|OPTS|OPTIONS|EXTRA|FLAGS|PARAMS")
 """Variables that hold further arguments, as a rule none: unset, they are no value of the option before them."""
 _MOST_TURNS = 100
+"""Turns of a loop that are followed: a guess."""
 _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Div: lambda one, other: int(one / other), ast.Mod: operator.mod,

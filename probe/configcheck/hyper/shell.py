@@ -52,7 +52,7 @@ _MOST_RUNS, _MOST_LAUNCHES, _MOST_COMMANDS, _MOST_CALLS, _LONGEST = 6, 50, 20_00
 
 @dataclass
 class Script:
-    """What a start script launches."""
+    """The trainings that a start script launches, and the variables and files that it sets."""
 
     launches: list[dict[str, Any]] = field(default_factory=list)
     """The arguments of each command that starts a training, by name without dashes; a flag is true."""

@@ -16,6 +16,7 @@ _OPERATORS = (
 _REDIRECTIONS = frozenset(("&>>", "&>", "<<<", "<<-", "<<", ">>", ">&", "<&", "<", ">"))
 _PAIRS = {"(": ")", "{": "}"}
 _MOST_NESTED = 50
+"""Commands inside of each other, so that Python's own stack suffices: a guess."""
 
 
 class Operator(str):
