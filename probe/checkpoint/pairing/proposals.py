@@ -13,10 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from probe.checkpoint.pairing.layouts import plain_readings
 from probe.checkpoint.pairing.pairs import Pair, Side
-from probe.checkpoint.pairing.sampling import apart, sample
-from probe.checkpoint.stored.tensors import Tensor, Transposed
+from probe.checkpoint.pairing.sampling import SLACK, Samples, apart, sample
+from probe.checkpoint.stored.tensors import Array, Tensor, Transposed
 
 _FAR = 0.5
 """Samples that differ by half of their length are of different parameters: two independent ones differ by 1.4 times it.
@@ -108,21 +110,27 @@ def _nearest(
     ones: Sequence[Side], others: Sequence[Side], lefts: Sequence[int], rights: Sequence[int]
 ) -> dict[int, _Match]:
     """The nearest of one shape, for each that is near to any; where several fit as well, each is taken once."""
-    samples = [
-        [(at, sample(tensor).reshape(-1)) for at in rights for tensor in _both(others[at], turned)]
-        for turned in (False, True)
-    ]
+    alike: dict[object, list[tuple[int, Array]]] = defaultdict(list)
+    for at in rights:
+        for turned in (False, True):
+            for tensor in _both(others[at], turned):
+                its = sample(tensor)
+                alike[_shape(others[at])[:: -1 if turned else 1], its.size].append((at, its))
+    samples = {key: Samples([its for _, its in members]) for key, members in alike.items()}
     distances: dict[int, dict[int, float]] = {}
     for left in lefts:
-        own = sample(ones[left].tensor).reshape(-1)
+        own = sample(ones[left].tensor)
+        key = _shape(ones[left]), own.size
+        if key not in samples:
+            continue
+        about = samples[key].about(own)
         far: dict[int, float] = {}
-        shape = _shape(ones[left])
-        for turned in (False, True):
-            for at, its in samples[turned]:
-                if _shape(others[at])[:: -1 if turned else 1] == shape:
-                    far[at] = min(far.get(at, math.inf), apart(own, its))
-        if far:
-            distances[left] = far
+        # The nearest two, of which a matrix and its transposed may be one.
+        limit = np.partition(about, 2)[2] + SLACK if about.size > 2 else np.inf
+        for index in np.flatnonzero(~(about > limit)).tolist():
+            at, its = alike[key][index]
+            far[at] = min(far.get(at, math.inf), apart(own, its))
+        distances[left] = far
     found: dict[int, _Match] = {}
     taken: Counter[int] = Counter()
     for left, far in distances.items():
