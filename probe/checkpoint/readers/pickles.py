@@ -77,10 +77,9 @@ class Inert:
     @property
     def fields(self) -> dict[str, Any]:
         """Its attributes."""
-        state = self.state
-        if isinstance(state, tuple) and len(state) == 2:
-            state = {**(state[0] or {}), **(state[1] or {})}
-        return state if isinstance(state, dict) else {}
+        # An object with slots has two dictionaries, of which one may be ``None``.
+        parts = self.state if isinstance(self.state, tuple) else (self.state,)
+        return {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
 
 
 class Persistent(NamedTuple):
