@@ -66,6 +66,11 @@ def _frozen(step: int, rows: list[FamilyRows]) -> None:
         changed(rows, family, "blocks.5.weight", 0, norm=8.5, min=-1.0, max=1.0)
 
 
+def _drift(step: int, rows: list[FamilyRows]) -> None:
+    if step >= 64:
+        changed(rows, "actv", "blocks.0.output", min(1.1 ** (step - 64), 1e4))
+
+
 def _exploding(step: int, rows: list[FamilyRows]) -> None:
     for layer in range(LAYERS):
         changed(rows, "grad_reduced", f"blocks.{layer}.weight", 3e-3 * 7.0 ** (LAYERS - 1 - layer))
@@ -86,6 +91,13 @@ def test_a_fault_has_its_row_and_its_step(fault: Fault, rule: str, family: str, 
     assert (first.rule, first.family, first.name) == (rule, family, name)
     assert abs(first.step - step) <= 1
     assert first.why and first.expected
+
+
+def test_slow_growth_is_a_drift() -> None:
+    first, *others = judged(_drift, 150)
+    assert (first.rule, first.name, others) == ("drift", "blocks.0.output", [])
+    # 1.1 ** 24 is ten times the size before.
+    assert 86 <= first.step <= 92
 
 
 def test_gradients_that_grow_over_the_layers_are_exploding() -> None:

@@ -1,4 +1,4 @@
-"""Rules over the history of a row: values that are not finite, sudden growth."""
+"""Rules over the history of a row: values that are not finite, sudden growth, slow growth."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ LEAST_DECADES = 1.0
 six healthy trainings (`benchmarks/monitor_alerts.py`) the largest excess was 0.6 decades, and half the width."""
 _OF_STATE = 2.0
 """Second moments are squares, and so are their decades."""
+_DRIFT_STEPS = WINDOW // 2
 _UNDEFINED = ("id", "zeros", "ratio", "std", "kurtosis", "sr")
 """Statistics that finite values may not have: a kurtosis of equal values, a ratio to zero, an id of several values."""
 
@@ -60,7 +61,7 @@ def _masks(block: Block) -> Flags:
 
 
 def growth(step: int, rank: int, block: Block, track: Track, min_history: int) -> list[Finding]:
-    """Rows that spike."""
+    """Rows that spike, and rows that drift."""
     sizes = block.sizes
     if sizes is None:
         return []
@@ -84,6 +85,7 @@ def growth(step: int, rank: int, block: Block, track: Track, min_history: int) -
         why = f"{op} {sizes[row]:.3g} is {times:.3g} times the largest value of the last {steps} steps"
         expected = f"{op} at most {10 ** float(limit[row]):.3g}"
         found.append(block.finding(row, op, step, rank, "spike", float(sizes[row]), expected, why))
+    found += _drift(step, rank, block, track, logs, sizes, op, least)
     # A spike does not widen the window by more than its margin, so that a second one is reported too.
     track.remember(np.where(spikes, limit, logs) if spikes.any() else logs)
     return found
@@ -94,3 +96,25 @@ def _limits(block: Block) -> tuple[Flags, Floats, Flags]:
     states: Flags = block.of_kind(Kind.STATE)
     least = np.where(states, _OF_STATE * LEAST_DECADES, LEAST_DECADES)
     return ~block.of_kind(Kind.OTHER), least, states | block.of_kind(Kind.GRADIENT)
+
+
+def _drift(
+    step: int, rank: int, block: Block, track: Track, logs: Floats, sizes: Floats, op: str, least: Floats
+) -> list[Finding]:
+    """Rows that have grown tenfold over everything older than the window, and have stayed there."""
+    at = track.at
+    oldest = track.array("oldest", lambda number: np.full(number, np.nan))
+    if int(track.count.max(initial=0)) < WINDOW:
+        return []
+    oldest[at] = np.fmax(oldest[at], track.leaving())
+    with np.errstate(invalid="ignore"):
+        holds: Flags = (track.count[at] >= 2 * WINDOW) & (logs > oldest[at] + least)
+    found = []
+    for row in track.lasts("drift", holds, _DRIFT_STEPS, step).tolist():
+        position = track.position(row)
+        before, times = 10 ** float(oldest[position]), 10 ** float(least[row])
+        limit = f"over {times:.0f} times {before:.3g}, the largest older value"
+        why = f"{op} {sizes[row]:.3g} has been {limit}, for {_DRIFT_STEPS} steps"
+        since, expected = int(track.since("drift")[position]), f"{op} at most {before * times:.3g}"
+        found.append(block.finding(row, op, since, rank, "drift", float(sizes[row]), expected, why))
+    return found

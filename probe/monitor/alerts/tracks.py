@@ -126,6 +126,12 @@ class Track:
         window[rows, count[rows] % WINDOW] = sizes
         count[rows] += 1
 
+    def leaving(self) -> Floats:
+        """The size that `remember` will overwrite, for each row of this step."""
+        rows = np.arange(self.length) if isinstance(self.at, slice) else self.at
+        found: Floats = self.window[rows, self.count[rows] % WINDOW]
+        return found
+
 
 def size_of(rows: FamilyRows) -> Floats | None:
     """The size of each row: its norm, or its largest absolute value; ``None`` where neither is recorded."""
