@@ -195,3 +195,15 @@ def test_each_rank_of_two_dumps_is_compared(tmp_path: Path) -> None:
         ("env", "NCCL_ALGO", "Ring", "Tree"), ("platform", "number of processes", 3, 2),
         ("pip", "rank 1: torch", "2.13", "2.12"),
     ]  # fmt: skip
+
+
+def test_many_settings_of_one_name_are_compared_quickly() -> None:
+    sides = [
+        entries({"m.json": {f"{side}{index}.weight": f"{side}{index}" for index in range(3000)}}) for side in "ab"
+    ]  # fmt: skip
+    assert len(check_hyperparameters(*sides).rows) == 3000
+
+
+def test_devices_that_are_no_numbers_are_counted() -> None:
+    (world,) = entries({"a.sh": {"launcher.include": "localhost:0-3@other:²-³"}})
+    assert world.value == 5

@@ -23,7 +23,6 @@ _CERTAIN = _NAMED | {PARTED, "nonfinite"}
 """Rules over facts, which no healthy training breaks."""
 _SUDDEN = frozenset(("spike", "nonfinite"))
 """Rules over one step, whose passes connect all that they report."""
-_SLOW = frozenset(("drift",))
 
 
 @dataclass
@@ -37,6 +36,11 @@ class Incident:
     """By module, the last step with a finding of it."""
     last_of_training: int = -GAP - 1
     """The last step with a finding about the whole training."""
+
+    @property
+    def last(self) -> int:
+        """The last step with a finding."""
+        return max(self.last_sudden, self.last_of_training, *self.last_of_site.values())
 
     @property
     def first(self) -> Finding:
@@ -54,9 +58,8 @@ class Incident:
     def weight(self) -> tuple[int, int]:
         """Comparable size: how certain its rules are, and the decades of its number of rows."""
         rules = {each.rule for each in self.findings}
-        certainty = 2 if rules & _CERTAIN else 0 if rules <= _SLOW else 1
         rows = len({(each.family, each.name) for each in self.findings})
-        return certainty, int(math.log10(rows))
+        return int(bool(rules & _CERTAIN)), int(math.log10(rows))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -90,7 +93,12 @@ class Incident:
 def incidents_of(findings: Sequence[Finding]) -> list[Incident]:
     """Group findings, which are in the order of execution, into incidents in the same order."""
     found: list[Incident] = []
-    for each in findings:
+    over: list[Incident] = []
+    for number, each in enumerate(findings):
+        if number and each.step != findings[number - 1].step:
+            # Incidents that are over take no more findings, and are not asked.
+            over += (incident for incident in found if each.step - incident.last > GAP)
+            found = [incident for incident in found if each.step - incident.last <= GAP]
         taking = [incident for incident in found if incident.takes(each)]
         if not taking:
             found.append(Incident())
@@ -101,6 +109,7 @@ def incidents_of(findings: Sequence[Finding]) -> list[Incident]:
             _join(first, other)
             found.remove(other)
         first.add(each)
+    found += over
     for incident in found:
         incident.findings.sort(key=execution_order)
     return sorted(found, key=lambda each: execution_order(each.first))
