@@ -140,7 +140,8 @@ def execute(program: Program, arguments: Sequence[str], process_ends: bool) -> E
     except BaseException as error:
         _show(error)
         interrupted = isinstance(error, KeyboardInterrupt)
-        ended = Ended(INTERRUPTED if interrupted else ENDED_BY_ERROR, failure_text(error))
+        reason = "KeyboardInterrupt" if interrupted else failure_text(error)
+        ended = Ended(INTERRUPTED if interrupted else ENDED_BY_ERROR, reason)
     if process_ends:
         _end_pools()
     _wait_for_threads(before)

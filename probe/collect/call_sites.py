@@ -13,7 +13,7 @@ from typing import Any
 
 
 class CallSites:
-    """What followed the forwards from each call site.
+    """Training or evaluation, by the call site of a forward: whether a backward or an update followed it.
 
     A site is the number of a call stack, the same for each iteration of a loop.
     """

@@ -328,7 +328,7 @@ def _forward(line: Function, given: list[_Operand], items: Sequence[Item], resul
 
 
 def _arguments(formula: _Formula, given: list[_Operand]) -> list[_Operand]:
-    """As many arguments as a formula has, and the factor of an addition."""
+    """The arguments that a formula takes, and the factor of an addition."""
     code = formula.value.__code__ if hasattr(formula.value, "__code__") else None
     most = getattr(formula.value, "nin", 1) if code is None else code.co_argcount
     least = most if code is None else most - len(formula.value.__defaults__ or ())

@@ -123,7 +123,7 @@ def _parts(cases: Sequence[Case], done: Collection[str], jobs: int) -> list[tupl
 
 
 def _outcomes(tasks: Sequence[Part], apart: Sequence[bool], where: Where) -> Outcomes[list[CaseResult]]:
-    """What comes of the parts. If all are done in this process, another one first tries those that may end it."""
+    """Results of the parts. If all are done in this process, another one first tries those that may end it."""
     if where.dask is not None or min(where.jobs or processors(), len(tasks)) > 1:
         yield from run(where, check_part, tasks)
         return

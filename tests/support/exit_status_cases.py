@@ -330,7 +330,7 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "unreadable": Case(2, lambda folder: [str(folder / "none.py")], "none.py", own_process=True),
         "wrong argument": Case(2, program("", "--step-after", "x"), "argument --step-after", own_process=True),
         "nothing to judge": Case(2, program("", "--strict"), "msprobe run collected nothing", own_process=True),
-        "interrupted": Case(130, program("raise KeyboardInterrupt"), "KeyboardInterrupt", own_process=True),
+        "interrupted": Case(-2, program("raise KeyboardInterrupt"), "KeyboardInterrupt", own_process=True),
     },
     "show": {
         "fine": Case(0, one("", dump, output="")),

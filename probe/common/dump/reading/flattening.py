@@ -34,7 +34,7 @@ _PARTS = (
     ("output", OUTPUT),
 )
 _MOST_BITS = 1023
-"""Of a statistic: every larger number is an infinity in all number formats."""
+"""The largest number of a statistic: all number formats have an infinity for larger ones."""
 _NONFINITE = ("Nonfinite", "Finite Max", "Finite Min")
 # Whatever else a record holds under the names of its gradients.
 _OWN_FIELDS = frozenset(key for key, _ in _PARTS)
