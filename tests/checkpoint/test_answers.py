@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -144,15 +145,50 @@ def test_rotary_rows_in_another_order_are_different_under_one_family(
     assert all("rotary pairs of heads of 8 as halves" in each.how for each in bad(report))
 
 
-def test_rotary_rows_in_another_order_are_fine_where_something_says_so(tmp_path: Path, weights: Weights) -> None:
+def metas(weights: Weights) -> Weights:
+    """The parameters under Meta's names."""
     words = {"self_attn.q_proj": "attention.wq", "self_attn.k_proj": "attention.wk", "self_attn.v_proj": "attention.wv",
              "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
              "mlp.down_proj": "feed_forward.w2", "model.": ""}  # fmt: skip
-    meta = {}
-    for name, each in permuted(weights, r"[qk]_proj").items():
+    found = {}
+    for name, each in weights.items():
         for old, new in words.items():
             name = name.replace(old, new)
-        meta[name] = each
+        found[name] = each
+    return found
+
+
+def test_rotary_rows_in_one_order_are_different_where_the_declared_ones_differ(
+    tmp_path: Path, weights: Weights
+) -> None:
+    rotated = r"[qk]_proj|w[qk]\."
+    halves = {"model_type": "llama", "num_attention_heads": 2, "num_key_value_heads": 1}
+    pairs = {"dim": 16, "n_heads": 2, "n_kv_heads": 1}
+
+    def stored(name: str, held: Weights, config: dict[str, Any]) -> Path:
+        (tmp_path / name).mkdir(exist_ok=True)
+        write_safetensors(tmp_path / name / "model.safetensors", held)
+        (tmp_path / name / ("params.json" if "dim" in config else "config.json")).write_text(json.dumps(config))
+        return tmp_path / name
+
+    golden = stored("golden", weights, halves)
+    good, plain = metas(permuted(weights, r"[qk]_proj")), metas(weights)
+    assert probe.ckpt_compare(stored("good", good, pairs), golden).answer == "identical"
+    for number, wrong in enumerate((rotated, r"wq\.", r"layers\.1\.attention\.w[qk]", r"layers\.[12]\.attention\.w[qk]")):
+        held = {name: plain[name] if re.search(wrong, name) else each for name, each in good.items()}
+        report = probe.ckpt_compare(stored(f"wrong{number}", held, pairs), golden)
+        assert {each.name for each in bad(report)} == {name for name in plain if re.search(wrong, name)}
+        assert all("the permutation was left out" in each.how for each in bad(report))
+    report = probe.ckpt_compare(golden, stored("plain", plain, pairs))
+    assert all(re.search(rotated, each.name) and "declare rotary halves" in each.how for each in bad(report))
+    assert len(bad(report)) == 6
+    # Rotated in halves whatever the names, or nobody says how.
+    for number, config in enumerate(({**pairs, "rope_interleaved": False}, {"dim": 16}, {"model_type": "glm", **pairs})):
+        assert probe.ckpt_compare(stored(f"unsure{number}", plain, config), golden).answer == "identical"
+
+
+def test_rotary_rows_in_another_order_are_fine_where_something_says_so(tmp_path: Path, weights: Weights) -> None:
+    meta = metas(permuted(weights, r"[qk]_proj"))
     assert compared(tmp_path, meta, weights).answer == "identical"
     # One layer alone is not.
     name = "layers.1.attention.wk.weight"
