@@ -34,7 +34,7 @@ def judge(pair: Pair) -> Parameter:
     _fill(row, measured)
     if pair.wrong and row.verdict != DIFFERENT:
         row.verdict = DIFFERENT
-        words = "" if pair.wrong.startswith("holds") else words
+        words = "" if pair.wrong.startswith("is the golden one") else words
         row.how = _joined(*pair.how, f"{words}, {pair.wrong}".strip(", "), measured.how)
     else:
         row.how = _joined(*pair.how, words, measured.how)

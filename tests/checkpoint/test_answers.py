@@ -112,6 +112,13 @@ def test_a_parameter_that_is_transposed_alone_differs(tmp_path: Path, weights: W
     assert row.name == name and "transposed" in row.how
 
 
+def test_a_kind_that_is_transposed_as_a_whole_is_not_unlike_its_others(tmp_path: Path, weights: Weights) -> None:
+    wrong = {name: each.T.copy() if "o_proj" in name else each for name, each in weights.items()}
+    rows = bad(compared(tmp_path, wrong, weights))
+    words = "is the golden one, transposed, and nothing says that the two have different layouts"
+    assert len(rows) == 3 and {each.how for each in rows} == {words}
+
+
 def turned(weights: Weights) -> Weights:
     """All linear layers transposed."""
     return {name: each.T.copy() if ".layers." in name and each.ndim == 2 else each for name, each in weights.items()}
