@@ -34,6 +34,8 @@ class _Held:
 
     def __init__(self, pair: Pair, tensor: Tensor, name: str) -> None:
         self.tensor, self.key, self.name = tensor, pair.key, name
+        # Where the names of both sides do not say it.
+        self.stored = f" (`{pair.other.name}`)" if pair.how and pair.other is not None else ""
         self.layer = layer_of(pair.key)
         self.sample: Array | None = None
 
@@ -75,7 +77,7 @@ def _labels(pairs: Sequence[Pair]) -> dict[int, str]:
         side = pair.other if pair.other is not None and not pair.other.part else pair.one or pair.other
         assert side is not None
         layer, key = layer_of(side.name), layer_of(pair.key)
-        name = _SUFFIX.sub("", layer.part if layer is not None else side.name)
+        name = _SUFFIX.sub("", layer.part if layer is not None and key is not None else side.name)
         found[id(pair)] = name
         seen[key and (key.stack, key.number)][_last(name)] += 1
     for pair in pairs:
@@ -118,7 +120,7 @@ def _place(each: _Held, mine: Layer | None) -> str:
     if there is None:
         return f"holds the golden `{each.name}`"
     if mine is not None and there.part == mine.part:
-        return f"layer {there.number} of the other side"
+        return f"layer {there.number} of the other side{each.stored}"
     same = mine is not None and (mine.stack, mine.number) == (there.stack, there.number)
     return f"holds the golden `{each.name}` of {'the same layer' if same else f'layer {there.number}'}"
 
