@@ -144,10 +144,16 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
     if any(format_of(each.dtype) is None for each in (one, other)):
         return
     left, right = ((decoded(each.read().reshape(-1), each.dtype)).reshape(each.shape) for each in (one, other))
-    if not (np.isfinite(left).all() and np.isfinite(right).all()):
-        bad = int((~np.isfinite(left)).sum()), int((~np.isfinite(right)).sum())
-        yield f"{bad[0]} of {left.size} values are NaN or infinite (golden: {bad[1]})"
-        return
+    bad = ~np.isfinite(left), ~np.isfinite(right)
+    if bad[0].any() or bad[1].any():
+        if not np.array_equal(np.where(bad[0], left, 0), np.where(bad[1], right, 0), equal_nan=True):
+            count = int(bad[0].sum())
+            yield f"{count} of {left.size} values {'is' if count == 1 else 'are'} NaN or infinite (golden: {bad[1].sum()})"
+            return
+        # Both have them at the same places, so they are no difference.
+        left, right = np.where(bad[0], 0, left), np.where(bad[1], 0, right)
+        if bad[0].all():
+            return
     for values, words in ((left, "all values are zero"), (right, "all golden values are zero")):
         if not values.any():
             yield words
@@ -165,7 +171,7 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
     if left.ndim > 1:
         differ = np.flatnonzero((left != right).reshape(len(left), -1).any(1))
         if 0 < differ.size <= len(left) // 2:
-            yield f"{differ.size} of {len(left)} rows differ, first row {int(differ[0])}"
+            yield f"{differ.size} of {len(left)} rows differ{'s' if differ.size == 1 else ''}, first row {int(differ[0])}"
 
 
 def _rounding(one: Tensor, other: Tensor) -> float:

@@ -285,6 +285,21 @@ def test_a_nan_leaves_no_distance(tmp_path: Path, weights: Weights) -> None:
     assert math.isnan(row.numbers["max_abs"]) and math.isnan(row.numbers["l2"]) and "NaN" in row.how
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_nan_of_both_sides_is_no_cause_and_one_of_one_side_is(value: float, tmp_path: Path, weights: Weights) -> None:
+    golden, other, alone = weights[UP].copy(), weights[UP].copy(), weights[UP].copy()
+    golden[0, 0] = other[0, 0] = alone[0, 1] = value
+    other[2, 2] += 1
+    (row,) = bad(compared(tmp_path, {**weights, UP: other}, {**weights, UP: golden}))
+    assert row.how == "1 of 28 rows differs, first row 2"
+    (row,) = bad(compared(tmp_path, {**weights, UP: golden * 2}, {**weights, UP: golden}))
+    assert row.how == "2 times the golden"
+    for held, words in ((alone, "1 of 448 values is NaN or infinite (golden: 1)"),
+                        (weights[UP], "0 of 448 values are NaN or infinite (golden: 1)")):  # fmt: skip
+        (row,) = bad(compared(tmp_path, {**weights, UP: held}, {**weights, UP: golden}))
+        assert words in row.how
+
+
 def test_rows_that_one_side_has_more_are_told(tmp_path: Path, weights: Weights) -> None:
     name = "model.embed_tokens.weight"
     more = np.concatenate([weights[name], weights[name][:1] * 3])
