@@ -307,6 +307,23 @@ def test_rows_that_one_side_has_more_are_told(tmp_path: Path, weights: Weights) 
     assert row.verdict == "shape" and row.how.startswith("has 1 row more; the first 24 rows are identical")
 
 
+@pytest.mark.parametrize(("at", "count"), [(1, 1), (10, 1), (23, 1), (7, 3)])
+def test_rows_that_were_inserted_or_left_out_are_told(at: int, count: int, tmp_path: Path, weights: Weights) -> None:
+    name = "model.embed_tokens.weight"
+    golden = weights[name]
+    more = np.concatenate([golden[:at], np.full((count, 16), 0.5, np.float32), golden[at:]])
+    where = f"row {at} of" if count == 1 else f"rows {at} to {at + count - 1} of"
+    for one, other, words in ((more, golden, ("more", "this side")), (golden, more, ("fewer", "the golden side"))):
+        (row,) = bad(compared(tmp_path, {**weights, name: one}, {**weights, name: other}))
+        noun = "row" if count == 1 else "rows"
+        assert row.how.startswith(f"has {count} {noun} {words[0]}: {where} {words[1]}; the first ")
+        assert ("row is" if at == 1 else f"{at} rows are") in row.how
+        assert f" identical, and the rest, shifted by {count}, is identical" in row.how
+    short = np.concatenate([more[: at + count], -more[at + count :]])
+    (row,) = bad(compared(tmp_path, {**weights, name: short}, weights))
+    assert row.verdict == "shape" and "those behind them are not the golden ones" in row.how
+
+
 def test_the_state_of_a_training_is_no_parameter(tmp_path: Path, weights: Weights) -> None:
     state = {"global_step": np.array(7), "iteration": np.array([3]), "optimizer.exp_avg": np.ones(3, np.float32),
              "rng_state": np.arange(4)}  # fmt: skip
