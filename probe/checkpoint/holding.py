@@ -147,8 +147,9 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
     bad = ~np.isfinite(left), ~np.isfinite(right)
     if bad[0].any() or bad[1].any():
         if not np.array_equal(np.where(bad[0], left, 0), np.where(bad[1], right, 0), equal_nan=True):
-            count = int(bad[0].sum())
-            yield f"{count} of {left.size} values {'is' if count == 1 else 'are'} NaN or infinite (golden: {bad[1].sum()})"
+            count, golden = (int(each.sum()) for each in bad)
+            verb = "is" if count == 1 else "are"
+            yield f"{count} of {left.size} values {verb} NaN or infinite (golden: {golden})"
             return
         # Both have them at the same places, so they are no difference.
         left, right = np.where(bad[0], 0, left), np.where(bad[1], 0, right)
@@ -171,7 +172,8 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
     if left.ndim > 1:
         differ = np.flatnonzero((left != right).reshape(len(left), -1).any(1))
         if 0 < differ.size <= len(left) // 2:
-            yield f"{differ.size} of {len(left)} rows differ{'s' if differ.size == 1 else ''}, first row {int(differ[0])}"
+            verb = "differs" if differ.size == 1 else "differ"
+            yield f"{differ.size} of {len(left)} rows {verb}, first row {int(differ[0])}"
 
 
 def _rounding(one: Tensor, other: Tensor) -> float:

@@ -136,7 +136,9 @@ def _within(one: Tensor, other: Tensor, rows: int, count: int, more: str) -> str
         return f"{same}, those behind them are not the golden ones"
     side = "this side" if more == "more" else "the golden side"
     where = f"row {part}" if count == 1 else f"rows {part} to {part + count - 1}"
-    return f"has {counted(count, 'row')} {more}: {where} of {side}; {same}, and the rest, shifted by {count}, is {behind}"
+    return (
+        f"has {counted(count, 'row')} {more}: {where} of {side}; {same}, and the rest, shifted by {count}, is {behind}"
+    )
 
 
 def _is_padded(rows: int, longer: int) -> bool:
@@ -190,7 +192,7 @@ def check_rounding(rows: Sequence[Parameter]) -> None:
         if few and (alone or (len(few) < len(alike) and 2 * len(few) <= len(alike))):
             for row in few:
                 row.verdict = DIFFERENT
-                row.how += ", unlike the others"
+                row.how += ", unlike the other parameters"
 
 
 def tie(rows: Sequence[tuple[Parameter, Pair]], tensors: Sequence[dict[str, Tensor]]) -> None:

@@ -14,6 +14,7 @@ import pytest
 from made_checkpoints import Weights, bfloat16_bits, llama, write_safetensors
 
 import probe
+from probe.checkpoint.output.text import lines
 from probe.checkpoint.report import Parameter, Report
 
 UP = "model.layers.1.mlp.up_proj.weight"
@@ -106,6 +107,16 @@ def test_exchanged_layers_are_recognised(tmp_path: Path, weights: Weights) -> No
     assert {each.how for each in bad(report) if ".layers.0." in each.name} == {"layer 2 of the other side"}
 
 
+def test_pairs_by_values_are_no_other_storage(tmp_path: Path, weights: Weights) -> None:
+    other = renamed(weights)
+    report = compared(tmp_path, weights, other)
+    assert re.search(r"; some were paired by [^;()]*(\([^()]*\))?$", report.why) and "stored" not in report.why
+    text = [line for line, _ in lines(report)]
+    assert any(re.search(r"paired by values \(confidence 1.00\); the same for \d+ others$", line) for line in text)
+    report = compared(tmp_path, weights, renamed(turned(weights)))
+    assert re.search(r"; some are stored in another way \(transposed\)$", report.why)
+
+
 def test_a_parameter_that_is_transposed_alone_differs(tmp_path: Path, weights: Weights) -> None:
     name = "model.layers.1.self_attn.o_proj.weight"
     (row,) = bad(compared(tmp_path, weights, {**weights, name: weights[name].T.copy()}))
@@ -181,7 +192,9 @@ def test_rotary_rows_in_one_order_are_different_where_the_declared_ones_differ(
     golden = stored("golden", weights, halves)
     good, plain = metas(permuted(weights, r"[qk]_proj")), metas(weights)
     assert probe.ckpt_compare(stored("good", good, pairs), golden).answer == "identical"
-    for number, wrong in enumerate((rotated, r"wq\.", r"layers\.1\.attention\.w[qk]", r"layers\.[12]\.attention\.w[qk]")):
+    for number, wrong in enumerate(
+        (rotated, r"wq\.", r"layers\.1\.attention\.w[qk]", r"layers\.[12]\.attention\.w[qk]")
+    ):
         held = {name: plain[name] if re.search(wrong, name) else each for name, each in good.items()}
         report = probe.ckpt_compare(stored(f"wrong{number}", held, pairs), golden)
         assert {each.name for each in bad(report)} == {name for name in plain if re.search(wrong, name)}
@@ -190,7 +203,9 @@ def test_rotary_rows_in_one_order_are_different_where_the_declared_ones_differ(
     assert all(re.search(rotated, each.name) and "declare rotary halves" in each.how for each in bad(report))
     assert len(bad(report)) == 6
     # Rotated in halves whatever the names, or nobody says how.
-    for number, config in enumerate(({**pairs, "rope_interleaved": False}, {"dim": 16}, {"model_type": "glm", **pairs})):
+    for number, config in enumerate(
+        ({**pairs, "rope_interleaved": False}, {"dim": 16}, {"model_type": "glm", **pairs})
+    ):
         assert probe.ckpt_compare(stored(f"unsure{number}", plain, config), golden).answer == "identical"
 
 
@@ -227,7 +242,9 @@ def test_layers_of_unknown_names_that_are_exchanged_name_the_golden_parameters(
         held = {golden.format(*at): each for at, each in values.items()}
         moved = {target.format(at[0], at[1]): values[others.get(at[0], at[0]), at[1]] for at in values}
         report = compared(tmp_path, moved, held)
-        assert {each.name for each in bad(report)} == {target.format(n, part) for n in (1, 3) for part in ("alpha", "beta")}
+        assert {each.name for each in bad(report)} == {
+            target.format(n, part) for n in (1, 3) for part in ("alpha", "beta")
+        }
         for each in bad(report):
             number = int(re.findall(r"\d+", each.name)[0])
             part = "alpha" if "alpha" in each.name else "beta"
@@ -277,7 +294,7 @@ def test_experts_in_another_order_are_said(tmp_path: Path) -> None:
 def test_one_parameter_that_is_rounded_alone_differs(tmp_path: Path, weights: Weights) -> None:
     near = (bfloat16_bits(weights[UP]).astype(np.uint32) << 16).view(np.float32)
     (row,) = bad(compared(tmp_path, {**weights, UP: near}, weights))
-    assert row.name == UP and row.how == "rounded to bfloat16, on the first side, unlike the others"
+    assert row.name == UP and row.how == "rounded to bfloat16 on the first side, unlike the other parameters"
 
 
 def test_a_nan_leaves_no_distance(tmp_path: Path, weights: Weights) -> None:

@@ -208,7 +208,7 @@ def test_no_function_of_python_is_a_value(value: Any, protocol: int, tmp_path: P
 def test_a_method_of_a_class_of_torch_is_no_value(tmp_path: Path) -> None:
     call = b"c__builtin__\ngetattr\nctorch.nn.modules.linear\nLinear\nX\x07\0\0\0forward\x86R"
     data = pickle.dumps({"w": np.ones((2, 2))}, 2)[:-1] + b"X\x01\0\0\0x" + call + b"s."
-    with pytest.raises(MsprobeException, match="refused: its pickle asks for __builtin__.getattr"):
+    with pytest.raises(MsprobeException, match=r"refused: its pickle asks for __builtin__\.getattr"):
         open_checkpoint(str(archive(tmp_path, data)))
 
 

@@ -51,7 +51,9 @@ def rotary_of(content: Checkpoint) -> str | None:
         # Some write names like Meta's for models that are rotated in halves.
         return None
     # Heads of two rows have one order.
-    rows = [tensor.row_count for name, tensor in content.weights.items() if _META.match(name) or _TRANSFORMERS.match(name)]
+    rows = [
+        tensor.row_count for name, tensor in content.weights.items() if _META.match(name) or _TRANSFORMERS.match(name)
+    ]
     if not rows or max(rows) <= 2 * heads[0]:
         return None
     if any(map(_META.match, content.weights)) and "model_type" not in config and {"dim", "n_heads"} <= set(config):

@@ -62,7 +62,11 @@ def _declared(one: Checkpoint, other: Checkpoint) -> bool:
     if None not in types and types[0] != types[1]:
         return True
     forms = [
-        {key: value for key, value in {**side.settings, **side.config}.items() if layouts.ROTARY_FORM.search(key.lower())}
+        {
+            key: value
+            for key, value in {**side.settings, **side.config}.items()
+            if layouts.ROTARY_FORM.search(key.lower())
+        }
         for side in (one, other)
     ]
     return forms[0] != forms[1]
