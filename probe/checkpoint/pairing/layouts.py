@@ -179,7 +179,8 @@ def rotary_orders(heads: tuple[int, int] | None, of_first: bool = False) -> Call
         rows = tensor.row_count
         sizes = [rows // each for each in heads or () if rows % each == 0]
         for size in dict.fromkeys([*sizes, *(each for each in _HEAD_SIZES if rows % each == 0)]):
-            if size % 2:
+            if size % 2 or size < 4:
+                # Two rows have one order.
                 continue
             begins, half = range(0, rows, size), size // 2
             to_halves = [(begin + part, begin + size, 2) for begin in begins for part in (0, 1)]
