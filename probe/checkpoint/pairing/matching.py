@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-import re
 from collections import Counter
-=======
->>>>>>> ckpt
 from collections.abc import Callable, Mapping, Sequence
 
 from probe.checkpoint.content import Checkpoint
