@@ -87,6 +87,9 @@ _FORMULAS: dict[str, _Formula] = {
     "atanh": _of("atanh({0})", np.arctanh, lambda x: 1 / (1 - x * x), undefined=_BEYOND_ONE),
     # It has the domain and the poles of atanh.
     "erfinv": _of("erfinv({0})", np.arctanh, lambda x: 1 / (1 - x * x), undefined=_BEYOND_ONE),
+    "sin": _of("sin({0})", np.sin, np.cos),
+    "cos": _of("cos({0})", np.cos, np.sin),
+    "tan": _of("tan({0})", np.tan, lambda x: 1 / np.square(np.cos(x))),
     "mul": _of("{0} times {1}", lambda a, b: a * b, lambda a, b: b, lambda a, b: a),
     "add": _of("{0} + {1}", lambda a, b, c=1.0: a + b * c, lambda a, b: 1.0, lambda a, b: 1.0),
     "sub": _of("{0} - {1}", lambda a, b, c=1.0: a - b * c, lambda a, b: 1.0, lambda a, b: -1.0),
@@ -99,7 +102,7 @@ _FORMULAS: dict[str, _Formula] = {
     "rpow": _of("{1} ** {0}", lambda a, b: np.power(b, a), undefined=_FRACTION),
     "xlogy": _of(
         "{0} times log({1})", lambda a, b: a * np.log(b) if a else 0.0, lambda a, b: np.log(b), lambda a, b: a / b,
-        undefined="logarithms of negative numbers"),
+        undefined="negative numbers in a logarithm"),
     "remainder": _of("{0} % {1}", np.fmod, undefined="a divisor of 0"),
     "addcdiv": _of("{1} / {2}", lambda a, b, c, d=1.0: b / c),
     "addcmul": _of("{1} times {2}", lambda a, b, c, d=1.0: a + b * c * d),
@@ -339,7 +342,9 @@ def _forward(line: Function, given: list[_Operand], items: Sequence[Item], resul
         yield found
     if line.name in _DEVIATIONS and any(not {0, 1}.isdisjoint(item.shape or ()) for item in tensors[:1]):
         yield "the variance of one value is 0 / 0, which is NaN"
-    if line.has(Trait.MASKED) and (found := _masked(tensors)):
+    if line.has(Trait.WEIGHS):
+        yield from _attended(given, tensors, result)
+    elif line.has(Trait.MASKED) and (found := _masked(tensors)):
         yield found
     yield from _by_range(line, given, tensors, result)
     formula = _FORMULAS.get(line.name)
@@ -386,6 +391,18 @@ def _mean_of_nothing(tensors: Sequence[Item], given: Sequence[_Operand]) -> str:
     if any(item.min == item.max and item.min == ignored[0] for item in tensors[1:2]):
         return f"all targets are ignored ({number(ignored[0])}), and the mean of no losses is 0 / 0, which is NaN"
     return ""
+
+
+def _attended(given: Sequence[_Operand], tensors: Sequence[Item], result: _Result) -> Iterator[str]:
+    """Attention: the mask, the values times their weights, the queries times the keys."""
+    yield from filter(None, [_masked(tensors[3:])])
+    infinite = [each for value in given[2:3] for each in value.numbers if math.isinf(each)]
+    if len(infinite) == 2:
+        yield f"inf - inf is NaN in the sum of products ({given[2].name} has both infinities)"
+    elif infinite:
+        yield f"where a weight is 0, 0 times {number(infinite[0])} is NaN ({given[2].name} has {number(infinite[0])})"
+    yield from _product(given[:2], result) if len(given) > 1 else ()
+    yield from filter(None, [_masked(tensors[:2])])
 
 
 def _masked(tensors: Sequence[Item]) -> str:

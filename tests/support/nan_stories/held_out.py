@@ -358,3 +358,12 @@ _tell(
     lambda h: torch.where(h <= 0, 0.0, torch.reciprocal(F.relu(h))),
 )
 _tell("negative_square", "square.forward", "brackets", lambda h: (h.half() * 0 - 700).square())
+_tell(
+    "masked_large_value",
+    "square.forward",
+    "weight of 0",
+    lambda h: F.scaled_dot_product_attention(
+        h[None], h[None], torch.where(torch.arange(8)[:, None] == 6, _large(h), h)[None], is_causal=True
+    ),
+)
+_tell("infinite_loss", "square.forward", "no NaN of another", lambda h: (_large(h) + h).logsumexp(-1))
