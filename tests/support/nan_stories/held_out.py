@@ -366,4 +366,4 @@ _tell(
         h[None], h[None], torch.where(torch.arange(8)[:, None] == 6, _large(h), h)[None], is_causal=True
     ),
 )
-_tell("infinite_loss", "square.forward", "no NaN of another", lambda h: (_large(h) + h).logsumexp(-1))
+_tell("infinite_loss", "log10.forward", "no NaN of another", lambda h: torch.log10(h - h.detach()) * 3)
