@@ -325,19 +325,20 @@ def conflicts(sources: Sources) -> list[str]:
         for each in alike:
             if not any(are_equal(each.value, other.value) or not _is_one(each, other) for other in firsts):
                 firsts.append(each)
-        if len(firsts) > 1 and len({_file(each) for each in firsts}) > 1:
+        if len(firsts) > 1 and len({file_of(each) for each in firsts}) > 1:
             values = ", ".join(f"{each.shown} in {each.source} ({each.name})" for each in firsts)
             title = alike[0].setting.title if alike[0].setting else alike[0].name
             sentences.append(f"{title} has {len(firsts)} values: {values}; each of them is compared")
     return sentences
 
 
-def _file(entry: Entry) -> str:
+def file_of(entry: Entry) -> str:
+    """The file that a setting is written in, without the number of the launch."""
     return entry.source.partition(" (")[0]
 
 
 def _in_two_files(alike: Iterable[Entry]) -> bool:
-    return len({_file(each) for each in alike}) > 1
+    return len({file_of(each) for each in alike}) > 1
 
 
 def _is_one(one: Entry, other: Entry) -> bool:
