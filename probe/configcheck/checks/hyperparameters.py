@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from probe.configcheck.findings import ERROR, INFO, WARNING, Check, Finding
 from probe.configcheck.meanings import plain_name
@@ -14,6 +15,7 @@ _SAME_MEANING = "another name of the same setting"
 _ONE_SIDE = "the other run uses its default, which is not in the pack"
 _OUTSIDE = "the script takes a value from outside, so that it cannot be told"
 _CONTENT = "the content of the file is compared"
+_OVERRIDDEN = "an option of the launcher counts, and not this value of its file"
 _REFERENCE = "another settings file, which is not in the pack"
 
 Sides = tuple[Sequence[Entry], Sequence[Entry]]
@@ -37,6 +39,19 @@ def check_hyperparameters(golden: Sequence[Entry], target: Sequence[Entry]) -> C
 
 
 def _compared(golden: Sequence[Entry], target: Sequence[Entry], files: set[str]) -> Iterator[Finding]:
+    """Differences of one setting: of the values in effect, then of those that options override."""
+    effective = [[each for each in side if not each.is_overridden] for side in (golden, target)]
+    found = list(_in_effect(effective[0], effective[1], files))
+    yield from found
+    for side, is_golden in ((golden, True), (target, False)):
+        rest = target if is_golden else golden
+        for entry in side:
+            if entry.is_overridden and rest and not found and not any(_is_equal(entry, each) for each in rest):
+                both = (entry, rest[-1]) if is_golden else (rest[-1], entry)
+                yield replace(_differing(*both, (golden, target), files), level=WARNING, why=_OVERRIDDEN)
+
+
+def _in_effect(golden: Sequence[Entry], target: Sequence[Entry], files: set[str]) -> Iterator[Finding]:
     """Differences of one setting: place by place, then what is left over by its values."""
     one, other = list(golden), list(target)
     several = len({each.source for each in golden}) > 1 or len({each.source for each in target}) > 1
@@ -112,10 +127,11 @@ def _differing(golden: Entry, target: Entry, sides: Sides | None, files: set[str
         title = golden.name if target.name == ONE_PROCESS else target.name
     places = ["", ""] if sides is None else [_place(*each) for each in zip((golden, target), sides)]
     title = f"{title} in {places[1]}" if places[1] else title
-    where = "" if places[0] == places[1] else places[0]
+    numbers = [each.partition(", ")[2] for each in places]
+    where = "" if places[0] == places[1] else file_of(golden) if numbers[0] == numbers[1] else places[0]
     level, why = _judged(golden, target, files)
-    place = target.source or golden.source
-    return Finding(title, golden.shown, target.shown, level, why, (golden.name, target.name), place, how.strip(", "), where)
+    place, names, how = target.source or golden.source, (golden.name, target.name), how.strip(", ")
+    return Finding(title, golden.shown, target.shown, level, why, names, place, how, where)
 
 
 def _place(entry: Entry, side: Sequence[Entry]) -> str:
