@@ -12,7 +12,7 @@ import numpy as np
 from probe.checkpoint.measuring import measure
 from probe.checkpoint.names.scheme import Layer, layer_of
 from probe.checkpoint.pairing.pairs import Pair
-from probe.checkpoint.pairing.sampling import apart, sample
+from probe.checkpoint.pairing.sampling import SLACK, Samples, apart, sample
 from probe.checkpoint.report import DIFFERENT, FINE, MISSING, Parameter
 from probe.checkpoint.stored.tensors import Array, Shape, Tensor
 from probe.common.numerics.decoding import decoded
@@ -21,7 +21,7 @@ from probe.common.numerics.formats import format_of
 _NEAR = 0.07
 """The distance below which a sample may be of the same parameter; rounding to eight bits changes it by 1 in 16."""
 _MOST = 2000
-"""Parameters of one shape among which another is looked for: it takes a millisecond for a thousand."""
+"""Parameters of one shape among which another is looked for. A guess: their samples take 24 MB."""
 _LARGEST = 1 << 28
 """Bytes of a parameter that is looked at as a whole."""
 _MOST_TOLD = 50
@@ -35,23 +35,41 @@ class _Held:
     def __init__(self, pair: Pair, tensor: Tensor, name: str) -> None:
         self.tensor, self.key, self.name = tensor, pair.key, name
         self.layer = layer_of(pair.key)
-        self.sample: Array | None = None
 
-    def far(self, other: Array) -> float:
-        if self.sample is None:
-            self.sample = sample(self.tensor)
-            self.tensor.release()
-        return apart(self.sample, other)
+
+class _Golden:
+    """The parameters of one shape of the second side."""
+
+    def __init__(self) -> None:
+        self.members: list[_Held] = []
+        self._samples: Samples | None = None
+
+    def near(self, own: Array, key: str, most: float) -> list[tuple[float, _Held]]:
+        """The parameters but that of `key` whose samples are at most so far away, with their distances."""
+        if not self.members:
+            return []
+        if self._samples is None:
+            samples = []
+            for each in self.members[:_MOST]:
+                samples.append(sample(each.tensor))
+                each.tensor.release()
+            self._samples = Samples(samples)
+        rows = self._samples.rows
+        found = []
+        for index in np.flatnonzero(~(self._samples.about(own) > most + SLACK)).tolist():
+            if self.members[index].key != key and (far := apart(rows[index], own)) <= most:
+                found.append((far, self.members[index]))
+        return found
 
 
 def explain(rows: Sequence[tuple[Parameter, Pair]]) -> None:
     """Add to each row that differs, or that the second side lacks, what it holds instead."""
-    golden: dict[Shape, list[_Held]] = defaultdict(list)
+    golden: dict[Shape, _Golden] = defaultdict(_Golden)
     labels = _labels([pair for _, pair in rows])
     for _, pair in rows:
         if pair.other is not None:
             tensor = pair.tensors[1] if pair.one is not None else pair.other.tensor
-            golden[tensor.shape].append(_Held(pair, tensor, labels[id(pair)]))
+            golden[tensor.shape].members.append(_Held(pair, tensor, labels[id(pair)]))
     told = 0
     for row, pair in rows:
         if pair.one is None or row.harmless or pair.wrong or row.verdict not in (DIFFERENT, MISSING):
@@ -91,7 +109,7 @@ def _last(name: str) -> str:
     return ".".join(words[-2:]) if words[-1] == "bias" else words[-1]
 
 
-def _held(one: Tensor, pair: Pair, golden: Sequence[_Held], row: Parameter) -> str:
+def _held(one: Tensor, pair: Pair, golden: _Golden, row: Parameter) -> str:
     """The parameter of the second side that the first one holds instead of its own."""
     own = sample(one)
     if not own.size or not np.isfinite(own).all() or np.all(own == own[0]):
@@ -99,7 +117,7 @@ def _held(one: Tensor, pair: Pair, golden: Sequence[_Held], row: Parameter) -> s
     numbers = row.numbers.get("relative_l2", math.inf)
     near = min(_NEAR, numbers if numbers == numbers else math.inf)
     layer = layer_of(pair.key)
-    found = [(far, each) for each in golden[:_MOST] if each.key != pair.key and (far := each.far(own)) < near]
+    found = [(far, each) for far, each in golden.near(own, pair.key, near) if far < near]
 
     def unlikely(each: tuple[float, _Held]) -> tuple[bool, bool, float]:
         there = each[1].layer
@@ -123,14 +141,13 @@ def _place(each: _Held, mine: Layer | None) -> str:
     return f"holds the golden `{each.name}` of {'the same layer' if same else f'layer {there.number}'}"
 
 
-def _tied(pair: Pair, golden: Sequence[_Held]) -> str:
+def _tied(pair: Pair, golden: _Golden) -> str:
     """Another golden parameter that is the golden one, too."""
     other = pair.tensors[1]
     if len(other.shape) < 2:
         return ""
-    own = sample(other)
-    for each in golden[:_MOST]:
-        if each.key != pair.key and each.far(own) == 0 and measure(each.tensor, other).verdict in FINE:
+    for _, each in golden.near(sample(other), pair.key, 0):
+        if measure(each.tensor, other).verdict in FINE:
             return f"the golden one is the golden `{each.name}`, too (tied)"
     return ""
 

@@ -31,9 +31,6 @@ def load_yaml(path: str) -> Any:
         FileCheckException: it cannot be read.
         MsprobeException: it is no YAML, or more than one of the bounds.
     """
-    # Most comparisons need none, and to import this takes as long as a small one.
-    import yaml
-
     try:
         with files.open_for_reading(path) as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -42,6 +39,14 @@ def load_yaml(path: str) -> Any:
         raise FileCheckException(f"{path}: cannot be read: {reason}.") from None
     if len(content) > MAX_BYTES:
         raise MsprobeException(f"{path}: larger than {MAX_BYTES >> 20} MiB, more than such a file may have.")
+    return parse_yaml(path, content)
+
+
+def parse_yaml(path: str, content: bytes) -> Any:
+    """The value of YAML that is part of the file at `path`; raises as `load_yaml` does."""
+    # Most comparisons need none, and to import this takes as long as a small one.
+    import yaml
+
     try:
         text = content.decode("utf-8-sig")
         loader = _loader()

@@ -288,7 +288,7 @@ def _devices(text: str) -> float:
     for host in text.split("@"):
         for part in host.rpartition(":")[2].split(","):
             first, _, last = part.partition("-")
-            count += int(last) - int(first) + 1 if first.isdigit() and last.isdigit() else bool(part.strip())
+            count += int(last) - int(first) + 1 if first.isdecimal() and last.isdecimal() else bool(part.strip())
     return float(count)
 
 

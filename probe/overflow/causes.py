@@ -161,7 +161,7 @@ def _argument(item: Item) -> str:
 
 
 class _Result(NamedTuple):
-    """What is known of the results of a call that are not finite."""
+    """Dtype, range and size of the results of a call that are not finite."""
 
     limit: float
     type: str
@@ -310,8 +310,11 @@ def _forward(line: Function, given: list[_Operand], items: Sequence[Item], resul
     if line.rounding == DOT_PRODUCT and len(given) > 1:
         summed = line.summed if line.summed is not None else known(line.akin).summed if line.akin else None
         yield from _product(given[:3] if line.name in _ADDING else given[:2], result, summed)
-    if line.name in _SPREADS and any(len(set(each.numbers)) <= 1 or 0 in each.numbers for each in given[:1]):
-        yield "0 / 0: the variance is 0, and eps is 0" if _is_without_eps(given) else "the variance may be negative"
+    may_be_equal = any(len(set(each.numbers)) <= 1 or 0 in each.numbers for each in given[:1])
+    if line.name in _SPREADS and may_be_equal and _is_without_eps(given):
+        yield "0 / 0: the variance is 0, and eps is 0"
+    if line.name == "batch_norm" and len(given) > 2 and min(given[2].numbers, default=0.0) < 0:
+        yield f"the running variance is negative: {_reach(given[2])}"
     if line.name in _SIZES and _is_without_eps(given):
         yield "0 / 0: the norm is 0, and eps is 0"
     odd = [each for each in given if any(map(math.isinf, each.numbers)) or each.has_nan]

@@ -49,7 +49,7 @@ _MEANT = {"-inf": "meant as masks", "inf": "of which nothing comes", "NaN": "whi
 
 
 def _meant(steps: Sequence[StepFindings]) -> Iterator[str]:
-    """What is not finite without being a fault, by its values."""
+    """Parts of a sentence on values that are not finite without being a fault."""
     total = sum((step.meant for step in steps), Counter[str]())
     for value, why in _MEANT.items():
         if total[value]:

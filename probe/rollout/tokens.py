@@ -44,7 +44,7 @@ class Tokens:
 
     @cached_property
     def repeats(self) -> Array | None:
-        """How often the sequence had the id of each token before it, in a part that the mask leaves out as well."""
+        """The number of times that the sequence had the id of each token before it, masked tokens included."""
         if self.ids is None or not len(self):
             return None
         if self.whole is not None and self.kept is not None:

@@ -267,3 +267,17 @@ def test_a_file_of_old_releases_that_ends_within_a_value_is_refused(tmp_path: Pa
     path.write_bytes(pickle.dumps(0x1950A86A20F9469CFC6C, 2) + b"\x80\x02X\xff\x00\x00\x00abc.")
     with pytest.raises(MsprobeException, match="ends too early"):
         open_checkpoint(str(path))
+
+
+class Odd:
+    """An object whose pickle gives it a state of the wrong kind."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Odd, (), (5, {"a": 1})
+
+
+def test_an_object_with_an_odd_state_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(pickle.dumps({"args": Odd(), "model": {"w": np.ones(3)}}, 2))
+    found = open_checkpoint(str(path))
+    assert list(found.weights) == ["w"] and found.config == {"a": 1}

@@ -214,3 +214,15 @@ def test_a_value_of_one_of_several_branches_is_named_by_its_number() -> None:
     (row,) = check_hyperparameters(golden, other).rows
     start = "lr in b.sh, value 2 of 2, is 2e-4 (golden: 1e-4 in a.sh): learning rate: "
     assert row_text(row).startswith(start)
+
+
+def test_many_settings_of_one_name_are_compared_quickly() -> None:
+    sides = [
+        entries({"m.json": {f"{side}{index}.weight": f"{side}{index}" for index in range(3000)}}) for side in "ab"
+    ]  # fmt: skip
+    assert len(check_hyperparameters(*sides).rows) == 3000
+
+
+def test_devices_that_are_no_numbers_are_counted() -> None:
+    (world,) = entries({"a.sh": {"launcher.include": "localhost:0-3@other:²-³"}})
+    assert world.value == 5

@@ -12,10 +12,12 @@ import pytest
 from monitor_rows import MadeTraining, changed, write_first_layout
 
 from probe.api.cli import main
-from probe.monitor.alerts.rows import FamilyRows
+from probe.monitor.alerts.rows import FamilyRows, Finding
 from probe.monitor.reading.run import read_monitor
+from probe.monitor.report.incidents import incidents_of
 from probe.monitor.report.judging import judge_run
 from probe.monitor.report.live import LiveState
+from probe.monitor.report.names import module_of
 from probe.monitor.report.two_runs import _differences
 from probe.monitor.trend.cells import FIRST, INFINITY, MISSING, NOT_A_NUMBER, ZERO, encode, over_ranks, thinned
 from probe.monitor.trend.data import content_of
@@ -200,3 +202,12 @@ def test_too_many_cells_are_said(bad: Path) -> None:
     low, middle, high = over_ranks(values)
     assert low.tolist() == [[1, 2]] and high[0, 0] == 9 and np.isnan(high[0, 1]) and middle[0, 0] in (2, 3)
     assert thinned(range(1000), 11) == [round(each * 99.9) for each in range(11)]
+
+
+def test_many_findings_of_many_modules_are_grouped_quickly() -> None:
+    found = [
+        Finding(f"layers.{(step * 37 + row) % 300}.a{row}.w", "grad_reduced", step, 0, "dead", "norm", 0.0, "", "")
+        for step in range(100) for row in range(10)
+    ]  # fmt: skip
+    assert sum(len(incident.findings) for incident in incidents_of(found)) == 1000
+    assert module_of("a.input" + "1" * 60 + "x") == "a.input" + "1" * 60 + "x"

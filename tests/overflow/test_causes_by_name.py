@@ -53,5 +53,10 @@ def test_what_is_computed_of_masks_is_explained(name: str, text: str) -> None:
     assert text in reason(name, (0, 1), (-math.inf, 1)) or text in reason(name, (-math.inf, 1))
 
 
+def test_a_variance_is_negative_only_where_it_is_given() -> None:
+    assert "variance" not in reason("layer_norm", (0, 1), (-math.inf, 1))
+    assert reason("batch_norm", (0, 1), (0, 1), (-1, 2)) == "the running variance is negative: input.2 is from -1 to 2"
+
+
 def test_an_unknown_function_has_no_reason() -> None:
     assert reason("frobnicate", (0, 1)) == "None"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from probe.checkpoint.content import Checkpoint
@@ -135,14 +136,10 @@ def _by_name(left: list[Side], right: list[Side], key: Callable[[Side], str]) ->
 
 def _by_ending(left: list[Side], right: list[Side]) -> list[Pair]:
     """Pairs whose names differ by what stands in front of all of them: ``model.``, ``transformer.`` and the like."""
-    best: tuple[int, str, str] = (0, "", "")
     names = {side.key for side in left}, {side.key for side in right}
-    for prefix in _prefixes(names[0]):
-        count = sum(key[len(prefix) :] in names[1] for key in names[0] if key.startswith(prefix))
-        best = max(best, (count, prefix, ""))
-    for prefix in _prefixes(names[1]):
-        count = sum(key[len(prefix) :] in names[0] for key in names[1] if key.startswith(prefix))
-        best = max(best, (count, "", prefix))
+    counts = [(count, prefix, "") for prefix, count in _prefixes(names[0], names[1]).items()]
+    counts += ((count, "", prefix) for prefix, count in _prefixes(names[1], names[0]).items())
+    best = max(counts, default=(0, "", ""))
     if not best[0]:
         return []
     ones = {side.key[len(best[1]) :]: side for side in left if side.key.startswith(best[1])}
@@ -150,11 +147,15 @@ def _by_ending(left: list[Side], right: list[Side]) -> list[Pair]:
     return _take(left, right, [Pair(side, others[key]) for key, side in ones.items() if key in others])
 
 
-def _prefixes(names: set[str]) -> set[str]:
-    found: set[str] = set()
+def _prefixes(names: set[str], others: set[str]) -> Counter[str]:
+    """The number of names that are one of the others without a prefix of up to three words, by prefix."""
+    found: Counter[str] = Counter()
     for name in names:
-        parts = name.split(".")
-        found.update(".".join(parts[:count]) + "." for count in (1, 2, 3) if len(parts) > count)
+        rest, prefix = name, ""
+        for _ in range(3):
+            word, dot, rest = rest.partition(".")
+            prefix += word + dot
+            found[prefix] += bool(dot) and rest in others
     return found
 
 

@@ -10,13 +10,15 @@ import itertools
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from probe.checkpoint.pairing.layouts import plain_readings
 from probe.checkpoint.pairing.pairs import Pair, Side
-from probe.checkpoint.pairing.sampling import apart, sample
-from probe.checkpoint.stored.tensors import Tensor, Transposed
+from probe.checkpoint.pairing.sampling import SLACK, Samples, apart, sample
+from probe.checkpoint.stored.tensors import Array, Tensor, Transposed
 
 _FAR = 0.5
 """Samples that differ by half of their length are of different parameters: two independent ones differ by 1.4 times it.
@@ -46,7 +48,10 @@ def propose(ones: Sequence[Side], others: Sequence[Side]) -> list[Pair]:
     found: dict[int, tuple[int, str]] = {}
     free = set(range(len(others)))
     slots = _slots(ones, others, matches)
-    orders = [_in_order(ones, others, *classes, matches, slots) for classes in _classes(ones, others, matches)]
+    shapes: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    for side in ones:
+        shapes[_pattern(side)].add(_shape(side))
+    orders = [_in_order(ones, others, *classes, matches, slots, shapes) for classes in _classes(ones, others, matches)]
     valued = [
         [(at, match.other) for at, _ in ordered if (match := matches.get(at)) is not None and match.confidence]
         for ordered, _ in orders
@@ -105,21 +110,27 @@ def _nearest(
     ones: Sequence[Side], others: Sequence[Side], lefts: Sequence[int], rights: Sequence[int]
 ) -> dict[int, _Match]:
     """The nearest of one shape, for each that is near to any; where several fit as well, each is taken once."""
-    samples = [
-        [(at, sample(tensor).reshape(-1)) for at in rights for tensor in _both(others[at], turned)]
-        for turned in (False, True)
-    ]
+    alike: dict[object, list[tuple[int, Array]]] = defaultdict(list)
+    for at in rights:
+        for turned in (False, True):
+            for tensor in _both(others[at], turned):
+                its = sample(tensor)
+                alike[_shape(others[at])[:: -1 if turned else 1], its.size].append((at, its))
+    samples = {key: Samples([its for _, its in members]) for key, members in alike.items()}
     distances: dict[int, dict[int, float]] = {}
     for left in lefts:
-        own = sample(ones[left].tensor).reshape(-1)
+        own = sample(ones[left].tensor)
+        key = _shape(ones[left]), own.size
+        if key not in samples:
+            continue
+        about = samples[key].about(own)
         far: dict[int, float] = {}
-        shape = _shape(ones[left])
-        for turned in (False, True):
-            for at, its in samples[turned]:
-                if _shape(others[at])[:: -1 if turned else 1] == shape:
-                    far[at] = min(far.get(at, math.inf), apart(own, its))
-        if far:
-            distances[left] = far
+        # The nearest two, of which a matrix and its transposed may be one.
+        limit = np.partition(about, 2)[2] + SLACK if about.size > 2 else np.inf
+        for index in np.flatnonzero(~(about > limit)).tolist():
+            at, its = alike[key][index]
+            far[at] = min(far.get(at, math.inf), apart(own, its))
+        distances[left] = far
     found: dict[int, _Match] = {}
     taken: Counter[int] = Counter()
     for left, far in distances.items():
@@ -194,6 +205,7 @@ def _in_order(
     its: Sequence[int],
     matches: dict[int, _Match],
     slots: dict[int, tuple[int, ...]],
+    shapes: Mapping[str, set[tuple[int, ...]]],
 ) -> tuple[list[tuple[int, int]], bool]:
     """Pairs of two classes, number by number; and True if both have the same numbers, for one parameter each."""
     order = slots.get(len(_numbers(ones[members[0]])))
@@ -205,8 +217,7 @@ def _in_order(
     theirs = {_numbers(others[at]): at for at in its}
     keys = {mine(at): at for at in members}
     if set(keys) == set(theirs):
-        kinds = {_shape(ones[at]) for at in range(len(ones)) if _pattern(ones[at]) == _pattern(ones[members[0]])}
-        return [(at, theirs[key]) for key, at in keys.items()], len(kinds) == 1
+        return [(at, theirs[key]) for key, at in keys.items()], len(shapes[_pattern(ones[members[0]])]) == 1
     lefts, rights = sorted(members, key=mine), sorted(its, key=lambda at: _numbers(others[at]))
     if len(members) != len(its):
         # One of the classes has numbers that mean something else: those that belong to the other one, in their order.

@@ -15,6 +15,10 @@ _COLUMNS = 64
 """A guess that served for the models of the tests: 1536 numbers tell any two trained matrices apart."""
 
 
+SLACK = 2e-6
+"""Error of a distance that is the root of a difference of squares: that of 1536 roundings to float64 is 4e-13."""
+
+
 def _positions(count: int, most: int) -> list[int]:
     """Numbers below `count`, evenly spread, the first and the last among them."""
     if count <= most:
@@ -43,6 +47,23 @@ def apart(one: Array, other: Array) -> float:
     one, other = one[finite], other[finite]
     longer = max(float(np.linalg.norm(one)), float(np.linalg.norm(other)))
     return float(np.linalg.norm(one - other)) / longer if longer else 0.0
+
+
+class Samples:
+    """Samples of one length, whose distances to another one are found in one product of matrices."""
+
+    def __init__(self, samples: Sequence[Array]) -> None:
+        self.rows = np.stack(samples)
+        self._squares = np.einsum("ij,ij->i", self.rows, self.rows)
+
+    def about(self, own: Array) -> Array:
+        """The distances as `apart` has them, within `SLACK`; NaN where a number is not finite."""
+        with np.errstate(all="ignore"):
+            square = float(own @ own)
+            longer = np.maximum(self._squares, square)
+            between = np.maximum(self._squares + square - 2 * (self.rows @ own), 0)
+            found: Array = np.sqrt(np.where(longer == 0, 0, between / np.where(longer == 0, 1, longer)))
+        return found
 
 
 def best(one: Tensor, readings: Sequence[tuple[str, Tensor]]) -> tuple[str, Tensor, float] | None:

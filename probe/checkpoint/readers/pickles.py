@@ -77,10 +77,9 @@ class Inert:
     @property
     def fields(self) -> dict[str, Any]:
         """Its attributes."""
-        state = self.state
-        if isinstance(state, tuple) and len(state) == 2:
-            state = {**(state[0] or {}), **(state[1] or {})}
-        return state if isinstance(state, dict) else {}
+        # An object with slots has two dictionaries, of which one may be ``None``.
+        parts = self.state if isinstance(self.state, tuple) else (self.state,)
+        return {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
 
 
 class Persistent(NamedTuple):
@@ -176,7 +175,7 @@ class _Unpickler(pickle._Unpickler):
         )
 
     def _call(self, of: Any, args: Any, keywords: Any = None, makes: bool = False) -> Any:
-        """What a call stands for; `makes` is True if only a class can be called in this way."""
+        """The value of a call, or an `Inert` object; `makes` is True if only a class can be called in this way."""
         if not isinstance(of, Name) or not isinstance(args, tuple):
             raise ValueError("a call of what is no function")
         if not makes and not _FUNCTIONS.match(of.name) and not _CLASS.match(of.name.rpartition(".")[2]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -82,16 +83,17 @@ def _pairs(one: list[Entry], other: list[Entry]) -> Iterator[tuple[Entry, Entry]
         lambda entry: _kind_of(entry.source),
     )
     for way in ways:
-        for mine in list(one):
-            theirs = next((each for each in other if way(each) == way(mine)), None)
-            if theirs is not None:
-                one.remove(mine)
-                other.remove(theirs)
-                yield mine, theirs
+        waiting: dict[object, deque[Entry]] = {}
+        for theirs in other:
+            waiting.setdefault(way(theirs), deque()).append(theirs)
+        found = [(mine, queue.popleft()) for mine in one if (queue := waiting.get(way(mine)))]
+        taken = {id(each) for pair in found for each in pair}
+        one[:], other[:] = ([each for each in side if id(each) not in taken] for side in (one, other))
+        yield from found
 
 
 def _by_value(one: list[Entry], other: list[Entry]) -> Iterator[tuple[Entry, Entry]]:
-    """What is left of both sides, equal values first."""
+    """Pairs of the entries that are left on both sides, equal values first."""
     for wants_equal in (True, False):
         for mine in list(one):
             theirs = next((each for each in other if not wants_equal or _is_equal(mine, each)), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import fnmatch
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,17 +12,15 @@ from typing import Any, Union
 from probe.configcheck.hyper.shell_syntax import pair_end, quote_end, word_end
 
 Value = Union[str, list[str]]
-_PARAMETER = re.compile(r"(?s)(#?)(\w+|[@*#?$!])(?:\[([^\]]*)\])?(.*)\Z")
+_PARAMETER = re.compile(r"(?s)(\w+|[@*])(?:\[([^\]]*)\])?(:?[-=])?(.*)\Z")
 _NAME = re.compile(r"\w+")
 _OF_MORE_ARGUMENTS = re.compile(r"(?i)\A[@*]\Z|ARGS|ARGUMENTS|OPTS|OPTIONS|EXTRA|FLAGS|PARAMS")
 """Variables that hold further arguments, as a rule none: unset, they are no value of the option before them."""
-_SEQUENCE = re.compile(r"\$\(\s*seq\s+(-?\d+)(?:\s+(-?\d+))?(?:\s+(-?\d+))?\s*\)\Z")
-_BRACES = re.compile(r"([^{}$'\"]*)\{([^{}'\"]*)\}([^{}'\"]*)\Z")
 _MOST_TURNS = 100
+"""Turns of a loop that are followed: a guess."""
 _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Div: lambda one, other: int(one / other), ast.Mod: operator.mod, ast.Lt: operator.lt, ast.Gt: operator.gt,
-    ast.LtE: operator.le, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
+    ast.Div: lambda one, other: int(one / other), ast.Mod: operator.mod,
 }  # fmt: skip
 
 
@@ -136,7 +133,7 @@ def _dollar(text: str, at: int, variables: Variables) -> tuple[Value, int]:
         return (text[at:end] if number is None else str(number)), end
     if text.startswith("$(", at):
         end = pair_end(text, at + 1)
-        return _command(text[at + 2 : end - 1].strip(), variables) or text[at:end], end
+        return text[at:end], end
     if text.startswith("${", at):
         end = pair_end(text, at + 1)
         value = _parameter(text[at + 2 : end - 1], variables)
@@ -150,81 +147,35 @@ def _dollar(text: str, at: int, variables: Variables) -> tuple[Value, int]:
     return (_unknown(match[0]) if known is None else known), match.end()
 
 
-def _command(text: str, variables: Variables) -> str:
-    """The output of ``echo`` and ``expr``, which is the same wherever they run; empty for other commands."""
-    name, _, rest = text.partition(" ")
-    if name not in ("echo", "expr") or re.search(r"[|;&<>`]", rest.replace("\\*", "")):
-        return ""
-    if name == "expr":
-        value = arithmetic(rest.replace("\\", "").replace("'*'", "*"), variables)
-        return "" if value is None else str(value)
-    words = elements(f"({rest})", variables)
-    return "" if any(map(is_unknown, words)) else " ".join(words)
-
-
 def _unknown(text: str) -> Value:
     return [] if _OF_MORE_ARGUMENTS.search(text.strip('${}"').partition(":")[0].partition("[")[0]) else text
 
 
 def _parameter(inside: str, variables: Variables) -> Value | None:
-    """The value of ``${...}``: defaults, parts of arrays, prefixes and suffixes that are cut off."""
+    """The value of ``${...}``: a variable, an array or an element of one, or a default; ``None`` if it is unknown."""
     match = _PARAMETER.match(inside)
     if match is None:
         return None
-    is_length, name, index, rest = match.groups()
+    name, index, kind, word = match.groups()
     value = variables.get(name)
-    if isinstance(value, list):
-        if is_length:
-            return str(len(value))
-        number = None if index in (None, "@", "*") else arithmetic(index or "", variables)
-        if number is not None:
-            value = value[number] if -len(value) <= number < len(value) else ""
-        elif index is None and name not in ("@", "*"):
-            value = value[0] if value else ""
-    elif is_length:
-        return None if value is None else str(len(value))
-    kind = re.match(r":?[-=+?]|##?|%%?|//?|:|\^\^?|,,?", rest)
-    if kind is None:
+    if isinstance(value, list) and index not in (None, "@", "*"):
+        number = arithmetic(index, variables)
+        value = None if number is None else value[number] if -len(value) <= number < len(value) else ""
+    elif isinstance(value, list) and index is None and name not in ("@", "*"):
+        value = value[0] if value else ""
+    if not kind:
+        return None if word else value
+    if value if kind[0] == ":" else name in variables.values:
         return value
-    word = rest[kind.end() :]
-    if kind[0][-1] in "-=":
-        is_set = bool(value) if kind[0][0] == ":" else name in variables.values
-        if is_set:
-            return value
-        otherwise = text_of(word, variables)
-        if kind[0][-1] == "=":
-            variables.values[name] = otherwise
-        return otherwise
-    if kind[0][-1] == "+":
-        return None if value is None else text_of(word, variables) if value else ""
-    if not isinstance(value, str) or is_unknown(value):
-        return value
-    if kind[0] in ("#", "##", "%", "%%"):
-        return _cut(value, kind[0], text_of(word, variables))
-    if kind[0] in ("/", "//"):
-        old, _, new = word.partition("/")
-        return value.replace(text_of(old, variables), text_of(new, variables), 1 if kind[0] == "/" else -1)
-    return value.lower() if kind[0] == ",," else value.upper() if kind[0] == "^^" else value
-
-
-def _cut(value: str, kind: str, pattern: str) -> str:
-    lengths: Sequence[int] = range(len(value) + 1)
-    for length in lengths if len(kind) == 1 else reversed(lengths):
-        part = value[:length] if kind[0] == "#" else value[len(value) - length :]
-        if fnmatch.fnmatchcase(part, pattern):
-            return value[length:] if kind[0] == "#" else value[: len(value) - length]
-    return value
+    otherwise = text_of(word, variables)
+    if kind[-1] == "=":
+        variables.values[name] = otherwise
+    return otherwise
 
 
 def arithmetic(text: str, variables: Variables) -> int | None:
     """The value of an expression; ``None`` if it is unknown."""
-    plain = text_of(text.replace('"', ""), variables)
-    for _ in range(10):  # a variable may hold an expression
-        expanded = _NAME.sub(lambda match: _number(match[0], variables), plain)
-        if expanded == plain:
-            break
-        plain = expanded
-    plain = plain.replace("&&", " and ").replace("||", " or ")
+    plain = _NAME.sub(lambda match: _number(match[0], variables), text_of(text.replace('"', ""), variables))
     try:
         return int(_computed(ast.parse(plain.strip(), mode="eval").body))
     except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError, MemoryError):
@@ -232,10 +183,8 @@ def arithmetic(text: str, variables: Variables) -> int | None:
 
 
 def _number(name: str, variables: Variables) -> str:
-    if name.isdigit():
-        return name.lstrip("0") or "0"
-    value = variables.get(name)
-    return f"({value})" if isinstance(value, str) and value and not is_unknown(value) else "_unknown"
+    value = name if name.isdecimal() else variables.get(name)
+    return value.lstrip("0") or "0" if isinstance(value, str) and value.isdecimal() else "_unknown"
 
 
 def _computed(node: ast.AST) -> Any:
@@ -243,15 +192,8 @@ def _computed(node: ast.AST) -> Any:
         return node.value
     if isinstance(node, ast.BinOp):
         value = _OPERATORS[type(node.op)](_computed(node.left), _computed(node.right))
-        if abs(value) >= 1 << 63:
-            raise ValueError
-        return value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_computed(node.operand)
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        return _OPERATORS[type(node.ops[0])](_computed(node.left), _computed(node.comparators[0]))
-    if isinstance(node, ast.BoolOp):
-        return (all if isinstance(node.op, ast.And) else any)([_computed(each) for each in node.values])
+        if abs(value) < 1 << 63:
+            return value
     raise ValueError
 
 
@@ -275,25 +217,6 @@ def elements(raw: str, variables: Variables) -> list[str]:
 
 def turns(words: Sequence[str], variables: Variables) -> list[str] | None:
     """The values of the variable of a loop; ``None`` if only a running script knows them."""
-    found: list[str] = []
-    for raw in words:
-        braces = _BRACES.match(raw)
-        if (sequence := _SEQUENCE.match(text_of(raw, variables).strip())) is not None:
-            numbers = [int(each) for each in sequence.groups() if each is not None]
-            first, step, last = (1, 1, *numbers) if len(numbers) == 1 else (numbers[0], 1, numbers[-1])
-            step = numbers[1] if len(numbers) == 3 and numbers[1] else step
-            found += map(str, range(first, last + (1 if step > 0 else -1), step)[: _MOST_TURNS + 1])
-        elif braces is not None and (inside := _of_braces(braces[2])):
-            found += (f"{braces[1]}{each}{braces[3]}" for each in inside)
-        else:
-            found += fields(raw, variables)
-    return None if len(found) > _MOST_TURNS or any(is_unknown(each) or "*" in each for each in found) else found
-
-
-def _of_braces(inside: str) -> list[str]:
-    bounds = re.match(r"(-?\d{1,9})\.\.(-?\d{1,9})\Z", inside)
-    if bounds is None:
-        return inside.split(",") if "," in inside else []
-    first, last = int(bounds[1]), int(bounds[2])
-    step = 1 if first <= last else -1
-    return [str(each) for each in range(first, last + step, step)[: _MOST_TURNS + 1]]
+    found = [each for raw in words for each in fields(raw, variables)]
+    unknown = any(is_unknown(each) or "*" in each or "{" in each for each in found)
+    return None if unknown or len(found) > _MOST_TURNS else found

@@ -11,7 +11,7 @@ from typing import Any
 from probe.common import files
 from probe.common.environment.secrets import is_secret_name, is_secret_value
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
-from probe.common.yaml_file import load_yaml
+from probe.common.yaml_file import load_yaml, parse_yaml
 from probe.configcheck.hyper.shell import read_script
 from probe.configcheck.meanings import REFERENCES, plain_name
 
@@ -55,7 +55,10 @@ def read_settings(path: str) -> SettingsFile:
     text = _text(path)
     if suffix not in SHELL:
         return SettingsFile({name: _parsed(path, suffix, text)}, notes=_twice(path, suffix, text))
-    script = read_script(text)
+    try:
+        script = read_script(text)
+    except RecursionError:
+        raise MsprobeException(f"{path}: quotes, brackets or commands are nested too deeply to be read.") from None
     found = SettingsFile({}, script.environment, [f"{path}: {note}." for note in script.notes])
     for number, launch in enumerate(script.launches, 1):
         found.sources[f"{name} ({number})" if number > 1 else name] = launch
@@ -131,13 +134,11 @@ def referenced_files(path: str, settings: Mapping[str, Any]) -> list[str]:
 def _parsed(path: str, suffix: str, text: str) -> dict[str, Any]:
     try:
         if suffix in YAML:
-            import yaml
-
-            return flat(_mapping(path, yaml.safe_load(text)))
+            return flat(_mapping(path, parse_yaml(path, text.encode())))
         return flat(_mapping(path, json.loads(text) if suffix in JSON else _toml(text)))
     except MsprobeException:
         raise
-    except Exception as error:  # of yaml, whatever a value makes it raise
+    except (ValueError, RecursionError) as error:  # of json and toml, which derive theirs from it
         reason = " ".join(str(error).split())
         raise MsprobeException(f"{path}: not valid {suffix[1:].upper()}: {reason}.") from None
 

@@ -12,17 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from probe.configcheck.hyper.expansion import (
-    Value,
-    Variables,
-    arithmetic,
-    elements,
-    fields,
-    is_unknown,
-    quoted,
-    text_of,
-    turns,
-)  # fmt: skip
+from probe.configcheck.hyper.expansion import Value, Variables, elements, fields, is_unknown, quoted, text_of, turns
 from probe.configcheck.hyper.shell_syntax import Choice, Command, Function, Group, Loop, Node, parse
 from probe.configcheck.meanings import meaning
 
@@ -62,7 +52,7 @@ _MOST_RUNS, _MOST_LAUNCHES, _MOST_COMMANDS, _MOST_CALLS, _LONGEST = 6, 50, 20_00
 
 @dataclass
 class Script:
-    """What a start script launches."""
+    """The trainings that a start script launches, and the variables and files that it sets."""
 
     launches: list[dict[str, Any]] = field(default_factory=list)
     """The arguments of each command that starts a training, by name without dashes; a flag is true."""
@@ -188,16 +178,8 @@ class _Run:
             if "*" in patterns:
                 return True
             return None if is_unknown(word) else any(fnmatch.fnmatchcase(word, each) for each in patterns)
-        status: bool | None = True
-        for node in condition:
-            one = self._command(node, True) if isinstance(node, Command) else None
-            if node.joined == "&&":
-                status = False if False in (status, one) else None if None in (status, one) else True
-            elif node.joined == "||":
-                status = True if True in (status, one) else None if None in (status, one) else False
-            else:
-                status = one
-        return status
+        alone = condition[0] if len(condition) == 1 else None
+        return self._command(alone, True) if isinstance(alone, Command) else None
 
     def _loop(self, node: Loop) -> None:
         values = None if node.words is None else turns(node.words, self.variables)
@@ -240,14 +222,8 @@ class _Run:
         if first in _DECLARE:
             self._declare(first, words[1:])
             return True
-        if first.startswith("(("):
-            number = arithmetic(first[2:-2], self.variables)
-            return None if number is None else bool(number)
         if first in ("[", "[[", "test"):
             return self._test([word for word in words[1:] if word not in ("]", "]]")])
-        if first == "!" and len(words) > 1:
-            status = self._command(Command(words[1:]), True)
-            return None if status is None else not status
         given = [each for word in words for each in fields(word, self.variables)]
         if not given or given[0] in ("true", ":", "false"):
             return not given or given[0] != "false"
@@ -318,42 +294,25 @@ class _Run:
                 self.exported[name] = f"${name}" if not isinstance(value, str) else value
 
     def _call(self, body: Sequence[Node], arguments: Sequence[str]) -> bool:
-        if self._calls >= _MOST_CALLS:
-            return True
-        self._calls += 1
-        given: dict[str, Value] = {
-            **{str(number + 1): value for number, value in enumerate(arguments)},
-            "@": list(arguments),
-        }
-        before = {name: self.variables.values.get(name) for name in (*map(str, range(1, 10)), "@")}
-        for name in before:
-            self.variables.values.pop(name, None)
-        self.variables.values.update(given)
-        self.follow(body)
-        for name, value in before.items():
-            self.variables.values.pop(name, None)
-            if value is not None:
-                self.variables.values[name] = value
-        self._calls -= 1
+        if self._calls < _MOST_CALLS:
+            self._calls += 1
+            values = self.variables.values
+            names = (*map(str, range(1, max(len(arguments), 9) + 1)), "@")
+            before = {name: values.pop(name) for name in names if name in values}
+            values.update({str(number): value for number, value in enumerate(arguments, 1)}, **{"@": list(arguments)})
+            self.follow(body)
+            for name in names:
+                values.pop(name, None)
+            values.update(before)
+            self._calls -= 1
         return True
 
     def _test(self, words: Sequence[str]) -> bool | None:
-        for joint in ("||", "-o", "&&", "-a"):
-            if joint in words:
-                at = list(words).index(joint)
-                one, other = self._test(words[:at]), self._test(words[at + 1 :])
-                decides = joint in ("||", "-o")
-                return decides if decides in (one, other) else None if None in (one, other) else not decides
-        if words[:1] == ["!"]:
-            status = self._test(words[1:])
-            return None if status is None else not status
         texts = [text_of(word, self.variables) for word in words]
         if any(map(is_unknown, texts)):
             return None
         if len(texts) == 2 and texts[0] in ("-z", "-n"):
             return (texts[1] == "") == (texts[0] == "-z")
-        if len(texts) == 1:
-            return bool(texts[0])
         if len(texts) != 3:
             return None
         left, how, right = texts

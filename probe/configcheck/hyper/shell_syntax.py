@@ -16,6 +16,7 @@ _OPERATORS = (
 _REDIRECTIONS = frozenset(("&>>", "&>", "<<<", "<<-", "<<", ">>", ">&", "<&", "<", ">"))
 _PAIRS = {"(": ")", "{": "}"}
 _MOST_NESTED = 50
+"""Commands inside of each other, so that Python's own stack suffices: a guess."""
 
 
 class Operator(str):
@@ -96,10 +97,6 @@ def _tokens(text: str, problems: list[str]) -> Iterator[str]:
             at += 1
         elif text[at] == "#":
             at = _index(text, "\n", at)
-        elif text.startswith("((", at) and "))" in text[at:]:
-            end = _index(text, "))", at) + 2
-            yield text[at:end]
-            at = end
         elif operator := next((each for each in _OPERATORS if text.startswith(each, at)), ""):
             at += len(operator)
             if operator in ("<<", "<<-"):
@@ -322,7 +319,7 @@ class _Parser:
     def _for(self) -> Loop:
         self.at += 1
         name = self._next()
-        if name.startswith("(("):
+        if name == "(":
             while self.at < len(self.tokens) and self._next() != "do":
                 self.at += 1
             return Loop("", None, self._body())

@@ -13,9 +13,11 @@ ROUTER = "router_collapse"
 COLLAPSED_STEPS = 8
 """Steps in a row in which one expert works. A guess: a small batch may go to one by chance now and then."""
 LEAST_EXPERTS = 3
+"""Experts of a mixture that is judged: one of two may be without tokens by chance. A guess."""
 _SHARE = 1e-6
 """Share of the largest gradient below which an expert does nothing: rounding, or the tail of a softmax."""
 _LOAD = 0.99
+"""Rounding of the share of tokens of an expert that gets all of them. A guess."""
 _EXPERT = re.compile(r"^(?P<group>.*?experts?)\.(?P<number>\d+)(?=\.|$)", re.IGNORECASE)
 
 

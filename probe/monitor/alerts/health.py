@@ -26,7 +26,7 @@ DEPTH_DECADES, DEPTH_MEMBERS, DEPTH_FIT, DEPTH_STEPS = 3.0, 4, 0.8, 3
 twelve healthy trainings stay below them."""
 
 ByFamily = Mapping[str, FamilyRows]
-_OUTPUT = re.compile(r"\.output(\d|_0|\.\d+)*$")
+_OUTPUT = re.compile(r"\.output(?:_0|\.?\d)*$")
 """The first output of a module. Others may be zeros on purpose, as the position bias of attention to a T5 encoder."""
 
 

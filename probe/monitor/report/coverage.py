@@ -1,4 +1,4 @@
-"""What a run of a monitor has watched: kinds of rows, their number, and the faults that nothing recorded could show."""
+"""The kinds of rows of a run of a monitor, their number, and the faults that nothing recorded could show."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def coverage_lines(watched: list[Watched]) -> Iterator[str]:
 
 
 def coverage_json(watched: list[Watched]) -> dict[str, Any]:
-    """The same for ``--json``."""
+    """Kinds of rows that were watched, and that were not, as ``--json`` has it."""
     return {
         "watched": [
             {"rows": each.part, each.what + "s": each.number, "statistics": list(each.statistics)}

@@ -25,7 +25,6 @@ _CERTAIN = _NAMED | {PARTED, "nonfinite"}
 """Rules over facts, which no healthy training breaks."""
 _SUDDEN = frozenset(("spike", "nonfinite"))
 """Rules over one step, whose passes connect all that they report."""
-_SLOW = frozenset(("drift",))
 _OWN_CAUSE = frozenset((HYPER, STATE, TIED, NOT_REDUCED, PARTED))
 """Rules over what a program does, which no other finding brings about."""
 
@@ -66,9 +65,8 @@ class Incident:
     def weight(self) -> tuple[int, int]:
         """Comparable size: how certain its rules are, and the decades of its number of rows."""
         rules = {each.rule for each in self.findings}
-        certainty = 2 if rules & _CERTAIN else 0 if rules <= _SLOW else 1
         rows = len({(each.family, each.name) for each in self.findings})
-        return certainty, int(math.log10(rows))
+        return int(bool(rules & _CERTAIN)), int(math.log10(rows))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -112,7 +110,7 @@ class Incident:
         self.last = max(self.last, found.step)
         self.began.add((found.rule, found.step))
         self.last_of_row[_row_of(found)] = found.step
-        grows = found.rule in _SUDDEN or found.rule in _SLOW
+        grows = found.rule in _SUDDEN or found.rule == "drift"
         self.changes_training |= found.rule in _NAMED or (grows and kind_of(found.family) is Kind.WEIGHT)
         if found.rule in _SUDDEN:
             self.last_sudden = found.step
@@ -125,7 +123,12 @@ class Incident:
 def incidents_of(findings: Sequence[Finding]) -> list[Incident]:
     """Group findings, which are in the order of execution, into incidents in the same order."""
     found: list[Incident] = []
-    for each in findings:
+    over: list[Incident] = []
+    for number, each in enumerate(findings):
+        if number and each.step != findings[number - 1].step:
+            # Incidents that are over take no more findings, and are not asked.
+            over += (incident for incident in found if each.step - incident.last > WINDOW)
+            found = [incident for incident in found if each.step - incident.last <= WINDOW]
         taking = [incident for incident in found if incident.takes(each)]
         taking = taking or [incident for incident in found if incident.brings_about(each)][-1:]
         if not taking:
@@ -137,6 +140,7 @@ def incidents_of(findings: Sequence[Finding]) -> list[Incident]:
             _join(first, other)
             found.remove(other)
         first.add(each)
+    found += over
     for incident in found:
         incident.findings.sort(key=execution_order)
     return sorted(found, key=lambda each: execution_order(each.first))

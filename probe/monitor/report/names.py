@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_TENSOR = re.compile(r"\.(?:grad_)?(?:input|output)(?:[._]?\d+)*$")
+_TENSOR = re.compile(r"\.(?:grad_)?(?:input|output)(?:[._]?\d)*$")
 
 
 def module_of(name: str) -> str:
