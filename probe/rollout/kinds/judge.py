@@ -150,9 +150,8 @@ def _are_measured(differences: Differences, left: Any, size: float) -> bool:
     """
     least = level_of("float32", differences.choices, differences.entropy, differences.layers or LAYERS)
     is_exact = differences.level.dtype == least.dtype
-    return np.count_nonzero(differences.signed[left]) * 2 > np.count_nonzero(left) and (
-        size > (least.floor / math.sqrt(3) if is_exact else differences.of_level(least))
-    )
+    smallest = least.floor / math.sqrt(3) if is_exact else differences.of_level(least)
+    return bool(np.count_nonzero(differences.signed[left]) * 2 > np.count_nonzero(left) and size > smallest)
 
 
 def _of_all(differences: Differences, has_groups: bool) -> list[Finding]:
