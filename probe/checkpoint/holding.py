@@ -34,6 +34,8 @@ class _Held:
 
     def __init__(self, pair: Pair, tensor: Tensor, name: str) -> None:
         self.tensor, self.key, self.name = tensor, pair.key, name
+        # Where the names of both sides do not say it.
+        self.stored = f" (`{pair.other.name}`)" if pair.how and pair.other is not None else ""
         self.layer = layer_of(pair.key)
 
 
@@ -93,7 +95,7 @@ def _labels(pairs: Sequence[Pair]) -> dict[int, str]:
         side = pair.other if pair.other is not None and not pair.other.part else pair.one or pair.other
         assert side is not None
         layer, key = layer_of(side.name), layer_of(pair.key)
-        name = _SUFFIX.sub("", layer.part if layer is not None else side.name)
+        name = _SUFFIX.sub("", layer.part if layer is not None and key is not None else side.name)
         found[id(pair)] = name
         seen[key and (key.stack, key.number)][_last(name)] += 1
     for pair in pairs:
@@ -136,7 +138,7 @@ def _place(each: _Held, mine: Layer | None) -> str:
     if there is None:
         return f"holds the golden `{each.name}`"
     if mine is not None and there.part == mine.part:
-        return f"layer {there.number} of the other side"
+        return f"layer {there.number} of the other side{each.stored}"
     same = mine is not None and (mine.stack, mine.number) == (there.stack, there.number)
     return f"holds the golden `{each.name}` of {'the same layer' if same else f'layer {there.number}'}"
 
@@ -159,10 +161,17 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
     if any(format_of(each.dtype) is None for each in (one, other)):
         return
     left, right = ((decoded(each.read().reshape(-1), each.dtype)).reshape(each.shape) for each in (one, other))
-    if not (np.isfinite(left).all() and np.isfinite(right).all()):
-        bad = int((~np.isfinite(left)).sum()), int((~np.isfinite(right)).sum())
-        yield f"{bad[0]} of {left.size} values are NaN or infinite (golden: {bad[1]})"
-        return
+    bad = ~np.isfinite(left), ~np.isfinite(right)
+    if bad[0].any() or bad[1].any():
+        if not np.array_equal(np.where(bad[0], left, 0), np.where(bad[1], right, 0), equal_nan=True):
+            count, golden = (int(each.sum()) for each in bad)
+            verb = "is" if count == 1 else "are"
+            yield f"{count} of {left.size} values {verb} NaN or infinite (golden: {golden})"
+            return
+        # Both have them at the same places, so they are no difference.
+        left, right = np.where(bad[0], 0, left), np.where(bad[1], 0, right)
+        if bad[0].all():
+            return
     for values, words in ((left, "all values are zero"), (right, "all golden values are zero")):
         if not values.any():
             yield words
@@ -180,7 +189,8 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
     if left.ndim > 1:
         differ = np.flatnonzero((left != right).reshape(len(left), -1).any(1))
         if 0 < differ.size <= len(left) // 2:
-            yield f"{differ.size} of {len(left)} rows differ, first row {int(differ[0])}"
+            verb = "differs" if differ.size == 1 else "differ"
+            yield f"{differ.size} of {len(left)} rows {verb}, first row {int(differ[0])}"
 
 
 def _rounding(one: Tensor, other: Tensor) -> float:

@@ -34,7 +34,7 @@ def judge(pair: Pair) -> Parameter:
     _fill(row, measured)
     if pair.wrong and row.verdict != DIFFERENT:
         row.verdict = DIFFERENT
-        words = "" if pair.wrong.startswith("holds") else words
+        words = "" if pair.wrong.startswith("is the golden one") else words
         row.how = _joined(*pair.how, f"{words}, {pair.wrong}".strip(", "), measured.how)
     else:
         row.how = _joined(*pair.how, words, measured.how)
@@ -79,10 +79,12 @@ def _other_shape(pair: Pair, row: Parameter) -> Parameter:
     common, ends = measure(_rows(one, rows), _rows(other, rows)), "first"
     if common.verdict not in FINE:
         common, ends = measure(_rows(one, rows, True), _rows(other, rows, True)), "last"
-    if common.verdict not in FINE:
-        return row
     longer, which = (one, "first") if one.shape[0] > rows else (other, "second")
     count = longer.shape[0] - rows
+    more = "more" if which == "first" else "fewer"
+    if common.verdict not in FINE:
+        row.how = _joined(*pair.how, _within(one, other, rows, count, more), shapes)
+        return row
     zero = _is_zero(longer, rows)
     if (
         ends == "first"
@@ -97,7 +99,6 @@ def _other_shape(pair: Pair, row: Parameter) -> Parameter:
             f"padded vocabulary: rows {rows} to {longer.shape[0] - 1} are on the {which} side alone{tail}",
         )  # fmt: skip
         return row
-    more = "more" if which == "first" else "fewer"
     row.how = _joined(
         *pair.how,
         f"has {counted(count, 'row')} {more}; the {ends} {rows} rows are {common.verdict}",
@@ -105,6 +106,39 @@ def _other_shape(pair: Pair, row: Parameter) -> Parameter:
         shapes,
     )
     return row
+
+
+def _within(one: Tensor, other: Tensor, rows: int, count: int, more: str) -> str:
+    """Rows in the middle that one side has more, told by those before and behind them."""
+
+    def measured(first: int, last: int, shift: bool = False) -> str:
+        moved = (each.shape[0] - rows if shift else 0 for each in (one, other))
+        left, right = (Slice(each, [(first + by, last + by, 1)]) for each, by in zip((one, other), moved))
+        return measure(left, right).verdict
+
+    part = 0
+    for first, last in measuring.blocks(one):
+        last = min(last, rows)
+        if first >= last or measured(first, last) in FINE:
+            part = last
+            continue
+        # The first row that differs is in this block.
+        part = first
+        while last - part > 1:
+            middle = (part + last) // 2
+            part, last = (middle, last) if measured(part, middle) in FINE else (part, middle)
+        break
+    if not 0 < part < rows:
+        return ""
+    same = f"the first {part} rows are {measured(0, part)}" if part > 1 else f"the first row is {measured(0, part)}"
+    behind = measured(part, rows, True)
+    if behind not in FINE:
+        return f"{same}, those behind them are not the golden ones"
+    side = "this side" if more == "more" else "the golden side"
+    where = f"row {part}" if count == 1 else f"rows {part} to {part + count - 1}"
+    return (
+        f"has {counted(count, 'row')} {more}: {where} of {side}; {same}, and the rest, shifted by {count}, is {behind}"
+    )
 
 
 def _is_padded(rows: int, longer: int) -> bool:
@@ -158,7 +192,7 @@ def check_rounding(rows: Sequence[Parameter]) -> None:
         if few and (alone or (len(few) < len(alike) and 2 * len(few) <= len(alike))):
             for row in few:
                 row.verdict = DIFFERENT
-                row.how += ", unlike the others"
+                row.how += ", unlike the other parameters"
 
 
 def tie(rows: Sequence[tuple[Parameter, Pair]], tensors: Sequence[dict[str, Tensor]]) -> None:

@@ -193,14 +193,14 @@ def _guesses(one: str, other: str) -> dict[str, _Fits]:
     found: dict[str, _Fits] = {}
     for name in dict.fromkeys((*(side.name for side in sides if side is not None), *_SHORTER)):
         to = FORMATS[name.replace("_", "")]
-        for index, (side, words) in enumerate(zip(sides, ("", ", on the first side"))):
+        for index, (side, words) in enumerate(zip(sides, ("", " on the first side"))):
             if side is not None and to.digits < side.digits:
                 # The one that has more digits was rounded.
                 found[f"rounded to {name}{'' if index == 0 else words}"] = _rounds(to, index)
     for index in (0, 1):
         side = sides[index]
         if side is not None and side.digits > FORMATS["bfloat16"].digits:
-            found[f"cut off to bfloat16{', on the first side' if index else ''}"] = _cuts(index)
+            found[f"cut off to bfloat16{' on the first side' if index else ''}"] = _cuts(index)
     return found
 
 

@@ -127,8 +127,11 @@ class Report:
         return f"{shown} of {counted(total, 'parameter')}; first {first.shown}: {first.verdict}{reason}"
 
     def _remarks(self) -> str:
-        said = next((each.how for each in self.parameters if each.how and each.verdict == IDENTICAL), "")
-        return f"; some are stored in another way (such as: {said})" if said else ""
+        words = [part for each in self.parameters if each.verdict == IDENTICAL for part in each.how.split("; ") if part]
+        stored = next((part for part in words if not part.startswith("paired")), "")
+        if stored:
+            return f"; some are stored in another way ({stored})"
+        return f"; some were {words[0]}" if words else ""
 
 
 def counted(number: int, noun: str) -> str:

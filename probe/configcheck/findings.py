@@ -22,6 +22,7 @@ class Finding:
         names: The names of a setting or a variable in both runs, where they may differ.
         file: The file in which a setting is written.
         how: How names that differ were paired.
+        golden_place: The place of the value of the first pack, if it is another one than the name has.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Finding:
     names: tuple[str, str] = ("", "")
     file: str = ""
     how: str = ""
+    golden_place: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The difference as ``config_check.json`` has it."""

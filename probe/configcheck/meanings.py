@@ -44,6 +44,11 @@ class Setting(NamedTuple):
     is_family: bool = False
     """True if the names are settings of their own, which have the reason in common."""
 
+    @property
+    def reason(self) -> str:
+        """The title and the reason why it matters."""
+        return f"{self.title}: {self.why}"
+
 
 _SPLIT = "batches and sums are split in another way"
 _KERNEL = "another kernel rounds differently"
@@ -150,7 +155,7 @@ TABLE = (
     Setting("accumulation", "gradient_accumulation_steps accumulation_steps grad_accum_steps accumulate_grad_batches "
             "gradient_accumulation grad_accumulation_steps gradient_accumulation_step accumulate_steps gas "
             "grad_accum accumulate_grad_steps $ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
-            "steps of accumulation: gradients are summed over another number of micro batches", default=1),
+            "gradients are summed over another number of micro batches", default=1),
     Setting("pipeline micro batches", "micro_batch_num num_microbatches", _SPLIT),
     Setting("rampup of batches", "rampup_batch_size", _UPDATE),
     Setting("sequence length", "seq_length max_seq_len sequence_length sequence_len seq_len max_length "
@@ -174,29 +179,29 @@ TABLE = (
             "the schedule of the learning rate is another one", NAME, is_family=True),
     Setting("warmup", "warmup_steps lr_warmup_iters lr_warmup_iterations warmup_iters num_warmup_steps "
             "warmup_num_steps lr_warmup_steps lr_warmup_samples warmup_epochs",
-            "warmup: the learning rate rises in another way", default=0),
+            "the learning rate rises in another way", default=0),
     Setting("warmup ratio", "warmup_ratio lr_warmup_fraction warmup_fraction lr_warmup_ratio lr_warmup_steps_ratio",
-            "warmup: the learning rate rises in another way", default=0),
-    Setting("start of warmup", "lr_warmup_init warmup_lr_init", "warmup: the learning rate rises in another way",
+            "the learning rate rises in another way", default=0),
+    Setting("start of warmup", "lr_warmup_init warmup_lr_init", "the learning rate rises in another way",
             default=0),
     Setting("optimizer", "optim optimizer optimizer_type optimizer.type optimizer.name optim_name optimizer_name "
-            "optimizer_class", "another optimizer: weights differ after the first update", NAME),
+            "optimizer_class", _UPDATE, NAME),
     Setting("weight decay", "weight_decay wd start_weight_decay end_weight_decay adam_weight_decay", _UPDATE),
     Setting("schedule of weight decay", "weight_decay_incr_style", _UPDATE, NAME, "constant"),
     Setting("betas", "betas adam_betas adam_beta", "moments decay in another way", BETAS),
-    Setting("beta1", "adam_beta1 beta1 optim_beta1", "beta1: moments decay in another way", default=0.9),
-    Setting("beta2", "adam_beta2 beta2 optim_beta2", "beta2: moments decay in another way", default=0.999),
+    Setting("beta1", "adam_beta1 beta1 optim_beta1", "moments decay in another way", default=0.9),
+    Setting("beta2", "adam_beta2 beta2 optim_beta2", "moments decay in another way", default=0.999),
     Setting("epsilon of Adam", "adam_eps adam_epsilon eps epsilon optim_eps", _UPDATE, default=1e-08),
     Setting("momentum", "momentum sgd_momentum", _UPDATE),
     Setting("clipping", "clip_grad max_grad_norm gradient_clipping gradient_clip_val grad_clip clip_grad_norm "
             "max_norm clip_norm grad_clip_norm $ACCELERATE_GRADIENT_CLIPPING",
-            "clip: large gradients are scaled in another way"),
-    Setting("clipping algorithm", "gradient_clip_algorithm", "clip: large gradients are scaled in another way", NAME),
+            "large gradients are scaled in another way"),
+    Setting("clipping algorithm", "gradient_clip_algorithm", "large gradients are scaled in another way", NAME),
     Setting("steps", "max_steps train_iters max_train_steps total_steps total_iters num_training_steps "
             "training_steps iterations total_training_steps train_samples max_iters",
-            "steps: the runs end, and their schedules, at another step"),
+            "the runs end, and their schedules, at another step"),
     Setting("epochs", "epochs num_train_epochs num_epochs max_epochs epoch total_epochs",
-            "epochs: the runs end, and their schedules, at another step"),
+            "the runs end, and their schedules, at another step"),
     Setting("average of weights", "ema_decay use_ema ema swa", _UPDATE, NAME, "false"),
     # --- randomness and data
     Setting("seed", "seed random_seed manual_seed data_seed torch_seed global_seed set_seed seed_everything "
@@ -204,22 +209,22 @@ TABLE = (
             "another seed gives other weights, dropout masks and data order"),
     Setting("determinism", "deterministic_mode deterministic full_determinism use_deterministic use_deter_comp "
             "npu_deterministic train_precision_sync infer_precision_sync use_deterministic_algorithms "
-            "cudnn_deterministic", f"determinism: {ORDER}", FLAG, False, is_family=True),
+            "cudnn_deterministic", ORDER, FLAG, False, is_family=True),
     Setting("benchmark of cuDNN", "cudnn_benchmark benchmark", "other algorithms of convolutions may be chosen",
             FLAG, False),
     Setting("data order", "shuffle data_shuffle shuffle_dataset train_shuffle dataloader_type data_sharding sampler "
             "disable_shuffling dataset_shuffle train_dataloader_shuffle",
-            "data order: the runs get the same data in another order", NAME, is_optional=False),
+            "the runs get the same data in another order", NAME, is_optional=False),
     Setting("last batch", "drop_last dataloader_drop_last drop_remainder", _DATA, FLAG, False),
     Setting("distribution of batches", "split_batches dispatch_batches even_batches use_seedable_sampler", _DATA,
             NAME, is_family=True),
     Setting("data", "dataset dataset_name data_path data dataset_dir train_file train_files train_data "
             "train_data_path data_dir data_prefix dataset_config_name dataset_path train_dataset dataset_config "
             "train_dir custom_dataset_path data_files prompt_data train_dataset.data_loader.dataset_dir",
-            f"data: {_DATA}", PATH),
+            _DATA, PATH),
     Setting("split of data", "split train_split data_split max_samples max_train_samples val_set_size "
-            "split_dataset_ratio validation_split_percentage", f"data: {_DATA}", NAME, is_family=True),
-    Setting("template", "template chat_template prompt_template system_prompt", f"data: {_DATA}", PATH),
+            "split_dataset_ratio validation_split_percentage", _DATA, NAME, is_family=True),
+    Setting("template", "template chat_template prompt_template system_prompt", _DATA, PATH),
     Setting("masking of labels", "train_on_prompt mask_history train_on_inputs completion_only_loss",
             "the loss counts other tokens", FLAG, False, is_family=True),
     # --- model
@@ -236,17 +241,17 @@ TABLE = (
     Setting("attention heads", "num_attention_heads n_head n_heads num_heads", _MODEL),
     Setting("vocabulary", "vocab_size padded_vocab_size make_vocab_size_divisible_by", _MODEL),
     Setting("dropout", "dropout dropout_rate drop_rate hidden_dropout hidden_dropout_prob",
-            "dropout: activations differ in training, starting at the first forward"),
+            "activations differ in training, starting at the first forward"),
     Setting("dropout of attention", "attention_dropout attn_dropout attn_pdrop attention_dropout_rate",
-            "dropout: activations differ in training, starting at the first forward"),
+            "activations differ in training, starting at the first forward"),
     Setting("dropout of LoRA", "lora_dropout",
-            "dropout: activations differ in training, starting at the first forward"),
+            "activations differ in training, starting at the first forward"),
     Setting("label smoothing", "label_smoothing label_smoothing_factor", "the loss is another one", default=0),
     Setting("epsilon of norms", "norm_epsilon layernorm_epsilon rms_norm_eps layer_norm_eps norm_eps", _MODEL),
     Setting("base of rotary embeddings", "rotary_base rope_theta rope_base", _MODEL),
     Setting("attention", "attn_implementation use_flash_attn=flash flash_attn use_flash_attention=flash "
             "attention_backend attn_impl flash_attention use_flash_attention_2=flash enable_flash_attention=flash "
-            "attn_backend _attn_implementation", f"attention: {_KERNEL}", NAME),
+            "attn_backend _attn_implementation", _KERNEL, NAME),
     Setting("fused kernels", "use_liger_kernel enable_liger_kernel use_fused_rmsnorm use_fused_swiglu "
             "use_fused_rotary_pos_emb liger_kernel use_fused_kernels use_liger no_masked_softmax_fusion "
             "no_bias_gelu_fusion no_bias_swiglu_fusion no_rope_fusion use_fused_ring_attention_update "
@@ -254,7 +259,7 @@ TABLE = (
             "bias_dropout_fusion", _KERNEL, FLAG, False, is_family=True),
     Setting("compilation", "torch_compile compile dynamo_backend use_torch_compile torch_compile_backend "
             "torch_compile_mode dynamo_mode jit_level jit_config.jit_level $ACCELERATE_DYNAMO_BACKEND",
-            f"compile: {_KERNEL}", NAME, "false", is_family=True),
+            _KERNEL, NAME, "false", is_family=True),
     Setting("freezing", "freeze_vit freeze_llm freeze_aligner freeze_trainable_layers freeze_vision_tower "
             "train_mm_proj_only freeze_layers", _UPDATE, NAME, is_family=True),
     Setting("method", "finetuning_type train_type tuner_type use_peft use_lora lora_rank lora_alpha lora_target "
@@ -270,29 +275,29 @@ TABLE = (
             is_family=True),
     # --- the environment
     Setting("determinism of communication", "$HCCL_DETERMINISTIC $NCCL_DETERMINISTIC",
-            f"communication is deterministic in one run only: {ORDER}", FLAG, False),
-    Setting("algorithm of collectives", "$HCCL_ALGO $NCCL_ALGO", f"another algorithm of collectives: {ORDER}"),
-    Setting("protocol of collectives", "$NCCL_PROTO", f"another protocol of collectives: {ORDER}"),
+            f"one run has it only; {ORDER}", FLAG, False),
+    Setting("algorithm of collectives", "$HCCL_ALGO $NCCL_ALGO", ORDER),
+    Setting("protocol of collectives", "$NCCL_PROTO", ORDER),
     Setting("channels of collectives", "$NCCL_MIN_NCHANNELS $NCCL_MAX_NCHANNELS $NCCL_NVLS_ENABLE "
-            "$NCCL_COLLNET_ENABLE $HCCL_OP_EXPANSION_MODE", f"collectives are split in another way: {ORDER}",
+            "$NCCL_COLLNET_ENABLE $HCCL_OP_EXPANSION_MODE", f"collectives are split in another way; {ORDER}",
             is_family=True),
     Setting("link of RoCE", "$HCCL_INTRA_ROCE_ENABLE", "another link between devices may choose another algorithm",
             default=0),
     Setting("link of PCIe", "$HCCL_INTRA_PCIE_ENABLE", "another link between devices may choose another algorithm",
             default=1),
     Setting("launches that block", "$ASCEND_LAUNCH_BLOCKING $CUDA_LAUNCH_BLOCKING $HIP_LAUNCH_BLOCKING",
-            "kernels run one by one in one run only: it hides races", default=0),
+            "kernels run one by one in one run only; it hides races", default=0),
     Setting("visible devices", "$ASCEND_RT_VISIBLE_DEVICES $CUDA_VISIBLE_DEVICES $HIP_VISIBLE_DEVICES "
             "$ROCR_VISIBLE_DEVICES", "another number of devices splits batches differently"),
     Setting("workspace of cuBLAS", "$CUBLAS_WORKSPACE_CONFIG",
-            f"matrix products of cuBLAS may not be deterministic: {ORDER}"),
+            f"matrix products may not be deterministic; {ORDER}"),
     Setting("workspace of cuBLASLt", "$CUBLASLT_WORKSPACE_SIZE",
-            f"another algorithm of matrix products may be chosen: {ORDER}"),
+            f"another algorithm of matrix products may be chosen; {ORDER}"),
     Setting("version of the cuDNN API", "$TORCH_CUDNN_V8_API_DISABLED $TORCH_CUDNN_V8_API_ENABLED "
             "$TORCH_BLAS_PREFER_CUBLASLT", _KERNEL, default=0, is_family=True),
     Setting("start of matrix products", "$CLOSE_MATMUL_K_SHIFT",
-            f"matrix products begin at another position: {ORDER}", default=0),
-    Setting("shuffling of matrix products", "$ATB_MATMUL_SHUFFLE_K_ENABLE", f"matrix products are shuffled: {ORDER}",
+            ORDER, default=0),
+    Setting("shuffling of matrix products", "$ATB_MATMUL_SHUFFLE_K_ENABLE", ORDER,
             default=1),
     Setting("determinism of LCCL", "$LCCL_DETERMINISTIC", ORDER, default=0),
     Setting("determinism of ATB", "$ATB_LLM_LCOC_ENABLE $MS_DETERMINISTIC $ATB_DETERMINISTIC $TORCH_DETERMINISTIC",
@@ -302,8 +307,8 @@ TABLE = (
     Setting("saturation", "$INF_NAN_MODE_FORCE_DISABLE",
             "overflows saturate in one run and are infinite in the other", default=0),
     Setting("hash seed", "$PYTHONHASHSEED", "sets and dictionaries with hashed keys may have another order"),
-    Setting("CPU threads", "num_cpu_threads_per_process $OMP_NUM_THREADS", f"another number of CPU threads: {ORDER}"),
-    Setting("CPU threads of MKL", "$MKL_NUM_THREADS $OPENBLAS_NUM_THREADS", f"another number of CPU threads: {ORDER}",
+    Setting("CPU threads", "num_cpu_threads_per_process $OMP_NUM_THREADS", ORDER),
+    Setting("CPU threads of MKL", "$MKL_NUM_THREADS $OPENBLAS_NUM_THREADS", ORDER,
             is_family=True),
     Setting("instructions of the CPU", "$MKL_CBWR $MKL_ENABLE_INSTRUCTIONS $ATEN_CPU_CAPABILITY $ONEDNN_MAX_CPU_ISA "
             "$DNNL_MAX_CPU_ISA", _KERNEL, is_family=True),
@@ -315,7 +320,7 @@ TABLE = (
     Setting("attention of vLLM", "$VLLM_ATTENTION_BACKEND $VLLM_USE_V1 $VLLM_BATCH_INVARIANT",
             "another kernel computes attention", is_family=True),
     Setting("compilation of PyTorch", "$TORCH_COMPILE_DISABLE $TORCHDYNAMO_DISABLE $TORCHINDUCTOR_MAX_AUTOTUNE",
-            f"compile: {_KERNEL}", default=0, is_family=True),
+            _KERNEL, default=0, is_family=True),
     Setting("kernels of XLA", "$XLA_FLAGS", _KERNEL),
     Setting("kernels of MIOpen", "$MIOPEN_FIND_MODE $MIOPEN_DEBUG_CONV_IMPLICIT_GEMM $ROCBLAS_DEFAULT_ATOMICS_MODE",
             _KERNEL, is_family=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from probe.configcheck.hyper.shell import LAUNCHER, PROGRAM
@@ -31,6 +31,7 @@ from probe.configcheck.values import are_equal, plain_value
 Sources = Mapping[str, Mapping[str, Any]]
 """The settings in each place, by the name of the file; ``run.sh (2)`` is the second launch of a script."""
 ENVIRONMENT = "the environment"
+_CONFIG_FILE = f"{LAUNCHER}config_file"
 _WORLD = BY_TITLE["world size"]
 _STAGE = re.compile(r"(?i)(?:zero|z|stage)[-_]?(?:stage)?[-_]?([0-3])(?![0-9])")
 _UNKNOWN = re.compile(r"\$[({\w]|`")
@@ -52,6 +53,8 @@ class Entry:
     """The value in the form in which it is compared."""
     shown: Any
     setting: Setting | None
+    is_overridden: bool = False
+    """True if an option of the launcher that reads the file counts instead."""
 
     @property
     def key(self) -> tuple[tuple[str, ...], str]:
@@ -100,8 +103,21 @@ def entries(
         world = _world(source, counts, environment, is_launch, settings.get(PROGRAM))
         found += [world] if world is not None else []
     worlds = [entry for entry in found if _is_world(entry) and entry.name != ONE_PROCESS]
-    return [entry for entry in (*found, *(each for each in own if _kind(each) != COUNT))
-            if not worlds or entry.name != ONE_PROCESS]  # fmt: skip
+    found = [entry for entry in (*found, *(each for each in own if _kind(each) != COUNT))
+             if not worlds or entry.name != ONE_PROCESS]  # fmt: skip
+    return _with_precedence(found, sources)
+
+
+def _with_precedence(found: Sequence[Entry], sources: Sources) -> list[Entry]:
+    """The entries, those marked that options of `accelerate launch` override in the file of its ``--config_file``."""
+    options: dict[str, list[set[Any]]] = {}
+    for source, settings in sources.items():
+        file = settings.get(_CONFIG_FILE)
+        if file is not None and "accelerate" in str(settings.get(PROGRAM)).split():
+            own = {each.key for each in found if each.source == source and each.name.startswith(LAUNCHER)}
+            options.setdefault(_last(str(file)), []).append(own)
+    return [replace(each, is_overridden=True) if (given := options.get(each.source))
+            and all(each.key in keys for keys in given) else each for each in found]  # fmt: skip
 
 
 def _is_world(entry: Entry) -> bool:
@@ -110,7 +126,8 @@ def _is_world(entry: Entry) -> bool:
 
 def world_size(found: Sequence[Entry]) -> Any:
     """The number of processes of a run, if one is written down; otherwise ``None``."""
-    values = {str(entry.value): entry.value for entry in found if _is_world(entry) and entry.name != ONE_PROCESS}
+    worlds = [entry for entry in found if _is_world(entry) and not entry.is_overridden]
+    values = {str(entry.value): entry.value for entry in worlds if entry.name != ONE_PROCESS}
     return values.popitem()[1] if len(values) == 1 else None
 
 
@@ -286,7 +303,7 @@ def derived(side: Sequence[Entry], other: Sequence[Entry]) -> list[Entry]:
     wanted = {entry.key for entry in other} - {entry.key for entry in side}
     numbers: dict[str, set[float]] = {}
     for entry in side:
-        if entry.key[0] == () and isinstance(entry.value, float):
+        if entry.key[0] == () and not entry.is_overridden and isinstance(entry.value, float):
             numbers.setdefault(entry.key[1], set()).add(entry.value)
 
     def number(title: str, otherwise: float | None) -> float | None:
@@ -316,7 +333,8 @@ def conflicts(sources: Sources) -> list[str]:
     """A sentence for each setting that two places of one run have with different values."""
     found: dict[tuple[tuple[str, ...], str], list[Entry]] = {}
     for entry in entries(sources):
-        found.setdefault(entry.key, []).append(entry)
+        if not entry.is_overridden:
+            found.setdefault(entry.key, []).append(entry)
     sentences = []
     for alike in found.values():
         if any(each.has_no_effect or each.is_unknown for each in alike) or not _in_two_files(alike):
@@ -325,19 +343,20 @@ def conflicts(sources: Sources) -> list[str]:
         for each in alike:
             if not any(are_equal(each.value, other.value) or not _is_one(each, other) for other in firsts):
                 firsts.append(each)
-        if len(firsts) > 1 and len({_file(each) for each in firsts}) > 1:
+        if len(firsts) > 1 and len({file_of(each) for each in firsts}) > 1:
             values = ", ".join(f"{each.shown} in {each.source} ({each.name})" for each in firsts)
             title = alike[0].setting.title if alike[0].setting else alike[0].name
             sentences.append(f"{title} has {len(firsts)} values: {values}; each of them is compared")
     return sentences
 
 
-def _file(entry: Entry) -> str:
+def file_of(entry: Entry) -> str:
+    """The file that a setting is written in, without the number of the launch."""
     return entry.source.partition(" (")[0]
 
 
 def _in_two_files(alike: Iterable[Entry]) -> bool:
-    return len({_file(each) for each in alike}) > 1
+    return len({file_of(each) for each in alike}) > 1
 
 
 def _is_one(one: Entry, other: Entry) -> bool:

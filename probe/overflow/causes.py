@@ -37,6 +37,8 @@ class _Operand(NamedTuple):
     has_nan: bool = False
     inside: tuple[float, ...] = ()
     """Numbers between the extremes that are not known to be there."""
+    may_be_zero: bool = False
+    """True if a 0 between the extremes is likely: whole numbers, and gradients, of which masks leave out parts."""
 
 
 class _Formula(NamedTuple):
@@ -46,24 +48,32 @@ class _Formula(NamedTuple):
     value: Callable[..., Any]
     slopes: tuple[Callable[..., Any], ...] = ()
     """The derivative for each argument."""
+    undefined: str = "such numbers"
+    """The numbers that it is not defined for."""
 
 
-def _of(text: str, value: Callable[..., Any], *slopes: Callable[..., Any]) -> _Formula:
-    return _Formula(text, value, slopes)
+def _of(text: str, value: Callable[..., Any], *slopes: Callable[..., Any], undefined: str = "such numbers") -> _Formula:
+    return _Formula(text, value, slopes, undefined)
 
 
 def _root(x: Any) -> Any:
     return 1 / np.sqrt(x)
 
 
+_NEGATIVE, _BEYOND_ONE = "negative numbers", "numbers below -1 or above 1"
+_FRACTION = "a negative number with an exponent that is not whole"
+
+
 _FORMULAS: dict[str, _Formula] = {
-    "log": _of("log({0})", np.log, lambda x: 1 / x),
-    "log2": _of("log2({0})", np.log2, lambda x: 1 / x),
-    "log10": _of("log10({0})", np.log10, lambda x: 1 / x),
-    "log1p": _of("log1p({0})", np.log1p, lambda x: 1 / (1 + x)),
-    "logit": _of("logit({0})", lambda x: np.log(x) - np.log(1 - x), lambda x: 1 / (x * (1 - x))),
-    "sqrt": _of("sqrt({0})", np.sqrt, lambda x: 0.5 * _root(x)),
-    "rsqrt": _of("1 / sqrt({0})", _root, lambda x: -0.5 * _root(x) / x),
+    "log": _of("log({0})", np.log, lambda x: 1 / x, undefined=_NEGATIVE),
+    "log2": _of("log2({0})", np.log2, lambda x: 1 / x, undefined=_NEGATIVE),
+    "log10": _of("log10({0})", np.log10, lambda x: 1 / x, undefined=_NEGATIVE),
+    "log1p": _of("log1p({0})", np.log1p, lambda x: 1 / (1 + x), undefined="numbers below -1"),
+    "logit": _of(
+        "logit({0})", lambda x: np.log(x) - np.log(1 - x), lambda x: 1 / (x * (1 - x)),
+        undefined="numbers below 0 or above 1"),
+    "sqrt": _of("sqrt({0})", np.sqrt, lambda x: 0.5 * _root(x), undefined=_NEGATIVE),
+    "rsqrt": _of("1 / sqrt({0})", _root, lambda x: -0.5 * _root(x) / x, undefined=_NEGATIVE),
     "exp": _of("exp({0})", np.exp, np.exp),
     "exp2": _of("exp2({0})", np.exp2, np.exp2),
     "expm1": _of("expm1({0})", np.expm1, np.exp),
@@ -71,27 +81,39 @@ _FORMULAS: dict[str, _Formula] = {
     "cosh": _of("cosh({0})", np.cosh, np.sinh),
     "square": _of("{0} ** 2", np.square, lambda x: 2 * x),
     "reciprocal": _of("1 / {0}", lambda x: 1 / x, lambda x: -1 / np.square(x)),
-    "acos": _of("acos({0})", np.arccos, lambda x: _root(1 - x * x)),
-    "asin": _of("asin({0})", np.arcsin, lambda x: _root(1 - x * x)),
-    "acosh": _of("acosh({0})", np.arccosh, lambda x: _root(x * x - 1)),
-    "atanh": _of("atanh({0})", np.arctanh, lambda x: 1 / (1 - x * x)),
+    "acos": _of("acos({0})", np.arccos, lambda x: _root(1 - x * x), undefined=_BEYOND_ONE),
+    "asin": _of("asin({0})", np.arcsin, lambda x: _root(1 - x * x), undefined=_BEYOND_ONE),
+    "acosh": _of("acosh({0})", np.arccosh, lambda x: _root(x * x - 1), undefined="numbers below 1"),
+    "atanh": _of("atanh({0})", np.arctanh, lambda x: 1 / (1 - x * x), undefined=_BEYOND_ONE),
     # It has the domain and the poles of atanh.
-    "erfinv": _of("erfinv({0})", np.arctanh, lambda x: 1 / (1 - x * x)),
+    "erfinv": _of("erfinv({0})", np.arctanh, lambda x: 1 / (1 - x * x), undefined=_BEYOND_ONE),
+    "sin": _of("sin({0})", np.sin, np.cos),
+    "cos": _of("cos({0})", np.cos, np.sin),
+    "tan": _of("tan({0})", np.tan, lambda x: 1 / np.square(np.cos(x))),
     "mul": _of("{0} times {1}", lambda a, b: a * b, lambda a, b: b, lambda a, b: a),
     "add": _of("{0} + {1}", lambda a, b, c=1.0: a + b * c, lambda a, b: 1.0, lambda a, b: 1.0),
     "sub": _of("{0} - {1}", lambda a, b, c=1.0: a - b * c, lambda a, b: 1.0, lambda a, b: -1.0),
     "rsub": _of("{1} - {0}", lambda a, b: b - a, lambda a, b: -1.0, lambda a, b: 1.0),
     "div": _of("{0} / {1}", lambda a, b: a / b, lambda a, b: 1 / b, lambda a, b: a / (b * b)),
     "rtruediv": _of("{1} / {0}", lambda a, b: b / a, lambda a, b: b / (a * a), lambda a, b: 1 / a),
-    "pow": _of("{0} ** {1}", np.power, lambda a, b: b * np.power(a, b - 1), lambda a, b: np.power(a, b) * np.log(a)),
-    "rpow": _of("{1} ** {0}", lambda a, b: np.power(b, a)),
+    "pow": _of(
+        "{0} ** {1}", np.power, lambda a, b: b * np.power(a, b - 1), lambda a, b: np.power(a, b) * np.log(a),
+        undefined=_FRACTION),
+    "rpow": _of("{1} ** {0}", lambda a, b: np.power(b, a), undefined=_FRACTION),
+    "xlogy": _of(
+        "{0} times log({1})", lambda a, b: a * np.log(b) if a else 0.0, lambda a, b: np.log(b), lambda a, b: a / b,
+        undefined="negative numbers in a logarithm"),
+    "remainder": _of("{0} % {1}", np.fmod, undefined="a divisor of 0"),
     "addcdiv": _of("{1} / {2}", lambda a, b, c, d=1.0: b / c),
     "addcmul": _of("{1} times {2}", lambda a, b, c, d=1.0: a + b * c * d),
     # Its targets, of which the logarithm is known where they are 0, times its input.
     "kl_div": _of("{1} times {0}", lambda a, b: b * a),
 }  # fmt: skip
-for _name in ("floor_divide", "remainder", "fmod"):
-    _FORMULAS[_name] = _FORMULAS["div"]
+for _name, _same in {
+    "floor_divide": "div", "fmod": "remainder", "float_power": "pow",
+    **{f"special_{each}": each for each in ("xlogy", "log1p", "logit", "erfinv", "expm1", "exp2")},
+}.items():  # fmt: skip
+    _FORMULAS[_name] = _FORMULAS[_same]
 _SPREADS = ("layer_norm", "group_norm", "instance_norm", "batch_norm", "native_batch_norm")
 """They divide by a standard deviation."""
 _SIZES = ("normalize", "rms_norm", "cosine_similarity")
@@ -145,7 +167,8 @@ def _operand(item: Item) -> _Operand:
     numbers, shape = _numbers(item), item.shape or ()
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, -1.0)
     inside = tuple(each for each in (0.0, 1.0, -1.0) if low < each < high)
-    return _Operand(name, numbers, math.prod(shape), shape[-1] if shape else 1, item.has_nan, inside)
+    is_whole = limit_of(item) is None
+    return _Operand(name, numbers, math.prod(shape), shape[-1] if shape else 1, item.has_nan, inside, is_whole)
 
 
 def _argument(item: Item) -> str:
@@ -167,13 +190,27 @@ class _Result(NamedTuple):
     type: str
     has_nan: bool
     size: int
+    signs: frozenset[float] = frozenset()
+    """The infinities that the record shows."""
 
 
 def _result(items: Sequence[Item]) -> _Result:
     typed = [(limit, item) for item in items if (limit := limit_of(item)) is not None]
     limit, item = min(typed, key=lambda pair: pair[0]) if typed else (math.inf, None)
     name = "" if item is None else (item.dtype or "").rpartition(".")[2]
-    return _Result(limit, name.lower(), any(each.has_nan for each in items), math.prod(item.shape or ()) if item else 1)
+    signs = frozenset(number for each in items for number in _numbers(each) if math.isinf(number))
+    size = math.prod(item.shape or ()) if item else 1
+    return _Result(limit, name.lower(), any(each.has_nan for each in items), size, signs)
+
+
+def _agreeing(reasons: Iterator[str], result: _Result, bad: Sequence[Item]) -> str | None:
+    """The first reason that ends in what the record shows: in a NaN, or in infinities alone.
+
+    Sums beyond the range of a type make a NaN as well, if no reason for one is there.
+    """
+    found = list(reasons)
+    agreeing = [reason for reason in found if ("NaN" in reason) == result.has_nan or not bad]
+    return next(iter([*agreeing, *(found if result.has_nan else ())]), None)
 
 
 # --- the exceptions
@@ -206,15 +243,20 @@ class _Raised(NamedTuple):
 def _raised(formula: Callable[..., Any], given: Sequence[_Operand], result: _Result) -> _Raised | None:
     """The exception that explains a result best, at numbers that are there or may be there."""
     order = (_INVALID, _ZERO, _OVERFLOW) if result.has_nan else (_ZERO, _OVERFLOW, _INVALID)
-    best: tuple[tuple[int, bool, float], _Raised] | None = None
+    best: tuple[tuple[int, bool, bool, bool, float], _Raised] | None = None
     choices = [(*each.numbers, *each.inside)[:_CORNERS] for each in given]
+    # A pole has the sign of its 0, which extremes do not show.
+    choices = [(*each, -0.0) if 0.0 in each else each for each in choices]
     if not all(choices):
         return None
     for numbers in itertools.product(*choices):
         kind, value = _evaluate(formula, numbers, result.limit)
         if kind:
             is_sure = all(number in each.numbers for number, each in zip(numbers, given))
-            rank = (order.index(kind), not is_sure, -abs(value) if math.isfinite(value) else 0.0)
+            is_negative_zero = any(number == 0 and math.copysign(1, number) < 0 for number in numbers)
+            other = bool(result.signs) and math.copysign(math.inf, value) not in result.signs
+            size = -abs(value) if math.isfinite(value) else 0.0
+            rank = (order.index(kind), other, is_negative_zero, not is_sure, size)
             if best is None or rank < best[0]:
                 best = rank, _Raised(kind, value, numbers, is_sure)
     return None if best is None else best[1]
@@ -236,9 +278,14 @@ def _size(value: float, result: _Result) -> str:
     return beyond_range(value, result.limit, result.type)
 
 
-def _said(raised: _Raised, text: str, given: Sequence[_Operand], result: _Result) -> str:
+def _filled(text: str, numbers: Sequence[float]) -> str:
+    """An expression with its numbers; a power of a negative one needs brackets."""
+    return text.format(*(f"({number(each)})" if each < 0 and "**" in text else number(each) for each in numbers))
+
+
+def _said(raised: _Raised, formula: _Formula, given: Sequence[_Operand], result: _Result) -> str:
     """The sentence on an exception."""
-    expression = text.format(*map(number, raised.numbers))
+    expression = _filled(formula.text, raised.numbers)
     may = "" if raised.is_sure else "may be "
     if raised.kind == _OVERFLOW:
         if math.isfinite(raised.value):
@@ -249,11 +296,8 @@ def _said(raised: _Raised, text: str, given: Sequence[_Operand], result: _Result
         return f"{there}{expression} {became} {number(raised.value)}{_where(raised, given)}"
     if any(map(math.isinf, raised.numbers)) or not any(raised.numbers):
         return f"{there}{expression} {became} NaN{_where(raised, given)}"
-    return f"{expression} is NaN, not defined for {_outside(raised.numbers[0])}; {_reach(given[0])}"
-
-
-def _outside(value: float) -> str:
-    return "negative numbers" if value < 0 else "numbers above 1" if value > 1 else "such numbers"
+    reach = ", ".join(_reach(each) for number_, each in enumerate(given) if not number_ or each.size > 1)
+    return f"{there}{expression} {became} NaN, not defined for {formula.undefined}; {reach}"
 
 
 def _reach(given: _Operand) -> str:
@@ -264,7 +308,7 @@ def _reach(given: _Operand) -> str:
 def _where(raised: _Raised, given: Sequence[_Operand]) -> str:
     """The arguments in which a 0 or an infinity is."""
     odd = [
-        f"{each.name} {'has' if value in each.numbers else 'may have'} {number(value)}"
+        f"{each.name} {'has' if value in each.numbers else 'may have'} {number(value or 0.0)}"
         for each, value in zip(given, raised.numbers) if each.size > 1 and (value == 0 or math.isinf(value))
     ]  # fmt: skip
     return f" ({', '.join(dict.fromkeys(odd))})" if odd else ""
@@ -283,7 +327,7 @@ def why(name: str, items: Sequence[Item]) -> str | None:
     line, given = _line(name), operands(items)
     outputs = [item for item in items if item.state == OUTPUT and item.is_tensor and is_nonfinite(item)]
     result = _result(outputs)
-    return next(_forward(line, given, items, result), None)
+    return _agreeing(_forward(line, given, items, result), result, outputs)
 
 
 def _line(name: str) -> Function:
@@ -298,7 +342,9 @@ def _forward(line: Function, given: list[_Operand], items: Sequence[Item], resul
         yield found
     if line.name in _DEVIATIONS and any(not {0, 1}.isdisjoint(item.shape or ()) for item in tensors[:1]):
         yield "the variance of one value is 0 / 0, which is NaN"
-    if line.has(Trait.MASKED) and (found := _masked(tensors)):
+    if line.has(Trait.WEIGHS):
+        yield from _attended(given, tensors, result)
+    elif line.has(Trait.MASKED) and (found := _masked(tensors)):
         yield found
     yield from _by_range(line, given, tensors, result)
     formula = _FORMULAS.get(line.name)
@@ -306,20 +352,20 @@ def _forward(line: Function, given: list[_Operand], items: Sequence[Item], resul
         arguments = _arguments(formula, given)
         raised = _raised(formula.value, arguments, result) if arguments else None
         if raised is not None:
-            yield _said(raised, formula.text, arguments, result)
+            yield _said(raised, formula, arguments, result)
     if line.rounding == DOT_PRODUCT and len(given) > 1:
         summed = line.summed if line.summed is not None else known(line.akin).summed if line.akin else None
         yield from _product(given[:3] if line.name in _ADDING else given[:2], result, summed)
     may_be_equal = any(len(set(each.numbers)) <= 1 or 0 in each.numbers for each in given[:1])
     if line.name in _SPREADS and may_be_equal and _is_without_eps(given):
-        yield "0 / 0: the variance is 0, and eps is 0"
+        yield "0 / 0 is NaN: the variance is 0, and eps is 0"
     if line.name == "batch_norm" and len(given) > 2 and min(given[2].numbers, default=0.0) < 0:
-        yield f"the running variance is negative: {_reach(given[2])}"
+        yield f"the running variance is negative, and its root is NaN: {_reach(given[2])}"
     if line.name in _SIZES and _is_without_eps(given):
-        yield "0 / 0: the norm is 0, and eps is 0"
+        yield "0 / 0 is NaN: the norm is 0, and eps is 0"
     odd = [each for each in given if any(map(math.isinf, each.numbers)) or each.has_nan]
     if odd and all(each.size == 1 for each in odd):
-        yield f"its argument {odd[0].name} is {number(odd[0].numbers[0]) if odd[0].numbers else 'nan'}"
+        yield f"its argument {odd[0].name} is {number(odd[0].numbers[0]) if odd[0].numbers else 'NaN'}"
     if formula is None and line.rounding == CONDITIONING and len(given) > 1:
         yield from _product(given[:2], result)
     cast = max((abs(each) for one in given for each in one.numbers if math.isfinite(each)), default=0.0)
@@ -347,6 +393,18 @@ def _mean_of_nothing(tensors: Sequence[Item], given: Sequence[_Operand]) -> str:
     if any(item.min == item.max and item.min == ignored[0] for item in tensors[1:2]):
         return f"all targets are ignored ({number(ignored[0])}), and the mean of no losses is 0 / 0, which is NaN"
     return ""
+
+
+def _attended(given: Sequence[_Operand], tensors: Sequence[Item], result: _Result) -> Iterator[str]:
+    """Attention: the mask, the values times their weights, the queries times the keys."""
+    yield from filter(None, [_masked(tensors[3:])])
+    infinite = [each for value in given[2:3] for each in value.numbers if math.isinf(each)]
+    if len(infinite) == 2:
+        yield f"inf - inf is NaN in the sum of products ({given[2].name} has both infinities)"
+    elif infinite:
+        yield f"where a weight is 0, 0 times {number(infinite[0])} is NaN ({given[2].name} has {number(infinite[0])})"
+    yield from _product(given[:2], result) if len(given) > 1 else ()
+    yield from filter(None, [_masked(tensors[:2])])
 
 
 def _masked(tensors: Sequence[Item]) -> str:
@@ -392,16 +450,11 @@ def _by_range(line: Function, given: list[_Operand], tensors: Sequence[Item], re
 def _product(given: Sequence[_Operand], result: _Result, summed: int | None = None) -> Iterator[str]:
     """Sums of products of elements of the last two arguments, over the last dimension of `summed` if it is given."""
     one, other = given[-2:]
-    raised = _raised(lambda a, b: a * b, (one, other), result._replace(limit=math.inf))
-    if raised is not None and raised.kind == _INVALID:
-        yield _said(raised, "{0} times {1}", (one, other), result)
-        return
     count = max(round(math.sqrt(one.size * other.size / max(result.size, 1))), 1)
     count = count if summed is None else given[summed].last
     largest = [max(map(abs, each.numbers), default=0.0) for each in (one, other)]
     if math.isinf(max(largest)):
-        infinite = one if math.isinf(largest[0]) else other
-        yield f"inf - inf may be in the sum of products: {infinite.name} has infinities"
+        yield from _product_of_infinities(one, other, count, result)
         return
     bound = count * largest[0] * largest[1]
     if bound > result.limit:
@@ -410,6 +463,36 @@ def _product(given: Sequence[_Operand], result: _Result, summed: int | None = No
             f"the sum of {count} products, each at most {number(largest[0])} * {number(largest[1])}, is "
             f"{'' if exact else 'up to '}{_size(bound, result)}"
         )
+
+
+def _product_of_infinities(one: _Operand, other: _Operand, count: int, result: _Result) -> Iterator[str]:
+    """Two reasons for a NaN: 0 times inf, and a sum of infinities of both signs; the likelier one first.
+
+    A 0 that is no extreme of floating-point numbers is seldom there, and both signs are where it may be.
+    """
+    times = _FORMULAS["mul"]
+    raised = _raised(times.value, (one, other), result._replace(limit=math.inf))
+    zero = _said(raised, times, (one, other), result) if raised is not None and raised.kind == _INVALID else ""
+    signs = {
+        math.copysign(1, a) * math.copysign(1, b)
+        for a, b in itertools.product(one.numbers, other.numbers) if a and b and math.inf in (abs(a), abs(b))
+    }  # fmt: skip
+    if len(signs) < 2 or count < 2:
+        yield from filter(None, [zero])
+        return
+    has = ", ".join(f"{each.name} has {_kinds(each)}" for each in (one, other))
+    opposite = f"inf - inf is NaN in the sum of products ({has})"
+    if raised is not None and zero and raised.is_sure:
+        yield f"{zero}, or {opposite}"
+    elif zero and (one.may_be_zero or other.may_be_zero):
+        yield f"{opposite}, or {zero}"
+    else:
+        yield opposite
+
+
+def _kinds(given: _Operand) -> str:
+    infinite = " and ".join(number(each) for each in sorted(given.numbers) if math.isinf(each))
+    return infinite or ("both signs" if min(given.numbers) < 0 < max(given.numbers) else "one sign")
 
 
 # --- a backward
@@ -424,11 +507,11 @@ def why_backward(name: str, forward: Sequence[Item], items: Sequence[Item]) -> s
         items: everything that is recorded of its backward.
     """
     line, given = _line(name), operands(forward)
-    gradients = [each._replace(name="the gradient") for each in operands(items)]
+    gradients = [each._replace(name="the gradient", may_be_zero=True) for each in operands(items)]
     bad = [item for item in items if item.state == OUTPUT and item.is_tensor and is_nonfinite(item)]
     result = _result(bad)
     index = _index(bad[0]) if bad else 0
-    return next(_backward(line, given, gradients, forward, index, result), None)
+    return _agreeing(_backward(line, given, gradients, forward, index, result), result, bad)
 
 
 def _index(item: Item) -> int:
@@ -455,22 +538,23 @@ def _backward(
     gradient = gradients[0] if gradients else _Operand("the gradient", ())
     if formula is not None and index < len(formula.slopes) and (arguments := _arguments(formula, given)):
         slope, sloped = formula.slopes[index], arguments[: len(formula.slopes)]
-        raised = _raised(slope, sloped, result._replace(limit=math.inf))
+        raised = _raised(slope, sloped, result._replace(limit=math.inf, signs=frozenset()))
         if raised is not None and raised.kind == _ZERO:
-            yield _infinite_slope(line.name, raised, sloped, gradient, formula)
+            made = sorted({each for item in results for each in _numbers(item) if math.isinf(each)})
+            yield _infinite_slope(line.name, raised, made, gradient, formula, result)
         factor = _at(slope, sloped)
         product = _raised(lambda a, b: a * b, (gradient, factor), result)
         if product is not None:
-            yield _said(product, "{0} times {1}", (gradient, factor), result) + _of_other(product, sloped, index)
+            yield _said(product, _FORMULAS["mul"], (gradient, factor), result) + _of_other(product, sloped, index)
     if line.rounding == DOT_PRODUCT and len(given) > 1:
         both = given[1:3] if line.name in _ADDING else given[:2]
         yield from _product((gradient, both[0] if index else both[1]), result)
     if line.has(Trait.MASKED, Trait.EXPONENTIAL) and any(infinite_sign(item) for item in (*results, *forward)):
         yield "-inf - -inf is NaN: all elements of a row are masked in the forward call"
     if line.name in (*_DEVIATIONS, *_SPREADS):
-        yield "0 / 0: the deviation of the forward input is 0, and its slope divides by it"
+        yield "0 / 0 is NaN: the deviation of the forward input is 0, and its slope divides by it"
     if line.name in (*_NORMS, *_SIZES):
-        yield "0 / 0: the norm of the forward input is 0, and its slope divides by it"
+        yield "0 / 0 is NaN: the norm of the forward input is 0, and its slope divides by it"
     count = max(gradient.size // max(result.size, 1), 1)
     largest = max(map(abs, gradient.numbers), default=0.0)
     if largest * count > result.limit:
@@ -488,13 +572,14 @@ def _at(slope: Callable[..., Any], given: Sequence[_Operand]) -> _Operand:
 
 
 def _infinite_slope(
-    name: str, raised: _Raised, given: Sequence[_Operand], gradient: _Operand, formula: _Formula
+    name: str, raised: _Raised, made: Sequence[float], gradient: _Operand, formula: _Formula, result: _Result
 ) -> str:
-    zero = 0.0 in (*gradient.numbers, *gradient.inside)
-    at = formula.text.format(*map(number, raised.numbers))
+    gave = f" gave {number(made[0])}, which a later call left out, as masked_fill does" if made else ""
     may = "" if raised.is_sure else "may be "
-    text = f"the slope of {name} is {may}infinite ({at} in the forward)"
-    return f"{text}{_where(raised, given)}" + (": a gradient of 0 times inf is NaN" if zero else "")
+    text = f"the slope of {name} is {may}infinite ({_filled(formula.text, raised.numbers)} in the forward{gave})"
+    if not result.has_nan:
+        return f"{text}, and the gradient there is not 0"
+    return text + (": a gradient of 0 times inf is NaN" if 0.0 in (*gradient.numbers, *gradient.inside) else "")
 
 
 def _of_other(product: _Raised, given: Sequence[_Operand], index: int) -> str:

@@ -140,6 +140,8 @@ def _becomes_nan(finding: Finding, dump: Dump) -> str:
         if rank != finding.rank or naming.is_module(name) or not naming.is_forward(name):
             continue
         found = _items(dump, name)
+        if any(item.has_nan for item in found if item.is_tensor and item.state != OUTPUT):
+            return ""
         if any(item.has_nan for item in found if item.state == OUTPUT):
             reason = why(naming.function_name(name), found)
             return f" {name} makes a NaN of it{f': {reason}' if reason else ''}."

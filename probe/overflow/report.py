@@ -23,7 +23,7 @@ def lines(report: Report) -> Iterator[str]:
         answer = f"no fault: {'; '.join(meant)}; all other values are finite" if meant else "all values are finite"
         yield f"{report.path}: {answer}{_in_all(report.steps)}."
         yield from _not_collected(report)
-        yield from _notes_of_all(report.steps)
+        yield from _notes_of_all(report.steps, "They come from" if meant else _IGNORED)
         return
     where = f"{found.name}, " if found.name else ""
     yield from (f"{where}{_title(finding, found)}" for finding in found.first[:1])
@@ -160,11 +160,11 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
-def _notes_of_all(steps: Sequence[StepFindings]) -> Iterator[str]:
+def _notes_of_all(steps: Sequence[StepFindings], of_meant: str) -> Iterator[str]:
     """The notes of steps without a finding, each once, with its steps if it does not belong to all of them."""
     noted: dict[str, list[StepFindings]] = {}
     for step in steps:
-        for note in _notes(step):
+        for note in _notes(step, of_meant):
             noted.setdefault(note, []).append(step)
     for note, of in noted.items():
         names = [] if len(of) == len(steps) else [step.name for step in of if step.name]
@@ -172,12 +172,15 @@ def _notes_of_all(steps: Sequence[StepFindings]) -> Iterator[str]:
         yield f"{shown}: {note}" if shown else note
 
 
-def _notes(step: StepFindings) -> Iterator[str]:
+_IGNORED = "Not finite, and ignored by the calls that use it:"
+
+
+def _notes(step: StepFindings, of_meant: str = _IGNORED) -> Iterator[str]:
     if step.intended:
         rank, record = step.intended[0]
         more = "" if len(step.intended) == 1 else f", and {len(step.intended) - 1} more"
         of_rank = step.name_of(rank)
-        yield f"Not finite, and ignored by the calls that use it: {record} of {of_rank}{more}."
+        yield f"{of_meant} {record} of {of_rank}{more}."
     yield from step.notes
 
 

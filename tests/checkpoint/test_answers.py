@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from made_checkpoints import Weights, bfloat16_bits, llama, write_safetensors
 
 import probe
+from probe.checkpoint.output.text import lines
 from probe.checkpoint.report import Parameter, Report
 
 UP = "model.layers.1.mlp.up_proj.weight"
@@ -105,10 +107,27 @@ def test_exchanged_layers_are_recognised(tmp_path: Path, weights: Weights) -> No
     assert {each.how for each in bad(report) if ".layers.0." in each.name} == {"layer 2 of the other side"}
 
 
+def test_pairs_by_values_are_no_other_storage(tmp_path: Path, weights: Weights) -> None:
+    other = renamed(weights)
+    report = compared(tmp_path, weights, other)
+    assert re.search(r"; some were paired by [^;()]*(\([^()]*\))?$", report.why) and "stored" not in report.why
+    text = [line for line, _ in lines(report)]
+    assert any(re.search(r"paired by values \(confidence 1.00\); the same for \d+ others$", line) for line in text)
+    report = compared(tmp_path, weights, renamed(turned(weights)))
+    assert re.search(r"; some are stored in another way \(transposed\)$", report.why)
+
+
 def test_a_parameter_that_is_transposed_alone_differs(tmp_path: Path, weights: Weights) -> None:
     name = "model.layers.1.self_attn.o_proj.weight"
     (row,) = bad(compared(tmp_path, weights, {**weights, name: weights[name].T.copy()}))
     assert row.name == name and "transposed" in row.how
+
+
+def test_a_kind_that_is_transposed_as_a_whole_is_not_unlike_its_others(tmp_path: Path, weights: Weights) -> None:
+    wrong = {name: each.T.copy() if "o_proj" in name else each for name, each in weights.items()}
+    rows = bad(compared(tmp_path, wrong, weights))
+    words = "is the golden one, transposed, and nothing says that the two have different layouts"
+    assert len(rows) == 3 and {each.how for each in rows} == {words}
 
 
 def turned(weights: Weights) -> Weights:
@@ -144,15 +163,54 @@ def test_rotary_rows_in_another_order_are_different_under_one_family(
     assert all("rotary pairs of heads of 8 as halves" in each.how for each in bad(report))
 
 
-def test_rotary_rows_in_another_order_are_fine_where_something_says_so(tmp_path: Path, weights: Weights) -> None:
+def metas(weights: Weights) -> Weights:
+    """The parameters under Meta's names."""
     words = {"self_attn.q_proj": "attention.wq", "self_attn.k_proj": "attention.wk", "self_attn.v_proj": "attention.wv",
              "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
              "mlp.down_proj": "feed_forward.w2", "model.": ""}  # fmt: skip
-    meta = {}
-    for name, each in permuted(weights, r"[qk]_proj").items():
+    found = {}
+    for name, each in weights.items():
         for old, new in words.items():
             name = name.replace(old, new)
-        meta[name] = each
+        found[name] = each
+    return found
+
+
+def test_rotary_rows_in_one_order_are_different_where_the_declared_ones_differ(
+    tmp_path: Path, weights: Weights
+) -> None:
+    rotated = r"[qk]_proj|w[qk]\."
+    halves = {"model_type": "llama", "num_attention_heads": 2, "num_key_value_heads": 1}
+    pairs = {"dim": 16, "n_heads": 2, "n_kv_heads": 1}
+
+    def stored(name: str, held: Weights, config: dict[str, Any]) -> Path:
+        (tmp_path / name).mkdir(exist_ok=True)
+        write_safetensors(tmp_path / name / "model.safetensors", held)
+        (tmp_path / name / ("params.json" if "dim" in config else "config.json")).write_text(json.dumps(config))
+        return tmp_path / name
+
+    golden = stored("golden", weights, halves)
+    good, plain = metas(permuted(weights, r"[qk]_proj")), metas(weights)
+    assert probe.ckpt_compare(stored("good", good, pairs), golden).answer == "identical"
+    for number, wrong in enumerate(
+        (rotated, r"wq\.", r"layers\.1\.attention\.w[qk]", r"layers\.[12]\.attention\.w[qk]")
+    ):
+        held = {name: plain[name] if re.search(wrong, name) else each for name, each in good.items()}
+        report = probe.ckpt_compare(stored(f"wrong{number}", held, pairs), golden)
+        assert {each.name for each in bad(report)} == {name for name in plain if re.search(wrong, name)}
+        assert all("the permutation was left out" in each.how for each in bad(report))
+    report = probe.ckpt_compare(golden, stored("plain", plain, pairs))
+    assert all(re.search(rotated, each.name) and "declare rotary halves" in each.how for each in bad(report))
+    assert len(bad(report)) == 6
+    # Rotated in halves whatever the names, or nobody says how.
+    for number, config in enumerate(
+        ({**pairs, "rope_interleaved": False}, {"dim": 16}, {"model_type": "glm", **pairs})
+    ):
+        assert probe.ckpt_compare(stored(f"unsure{number}", plain, config), golden).answer == "identical"
+
+
+def test_rotary_rows_in_another_order_are_fine_where_something_says_so(tmp_path: Path, weights: Weights) -> None:
+    meta = metas(permuted(weights, r"[qk]_proj"))
     assert compared(tmp_path, meta, weights).answer == "identical"
     # One layer alone is not.
     name = "layers.1.attention.wk.weight"
@@ -169,6 +227,30 @@ def test_pairs_by_value_keep_the_order_of_the_others(tmp_path: Path, weights: We
         assert {each.name for each in bad(report)} == set(names), report.why
     assert "layer 2 of the other side" in bad(report)[0].how
     assert compared(tmp_path, one, other).answer == "identical"
+
+
+@pytest.mark.parametrize("names", [("trunk.{}.{}", "body/blk{}/{}/kernel"), ("a/block_{}/{}", "b/unit{}_{}"),
+                                   ("u{}x.{}", "v{}y.{}")])  # fmt: skip
+def test_layers_of_unknown_names_that_are_exchanged_name_the_golden_parameters(
+    names: tuple[str, str], tmp_path: Path
+) -> None:
+    random = np.random.default_rng(3)
+    values = {(number, part): random.standard_normal((9, width)).astype(np.float32)
+              for number in range(5) for part, width in (("alpha", 9), ("beta", 12))}  # fmt: skip
+    others = {1: 3, 3: 1}
+    for golden, target in (names, names[::-1]):
+        held = {golden.format(*at): each for at, each in values.items()}
+        moved = {target.format(at[0], at[1]): values[others.get(at[0], at[0]), at[1]] for at in values}
+        report = compared(tmp_path, moved, held)
+        assert {each.name for each in bad(report)} == {
+            target.format(n, part) for n in (1, 3) for part in ("alpha", "beta")
+        }
+        for each in bad(report):
+            number = int(re.findall(r"\d+", each.name)[0])
+            part = "alpha" if "alpha" in each.name else "beta"
+            assert f"`{golden.format(others[number], part)}`" in each.how
+        if "u{}x.{}" not in names:
+            assert any("layers 1 and 3 are exchanged" in each for each in report.layers)
 
 
 def test_a_parameter_that_holds_another_one_says_which(tmp_path: Path, weights: Weights) -> None:
@@ -212,7 +294,7 @@ def test_experts_in_another_order_are_said(tmp_path: Path) -> None:
 def test_one_parameter_that_is_rounded_alone_differs(tmp_path: Path, weights: Weights) -> None:
     near = (bfloat16_bits(weights[UP]).astype(np.uint32) << 16).view(np.float32)
     (row,) = bad(compared(tmp_path, {**weights, UP: near}, weights))
-    assert row.name == UP and row.how == "rounded to bfloat16, on the first side, unlike the others"
+    assert row.name == UP and row.how == "rounded to bfloat16 on the first side, unlike the other parameters"
 
 
 def test_a_nan_leaves_no_distance(tmp_path: Path, weights: Weights) -> None:
@@ -220,11 +302,43 @@ def test_a_nan_leaves_no_distance(tmp_path: Path, weights: Weights) -> None:
     assert math.isnan(row.numbers["max_abs"]) and math.isnan(row.numbers["l2"]) and "NaN" in row.how
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_nan_of_both_sides_is_no_cause_and_one_of_one_side_is(value: float, tmp_path: Path, weights: Weights) -> None:
+    golden, other, alone = weights[UP].copy(), weights[UP].copy(), weights[UP].copy()
+    golden[0, 0] = other[0, 0] = alone[0, 1] = value
+    other[2, 2] += 1
+    (row,) = bad(compared(tmp_path, {**weights, UP: other}, {**weights, UP: golden}))
+    assert row.how == "1 of 28 rows differs, first row 2"
+    (row,) = bad(compared(tmp_path, {**weights, UP: golden * 2}, {**weights, UP: golden}))
+    assert row.how == "2 times the golden"
+    for held, words in ((alone, "1 of 448 values is NaN or infinite (golden: 1)"),
+                        (weights[UP], "0 of 448 values are NaN or infinite (golden: 1)")):  # fmt: skip
+        (row,) = bad(compared(tmp_path, {**weights, UP: held}, {**weights, UP: golden}))
+        assert words in row.how
+
+
 def test_rows_that_one_side_has_more_are_told(tmp_path: Path, weights: Weights) -> None:
     name = "model.embed_tokens.weight"
     more = np.concatenate([weights[name], weights[name][:1] * 3])
     (row,) = bad(compared(tmp_path, {**weights, name: more}, weights))
     assert row.verdict == "shape" and row.how.startswith("has 1 row more; the first 24 rows are identical")
+
+
+@pytest.mark.parametrize(("at", "count"), [(1, 1), (10, 1), (23, 1), (7, 3)])
+def test_rows_that_were_inserted_or_left_out_are_told(at: int, count: int, tmp_path: Path, weights: Weights) -> None:
+    name = "model.embed_tokens.weight"
+    golden = weights[name]
+    more = np.concatenate([golden[:at], np.full((count, 16), 0.5, np.float32), golden[at:]])
+    where = f"row {at} of" if count == 1 else f"rows {at} to {at + count - 1} of"
+    for one, other, words in ((more, golden, ("more", "this side")), (golden, more, ("fewer", "the golden side"))):
+        (row,) = bad(compared(tmp_path, {**weights, name: one}, {**weights, name: other}))
+        noun = "row" if count == 1 else "rows"
+        assert row.how.startswith(f"has {count} {noun} {words[0]}: {where} {words[1]}; the first ")
+        assert ("row is" if at == 1 else f"{at} rows are") in row.how
+        assert f" identical, and the rest, shifted by {count}, is identical" in row.how
+    short = np.concatenate([more[: at + count], -more[at + count :]])
+    (row,) = bad(compared(tmp_path, {**weights, name: short}, weights))
+    assert row.verdict == "shape" and "those behind them are not the golden ones" in row.how
 
 
 def test_the_state_of_a_training_is_no_parameter(tmp_path: Path, weights: Weights) -> None:

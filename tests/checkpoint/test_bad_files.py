@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import enum
 import io
 import json
 import os
@@ -175,16 +177,6 @@ def test_a_function_that_no_checkpoint_needs_is_refused(name: str, tmp_path: Pat
         open_checkpoint(str(archive(tmp_path, data)))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"\x80\x04\x8e" + (1 << 50).to_bytes(8, "little"), b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little")],
-    ids=["bytes", "bytearray"],
-)
-def test_no_room_is_made_for_bytes_that_are_not_there(data: bytes, tmp_path: Path) -> None:
-    with pytest.raises(MsprobeException, match="ends too early"):
-        open_checkpoint(str(archive(tmp_path, data + b"abc.")))
-
-
 class Unknown:
     """Something of a package of the user's."""
 
@@ -193,6 +185,63 @@ class Unknown:
 
     def __setstate__(self, state: Any) -> None:
         raise AssertionError("it was made")
+
+
+FUNCTIONS = sorted(name for name, each in vars(builtins).items() if type(each) is type(len) or name == "open")
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+@pytest.mark.parametrize(
+    "value",
+    [*(Hostile((getattr(builtins, name), ("a",))) for name in FUNCTIONS), *(getattr(builtins, n) for n in FUNCTIONS),
+     Hostile((getattr, (np.ndarray, "tofile"))), Hostile((getattr, (dict, "fromkeys"))),
+     Hostile((getattr, (Path, "unlink"))), Hostile((getattr, (Unknown, "__init__"))),
+     Hostile((type, ("T", (), {})))],
+    ids=lambda each: str(getattr(each, "_command", each))[:50],
+)  # fmt: skip
+def test_no_function_of_python_is_a_value(value: Any, protocol: int, tmp_path: Path) -> None:
+    data = pickle.dumps({"w": np.ones((2, 2)), "x": value}, protocol)
+    with pytest.raises(MsprobeException, match="refused: its pickle asks for"):
+        open_checkpoint(str(archive(tmp_path, data)))
+
+
+def test_a_method_of_a_class_of_torch_is_no_value(tmp_path: Path) -> None:
+    call = b"c__builtin__\ngetattr\nctorch.nn.modules.linear\nLinear\nX\x07\0\0\0forward\x86R"
+    data = pickle.dumps({"w": np.ones((2, 2))}, 2)[:-1] + b"X\x01\0\0\0x" + call + b"s."
+    with pytest.raises(MsprobeException, match=r"refused: its pickle asks for __builtin__\.getattr"):
+        open_checkpoint(str(archive(tmp_path, data)))
+
+
+class Mode(enum.Enum):
+    """An enumeration of the user's."""
+
+    fast = 1
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # As Python 3.11 does.
+        return getattr, (Mode, self.name)
+
+
+def test_a_member_of_an_enumeration_and_the_type_of_nothing_are_read(tmp_path: Path) -> None:
+    data = pickle.dumps({"w": np.ones((2, 2)), "x": [Mode.fast, type(None), Inner.Part]}, 2)
+    assert list(open_checkpoint(str(archive(tmp_path, data))).weights) == ["w"]
+
+
+class Inner:
+    """A class with a class."""
+
+    class Part:
+        pass
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x80\x04\x8e" + (1 << 50).to_bytes(8, "little"), b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little")],
+    ids=["bytes", "bytearray"],
+)
+def test_no_room_is_made_for_bytes_that_are_not_there(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(MsprobeException, match="ends too early"):
+        open_checkpoint(str(archive(tmp_path, data + b"abc.")))
 
 
 def test_an_unknown_class_is_named_and_not_made(tmp_path: Path) -> None:

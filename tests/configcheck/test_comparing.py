@@ -15,7 +15,7 @@ from probe.configcheck.checks.packages import check_packages
 from probe.configcheck.checks.variables import check_variables
 from probe.configcheck.compare import compare_packs, read_side, without
 from probe.configcheck.findings import Check, Comparison
-from probe.configcheck.output.text import lines
+from probe.configcheck.output.text import lines, row_text
 from probe.configcheck.output.written import page, sheets_of
 from probe.configcheck.pack import Pack
 from probe.configcheck.sources import Sources, entries
@@ -195,6 +195,25 @@ def test_each_rank_of_two_dumps_is_compared(tmp_path: Path) -> None:
         ("env", "NCCL_ALGO", "Ring", "Tree"), ("platform", "number of processes", 3, 2),
         ("pip", "rank 1: torch", "2.13", "2.12"),
     ]  # fmt: skip
+
+
+def test_an_option_counts_and_the_file_that_it_overrides_is_a_warning() -> None:
+    launch = {"launcher.program": "accelerate", "launcher.config_file": "w4.yaml"}
+    golden = entries({"run.sh": {**launch, "launcher.num_processes": "8"}, "w4.yaml": {"num_processes": 4}})
+    other = entries({"run.sh": {**launch, "launcher.config_file": "w8.yaml"}, "w8.yaml": {"num_processes": 8}})
+    rows = [row for row in check_hyperparameters(golden, other).rows if "num_processes" in row.name]
+    assert [(row.level, row.golden, row.target, row.golden_place) for row in rows] == [("warning", 4, 8, "w4.yaml")]
+    fewer = entries({"run.sh": {**launch, "launcher.num_processes": "2"}, "w4.yaml": {"num_processes": 8}})
+    (row,) = (row for row in check_hyperparameters(fewer, other).rows if "num_processes" in row.name)
+    assert (row.level, row.golden, row.target) == ("error", "2", 8)
+
+
+def test_a_value_of_one_of_several_branches_is_named_by_its_number() -> None:
+    golden = entries({"a.sh": {"lr": "1e-3"}, "a.sh (2)": {"lr": "1e-4"}})
+    other = entries({"b.sh": {"lr": "1e-3"}, "b.sh (2)": {"lr": "2e-4"}})
+    (row,) = check_hyperparameters(golden, other).rows
+    start = "lr in b.sh, value 2 of 2, is 2e-4 (golden: 1e-4 in a.sh): learning rate: "
+    assert row_text(row).startswith(start)
 
 
 def test_many_settings_of_one_name_are_compared_quickly() -> None:

@@ -128,8 +128,10 @@ def test_experts_that_starve_beside_others_raise_nothing(absent: bool) -> None:
 # --- incidents
 
 
-def made(step: int, name: str, family: str = "actv", rule: str = "spike", rank: int = 0) -> Finding:
-    return Finding(name, family, step, rank, rule, "norm", 1.0, "", "")
+def made(
+    step: int, name: str, family: str = "actv", rule: str = "spike", rank: int = 0, call: int = 1
+) -> Finding:
+    return Finding(name, family, step, rank, rule, "norm", 1.0, "", "", call=call)
 
 
 def test_an_alert_that_is_no_fault_does_not_hide_a_fault_behind_it() -> None:
@@ -147,3 +149,70 @@ def test_a_slow_finding_elsewhere_is_an_incident_of_its_own() -> None:
     # A weight belongs to the module that it is in.
     findings[1] = made(61, "a.weight", "param_updated", "unchanged")
     assert len(incidents_of(findings)) == 1
+
+
+def test_what_follows_another_hyper_parameter_is_its_consequence() -> None:
+    findings = [
+        made(60, "group0.lr", "settings", "hyper_parameter"),
+        made(61, "3.output"),
+        made(75, "0.output", rule="drift"),
+        made(75, "1.input", rule="drift"),
+        *(made(step, "3.output", rule="dead") for step in (85, 92, 110, 116)),
+    ]
+    assert len(incidents_of(findings)) == 1
+    # Another batch, another fault of the program, and rows that had time to take another level are no consequences.
+    others = made(90, "0.input", call=0), made(100, "group0.lr", "settings", "hyper_parameter"), made(160, "9.output")
+    assert [len(incidents_of(sorted([*findings, each], key=lambda it: it.step))) for each in others] == [2, 2, 2]
+
+
+def test_rows_that_turn_in_one_step_or_again_are_one_incident() -> None:
+    again = [made(60, "0.output", rule="drift"), made(60, "1.input", rule="drift"), made(80, "1.input", rule="drift")]
+    assert len(incidents_of(again)) == 1
+    assert len(incidents_of([*again, made(130, "1.input", rule="drift")])) == 2
+
+
+def test_rows_before_a_collapse_of_the_router_belong_to_it() -> None:
+    early = made(60, "router.output"), made(60, "router.weight", "grad_reduced", "dead")
+    (one,) = incidents_of([*early, made(60, "experts.2.weight", "grad_reduced", "router_collapse")])
+    assert one.first.rule == "router_collapse"
+
+
+# --- gradients that fall at once
+
+
+def falling(size_of: Callable[[int, int], float]) -> list[Finding]:
+    rules, found = LearnedRules(), []
+    names = "a.weight", "a.bias", "b.weight"
+    for step in range(STEPS):
+        values = np.array([[size_of(step, row)] for row in range(3)])
+        found += rules.judge(step, [FamilyRows("grad_reduced", names, ("norm",), values)])
+    return [each for each in found if each.rule == "gradient_fall"]
+
+
+def test_gradients_that_all_fall_in_one_step_are_reported() -> None:
+    (fall,) = falling(lambda step, row: (row + 1) * (1e-6 if step >= FROM else 1.0))
+    assert fall.step == FROM and "by 1e+06 times" in fall.why
+
+
+@pytest.mark.parametrize(
+    "size_of",
+    [
+        lambda step, row: 10 ** (-0.5 * step),
+        lambda step, row: 1e-6 if step == FROM else 1.0,
+        lambda step, row: 1e-6 if step >= FROM and row else 1.0,
+        lambda step, row: 0.0 if step >= FROM else 1.0,
+        lambda step, row: 1e-6 if step >= FROM or step % 9 == 0 else 1.0,
+    ],
+    ids=["convergence", "one batch", "some parameters", "no gradients", "as often before"],
+)
+def test_other_gradients_that_become_small_are_no_fall(size_of: Callable[[int, int], float]) -> None:
+    assert falling(size_of) == []
+
+
+def test_a_collapse_of_the_loss_scale_is_told_to_its_end() -> None:
+    rules, found = LearnedRules(), []
+    for step, (scale, skipped) in enumerate([*[(1024.0, 0)] * FROM, (2.0**-8, 19), (2.0**-38, 30)]):
+        names = "loss_scale", "loss_scale.skipped_steps"
+        found += rules.judge(step, [FamilyRows("settings", names, ("value",), np.array([[scale], [float(skipped)]]))])
+    end = rules.finished(found[0])
+    assert "from 1024 to 3.64e-12 by the last row; 49 steps were passed over" in end.why and end.value == 2.0**-38

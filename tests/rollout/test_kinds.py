@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -70,6 +71,22 @@ def test_no_temperature_is_estimated_where_tokens_are_certain() -> None:
     report = drawn.made(drawn.temperature_on_certain, 21, is_small=True).report()
     assert "temperature" not in report.findings[0].numbers
     assert any("a temperature cannot be told" in each for each in report.remarks)
+
+
+def test_an_interval_of_a_temperature_near_one_does_not_contain_one() -> None:
+    for value in (0.99, 1.005):
+        made = drawn.Drawn(4, is_small=True)
+        line = made.of(process=lambda logits, by=value: logits / by).report().line
+        low, high = map(float, re.findall(r"interval ([\d.]+) to ([\d.]+)", line)[0])
+        assert low < high and (low > 1) == (high > 1) == (value > 1), line
+
+
+def test_the_line_of_stale_names_the_steps_that_differ() -> None:
+    made = drawn.Drawn(3, is_small=True)
+    by = np.where(np.isin(made.of_steps, (1, 4)), 30.0, 1.0)
+    line = made.of(np.repeat(by[:, None], made.length, 1)).report().line
+    assert "steps 1, 4 differ from the others" in line and "seldom" not in line
+    assert "grows from step 0 to step 5" in drawn.made(drawn.stale_ten, 21, is_small=True).report().line
 
 
 def test_a_rank_that_is_far_from_the_others_is_stale() -> None:

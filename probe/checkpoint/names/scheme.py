@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 from probe.common.yaml_file import load_yaml
 
 _LAYER = re.compile(r"^(?P<path>(?:.*?\.)?)(?:layers|layer|h|blocks|block|resblocks)\.(?P<number>\d+)\.(?P<rest>.+)$")
-_NUMBERED = re.compile(r"^(?P<path>(?:.*?[./])?[A-Za-z_]+[./])(?P<number>\d+)[./](?P<rest>.+)$")
+_NUMBERED = re.compile(
+    r"^(?P<path>(?:.*?[./])?(?:[A-Za-z_]+[./]|[A-Za-z]*(?:blk|block|layer)s?_?))(?P<number>\d+)[./](?P<rest>(?!\d+[./]).+)$"
+)
 """Layers under a name that nobody knows."""
 _KINDS = (".weight", ".bias", ".gamma", ".beta")
 _STACKS = ("encoder", "decoder")

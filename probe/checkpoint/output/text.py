@@ -66,7 +66,7 @@ def remarks(report: Report) -> Iterator[str]:
     for of_kind in kinds.values():
         first = of_kind[0]
         names = first.shown if not first.name or not first.other_name else f"{first.name} = {first.other_name}"
-        many = f" and {len(of_kind) - 1} like it" if len(of_kind) > 1 else ""
+        many = f"; the same for {counted(len(of_kind) - 1, 'other')}" if len(of_kind) > 1 else ""
         yield f"{names}: {first.how}{many}"
 
 

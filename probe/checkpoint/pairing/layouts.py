@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from probe.checkpoint.content import Checkpoint
 from probe.checkpoint.pairing.pairs import Reading
 from probe.checkpoint.stored.tensors import Slice, Tensor, Transposed
 
@@ -15,6 +17,12 @@ _HEAD_SIZES = (128, 64, 256, 96, 80, 32, 16, 8, 4)
 """Rows of a head in models that are in use, and in small ones for tests."""
 _MOST_GROUPS = 512
 SWAPPED, INTERLEAVED = "up before gate", "rows of gate and up interleaved"
+_META = re.compile(r"layers\.\d+\.attention\.w[qk]\.weight$")
+_TRANSFORMERS = re.compile(r"model\.layers\.\d+\.self_attn\.[qk]_proj\.weight$")
+_CONVERTED = ("llama", "mistral", "mixtral")
+"""Model types of Transformers whose weights come from files with Meta's names, and are rotated in halves."""
+ROTARY_FORM = re.compile(r"(rotary|rope|neox).*(interleav|style|form|layout|neox|half|pair)|is_neox_style")
+"""A key of a configuration that says how rows of queries and keys are rotated."""
 _SPLITS = (2, 4, 8, 16)
 """Tensor-parallel ranks whose halves may follow each other in a file that was merged without regard to them."""
 
@@ -32,6 +40,27 @@ def heads_of(config: Mapping[str, Any], given: tuple[int, int] | None) -> tuple[
         config, "num_key_value_heads", "num_query_groups", "n_query_groups", "n_kv_heads", "multi_query_group_num"
     )
     return heads, groups if groups and heads % groups == 0 else heads
+
+
+def rotary_of(content: Checkpoint) -> str | None:
+    """The rows that are rotated together, ``pairs`` or ``halves``, if names and configuration are sure of it."""
+    config, heads = content.config, heads_of(content.config, None)
+    if heads is None or any(ROTARY_FORM.search(key.lower()) for key in config):
+        return None
+    if any(".q_norm." in name for name in content.weights):
+        # Some write names like Meta's for models that are rotated in halves.
+        return None
+    # Heads of two rows have one order.
+    rows = [
+        tensor.row_count for name, tensor in content.weights.items() if _META.match(name) or _TRANSFORMERS.match(name)
+    ]
+    if not rows or max(rows) <= 2 * heads[0]:
+        return None
+    if any(map(_META.match, content.weights)) and "model_type" not in config and {"dim", "n_heads"} <= set(config):
+        return "pairs"
+    if any(map(_TRANSFORMERS.match, content.weights)) and config.get("model_type") in _CONVERTED:
+        return "halves"
+    return None
 
 
 def _first(config: Mapping[str, Any], *names: str) -> int | None:
@@ -150,7 +179,8 @@ def rotary_orders(heads: tuple[int, int] | None, of_first: bool = False) -> Call
         rows = tensor.row_count
         sizes = [rows // each for each in heads or () if rows % each == 0]
         for size in dict.fromkeys([*sizes, *(each for each in _HEAD_SIZES if rows % each == 0)]):
-            if size % 2:
+            if size % 2 or size < 4:
+                # Two rows have one order.
                 continue
             begins, half = range(0, rows, size), size // 2
             to_halves = [(begin + part, begin + size, 2) for begin in begins for part in (0, 1)]

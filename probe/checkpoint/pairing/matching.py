@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,8 +19,6 @@ from probe.common.align.mapping_files import load_names
 
 _ROTATED = ("attention.q.weight", "attention.k.weight", "attention.q.bias", "attention.k.bias")
 """Parameters whose rows are rotated in pairs, which are neighbours for some and halves of a head for others."""
-_ROTARY_FORM = re.compile(r"(rotary|rope|neox).*(interleav|style|form|layout|neox|half|pair)|is_neox_style")
-"""A key of a configuration that says how rows of queries and keys are rotated."""
 
 
 def match(one: Checkpoint, other: Checkpoint, options: CheckpointOptions) -> list[Pair]:
@@ -44,7 +41,9 @@ def match(one: Checkpoint, other: Checkpoint, options: CheckpointOptions) -> lis
         _join(pair, one, other)
         _add_readings(pair, heads)
     proposed = _take(left, right, propose(left, right))
-    settle([*found, *proposed], families or len(proposed) > len(found) or _declared(one, other))
+    mine, its = layouts.rotary_of(one), layouts.rotary_of(other)
+    rotary = (mine, its) if mine is not None and its is not None and mine != its else None
+    settle([*found, *proposed], families or len(proposed) > len(found) or _declared(one, other), rotary)
     found += proposed + [Pair(side, None) for side in left]
     return found + [Pair(None, side) for side in right]
 
@@ -64,7 +63,11 @@ def _declared(one: Checkpoint, other: Checkpoint) -> bool:
     if None not in types and types[0] != types[1]:
         return True
     forms = [
-        {key: value for key, value in {**side.settings, **side.config}.items() if _ROTARY_FORM.search(key.lower())}
+        {
+            key: value
+            for key, value in {**side.settings, **side.config}.items()
+            if layouts.ROTARY_FORM.search(key.lower())
+        }
         for side in (one, other)
     ]
     return forms[0] != forms[1]

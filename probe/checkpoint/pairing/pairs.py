@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from probe.checkpoint.names.scheme import is_known
+from probe.checkpoint.names.scheme import is_known, layer_of
 from probe.checkpoint.stored.tensors import Tensor
 
 
@@ -65,7 +65,7 @@ class Pair:
     def key(self) -> str:
         """In the scheme of names, from the side of which a layer is known."""
         keys = [side.key for side in (self.one, self.other) if side is not None]
-        return next((key for key in keys if is_known(key)), keys[0])
+        return next((key for rule in (is_known, layer_of) for key in keys if rule(key)), keys[0])
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor]:

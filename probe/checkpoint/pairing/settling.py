@@ -23,15 +23,17 @@ _FAR = 0.5
 _SAME = 0.02
 """Rounding to bfloat16 changes numbers by at most 1 in 256, and so does a sample."""
 _DIGITS = re.compile(r"\d+")
+_UNSAID = "and nothing says that the two have different layouts"
 _CONV1D = re.compile(r"\.(attn|crossattention|mlp)\.(c_attn|c_proj|c_fc|q_attn)\.weight$")
 """Linear layers that GPT-2 of Transformers stores transposed, and its copies do not."""
 
 
-def settle(pairs: Sequence[Pair], declared: bool) -> None:
+def settle(pairs: Sequence[Pair], declared: bool, rotary: tuple[str, str] | None = None) -> None:
     """Choose the reading of each pair.
 
     Args:
         declared: True if names of another family, formats or configurations say that the two have different layouts.
+        rotary: ``pairs`` and ``halves``, for the two sides, if both say how their rows are rotated and differ in it.
     """
     votes: dict[str, Counter[object]] = defaultdict(Counter)
     fits: dict[int, Reading] = {}
@@ -42,12 +44,41 @@ def settle(pairs: Sequence[Pair], declared: bool) -> None:
         found = _fitting(pair, votes)
         if found is not None:
             fits[id(pair)] = found
+            if rotary is not None:
+                pair.wrong = _unpermuted(pair, found, *rotary)
             for kind, form in _forms(pair, found):
-                votes[kind][form] += 1
-    usual = {kind: _usual(counter, declared) for kind, counter in votes.items() if counter}
+                # A wrong order is no layout, however many have it.
+                votes[kind][form] += kind != "rotary" or not pair.wrong
+    usual = {kind: _usual(counter, declared) for kind, counter in votes.items() if any(counter.values())}
+    seen: dict[str, set[tuple[bool, str]]] = defaultdict(set)
+    for pair in pairs:
+        if id(pair) in fits:
+            seen[_DIGITS.sub("#", pair.key)].add((fits[id(pair)].turned, fits[id(pair)].order))
     for pair in pairs:
         if pair.readings and pair.one is not None and pair.other is not None:
-            _choose(pair, fits.get(id(pair)), usual, declared)
+            alike = len(seen[_DIGITS.sub("#", pair.key)]) == 1
+            _choose(pair, fits.get(id(pair)), usual, declared, alike)
+
+
+def _unpermuted(pair: Pair, found: Reading, mine: str, its: str) -> str:
+    """The fault of a query or key whose rows are not in the order that both sides declare; empty if they are."""
+    begin = f"rotary {mine} of heads of "
+    if pair.group != "rotary" or found.turned or found.order.startswith(begin):
+        return ""
+    assert pair.one is not None
+    own = sample(pair.one.tensor)
+    # Rows that are alike fit both orders.
+    if any(
+        apart(own, sample(each.tensor)) < _SAME
+        for each in pair.readings
+        if each.order.startswith(begin) and not each.turned and each.tensor.shape == pair.one.tensor.shape
+    ):
+        return ""
+    files = {"pairs": "params.json", "halves": "config.json"}
+    said = f"its names and {files[mine]} declare rotary {mine}, the golden's names and {files[its]} {its}"
+    if found.order:
+        return f"is permuted the wrong way, since {said}"
+    return f"has the golden's row order, but {said}: the permutation was left out"
 
 
 def _forms(pair: Pair, reading: Reading) -> list[tuple[str, object]]:
@@ -120,21 +151,24 @@ def _size(form: object) -> int:
     return int(numbers[-1]) if numbers else 0
 
 
-def _choose(pair: Pair, own: Reading | None, usual: dict[str, object], declared: bool) -> None:
+def _choose(pair: Pair, own: Reading | None, usual: dict[str, object], declared: bool, alike: bool) -> None:
+    """Choose a reading; `alike`: all parameters of the same name are read as `own`."""
     shape = (pair.other if pair.of_first else pair.one).tensor.shape  # type: ignore[union-attr]
     there = [each for each in pair.readings if each.tensor.shape == shape]
     if not there:
         return
     settled = next((each for each in there if _is_usual(pair, each, usual)), None)
     pair.reading = own or settled or there[0]
-    if own is None:
+    if own is None or pair.wrong:
         return
     odd = not _is_usual(pair, own, usual)
     # A matrix that is no square cannot be stored as the transposed others are.
     if odd and (settled is not None or own.turned or own.order):
-        pair.wrong = _wrong(own, "unlike the others of its kind")
+        # What all of one name have may be a layout, or a conversion that left out this name.
+        all_of_it = "unlike the other parameters" if declared else _UNSAID
+        pair.wrong = _wrong(own, all_of_it if alike else "unlike the others of its kind")
     elif not _is_said(pair, own, usual, declared):
-        pair.wrong = _wrong(own, "and nothing says that the two have different layouts")
+        pair.wrong = _wrong(own, _UNSAID)
 
 
 def _is_usual(pair: Pair, reading: Reading, usual: dict[str, object]) -> bool:
@@ -142,7 +176,7 @@ def _is_usual(pair: Pair, reading: Reading, usual: dict[str, object]) -> bool:
 
 
 def _wrong(reading: Reading, reason: str) -> str:
-    words = "holds the golden transposed" if reading.turned and not reading.order else ""
+    words = "is the golden one, transposed" if reading.turned and not reading.order else ""
     return ", ".join(filter(None, (words, reason)))
 
 

@@ -36,7 +36,21 @@ _FUNCTIONS = re.compile(
 )
 """Functions, and classes of Python and numpy, that checkpoints need."""
 _GETATTR = ("builtins.getattr", "__builtin__.getattr")
-"""A member of an enumeration, as Python 3.11 writes it, and nothing else."""
+_TYPE = ("builtins.type", "__builtin__.type")
+
+
+def _is_member(of: Any, name: Any) -> bool:
+    """True of a member of an enumeration, as Python 3.11 writes it, and of a class within a class.
+
+    No class of those that are allowed is an enumeration, and in torch members have capitals; methods have none.
+    """
+    return (
+        isinstance(of, Name) and isinstance(name, str) and name.isidentifier() and not name.startswith("_")
+        and _CLASS.match(of.name.rpartition(".")[2]) is not None and not _FUNCTIONS.match(of.name)
+        and (not of.name.startswith("torch.") or name[0].isupper())
+    )  # fmt: skip
+
+
 _CLASS = re.compile(r"_*[A-Z]\w*$")
 _PYTHON = frozenset(getattr(sys, "stdlib_module_names", ())) | frozenset(
     (
@@ -158,6 +172,8 @@ class _Unpickler(pickle._Unpickler):
         # Texts of Python 2 are bytes.
         super().__init__(stream, encoding="latin1")
         self._path = path
+        self._asked = ""
+        """A function that is no value, and was not called so far."""
 
     def persistent_load(self, pid: Any) -> Any:
         return Persistent(pid)
@@ -166,7 +182,14 @@ class _Unpickler(pickle._Unpickler):
         whole = f"{module}.{name}"
         if not _FUNCTIONS.match(whole) and module.partition(".")[0] in _PYTHON | {"numpy"}:
             self._refuse(whole)
+        self._asked = whole if whole in _GETATTR else self._asked
         return Name(whole)
+
+    def load(self) -> Any:
+        found = super().load()
+        if self._asked:
+            self._refuse(self._asked)
+        return found
 
     def _refuse(self, name: str) -> NoReturn:
         raise DumpFormatError(
@@ -180,7 +203,11 @@ class _Unpickler(pickle._Unpickler):
             raise ValueError("a call of what is no function")
         if not makes and not _FUNCTIONS.match(of.name) and not _CLASS.match(of.name.rpartition(".")[2]):
             self._refuse(of.name)
-        if of.name in _GETATTR and not (len(args) == 2 and isinstance(args[0], Name) and isinstance(args[1], str)):
+        if of.name in _GETATTR:
+            self._asked = ""
+            if len(args) != 2 or not _is_member(*args):
+                self._refuse(of.name)
+        if of.name in _TYPE and args not in ((None,), (...,), (NotImplemented,)):
             self._refuse(of.name)
         known = _PLAIN.get(of.name)
         found = None if known is None or keywords else known(args)

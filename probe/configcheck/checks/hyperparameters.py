@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from probe.configcheck.findings import ERROR, INFO, WARNING, Check, Finding
 from probe.configcheck.meanings import plain_name
-from probe.configcheck.sources import ONE_PROCESS, Entry, derived, is_reference
+from probe.configcheck.sources import ONE_PROCESS, Entry, derived, file_of, is_reference
 from probe.configcheck.tables import NO_EFFECT, OTHER_HYPERPARAMETER
 from probe.configcheck.values import are_equal
 
@@ -15,8 +16,10 @@ _SAME_MEANING = "another name of the same setting"
 _ONE_SIDE = "the other run uses its default, which is not in the pack"
 _OUTSIDE = "the script takes a value from outside, so that it cannot be told"
 _CONTENT = "the content of the file is compared"
+_OVERRIDDEN = "an option of the launcher counts, and not this value of its file"
 _REFERENCE = "another settings file, which is not in the pack"
 
+Sides = tuple[Sequence[Entry], Sequence[Entry]]
 Alike = dict[tuple[tuple[str, ...], str], tuple[list[Entry], list[Entry]]]
 
 
@@ -37,16 +40,30 @@ def check_hyperparameters(golden: Sequence[Entry], target: Sequence[Entry]) -> C
 
 
 def _compared(golden: Sequence[Entry], target: Sequence[Entry], files: set[str]) -> Iterator[Finding]:
+    """Differences of one setting: of the values in effect, then of those that options override."""
+    effective = [[each for each in side if not each.is_overridden] for side in (golden, target)]
+    found = list(_in_effect(effective[0], effective[1], files))
+    yield from found
+    for side, is_golden in ((golden, True), (target, False)):
+        rest = target if is_golden else golden
+        for entry in side:
+            if entry.is_overridden and rest and not found and not any(_is_equal(entry, each) for each in rest):
+                both = (entry, rest[-1]) if is_golden else (rest[-1], entry)
+                yield replace(_differing(*both, (golden, target), files), level=WARNING, why=_OVERRIDDEN)
+
+
+def _in_effect(golden: Sequence[Entry], target: Sequence[Entry], files: set[str]) -> Iterator[Finding]:
     """Differences of one setting: place by place, then what is left over by its values."""
     one, other = list(golden), list(target)
     several = len({each.source for each in golden}) > 1 or len({each.source for each in target}) > 1
+    sides = (golden, target) if several else None
     pairs = list(_pairs(one, other))
     pairs += list(_by_value(one, other))
     told: set[tuple[str, str]] = set()
     for mine, theirs in pairs:
         if not _is_equal(mine, theirs) and (key := (str(mine.value), str(theirs.value))) not in told:
             told.add(key)
-            yield _differing(mine, theirs, several, files)
+            yield _differing(mine, theirs, sides, files)
     for left, everything, is_golden in ((one, golden, True), (other, target, False)):
         rest = target if is_golden else golden
         for entry in left:
@@ -55,7 +72,7 @@ def _compared(golden: Sequence[Entry], target: Sequence[Entry], files: set[str])
             if not rest:
                 yield _alone(entry, is_golden, files)
             else:
-                yield _differing(*((entry, rest[-1]) if is_golden else (rest[-1], entry)), True, files)
+                yield _differing(*((entry, rest[-1]) if is_golden else (rest[-1], entry)), (golden, target), files)
 
 
 def _pairs(one: list[Entry], other: list[Entry]) -> Iterator[tuple[Entry, Entry]]:
@@ -102,7 +119,7 @@ def _is_default(entry: Entry, all_of_side: Sequence[Entry]) -> bool:
     return default is not None and are_equal(entry.value, default)
 
 
-def _differing(golden: Entry, target: Entry, several: bool, files: set[str]) -> Finding:
+def _differing(golden: Entry, target: Entry, sides: Sides | None, files: set[str]) -> Finding:
     how = ""
     if golden.name != target.name:
         same = plain_name(golden.name).rpartition(".")[2] == plain_name(target.name).rpartition(".")[2]
@@ -110,12 +127,21 @@ def _differing(golden: Entry, target: Entry, several: bool, files: set[str]) -> 
     title = target.name if golden.name == target.name else f"{target.name} (golden: {golden.name}{how})"
     if ONE_PROCESS in (golden.name, target.name):
         title = golden.name if target.name == ONE_PROCESS else target.name
-    if several and (golden.source or target.source):
-        places = dict.fromkeys(each.source for each in (target, golden) if each.source)
-        title = f"{title} in {' and '.join(places)}"
+    places = ["", ""] if sides is None else [_place(*each) for each in zip((golden, target), sides)]
+    title = f"{title} in {places[1]}" if places[1] else title
+    numbers = [each.partition(", ")[2] for each in places]
+    where = "" if places[0] == places[1] else file_of(golden) if numbers[0] == numbers[1] else places[0]
     level, why = _judged(golden, target, files)
-    place = target.source or golden.source
-    return Finding(title, golden.shown, target.shown, level, why, (golden.name, target.name), place, how.strip(", "))
+    place, names, how = target.source or golden.source, (golden.name, target.name), how.strip(", ")
+    return Finding(title, golden.shown, target.shown, level, why, names, place, how, where)
+
+
+def _place(entry: Entry, side: Sequence[Entry]) -> str:
+    """The file of a setting; of several launches, turns or branches in it also the number."""
+    sources = list(dict.fromkeys(each.source for each in side if file_of(each) == file_of(entry)))
+    if len(sources) < 2:
+        return file_of(entry)
+    return f"{file_of(entry)}, value {sources.index(entry.source) + 1} of {len(sources)}"
 
 
 def _judged(golden: Entry, target: Entry, files: set[str]) -> tuple[str, str]:
@@ -130,10 +156,7 @@ def _judged(golden: Entry, target: Entry, files: set[str]) -> tuple[str, str]:
 
 
 def _why(entry: Entry) -> str:
-    setting = entry.setting
-    if setting is None:
-        return OTHER_HYPERPARAMETER
-    return setting.why if setting.why.startswith(f"{setting.title}:") else f"{setting.title}: {setting.why}"
+    return OTHER_HYPERPARAMETER if entry.setting is None else entry.setting.reason
 
 
 def _alone(entry: Entry, is_golden: bool, files: set[str]) -> Finding:

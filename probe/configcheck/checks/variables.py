@@ -54,7 +54,7 @@ def _known(
     one, other = (setting.default if value is None else value for value in values)
     if values == (None, None) or are_equal(one, other):
         return
-    level, why = ERROR, setting.why
+    level, why = ERROR, setting.reason
     if names[0] in VISIBLE_DEVICES:
         if is_same_world:
             level, why = INFO, _SAME_PROCESSES

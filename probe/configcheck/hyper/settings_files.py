@@ -45,6 +45,8 @@ def read_settings(path: str) -> SettingsFile:
     """
     suffix = os.path.splitext(path)[1].lower()
     name = os.path.basename(path)
+    if os.path.isdir(path):
+        raise FileCheckException(f"{path} is a folder; allowed: {ALLOWED}.")
     if suffix not in (*SHELL, *YAML, *JSON, *TOML):
         raise FileCheckException(f"{path}: the file name ends with {suffix or 'nothing'!r}; allowed: {ALLOWED}.")
     if suffix in YAML:

@@ -41,7 +41,10 @@ def headline(comparison: Comparison) -> str:
 
 def row_text(row: Finding) -> str:
     """Example: ``lr is 0.1 (golden: 0.2): weights differ after the first update``."""
-    return f"{row.name} is {_shown(row.target)} (golden: {_shown(row.golden)}): {row.why}"
+    # "lr in run.sh, value 2 of 2, is".
+    name = f"{row.name}," if ", value " in row.name else row.name
+    where = f" in {row.golden_place}" if row.golden_place else ""
+    return f"{name} is {_shown(row.target)} (golden: {_shown(row.golden)}{where}): {row.why}"
 
 
 def _title(check: Check) -> str:

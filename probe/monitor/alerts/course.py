@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,20 @@ class _Value(NamedTuple):
     largest: float
 
 
+class _Collapse(NamedTuple):
+    """A loss scale over the steps in which it stays low."""
+
+    before: float
+    lowest: float
+    skipped: int
+    is_over: bool = False
+
+    def why(self, until: str = "") -> str:
+        passed = f"; {self.skipped} steps were passed over" if self.skipped > 1 else ""
+        fall = f"it falls from {self.before:g} to {self.lowest:.3g}{until}{passed}"
+        return f"the loss scale collapses: {fall}; gradients overflow at each scale"
+
+
 class CourseRules:
     """Rules over the rows of the family ``settings``, and over states that vanish."""
 
@@ -39,6 +54,7 @@ class CourseRules:
         self._values: dict[str, _Value] = {}
         self._scales: list[float] = []
         self._scale_fell = False
+        self._collapses: list[_Collapse] = []
         self._had_states: dict[str, bool] = {}
         self._state_sizes: dict[str, float] = {}
 
@@ -89,13 +105,23 @@ class CourseRules:
         falls = len(self._scales) >= STEADY_STEPS and value * 2**LEAST_HALVINGS <= before
         self._scales = [*self._scales, value][-HALVING_STEPS:]
         is_new, self._scale_fell = falls and not self._scale_fell, falls
+        last = self._collapses[-1] if self._collapses else None
+        if last is not None and not last.is_over:
+            is_over = value * 2**LEAST_HALVINGS > last.before
+            more = 0 if is_over else skipped
+            self._collapses[-1] = _Collapse(last.before, min(last.lowest, value), last.skipped + more, is_over)
         if not is_new:
             return None
-        passed = f", and {skipped} steps in a row were passed over" if skipped > 1 else ""
-        why = (
-            f"the loss scale collapses: it falls from {before:g} to {value:g}{passed}; gradients overflow at each scale"
-        )
-        return SCALE, f"above {before / 2**LEAST_HALVINGS:g}", why
+        made = _Collapse(before, value, skipped)
+        self._collapses.append(made)
+        return SCALE, f"above {before / 2**LEAST_HALVINGS:g}", made.why()
+
+    def finished(self, found: Finding) -> Finding:
+        """A finding as it is after the last step: a scale that has fallen on since it was reported."""
+        for each in self._collapses if found.rule == SCALE else ():
+            if found.expected == f"above {each.before / 2**LEAST_HALVINGS:g}" and each.lowest <= found.value:
+                return replace(found, value=each.lowest, why=each.why("" if each.is_over else " by the last row"))
+        return found
 
     def _states(self, step: int, rank: int, families: Mapping[str, FamilyRows]) -> list[Finding]:
         """First moments that are what one update makes of nothing."""

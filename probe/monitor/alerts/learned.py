@@ -9,6 +9,7 @@ from probe.monitor.alerts import health, spikes
 from probe.monitor.alerts.block import blocks_of
 from probe.monitor.alerts.course import CourseRules
 from probe.monitor.alerts.experts import RouterRule
+from probe.monitor.alerts.falls import FallRule
 from probe.monitor.alerts.families import execution_order, in_execution_order
 from probe.monitor.alerts.rows import FamilyRows, Finding
 from probe.monitor.alerts.tracks import Track
@@ -29,7 +30,7 @@ class LearnedRules:
         self._tracks: dict[str, Track] = {}
         self._depth = health.DepthRule()
         self._missing = health.MissingGradients()
-        self._course, self._router = CourseRules(), RouterRule()
+        self._course, self._router, self._falls = CourseRules(), RouterRule(), FallRule()
 
     def judge(self, step: int, rows: Sequence[FamilyRows]) -> list[Finding]:
         rank, history = self._rank, self._min_history
@@ -49,7 +50,12 @@ class LearnedRules:
         found += self._missing.look(step, rank, families, history)
         found += self._course.look(step, rank, families)
         found += self._router.look(step, rank, families)
+        found += self._falls.look(step, rank, families, history)
         return sorted(found, key=execution_order)
+
+    def finished(self, found: Finding) -> Finding:
+        """A finding as it is after the last step."""
+        return self._course.finished(found)
 
     def _track(self, name: str) -> Track:
         track = self._tracks.get(name)

@@ -10,19 +10,23 @@ from typing import Any
 from probe.common.report.trends import COURSE
 from probe.monitor.alerts.course import HYPER, SCALE, STATE, TIED
 from probe.monitor.alerts.experts import ROUTER
-from probe.monitor.alerts.families import execution_order
+from probe.monitor.alerts.falls import FALL
+from probe.monitor.alerts.families import Kind, execution_order, kind_of
 from probe.monitor.alerts.ranks import NOT_REDUCED, PARTED
 from probe.monitor.alerts.rows import Finding
+from probe.monitor.alerts.tracks import WINDOW
 from probe.monitor.report.names import module_of
 
 GAP = 3
 """Steps between two findings of one incident: an update shows in the next step, and in moments the step after that."""
-_NAMED = frozenset((HYPER, STATE, TIED, SCALE, ROUTER, NOT_REDUCED))
+_NAMED = frozenset((HYPER, STATE, TIED, SCALE, ROUTER, NOT_REDUCED, FALL))
 """Rules that name a cause and not a tensor. It comes before the rows of its first step, in which it is not seen yet."""
 _CERTAIN = _NAMED | {PARTED, "nonfinite"}
 """Rules over facts, which no healthy training breaks."""
 _SUDDEN = frozenset(("spike", "nonfinite"))
 """Rules over one step, whose passes connect all that they report."""
+_OWN_CAUSE = frozenset((HYPER, STATE, TIED, NOT_REDUCED, PARTED))
+"""Rules over what a program does, which no other finding brings about."""
 
 
 @dataclass
@@ -36,11 +40,14 @@ class Incident:
     """By module, the last step with a finding of it."""
     last_of_training: int = -GAP - 1
     """The last step with a finding about the whole training."""
-
-    @property
-    def last(self) -> int:
-        """The last step with a finding."""
-        return max(self.last_sudden, self.last_of_training, *self.last_of_site.values())
+    last_of_row: dict[tuple[int, str, str], int] = field(default_factory=dict)
+    """By rank, family and name, the last step with a finding of it."""
+    began: set[tuple[str, int]] = field(default_factory=set)
+    """Rule and step of each finding."""
+    last: int = 0
+    """The last step with a finding."""
+    changes_training: bool = False
+    """True from the step in which another hyper-parameter, state or router, or exploded weights, make another model."""
 
     @property
     def first(self) -> Finding:
@@ -74,17 +81,40 @@ class Incident:
         """True if a finding that comes later in the order of execution belongs to this incident."""
         if found.step - self.last_of_training <= GAP:
             return True
+        if found.step - self.last_of_row.get(_row_of(found), -WINDOW - 1) <= WINDOW:
+            return True
+        if (found.rule, found.step) in self.began or (found.rule == ROUTER and found.step == self.last):
+            # Rows that turn in one step pass one tensor on, as the output of a module that is the input of the next.
+            return True
         if found.rule in _SUDDEN and found.step - self.last_sudden <= GAP:
             return True
         site = site_of(found)
         return any(found.step - step <= GAP and _touch(site, other) for other, step in self.last_of_site.items())
 
+    def brings_about(self, found: Finding) -> bool:
+        """True if a later finding, to which nothing is near, may be a consequence of another course of the training.
+
+        Rows are compared with `WINDOW` steps. After as many without a finding, the other course is their history.
+        """
+        is_batch = found.family == "actv" and found.call == 0 and ".input" in f".{found.name}"
+        return (
+            self.changes_training
+            and found.rule not in _OWN_CAUSE
+            and not is_batch
+            and found.step - self.last <= WINDOW
+        )
+
     def add(self, found: Finding) -> None:
         """Take a finding."""
         self.findings.append(found)
+        self.last = max(self.last, found.step)
+        self.began.add((found.rule, found.step))
+        self.last_of_row[_row_of(found)] = found.step
+        grows = found.rule in _SUDDEN or found.rule == "drift"
+        self.changes_training |= found.rule in _NAMED or (grows and kind_of(found.family) is Kind.WEIGHT)
         if found.rule in _SUDDEN:
             self.last_sudden = found.step
-        if found.family == COURSE or found.rule == NOT_REDUCED:
+        if found.family == COURSE or found.rule in (NOT_REDUCED, ROUTER, FALL):
             self.last_of_training = self.last_sudden = found.step
         else:
             self.last_of_site[site_of(found)] = found.step
@@ -97,9 +127,10 @@ def incidents_of(findings: Sequence[Finding]) -> list[Incident]:
     for number, each in enumerate(findings):
         if number and each.step != findings[number - 1].step:
             # Incidents that are over take no more findings, and are not asked.
-            over += (incident for incident in found if each.step - incident.last > GAP)
-            found = [incident for incident in found if each.step - incident.last <= GAP]
+            over += (incident for incident in found if each.step - incident.last > WINDOW)
+            found = [incident for incident in found if each.step - incident.last <= WINDOW]
         taking = [incident for incident in found if incident.takes(each)]
+        taking = taking or [incident for incident in found if incident.brings_about(each)][-1:]
         if not taking:
             found.append(Incident())
             taking = found[-1:]
@@ -124,8 +155,16 @@ def _join(one: Incident, other: Incident) -> None:
     one.findings += other.findings
     one.last_sudden = max(one.last_sudden, other.last_sudden)
     one.last_of_training = max(one.last_of_training, other.last_of_training)
+    one.began |= other.began
+    one.last, one.changes_training = max(one.last, other.last), one.changes_training or other.changes_training
     for site, step in other.last_of_site.items():
         one.last_of_site[site] = max(one.last_of_site.get(site, step), step)
+    for row, step in other.last_of_row.items():
+        one.last_of_row[row] = max(one.last_of_row.get(row, step), step)
+
+
+def _row_of(found: Finding) -> tuple[int, str, str]:
+    return found.rank, found.family, found.name
 
 
 def site_of(found: Finding) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -106,6 +106,10 @@ class RunJudge:
         found += self._over_ranks.judge(step, rows_of)
         return found
 
+    def finished(self, found: Iterable[Finding]) -> list[Finding]:
+        """Findings as they are after the last step: where a loss scale ended that fell on after it was reported."""
+        return [self._of_rank[each.rank].finished(each) if each.rank in self._of_rank else each for each in found]
+
 
 def judge_run(run: MonitorRun, watch: ProgressCallback | None = None) -> JudgedRun:
     """Judge all steps of a run."""
@@ -115,7 +119,7 @@ def judge_run(run: MonitorRun, watch: ProgressCallback | None = None) -> JudgedR
         found += judge.judge(step, rows_of)
         if watch is not None:
             watch("steps", index + 1, len(steps))
-    found.sort(key=execution_order)
+    found = sorted(judge.finished(found), key=execution_order)
     if not found:
         return JudgedRun(run, found)
     made = JudgedRun(run, found, incidents_of(found))

@@ -149,12 +149,7 @@ class Groups:
 
     def findings(self) -> Iterator[Finding]:
         """Certain findings, in no order."""
-        differences = self.differences
-        tests = [self._sequences, self._steps, self._positions]
-        # Below the level there are groups of many tokens only.
-        if differences.size > differences.of_level(differences.levels[0]):
-            tests.append(self._special)
-        for test in tests:
+        for test in (self._sequences, self._steps, self._positions, self._special):
             yield from test()
 
     def _far(self, means: Means, picked: Array) -> Array:
@@ -219,23 +214,35 @@ class Groups:
             return None
         means = self._means(np.bincount(of_each, self.tokens.lengths), np.bincount(of_each, self.sums))
         stale = means.upper()
-        strength = means.strength(*means.contrast(stale), _choices(stale))
+        strength, rise = means.strength(*means.contrast(stale), _choices(stale)), 0.0
         if name == "step":
             # A difference that grows from step to step has no step at which it starts.
-            strength = max(strength, means.strength(*_line(means), 1.0))
+            rise, squares = _line(means)
+            of_line = means.strength(rise, squares, 1.0)
+            rise, strength = (rise, of_line) if of_line > strength else (0.0, strength)
         if not strength or not stale.any():
             return None
-        rising = int(np.count_nonzero(np.diff(means.means) > 0))
-        left = ", ".join(map(str, values[~stale][:6])) + (", ..." if (~stale).sum() > 6 else "")
+        energy = np.bincount(of_each, self.tokens.by_sequence(self.differences.energy))
+        if rise:
+            apart = rise, _of_squares(energy[-1:], means.counts[-1:]) - _of_squares(energy[:1], means.counts[:1])
+        else:
+            apart = means.contrast(stale)[0], (
+                _of_squares(energy[stale], means.counts[stale]) - _of_squares(energy[~stale], means.counts[~stale])
+            )  # fmt: skip
+        # Tokens that are equal on both sides decide the mean of logarithms, and one that is far off that of squares.
+        factor = math.exp(min(*apart, 50.0))
+        differ = int(np.count_nonzero(stale))
         text = (
-            f"the difference depends on the {name}: {int(stale.sum())} of {len(values)} {name}s differ, and not "
-            f"{name}s {left}"
+            f"the difference depends on the {name}: {name}{'s' * (differ > 1)} {_ranges(values, stale)} "
+            f"differ{'s' * (differ == 1)} from the others"
         )
-        if name == "step":
-            text += f"; it rises in {rising} of {len(values) - 1} steps, as with weights that are synchronised seldom"
+        if rise:
+            text = (
+                f"the difference grows from {name} {values[0]} to {name} {values[-1]}, by a factor of {factor:.0f}, as "
+                "with weights that are synchronised seldom"
+            )
         found = {f"{name}s": values[stale].tolist(), "synchronised": values[~stale].tolist()}
-        grows = math.exp(min(float(means.means.max() - means.means.min()), 50.0))
-        return Finding(STALE, text, found, strength, grows, self.tokens.expanded(stale[of_each]))
+        return Finding(STALE, text, found, strength, factor, self.tokens.expanded(stale[of_each]))
 
     # --- positions
 
@@ -327,6 +334,17 @@ class Groups:
         of_ids = np.zeros(len(counts), np.bool_)
         of_ids[found] = True
         return Finding(SPECIAL, text, {"ids": found}, strength, picked=of_ids[ids])
+
+
+def _of_squares(energy: Array, counts: Array) -> float:
+    """The logarithm of the root mean square of some groups."""
+    return math.log(max(float(energy.sum()) / max(float(counts.sum()), 1.0), 1e-300)) / 2
+
+
+def _ranges(values: Array, picked: Array) -> str:
+    """The picked ones of some values, neighbours as ranges: ``2, 5 to 7``."""
+    runs = np.split(values[picked], np.flatnonzero(np.diff(np.flatnonzero(picked)) > 1) + 1)
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def _line(means: Means) -> tuple[float, float]:

@@ -6,6 +6,7 @@ what concerns all tokens is looked for in the rest.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,9 @@ logarithms must show, whose means are not those of squares."""
 _FAR_APART = 20.0
 """Ratio that no right run has between groups, even where the level of the dtype allows both: it is a bound, and the
 others show what rounding does. Long contexts and other batches change it by a few times."""
+_STEPS_APART = 7.0
+"""The same ratio for steps and ranks, which run the same kernels over many tokens. A guess: errors of contexts that
+grow, or of batches of another size, change by two or three times."""
 _FEW = 0.2
 """Share of the tokens that are too few to show what rounding does, unless they are a step or a rank: the first tokens
 come from the prefill, which has no cache of a shorter dtype. A guess."""
@@ -127,9 +131,10 @@ def _group(differences: Differences) -> Finding | None:
         size, others = differences.size_of(each.picked), differences.size_of(left)
         # A growing difference is not a separate group.
         apart = 1.0 if each.numbers.get("grows") else _APART
+        is_stale = each.kind == STALE
         is_apart = size > max(differences.explained_by(left), apart * others) or (
-            max(size / others if others else 0.0, each.factor) >= _FAR_APART
-            and (each.kind == STALE or np.count_nonzero(left) > _FEW * len(left))
+            (each.factor >= _STEPS_APART if is_stale else max(size, each.factor * others) >= _FAR_APART * others)
+            and (is_stale or np.count_nonzero(left) > _FEW * len(left))
             and _are_measured(differences, left, others)
         )
         if is_apart and (best is None or each.strength > best.strength):
@@ -140,13 +145,13 @@ def _group(differences: Differences) -> Finding | None:
 def _are_measured(differences: Differences, left: Any, size: float) -> bool:
     """True if tokens show how large rounding is in this run, and not that both sides ran one kernel on them.
 
-    Results of one kernel are equal, or differ by the float32 in which log_softmax may be computed.
+    Results of one kernel are equal, or differ by the float32 in which log_softmax may be computed. In a run in float32
+    errors of logits add to that rounding, whose mean square is a third of that of its bound if it is uniform.
     """
     least = level_of("float32", differences.choices, differences.entropy, differences.layers or LAYERS)
     is_exact = differences.level.dtype == least.dtype
-    return np.count_nonzero(differences.signed[left]) * 2 > np.count_nonzero(left) and (
-        is_exact or size > differences.of_level(least)
-    )
+    smallest = least.floor / math.sqrt(3) if is_exact else differences.of_level(least)
+    return bool(np.count_nonzero(differences.signed[left]) * 2 > np.count_nonzero(left) and size > smallest)
 
 
 def _of_all(differences: Differences, has_groups: bool) -> list[Finding]:

@@ -40,7 +40,7 @@ def routing(differences: Differences) -> Finding | None:
         f"{100 * share:.2g} % of the tokens are far off and the others are not, in all sequences and at all positions, "
         "as when a router takes other experts"
     )
-    return Finding(ROUTING, text, {"share": share}, of_far, far)
+    return Finding(ROUTING, text, {"share": share}, of_far)
 
 
 def is_beyond_rounding(differences: Differences) -> bool:

@@ -70,9 +70,12 @@ def temperature(differences: Differences) -> Finding | None:
     value, interval = _estimate(differences, rollout - training, middle, 1 - share)
     if value is None or (value < 1) != (slope > 0):
         return None
+    # Two digits of the width of the interval.
+    digits = 1 - math.floor(math.log10(min(max(interval[1] - interval[0], 1e-6), 0.1)))
     text = (
         f"the difference follows the log-probability (explains {100 * share:.0f} % of the squares), as if the rollout "
-        f"had divided its logits by a temperature of {value:.3g} (95 % interval {interval[0]:.3g} to {interval[1]:.3g})"
+        f"had divided its logits by a temperature of {value:.{digits}f} (95 % interval {interval[0]:.{digits}f} to "
+        f"{interval[1]:.{digits}f})"
     )
     return Finding(TEMPERATURE, text, {"temperature": value, "interval": interval, "explained": share}, share)
 

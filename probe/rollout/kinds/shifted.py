@@ -41,7 +41,7 @@ def unrelated(differences: Differences) -> Finding | None:
             kept = several
             sides = [side - (np.bincount(ids, side) / np.maximum(counts, 1))[ids] for side in sides]
     ranks = [np.argsort(np.argsort(side[kept])).astype(np.float64) for side in sides]
-    found = float(np.corrcoef(*ranks)[0, 1])
+    found = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
     if found + 3 / math.sqrt(len(ranks[0])) > _LEAST_CORRELATION:
         return None
     text = (

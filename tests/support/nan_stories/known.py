@@ -280,3 +280,81 @@ _tell(
     ),
 )
 _tell("entropy_of_labels", "", FINITE, lambda h: h * torch.where(LAST, 0.0, LAST.float().log().neg()).clamp(max=5.0))
+
+
+# --- what a new user found; the next call, which makes a NaN of the infinity, is told in the same sentence
+_WEIGHT = torch.linspace(-3.1, 2.3, 20).reshape(5, 4)
+
+
+def _large(h: Tensor) -> Tensor:
+    return (h.half() * 0 + 300 + torch.arange(4).half() * 0).square().float()
+
+
+_tell("half_into_matrix", "square.forward", "sum of both signs", lambda h: _large(h) @ _WEIGHT.t())
+_tell(
+    "half_into_batches",
+    "square.forward",
+    "sum of both signs",
+    lambda h: torch.bmm(_large(h)[None], _WEIGHT.t()[None]),
+)
+_tell(
+    "half_into_einsum",
+    "square.forward",
+    "sum of both signs",
+    lambda h: torch.einsum("bi,oi->bo", _large(h), _WEIGHT),
+)
+_tell(
+    "half_into_convolution",
+    "square.forward",
+    "sum of both signs",
+    lambda h: F.conv1d(_large(h)[:, None], torch.tensor([[[-1.5, 0.4, 2.2]]])),
+)
+_tell(
+    "quotient_into_matrix",
+    "__truediv__.forward",
+    "sum of both signs",
+    lambda h: F.linear((h * h + 1) / (h.detach() * 0), _WEIGHT),
+)
+_tell(
+    "large_into_relu",
+    "exp.forward",
+    "zero alone",
+    lambda h: torch.matmul((h + 300).exp(), F.relu(_WEIGHT).t()),
+)
+_tell("arc_sine_of_both", "arcsin.forward|asin.forward", "edges of one", lambda h: torch.arcsin(h - h.detach() + 3.5))
+_tell("error_function", "erfinv.forward", "edges of one", lambda h: torch.erfinv(h - h.detach() - 1.25))
+_tell("arc_tangent", "atanh.forward|arctanh.forward", "edges of one", lambda h: torch.arctanh(h * 0 - 4.5))
+_tell("arc_hyperbolic", "acosh.forward|arccosh.forward", "below one", lambda h: torch.arccosh(h * 0 + 0.25))
+_tell("log_of_one_plus", "log1p.forward", "below minus one", lambda h: torch.log1p(h * 0 - 7.5))
+_tell("fifth_root", "pow.forward", "fraction", lambda h: torch.pow(h * 0 - 6, 0.2))
+_tell("root_of_batch", "float_power.forward", "fraction", lambda h: torch.float_power(h * 0 - 6, 1.3))
+_tell("rest_of_division", "fmod.forward", "no divisor", lambda h: torch.fmod(h + 9, torch.zeros(4)))
+_tell(
+    "root_of_relu",
+    "rsqrt.backward|sqrt.backward",
+    "infinite gradient",
+    lambda h: torch.sqrt(F.relu(h)) * 2.5,
+)
+_tell("power_of_relu", "pow.backward", "infinite gradient", lambda h: torch.pow(F.relu(h), 0.75) * 1.5)
+_tell(
+    "masked_log2",
+    "log2.backward",
+    "masked pole",
+    lambda h: torch.log2(F.relu(h)).masked_fill(h <= 0, 1.0),
+)
+_tell(
+    "replaced_reciprocal",
+    "reciprocal.backward",
+    "masked pole",
+    lambda h: torch.where(h <= 0, 0.0, torch.reciprocal(F.relu(h))),
+)
+_tell("negative_square", "square.forward", "brackets", lambda h: (h.half() * 0 - 700).square())
+_tell(
+    "masked_large_value",
+    "square.forward",
+    "weight of 0",
+    lambda h: F.scaled_dot_product_attention(
+        h[None], h[None], torch.where(torch.arange(8)[:, None] == 6, _large(h), h)[None], is_causal=True
+    ),
+)
+_tell("infinite_loss", "log10.forward", "no NaN of another", lambda h: torch.log10(h - h.detach()) * 3)

@@ -173,6 +173,13 @@ def right_rows(drawn: Drawn) -> Pair:
     return drawn.of(np.repeat(drawn.random.lognormal(0, 0.5, (drawn.shape[0], 1)), drawn.length, 1))
 
 
+def right_equal(drawn: Drawn) -> Pair:
+    """A part of the tokens is equal on both sides, a larger one in each step."""
+    errors, share = drawn.errors(), np.linspace(0.05, 0.45, drawn.steps)[drawn.of_steps][:, None]
+    errors[drawn.random.random(drawn.shape) < share] = 0
+    return drawn.pair(drawn.logits + errors, drawn.logits)
+
+
 # --- slow faults
 
 
@@ -222,6 +229,31 @@ def stale_group(drawn: Drawn) -> Pair:
     step = drawn.random.integers(1, drawn.steps)
     by = np.where(drawn.of_steps == step, drawn.random.uniform(22, 40), 1.0)
     return drawn.of(np.repeat(by[:, None], drawn.length, 1))
+
+
+def stale_ten(drawn: Drawn) -> Pair:
+    """Errors that grow over the steps to some ten times."""
+    return drawn.of(np.sqrt(1 + (drawn.random.uniform(9, 14) * drawn.ramp("step")) ** 2))
+
+
+# --- a few tokens
+
+
+def _lower(pair: Pair, picked: Array) -> Pair:
+    training, by = pair.sources["training"], max(30 * pair.clean, 1.0)
+    pair.sources["training"] = np.where(picked, training - by, training).astype(np.float32)
+    return pair
+
+
+def special_first(drawn: Drawn) -> Pair:
+    return _lower(drawn.of(), drawn.ramp("position") == 0)
+
+
+def special_id(drawn: Drawn) -> Pair:
+    pair = drawn.of()
+    counts = np.bincount(pair.sources["tokens"].ravel())
+    frequent = np.argsort(-np.where(counts * 5 > counts.sum(), 0, counts))
+    return _lower(pair, pair.sources["tokens"] == frequent[drawn.random.integers(3)])
 
 
 # --- penalties
@@ -304,13 +336,15 @@ def other_weights(drawn: Drawn) -> Pair:
 
 
 Make = Callable[[Drawn], Pair]
-RIGHT: tuple[Make, ...] = (right, right_grows, right_batches, right_prefill, right_first, right_stored, right_rows)
+RIGHT: tuple[Make, ...] = (right, right_grows, right_batches, right_prefill, right_first, right_stored, right_rows,
+                           right_equal)  # fmt: skip
 FAULTS: dict[Make, tuple[str, ...]] = {
     temperature_small: ("temperature",), temperature_by_step: ("temperature",),
     temperature_by_position: ("temperature",), temperature_on_certain: ("temperature", "rounding"),
     top_p: ("temperature",),
     position_slow: ("position",), position_late: ("position",), stale_slow: ("stale",), stale_doubles: ("stale",),
-    stale_group: ("stale",), repetition: ("penalty",), presence: ("penalty",), frequency: ("penalty",),
+    stale_group: ("stale",), stale_ten: ("stale",), special_first: ("special_tokens",),
+    special_id: ("special_tokens",), repetition: ("penalty",), presence: ("penalty",), frequency: ("penalty",),
     other_position: ("unrelated",), other_ids: ("unrelated",), other_sequences: ("unrelated",),
     other_weights: ("precision",),
 }  # fmt: skip
