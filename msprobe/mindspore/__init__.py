@@ -1,5 +1,7 @@
 """Drop-in for scripts that import from ``msprobe.mindspore``, under MindSpore and under MSAdapter."""
 
+import importlib
+
 from probe.api.mindspore import (
     PrecisionChecker,
     PrecisionDebugger,
@@ -12,6 +14,9 @@ from probe.api.mindspore import (
 )
 from probe.api.mindspore import __getattr__ as __getattr__
 from probe.api.older.functions import compare_distributed
+
+# A path of `probe.api.older.paths`, which can be called.
+compare = importlib.import_module(f"{__name__}.compare")
 
 __all__ = [
     "MsprobeInitStep",

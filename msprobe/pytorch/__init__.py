@@ -1,5 +1,7 @@
 """Drop-in for scripts that import from ``msprobe.pytorch``."""
 
+import importlib
+
 from probe.api.older.functions import compare_distributed
 from probe.api.pytorch import (
     PrecisionChecker,
@@ -14,7 +16,9 @@ from probe.api.pytorch import (
     seed_all,
 )
 
-# `compare` is a path of `probe.api.older.paths`, which can be called.
+# A path of `probe.api.older.paths`, which can be called.
+compare = importlib.import_module(f"{__name__}.compare")
+
 __all__ = [
     "PrecisionChecker",
     "PrecisionDebugger",

@@ -298,7 +298,8 @@ class RunningProgram:
         failed = bool(reason)
         for loop in self._loops.values():
             loop.finish(failed)
-        failure = next((loop.failure for loop in self._loops.values() if loop.failure), "")
+        failures = (why for loop in self._loops.values() for why in (loop.failure, loop.refused) if why)
+        failure = next(failures, "")
         in_step = any(loop.step_open for loop in self._loops.values())
         unended = [text for loop in self._loops.values() if (text := loop.unended_text())]
         uneven = [text for loop in self._loops.values() if (text := loop.uneven_text())]

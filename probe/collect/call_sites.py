@@ -25,6 +25,8 @@ class CallSites:
         """The modules that were called in training mode."""
         self._in_step: set[int] = set()
         """The sites of the forwards of the open step."""
+        self._calls: set[tuple[int, int]] = set()
+        """These forwards: the site, and the identity of the module."""
         self._modules: weakref.WeakSet[Any] = weakref.WeakSet()
         """The modules of these forwards."""
         self._evaluated: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -48,13 +50,14 @@ class CallSites:
     def begin_step(self, module: Any, site: int) -> None:
         """A step begins with a forward of `module` from `site`."""
         self.on_trial = not trains(module)
-        self._in_step.clear()
-        self._modules.clear()
+        for noted in (self._in_step, self._calls, self._modules):
+            noted.clear()
         self.add(module, site)
 
     def add(self, module: Any, site: int) -> None:
         """A further forward belongs to the open step."""
         self._in_step.add(site)
+        self._calls.add((site, id(module)))
         self._modules.add(module)
         if not trains(module):
             self._evaluated.add(module)
@@ -63,9 +66,9 @@ class CallSites:
         """True if `module` is in training mode now, and was in evaluation mode in a step."""
         return trains(module) and module in self._evaluated
 
-    def is_called_again(self, site: int) -> bool:
-        """True if the open step has a forward from `site`, from which nothing was trained so far."""
-        return site in self._in_step and not self._trains.get(site, False)
+    def is_called_again(self, module: Any, site: int) -> bool:
+        """True if the open step has a forward of `module` from `site`, from which nothing was trained so far."""
+        return (site, id(module)) in self._calls and not self._trains.get(site, False)
 
     def turns_to_training(self, module: Any, site: int) -> bool:
         """True if a forward in training mode, of its module or from a site that trains, ends a step on trial."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from probe.backends.protocol import Training
-from probe.collect.call_sites import CallSites, trains
+from probe.collect.call_sites import CallSites
 from probe.collect.optimizer_turns import OptimizerTurns
 from probe.common import log
 from probe.common.dump import naming
@@ -86,6 +86,8 @@ class TrainingLoop:
         """The number of steps that have ended."""
         self.failure = ""
         """The reason why nothing more is collected."""
+        self.refused = ""
+        """The reason why forwards were not collected of which each would have been a step."""
         self.left_out = 0
         """The number of forwards that a signal's function ran while a step began or ended."""
         self._busy: set[int] = set()
@@ -149,9 +151,8 @@ class TrainingLoop:
             if self.inferred and (self._sites.was_evaluated(module) or self._turns.exist()):
                 self._restart()
             self._begin_step(module, site)
-        elif self._infers_with(module, recording):
-            self._in_forward = self._infers = True
-            self._begin_step(module, site)
+        elif self._infers_with(module):
+            self._begin_inference(module, site)
         else:
             self._unseen_site = site if recording else -1
 
@@ -252,17 +253,18 @@ class TrainingLoop:
     def _was_evaluation(self, module: Any, site: int) -> bool:
         """True if the forward of `module` from `site` shows that nothing is trained in the open step.
 
-        Several forwards before the first backward may be one training step, but seldom without an optimizer, and then
-        not in evaluation mode.
+        Several forwards before the first backward may be one training step, but one call again is seldom without an
+        optimizer.
         """
         if self._step_after == FORWARD or self._end_due or not self._has_only_forwards():
             return False
         if self._sites.turns_to_training(module, site):
             return True
+        if not self._sites.is_called_again(module, site):
+            return False
         if self.never_trains():
-            again = not trains(module) or self._sites.is_called_again(site)
-            return again and self._step_after == AUTO and not self._turns.exist()
-        return self._sites.on_trial and self._sites.is_called_again(site)
+            return self._step_after == AUTO and not self._turns.exist()
+        return self._sites.on_trial
 
     def _has_only_forwards(self) -> bool:
         """True if no gradients were computed in the open step, and no optimizer has stepped."""
@@ -299,6 +301,15 @@ class TrainingLoop:
             self._leave_gradients()
         if self.session.step_wanted:
             self.session.start(self._by_prefix(), None, None)
+
+    def _begin_inference(self, module: Any, site: int) -> None:
+        self._in_forward = self._infers = True
+        try:
+            self._begin_step(module, site)
+        except MsprobeException as error:
+            # What cannot be collected now, such as MindSpore in graph mode, may be trained in another mode later.
+            self._close_step()
+            self.refused = self.refused or str(error)
 
     def _add(self, module: Any, recording: bool, site: int) -> None:
         """A call in a step that goes on; a model that was not called before is collected from as well."""
@@ -413,7 +424,7 @@ class TrainingLoop:
         trains = self._step_after == FORWARD or (recording and not self._sites.evaluates(module, site))
         return trains and self._training.has_parameters(module)
 
-    def _infers_with(self, module: Any, recording: bool) -> bool:
+    def _infers_with(self, module: Any) -> bool:
         """True if this forward is a step of a program that has not trained so far."""
         if self._step_after != AUTO or not self.never_trains():
             return False

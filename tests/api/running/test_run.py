@@ -279,7 +279,7 @@ FAILURES = {
 from probe.api.run import RunningProgram
 class Broken:
     forwards = steps = inferred = 0
-    session, failure, step_open = None, "", False
+    session, failure, refused, step_open = None, "", "", False
     def finish(self, failed): pass
     def unended_text(self): return ""
     uneven_text = unended_text
