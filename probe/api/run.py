@@ -325,8 +325,11 @@ class RunningProgram:
             log.info(f"the processes that were started collect by themselves; see: {self._show_command}")
             return True
         if session is None:
-            why = failure or (f"the program failed before its first step ({reason})." if failed else "")
-            return self._log_nothing(why or self._why_nothing(forwards, bool(unwatched)))
+            ended = f"the program failed before its first step ({reason}). " if failed else ""
+            # A program that chose its status may have computed what is no step.
+            fits = not failed or (bool(self._loops) and reason.startswith("exit status"))
+            advice = self._why_nothing(forwards, bool(unwatched)) if fits else ""
+            return self._log_nothing(failure or f"{ended}{advice}".rstrip())
         sinks = session.collector.sinks
         if unended and not failed:
             log.warning(unended[0])

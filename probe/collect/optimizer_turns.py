@@ -182,7 +182,8 @@ class OptimizerTurns:
         for optimizer, count in list(self.counts.items()):
             self._updates[type(optimizer).__name__] += count
             others = self._partners.get(optimizer, stepped)
-            self._uneven |= len(self._owned or ()) > 1 and (count > 1 or set(others) != set(stepped))
+            in_turns = optimizer in self._partners and self._misses.get(optimizer, 0) > 0
+            self._uneven |= in_turns or (len(self._owned or ()) > 1 and (count > 1 or set(others) != set(stepped)))
         for optimizer in stepped:
             self._partners[optimizer] = stepped
             self._misses[optimizer] = 0

@@ -83,13 +83,12 @@ def test_each_command_answers_in_lines(
     assert set(statuses.values()) <= {0, 1, 2}
 
 
-def test_a_number_beyond_all_formats_is_damage_for_every_command(
+def test_a_number_beyond_all_formats_is_damage_for_every_command_that_reads_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = dump(tmp_path / "a", {**TENSOR, "Max": DIGITS})
     out = str(tmp_path / "out")
     for command in (
-        ("overflow_check", "-i", str(tmp_path / "a"), "-o", out),
         ("compare", "-tp", str(place / "dump.json"), "-gp", str(place / "dump.json"), "-o", out),
         ("acc_check", "-api_info", str(place / "dump.json"), "-o", out), ("replay", str(place), NAME),
     ):  # fmt: skip
