@@ -83,14 +83,14 @@ def test_each_command_answers_in_lines(
     assert set(statuses.values()) <= {0, 1, 2}
 
 
-def test_a_number_beyond_all_formats_is_damage_for_every_command_that_reads_it(
+def test_a_number_beyond_all_formats_is_damage_for_commands_that_compute_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = dump(tmp_path / "a", {**TENSOR, "Max": DIGITS})
     out = str(tmp_path / "out")
     for command in (
-        ("compare", "-tp", str(place / "dump.json"), "-gp", str(place / "dump.json"), "-o", out),
-        ("acc_check", "-api_info", str(place / "dump.json"), "-o", out), ("replay", str(place), NAME),
-    ):  # fmt: skip
+        ("acc_check", "-api_info", str(place / "dump.json"), "-o", out),
+        ("replay", str(place), NAME),
+    ):
         assert main(list(command)) == 2
         assert '"Max" is a whole number of 13950 bits; allowed: 1023' in "".join(capsys.readouterr())
