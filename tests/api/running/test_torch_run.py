@@ -272,7 +272,8 @@ with torch.no_grad():
         net(torch.randn(5, 8))
 """
     ran = quick(scripts, tmp_path, program)
-    assert (ran.steps, ran.warnings) == (["step0", "step1"], []) and "each outermost call of a model is a step" in ran.log
+    assert (ran.steps, ran.warnings) == (["step0", "step1"], [])
+    assert "each outermost call of a model is a step" in ran.log
     ran = quick(scripts, tmp_path, program, "--step-after", "forward", "--step", "1-2")
     assert ran.steps == ["step1", "step2"] and ran.forwards(2) == calls(0)
 
