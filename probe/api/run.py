@@ -336,7 +336,7 @@ class RunningProgram:
         elif uneven and not sinks.is_selective:
             log.info(uneven[0])
         if any(loop.inferred for loop in self._loops.values()):
-            log.info("the program computed no gradients: each outermost call of a model is a step.")
+            log.info("no gradients were seen: each outermost call of a model is a step.")
         losses = sinks.losses
         collected = [step for step in sinks.steps if step not in losses]
         if losses and not collected:
