@@ -4,7 +4,7 @@
     python benchmarks/overflow_faults.py --seed 7 --cases 0:500
     python benchmarks/overflow_faults.py --cases 12 --keep DIR       # one case, whose dumps stay in DIR/case012
     python benchmarks/overflow_faults.py --trainings                 # the small trainings alone
-    python benchmarks/overflow_faults.py --stories                   # the call and the reason of 128 stories
+    python benchmarks/overflow_faults.py --stories                   # the call and the reason of each story
     python benchmarks/overflow_faults.py --models                    # the healthy models of Transformers, all of them
     python benchmarks/overflow_faults.py --report benchmarks/OVERFLOW_FAULTS.md
 

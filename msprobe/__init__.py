@@ -2,5 +2,8 @@
 
 from probe import __getattr__ as __getattr__
 from probe import __version__
+from probe.api.older import paths
 
 __all__ = ["GradComparator", "__version__"]
+
+_FINDER = paths.serve()

@@ -91,7 +91,6 @@ MAY_USE_FRAMEWORK = {
 FACES = {"compare": "probe.compare.evidence"}
 # Compiled parts, and the version.
 PRIVATE_MODULES = {"_differences", "_frames", "_reduction", "_plain_tensors", "_version"}
-MOST_FILES = 14
 
 
 def module_name(path: Path) -> str:
@@ -296,26 +295,6 @@ def test_no_modules_import_each_other() -> None:
 )
 def test_a_circle_is_found(graph: dict[str, list[str]], expected: list[list[str]]) -> None:
     assert circles(graph) == expected
-
-
-def crowded(names: Iterable[Path]) -> list[str]:
-    """Return the folders with too many source files; a file that makes a folder a package does not count."""
-    files: dict[str, int] = {}
-    for path in names:
-        if path.suffix in (".py", ".c") and path.name != "__init__.py":
-            folder = path.parent.as_posix()
-            files[folder] = files.get(folder, 0) + 1
-    return [f"{folder} holds {number} files" for folder, number in files.items() if number > MOST_FILES]
-
-
-def test_no_folder_is_crowded() -> None:
-    assert not crowded((ROOT / "probe").rglob("*"))
-
-
-def test_a_crowded_folder_is_found() -> None:
-    files = [Path(f"a/{number}.py") for number in range(MOST_FILES)]
-    assert not crowded([*files, Path("a/__init__.py"), Path("a/b/c.py")])
-    assert crowded([*files, Path("a/x.c")]) == ["a holds 15 files"]
 
 
 LOGIC = (ast.Lambda, ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)

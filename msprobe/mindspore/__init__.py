@@ -1,5 +1,7 @@
 """Drop-in for scripts that import from ``msprobe.mindspore``, under MindSpore and under MSAdapter."""
 
+import importlib
+
 from probe.api.mindspore import (
     PrecisionChecker,
     PrecisionDebugger,
@@ -11,6 +13,10 @@ from probe.api.mindspore import (
     seed_all,
 )
 from probe.api.mindspore import __getattr__ as __getattr__
+from probe.api.older.functions import compare_distributed
+
+# A path of `probe.api.older.paths`, which can be called.
+compare = importlib.import_module(f"{__name__}.compare")
 
 __all__ = [
     "MsprobeInitStep",
@@ -18,6 +24,8 @@ __all__ = [
     "PrecisionChecker",
     "PrecisionDebugger",
     "TrainerMon",
+    "compare",
+    "compare_distributed",
     "module_dump",
     "module_dump_end",
     "online_check",

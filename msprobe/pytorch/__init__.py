@@ -1,5 +1,8 @@
 """Drop-in for scripts that import from ``msprobe.pytorch``."""
 
+import importlib
+
+from probe.api.older.functions import compare_distributed
 from probe.api.pytorch import (
     PrecisionChecker,
     PrecisionDebugger,
@@ -13,11 +16,16 @@ from probe.api.pytorch import (
     seed_all,
 )
 
+# A path of `probe.api.older.paths`, which can be called.
+compare = importlib.import_module(f"{__name__}.compare")
+
 __all__ = [
     "PrecisionChecker",
     "PrecisionDebugger",
     "PtdbgDispatch",
     "TrainerMon",
+    "compare",
+    "compare_distributed",
     "module_dump",
     "module_dump_end",
     "online_check",

@@ -14,13 +14,14 @@ from probe.api.commands.checking.config_check import ConfigCheck
 from probe.api.commands.checking.overflow_check import OverflowCheck
 from probe.api.commands.checking.replay import ReplayCommand
 from probe.api.commands.checking.rollout_check import RolloutCheck
+from probe.api.commands.collecting.config import ConfigTemplate
 from probe.api.commands.collecting.doctor import Doctor
 from probe.api.commands.collecting.recover import Recover
 from probe.api.commands.collecting.run import RunCommand
 from probe.api.commands.collecting.show import Show
 from probe.api.commands.comparing.ckpt_compare import CkptCompare
 from probe.api.commands.comparing.compare import Compare
-from probe.api.commands.comparing.graph_visualize import GraphVisualize, older_form
+from probe.api.commands.comparing.graph_visualize import GraphVisualize
 from probe.api.commands.comparing.merge_result import MergeResult
 from probe.api.commands.completion import Completion
 from probe.api.commands.converting.code_mapping import CodeMapping
@@ -30,13 +31,14 @@ from probe.api.commands.question import Command, CommandGroup, Question
 from probe.api.commands.watching.data2db import Data2Db
 from probe.api.commands.watching.monitor import Monitor
 from probe.api.commands.watching.trend import Trend
+from probe.api.older.commands import refuse, without_framework
+from probe.common import log
 from probe.common.dump.nearest_names import did_you_mean
-from probe.common.errors import MsprobeException
 
 COMMANDS: list[Command] = [
     RunCommand(), Show(), Compare(), GraphVisualize(), OverflowCheck(), RolloutCheck(), AccCheck(), MultiAccCheck(),
     ApiPrecisionCompare(), ReplayCommand(), ConfigCheck(), CkptCompare(), Monitor(), Trend(), Data2Db(),
-    MergeResult(), CodeMapping(), Parse(), Recover(), Doctor(), Completion(),
+    MergeResult(), CodeMapping(), Parse(), Recover(), ConfigTemplate(), Doctor(), Completion(),
 ]  # fmt: skip
 
 _EPILOG = """which command:
@@ -56,6 +58,7 @@ _EPILOG = """which command:
   the run was killed                            msprobe recover ./run_a
   kernel dumps of a MindSpore graph             msprobe code_mapping --ir graph.ir --dump_data DIR
   tensors that ATB wrote                        msprobe parse -d ./atb_dump -t npy
+  a configuration file to change                msprobe config -o .
   something does not work                       msprobe doctor
 
 msprobe COMMAND --help explains a command. Without a command this text is printed.
@@ -91,15 +94,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: Those of the command line; ``None``: those of this process, which ends with the command.
     """
-    given = sys.argv[1:] if arguments is None else arguments
+    given, ignored = without_framework(sys.argv[1:] if arguments is None else arguments)
     command = next((each for each in COMMANDS if given and given[0] in (each.name, *each.aliases)), None)
     as_json = isinstance(command, (Question, CommandGroup)) and "--json" in given
     invocation = Invocation("" if command is None else command.name, as_json)
 
     def work() -> int:
         parser = _parser()
-        if given[:1] and given[0] in ("-f", "--framework"):
-            raise MsprobeException(_of_older_releases(given))
+        if ignored:
+            log.warning(ignored)
+        refuse(given)
         if command is None and given and not given[0].startswith("-"):
             raise UsageError(_unknown_command(given[0]))
         args, unknown = parser.parse_known_args(given)
@@ -113,7 +117,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         invocation.as_json = getattr(args, "json", False)
         return int(args.command.run(args, invocation))
 
-    return invocation.run(work)
+    status = invocation.run(work)
+    if arguments is None and getattr(sys.modules.get("probe.api.script"), "interrupted", False):
+        # As Python ends such a program: by the signal, which a shell or a launcher waits for.
+        sys.excepthook = lambda *_: None
+        raise KeyboardInterrupt
+    return status
 
 
 def _parser() -> _Parser:
@@ -139,14 +148,6 @@ def _parser() -> _Parser:
 def _unknown_command(text: str) -> str:
     names = [command.name for command in COMMANDS]
     return f'"{text}" is not a command{did_you_mean(text, names) or "."} The commands are {", ".join(names)}.'
-
-
-def _of_older_releases(given: Sequence[str]) -> str:
-    """The command to type instead of ``msprobe -f pytorch COMMAND ...``."""
-    if "graph" not in given[2:3]:
-        return f"{given[0]} belongs to older releases; leave it out: each dump has its framework."
-    inputs = [value for flag, value in zip(given, given[1:]) if flag in ("-i", "--input_path")]
-    return older_form(inputs[0] if inputs else "")
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from probe.api.older.service import LiveConfig, Service
 from probe.backends import loader
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.session import Session
@@ -13,6 +15,7 @@ from probe.collect.sinks.sink import Sink
 from probe.common import log
 from probe.common.config.config import GRAD_PROBE, Config
 from probe.common.config.fields import Location, numbers_text, parse_numbers
+from probe.common.containers import by_prefix
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import CallChecker
 from probe.common.show import show
@@ -41,6 +44,7 @@ class PrecisionDebugger:
         sinks: What receives the calls, instead of what the task stands for; see `probe.Sink`.
         module: A pattern such as ``layers.1`` or ``*Norm``; modules that fit, and everything inside of them.
         api: A pattern such as ``softmax``; calls of functions that fit.
+        model: The module, or modules, for a `start` that is given none, as older releases had it.
 
     Raises:
         MsprobeException: a value is wrong; the message names it and what is allowed.
@@ -60,15 +64,21 @@ class PrecisionDebugger:
     backend: ClassVar[str]
     """The name by which the loader knows the framework that the user's import stands for."""
     _instance: ClassVar[PrecisionDebugger | None] = None
+    _give_way: ClassVar[Callable[[], None] | None] = None
+    """Called before another instance is made: `msprobe run` can take back the one that it has made."""
     _session: Session
     _served_by: str
     _config_path: str | None
     _probe: GradientProbe | None
     """The probe of task ``grad_probe``; ``None`` with any other task."""
+    _models: ClassVar[dict[str, weakref.ref[Any]]] = {}
+    """The models of a `start` that is given none, by their prefixes."""
     _starts: int = 0
     """The number of times that collection was started when the ``with`` block was entered."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PrecisionDebugger:
+        if cls._give_way is not None:
+            cls._give_way()
         return cls._instance if cls._instance is not None else super().__new__(cls)
 
     def __init__(
@@ -81,6 +91,8 @@ class PrecisionDebugger:
         sinks: Sequence[Sink] | None = None,
         module: str | None = None,
         api: str | None = None,
+        *,
+        model: Any = None,
     ) -> None:
         cls = type(self)
         arguments = {
@@ -90,12 +102,25 @@ class PrecisionDebugger:
             _check_sinks(sinks)
         if cls._instance is not None:
             cls._instance._log_ignored(config_path, arguments, sinks)
+            if model is not None:
+                cls._instance._check_model(model)
+                cls._remember(model)
             return
         self._served_by = loader.detect(self.backend)
         self._session = Session(loader.load(self._served_by), config_path, arguments, _checker, sinks)
         self._config_path = config_path
+        self._check_model(model)
         self._probe = _probe(self._session.config, self._served_by)
         cls._instance = self
+        cls._remember(model)
+
+    def _check_model(self, model: Any) -> None:
+        is_module = loader.load(self._served_by).hooks.is_module
+        for one in () if model is None else by_prefix(model).values():
+            if not is_module(one):
+                raise MsprobeException(
+                    f"PrecisionDebugger(model=...): model is a {type(one).__name__}; allowed: a module or a list."
+                )
 
     def _log_ignored(self, config_path: Any, arguments: dict[str, Any], sinks: Any) -> None:
         """Log which arguments of a further constructor call are not those in use."""
@@ -139,12 +164,17 @@ class PrecisionDebugger:
 
         The next constructor call makes a new instance with its own arguments. Steps count from 0 again.
         """
-        instance, cls._instance = cls._instance, None
+        instance, cls._instance, cls._give_way, cls._models = cls._instance, None, None, {}
         if instance is not None:
             if instance._probe is not None:
                 instance._probe.stop()
             instance._session.close()
             log.reset()
+
+    @classmethod
+    def gives_way(cls, give_way: Callable[[], None]) -> None:
+        """Call `give_way` before another instance is made, as long as this one is there."""
+        cls._give_way = give_way
 
     @classmethod
     def exists(cls) -> bool:
@@ -172,7 +202,30 @@ class PrecisionDebugger:
             rank_id: The rank to use in folder names; otherwise that of the default process group.
         """
         if cls.session().guard("start()", cls._collects_calls):
-            cls.session().start(model, token_range, rank_id)
+            cls.session().start(cls._model_given_last() if model is None else model, token_range, rank_id)
+
+    @classmethod
+    def _remember(cls, model: Any) -> None:
+        # Weakly: what was collected once must not live on because of it.
+        given = {} if model is None else by_prefix(model)
+        cls._models = {prefix: weakref.ref(one) for prefix, one in given.items()}
+
+    @classmethod
+    def _model_given_last(cls) -> Any:
+        models = {prefix: reference() for prefix, reference in cls._models.items()}
+        if set(models) == {""}:
+            return models[""]
+        return None if None in models.values() else models or None
+
+    @property
+    def config(self) -> LiveConfig:
+        """The configuration in use; ``config.dump_path`` can be set between `stop` and `start`."""
+        return LiveConfig(self._session)
+
+    @property
+    def service(self) -> Service:
+        """The object by which integrations that were written for msProbe set ``config.dump_path``."""
+        return Service(self._session)
 
     @classmethod
     def stop(cls) -> None:
@@ -210,14 +263,15 @@ class PrecisionDebugger:
         return False
 
     @classmethod
-    def step(cls, loss: Any = None, grad_norm: Any = None) -> None:
+    def step(cls, loss: Any = None, grad_norm: Any = None, *, dump: bool = True) -> None:
         """End the training step: later calls belong to the next one. Ends collection if `stop` was not called.
 
         Args:
             loss: The step's loss; with task ``overflow_check`` a step is written whose loss is not finite.
             grad_norm: The norm of its gradients; the same, and where it is far above those of the steps before.
+            dump: False of a pass in which nothing was collected: it is not counted.
         """
-        cls.session().step(loss, grad_norm)
+        cls.session().step(loss, grad_norm, dump)
 
     @classmethod
     def set_init_step(cls, step: int) -> None:

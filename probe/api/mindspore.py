@@ -8,15 +8,13 @@ for, so that importing the other names does not import MindSpore.
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from probe.api import debugger, online, randomness
 from probe.api.monitoring import first
 from probe.backends import loader
 from probe.common import log
-from probe.common.containers import by_prefix
 
 if TYPE_CHECKING:
     from probe.runtime_checks.online_check import OnlineCheck
@@ -35,13 +33,6 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
     __doc__ = debugger.PrecisionDebugger.__doc__
 
     backend = BACKEND
-    _models: ClassVar[dict[str, weakref.ref[Any]]] = {}
-
-    @classmethod
-    def reset(cls) -> None:
-        """End collection, complete the files, put everything back, and forget the instance and the model given last."""
-        super().reset()
-        cls._models = {}
 
     @classmethod
     def start(cls, model: Any = None, token_range: Sequence[int] | None = None, rank_id: int | None = None) -> None:
@@ -78,17 +69,6 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
         session.start(model, token_range, rank_id)
         cls._remember(model)
 
-    @classmethod
-    def _remember(cls, model: Any) -> None:
-        # Weakly: what was collected once must not live on because of it.
-        given = {} if model is None else by_prefix(model)
-        cls._models = {prefix: weakref.ref(one) for prefix, one in given.items()}
-
-    @classmethod
-    def _model_given_last(cls) -> Any:
-        models = {prefix: reference() for prefix, reference in cls._models.items()}
-        return None if None in models.values() else models or None
-
 
 def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_enhanced: bool = False) -> None:
     """Make a run repeatable; see `probe.api.randomness.seed_all`."""
@@ -98,12 +78,16 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
 def random_save(output_path: str = "./output") -> None:
     """Write down every place that draws random numbers; see `probe.api.randomness.random_save`."""
     adapter = loader.serve(BACKEND)
-    randomness.random_save(adapter.randomness.random_calls(), adapter.training.rank, output_path)
+    calls = [*adapter.randomness.random_calls(), *adapter.randomness.dropping_calls()]
+    randomness.random_save(calls, adapter.training.rank, output_path)
 
 
-def module_dump(module: Any, dump_name: str) -> None:
-    """Record `module` itself under ``dump_name``, and no APIs, until `module_dump_end`."""
-    PrecisionDebugger.session().module_dump(module, dump_name)
+def module_dump(module: Any, module_name: Any = None, *, dump_name: Any = None) -> None:
+    """Record `module` itself under ``module_name``, and no APIs, until `module_dump_end`.
+
+    `dump_name` is another name of `module_name`.
+    """
+    PrecisionDebugger.session().module_dump(module, dump_name if module_name is None else module_name)
 
 
 def module_dump_end() -> None:

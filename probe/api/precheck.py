@@ -24,7 +24,11 @@ def load(framework: str) -> FrameworkAdapter:
 
     Raises:
         MissingDependency: the framework is not installed.
+        MsprobeException: there is no such framework.
     """
+    if framework not in BACKEND_OF:
+        allowed = f"allowed: {', '.join(BACKEND_OF)}"
+        raise MsprobeException(f'the "framework" of the dump is {framework!r}, which runs no calls; {allowed}.')
     return loader.load(BACKEND_OF[framework])
 
 

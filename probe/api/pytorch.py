@@ -40,7 +40,8 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
 def random_save(output_path: str = "./output") -> None:
     """Write down every place that draws random numbers; see `probe.api.randomness.random_save`."""
     adapter = loader.serve(BACKEND)
-    randomness.random_save(adapter.randomness.random_calls(), adapter.training.rank, output_path)
+    calls = [*adapter.randomness.random_calls(), *adapter.randomness.dropping_calls()]
+    randomness.random_save(calls, adapter.training.rank, output_path)
 
 
 def save(variable: Any, name: str, save_backward: bool = True) -> None:
@@ -48,9 +49,12 @@ def save(variable: Any, name: str, save_backward: bool = True) -> None:
     PrecisionDebugger.save(variable, name, save_backward)
 
 
-def module_dump(module: Any, dump_name: str) -> None:
-    """Record `module` itself as ``Module.<dump_name>.<Class>``, and no APIs, until `module_dump_end`."""
-    PrecisionDebugger.session().module_dump(module, dump_name)
+def module_dump(module: Any, module_name: Any = None, *, dump_name: Any = None) -> None:
+    """Record `module` itself as ``Module.<module_name>.<Class>``, and no APIs, until `module_dump_end`.
+
+    `dump_name` is another name of `module_name`.
+    """
+    PrecisionDebugger.session().module_dump(module, dump_name if module_name is None else module_name)
 
 
 def module_dump_end() -> None:

@@ -14,7 +14,8 @@ from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import only_dump_in
 from probe.common.errors import MsprobeException
 from probe.common.parallel.memory import of_machine
-from probe.precheck.work import device_for
+from probe.precheck.check import CheckOptions
+from probe.precheck.work import device_for, try_elsewhere
 from probe.rerun.emit import emit as write_script
 from probe.rerun.minimise import Minimised
 from probe.rerun.minimise import minimise as make_smaller
@@ -97,6 +98,7 @@ def replay(
         allowed = ", ".join(execution.devices())
         raise MsprobeException(f"device is {device!r}; replay runs a call: allowed are {allowed}.")
     most = memory.default_limit(of_machine(), 1) if max_memory is None else max_memory * memory.GB
+    try_elsewhere(opened.path, selected.case, CheckOptions(where, seed, max_memory=most), load)
     replayed = rerun_call(execution, opened, selected, where, seed, most)
     smaller = make_smaller(execution, opened, replayed) if minimise else None
     if emit is None:

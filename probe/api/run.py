@@ -9,11 +9,14 @@ import of its own.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from probe.api.following import environment
@@ -64,6 +67,11 @@ else:
 """The code that a spawned process runs, perhaps in a Python for which this package is not installed."""
 
 
+def _has_signal_handlers() -> bool:
+    handlers = map(signal.getsignal, signal.valid_signals())
+    return any(callable(each) and each is not signal.default_int_handler for each in handlers)
+
+
 class RunningProgram:
     """Collects from the program that is run in this process.
 
@@ -103,6 +111,9 @@ class RunningProgram:
         self._debugger: type[PrecisionDebugger] | None = None
         """The debugger that was made for the program."""
         self._spawning: Handle | None = None
+        self._pid = os.getpid()
+        self._replacing = [wrap_attribute(os, name, self._followed) for name in ("execv", "execve")]
+        """Calls by which the program replaces itself, such as ``jupyter`` does by ``jupyter-nbconvert``."""
         self._unwatched: dict[str, str] = {}
         """By the module, why the framework cannot be watched."""
         self._has_failed = False
@@ -134,6 +145,35 @@ class RunningProgram:
         if not self._own_debugger:
             for loop in self._loops.values():
                 loop.forked()
+
+    def _followed(self, replace: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the ``exec`` family, whose program is collected from if it runs Python."""
+
+        @functools.wraps(replace)
+        def replaced(path: Any, arguments: Any, *env: Any, **named: Any) -> Any:
+            # In a process that was forked it begins a command of its own; a number is an open file.
+            if os.getpid() != self._pid or isinstance(path, int) or not os.access(path, os.X_OK):
+                return replace(path, arguments, *env, **named)
+            with self._handed_on(path):
+                env = tuple({**each, **environment.variables()} for each in (*env, *named.values()))
+                return replace(path, arguments, *env)
+
+        return replaced
+
+    @contextmanager
+    def _handed_on(self, path: Any) -> Iterator[None]:
+        """Have the program at `path` followed, which is about to replace this one; if that fails, this one goes on."""
+        follower = None
+        if self._follower is None:
+            follower = self._follower = FollowedChildren(self._config_path, self._arguments, self._step_after)
+            self._tell_children()
+        log.info(f"the program replaces itself by {os.fsdecode(path)}, which is followed if it runs Python.")
+        try:
+            yield
+        finally:
+            if follower is not None:
+                self._follower = None
+                follower.remove()
 
     def _with_run(self, preparation: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
         """Argument of a process that is spawned and not forked, so that it begins such a run itself.
@@ -181,21 +221,35 @@ class RunningProgram:
             self._debugger.reset()
             self._debugger = None
         if any(debugger_class(each).exists() for each in _NAMES):
-            self._own_debugger = True
-            log.warning("the script has a PrecisionDebugger of its own, which collects; msprobe run does not.")
+            self._leave_to_script()
             return None
         loader.load(backend).hooks.check_mode()
         kind = debugger_class(backend)
         kind(self._config_path, **self._used)
+        kind.gives_way(self._give_way)
         self._debugger = kind
         session = kind.session()
         # Nobody named the steps of a default, which a short program need not have.
         session.steps_are_named = self._used["step"] == self._arguments["step"]
         return session
 
+    def _leave_to_script(self) -> None:
+        self._own_debugger = True
+        log.warning("the script has a PrecisionDebugger of its own, which collects; msprobe run does not.")
+
+    def _give_way(self) -> None:
+        """The script makes a debugger of its own: if nothing was trained so far, the one that was made for it goes."""
+        if self._debugger is None or not all(loop.never_trains() for loop in self._loops.values()):
+            return
+        for loop in self._loops.values():
+            loop.give_way()
+        self._debugger.reset()
+        self._debugger = None
+        self._leave_to_script()
+
     def leave(self) -> None:
         """Collect nothing more from this process, and leave nothing of it in the way."""
-        for each in (self._watch, self._spawning, self._follower):
+        for each in (self._watch, self._spawning, self._follower, *self._replacing):
             if each is not None:
                 self._try(each.remove)
         for loop in self._loops.values():
@@ -224,23 +278,28 @@ class RunningProgram:
             self._try(self._debugger.reset)
             self._debugger = None
 
-    def end(self, failed: bool) -> bool:
+    def end(self, reason: str) -> bool:
         """The program has ended: say what was collected, or why nothing was; false if nothing was.
 
         A failure of the tool is logged, and counts as nothing collected.
+
+        Args:
+            reason: What ended the program, as `probe.api.script.Ended` has it; empty if it did not fail.
         """
         try:
-            return self._say_what_was_collected(failed)
+            return self._say_what_was_collected(reason)
         except Exception as error:
             self._log_failure(error)
             return False
         finally:
             self.make_room()
 
-    def _say_what_was_collected(self, failed: bool) -> bool:
+    def _say_what_was_collected(self, reason: str) -> bool:
+        failed = bool(reason)
         for loop in self._loops.values():
             loop.finish(failed)
-        failure = next((loop.failure for loop in self._loops.values() if loop.failure), "")
+        failures = (why for loop in self._loops.values() for why in (loop.failure, loop.refused) if why)
+        failure = next(failures, "")
         in_step = any(loop.step_open for loop in self._loops.values())
         unended = [text for loop in self._loops.values() if (text := loop.unended_text())]
         uneven = [text for loop in self._loops.values() if (text := loop.uneven_text())]
@@ -253,6 +312,10 @@ class RunningProgram:
         children = self._children_text()
         if children:
             log.info(f"collected in processes that the program started: {children}.")
+        left_out = sum(loop.left_out for loop in self._loops.values())
+        if left_out and _has_signal_handlers():
+            # Without one, it is the tool itself that ran a step again.
+            log.info(f"{left_out} calls of models by signal handlers are not collected: a step began or ended then.")
         forwards = sum(loop.forwards for loop in self._loops.values())
         session = next((loop.session for loop in self._loops.values() if loop.session is not None), None)
         if children and session is None:
@@ -262,12 +325,18 @@ class RunningProgram:
             log.info(f"the processes that were started collect by themselves; see: {self._show_command}")
             return True
         if session is None:
-            return self._log_nothing(failure or self._why_nothing(forwards, bool(unwatched)))
+            ended = f"the program failed before its first step ({reason}). " if failed else ""
+            # A program that chose its status may have computed what is no step.
+            fits = not failed or (bool(self._loops) and reason.startswith("exit status"))
+            advice = self._why_nothing(forwards, bool(unwatched)) if fits else ""
+            return self._log_nothing(failure or f"{ended}{advice}".rstrip())
         sinks = session.collector.sinks
         if unended and not failed:
             log.warning(unended[0])
         elif uneven and not sinks.is_selective:
-            log.warning(uneven[0])
+            log.info(uneven[0])
+        if any(loop.inferred for loop in self._loops.values()):
+            log.info("no gradients were seen: each outermost call of a model is a step.")
         losses = sinks.losses
         collected = [step for step in sinks.steps if step not in losses]
         if losses and not collected:
@@ -335,8 +404,7 @@ class RunningProgram:
         text += "none into one, or collect it with a PrecisionDebugger in the script. If the program launches others, "
         text += "put the launcher in front of msprobe run, or give --follow-children. "
         if forwards:
-            text = f"none of the {forwards} calls of models that were seen recorded gradients. "
-            text += "--step-after forward collects inference too. "
+            text = f"{forwards} calls of models were seen, but none of a module with parameters. "
         text += "Calls inside of a compiled function (torch.compile, ms.jit) are not seen."
         for backend in self._loops:
             text += f" Watched: {FRAMEWORKS[backend].installed_text()} (tested: {FRAMEWORKS[backend].tested_text})."

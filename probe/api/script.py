@@ -5,18 +5,21 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from types import CodeType, FrameType, ModuleType
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from probe.common.callstack import hide_own_frames, leave_out
-from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.errors import FileCheckException, MsprobeException, failure_text
 
 ENDED_BY_ERROR, INTERRUPTED = 1, 130
+interrupted = False
+"""True if a program of this process was ended by a keyboard interrupt that it did not catch."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ def load_script(path: str) -> Program:
         source = loader.get_data(absolute)
     except OSError as error:
         text = f'"{path}" cannot be read ({error.strerror}); give the path of a script.'
+        if os.path.basename(path) == path and shutil.which(path):
+            text += f" A launcher stands in front: {path} ... -m msprobe run train.py."
         raise FileCheckException(text) from error
     main = _main(absolute, loader)
 
@@ -95,8 +100,20 @@ def search_first(folder: str) -> None:
         sys.path[0] = folder
 
 
-def execute(program: Program, arguments: Sequence[str], process_ends: bool) -> int:
-    """Run `program` with ``sys.argv`` as given, and wait for its threads; returns the exit status.
+class Ended(NamedTuple):
+    """The end of a program."""
+
+    status: int
+    reason: str
+    """The exception or the status with which it failed; empty if it did not.
+
+    Example:
+        ``ModuleNotFoundError: No module named 'deepspeed'``
+    """
+
+
+def execute(program: Program, arguments: Sequence[str], process_ends: bool) -> Ended:
+    """Run `program` with ``sys.argv`` as given, and wait for its threads.
 
     An error of the program is shown as Python shows it, without frames of ours. Call stacks begin with the program.
 
@@ -105,6 +122,7 @@ def execute(program: Program, arguments: Sequence[str], process_ends: bool) -> i
         arguments: Its name and its arguments.
         process_ends: True if this process ends with the program, so that pools of threads can be ended too.
     """
+    global interrupted
     before = set(threading.enumerate())
     sys.argv = list(arguments)
     sys.modules["__main__"] = program.main
@@ -113,19 +131,21 @@ def execute(program: Program, arguments: Sequence[str], process_ends: bool) -> i
     while launcher is not None:
         leave_out(launcher.f_code)
         launcher = launcher.f_back
+    ended = Ended(0, "")
     try:
         exec(program.compiled(), program.main.__dict__)
     except SystemExit as error:
         status = _status(error)
+        ended = Ended(status, f"exit status {status}" if status else "")
     except BaseException as error:
         _show(error)
-        status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else ENDED_BY_ERROR
-    else:
-        status = 0
+        interrupted = isinstance(error, KeyboardInterrupt)
+        reason = "KeyboardInterrupt" if interrupted else failure_text(error)
+        ended = Ended(INTERRUPTED if interrupted else ENDED_BY_ERROR, reason)
     if process_ends:
         _end_pools()
     _wait_for_threads(before)
-    return status
+    return ended
 
 
 def _show(error: BaseException) -> None:

@@ -178,6 +178,8 @@ class RecordedArguments(Arguments):
         shape = as_shape(entry["shape"])
         if shape is None or item.dtype is None:
             raise Unreadable(f"{name} has no shape")
+        if any(size < 0 for size in shape):
+            raise Unreadable(f"{name} has the shape {list(shape)}, in which a size is negative")
         dtype = plain_name(item.dtype)
         # Records of MindSpore do not say for which inputs a gradient was asked.
         is_differentiated = item.requires_grad is not False and rounds(dtype)

@@ -116,6 +116,26 @@ def _without_values(value: Any) -> Any:
     return value
 
 
+_UNCHECKED = ("Aten", "VF", "NPU")
+"""Families of operators below the functions of a framework, which leave the checks of arguments to these."""
+
+
+def may_end_process(case: Case) -> bool:
+    """True if the function trusts its arguments with memory, so that a damaged record may end the process."""
+    family, _, name = case.base.partition(".")
+    is_private = name.startswith("_") and not name.startswith("__")
+    return family in _UNCHECKED or is_private or has(case.base, Trait.UNCHECKED)
+
+
+def unchecked(case: Case) -> str:
+    """The reason why a call that asks for no checks is not run from a dump; empty if it asks for none."""
+    fields: Any = case.forward.fields
+    asked = fields.get("input_kwargs") if isinstance(fields, dict) else None
+    entry = asked.get("unsafe") if isinstance(asked, dict) else None
+    wants = entry.get("value") if isinstance(entry, dict) else entry
+    return "it was called with unsafe=True, which leaves out the checks of its arguments" if wants else ""
+
+
 def not_run(base: str) -> str | None:
     """The reason why no function of this name is run, on any framework; ``None`` if it is run."""
     family, _, name = base.partition(".")

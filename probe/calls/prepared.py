@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution, UnknownValue
 from probe.calls.arguments import RecordedArguments, Unreadable
-from probe.calls.cases import Case, not_run
+from probe.calls.cases import Case, not_run, unchecked
 from probe.calls.evaluation import Call, Output, Results, autocast_for
 from probe.calls.inputs import Values, values_of
 from probe.calls.memory_errors import raise_unless_refusal
@@ -96,12 +96,18 @@ def prepare(execution: Execution, dump: Dump, case: Case, seed: int, load: Load 
     Raises:
         Unreadable: the case cannot be run from what the dump has.
     """
-    why = not_run(case.base)
+    why = not_run(case.base) or unchecked(case)
     named = case.base, made_with(case), called(case)
     function = None if why else execution.function(*named)
     if function is None:
         raise Unreadable(why or f"{called(case) or case.base} is not in this framework's lists of functions")
-    given = recorded_values(dump, case, seed, load)
+    try:
+        given = recorded_values(dump, case, seed, load)
+    except DumpFormatError:
+        raise
+    except (ArithmeticError, TypeError, ValueError) as error:
+        # A number of the record is no number, or one that no tensor holds.
+        raise Unreadable(f"its record is damaged: {reason(error)}") from None
     reference_function = execution.reference_function(*named)
     values = given.leaves, given.of_outputs
     returns_nothing = not given.outputs

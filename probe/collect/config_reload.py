@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import dataclasses
 from typing import Any
 
-from probe.common import log
+from probe.common import clock, log
 from probe.common.config.config import Config, load_config
 from probe.common.errors import MsprobeException
 
@@ -32,13 +32,13 @@ class ConfigReload:
         self.enabled = self.config.dump_enable is not False
         """True if ``dump_enable`` lets anything be collected now; not while the file has an error."""
         self._may_change = path is not None and self.config.dump_enable is not None
-        self._read_at = time.monotonic()
+        self._read_at = clock.monotonic()
 
     def reload(self) -> None:
         """Read the file again if it may change and the last time is long enough ago."""
         if not self._may_change:
             return
-        now = time.monotonic()
+        now = clock.monotonic()
         if now - self._read_at < (_SECONDS_ENABLED if self.enabled else _SECONDS_DISABLED):
             return
         self._read_at = now
@@ -48,6 +48,11 @@ class ConfigReload:
         except MsprobeException as error:
             self.enabled = False
             log.warning(f"collection is off until the configuration can be read again: {error}")
+
+    def set(self, name: str, value: Any) -> None:
+        """Let `value` win over that of the file."""
+        self._arguments[name] = value
+        self.config = dataclasses.replace(self.config, **{name: value})
 
     def _load(self) -> Config:
         lines: list[log.LogLine] = []

@@ -20,14 +20,15 @@ from probe.collect.sinks.sink import EndedStep, Host, Sink
 from probe.collect.start_arguments import check_start, unwanted_rank_text
 from probe.collect.step_counter import StepCounter
 from probe.common import log
-from probe.common.config.fields import numbers_text
+from probe.common.config.config import GRAD_PROBE
+from probe.common.config.fields import Location, numbers_text, parse_new_folder
 from probe.common.dump import naming
 from probe.common.dump.layout import process_folder
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import ModuleName
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-_LAST_LINE = "All wanted data has been collected; this debugger collects nothing more."
+_LAST_LINE = "All wanted data has been collected; this debugger collects nothing more. msprobe ends successfully."
 
 
 def _guarded(method: _Method) -> _Method:
@@ -79,6 +80,8 @@ class Session:
         """True if the user named the wanted steps; if not, one that never begins is not missed."""
         self.starts = 0
         """The number of times that `start` or `save` was called."""
+        self._saves = False
+        """True if `save` was called."""
         self._filters_checked = False
         """True if it was logged already which names of the configuration no call has."""
         self._emptiness_checked = False
@@ -183,8 +186,12 @@ class Session:
         self._reload_config()
 
     @_guarded
-    def step(self, loss: Any = None, grad_norm: Any = None) -> None:
+    def step(self, loss: Any = None, grad_norm: Any = None, dump: bool = True) -> None:
         """The training step is over: end it in every sink and count on."""
+        if not dump:
+            if self.collector.step is None:
+                return  # a pass of an engine that warms up, and nothing was collected
+            log.warning(f"step(dump=False): step {self.current_step} was collected and is kept.", once="step-dump")
         try:
             self._end_step(loss, grad_norm)
         finally:
@@ -218,16 +225,33 @@ class Session:
     def resume_at(self, step: int) -> None:
         """`set_init_step` after a `start` for which nothing has run yet; the next `start` collects the first step."""
         if self._active and not any(self.collector.numbers().values()):
-            self._detach()
-            self.collector.discard()
-            self._steps.take_back()
+            self._take_back()
         self.set_init_step(step)
+
+    @_guarded
+    def take_back(self) -> None:
+        """Leave nothing of the step that has begun: the next one gets its number."""
+        self._take_back()
+
+    def _take_back(self) -> None:
+        self._detach()
+        self._hooks.remove_gradients()
+        self.collector.discard()
+        self._steps.take_back()
+
+    @_guarded
+    def restart(self) -> None:
+        """Leave nothing of all steps so far, and count them from the first one again."""
+        self._take_back()
+        self.collector.sinks.restart()
+        self._steps.restart()
 
     def save(self, variable: Any, name: Any, save_backward: bool) -> None:
         """Record one value at level debug."""
         if self.config.level != "debug":
             log.warning(f'save does nothing at level "{self.config.level}"; set "level" to "debug".', once="save-level")
             return
+        self._saves = True
         self._reload_config()
         self._begin_step()
         if self._ended or not self._config_file.enabled or not self._wanted(None):
@@ -253,7 +277,7 @@ class Session:
         if not self._adapter.hooks.is_module(module):
             raise MsprobeException(f"module_dump: module is a {type(module).__name__}; allowed: a module.")
         if not isinstance(name, str) or not name:
-            raise MsprobeException(f"module_dump: dump_name is {name!r}; allowed: a text.")
+            raise MsprobeException(f"module_dump: module_name is {name!r}; allowed: a text.")
         if not self._active or self.config.level != "L1":
             log.warning("module_dump does nothing outside start and stop, nor at a level other than L1.")
             return
@@ -265,6 +289,27 @@ class Session:
     def module_dump_end(self) -> None:
         """Record APIs again, and the module no longer."""
         self._hooks.module_dump_end()
+
+    def move_to(self, dump_path: Any) -> None:
+        """Write to `dump_path` from now on; a step that has begun goes on there, after `stop`.
+
+        Raises:
+            MsprobeException: it is no path, or collection is on.
+        """
+        path = parse_new_folder(dump_path, Location("PrecisionDebugger.config", "dump_path"))
+        if path == self.config.dump_path:
+            return
+        if self._active:
+            raise MsprobeException(f"config.dump_path is set to {path} between start and stop; call stop() first.")
+        self.begin_again()
+        self._config_file.set("dump_path", path)
+        self.config = dataclasses.replace(self.config, dump_path=path)
+        self.collector.configure(self.config)
+
+    @_guarded
+    def begin_again(self) -> None:
+        """Complete the files of a step that has begun; what is collected next belongs to the step of that number."""
+        self._end_collection()
 
     # --- steps and ranks
 
@@ -296,9 +341,7 @@ class Session:
         if not self._ended:
             self._ended = True
             self.collector.collecting = False
-            line = "*" * (len(_LAST_LINE) + 4)
-            for part in (line, f"* {_LAST_LINE} *", line):
-                log.info(part)
+            log.info(_LAST_LINE)
 
     def _open_step(self) -> bool:
         """Begin the step in the sinks, or go on with it; false if none of them can take it, which costs it only."""
@@ -420,12 +463,17 @@ class Session:
 
     def _log_unreached(self) -> None:
         """Log which wanted steps never began, once the program is over."""
-        missing = self._steps.unreached(self.config.step) if self.steps_are_named else []
+        steps = self.config.step
+        if self.config.level == "debug" and self.config.task != GRAD_PROBE and not self._saves and self._steps.ended:
+            log.warning('level "debug" records what save(variable, name) is given, and save was never called.')
+        missing = self._steps.unreached(steps) if self.steps_are_named else []
         # All ranks run the same steps.
         if missing and not (self._rank or self._adapter.training.rank()):
             called = "save" if self.config.level == "debug" else "start"
             text = f'"step" names {numbers_text(missing)}, where {called} was never called'
             log.warning(f"{text}: the program ran {self._steps.ran_text()}.")
+        elif self.starts and steps and not missing and self.current_step > steps[-1]:
+            self._end_for_good()
 
     def _reload_config(self) -> None:
         """Use what the configuration file says now, if it is one that may change, from the next step on."""

@@ -36,6 +36,10 @@ class StepCounter:
             self._reached.discard(self.current)
         self.begun = None
 
+    def restart(self) -> None:
+        """All steps so far are none."""
+        self.ended, self.begun, self._reached = 0, None, None
+
     def forked(self) -> None:
         """The step that has begun is that of the parent process."""
         self.begun = None

@@ -18,8 +18,8 @@ from probe.common.config.selection import RecordFilter, RecordPatterns
 from probe.common.config.unmatched import Met, unmatched
 from probe.common.errors import failure_text
 
-_MOST_STACKS = 50_000
-"""Distinct call stacks that are kept from one step to the next."""
+_MOST_STACKS = 200_000
+"""Frames of distinct call stacks that are kept from one step to the next, some 60 MB."""
 
 
 class StepLife:
@@ -75,7 +75,7 @@ class StepLife:
         Raises:
             MsprobeException: a setting of a sink is wrong.
         """
-        if len(self._stacks.frames) > _MOST_STACKS:
+        if len(self._stacks) > _MOST_STACKS:
             self._stacks = CallStacks()
         self._selection.reset()
         self.apis_hidden = False
@@ -117,7 +117,7 @@ class StepLife:
         self.sinks.end_step()
 
     def discard(self) -> None:
-        """Forget the step that has begun, in which nothing was called; the sinks leave nothing of it."""
+        """Forget the step that has begun; the sinks leave nothing of it."""
         self._leave_step()
         self.sinks.discard()
 

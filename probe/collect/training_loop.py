@@ -2,6 +2,8 @@
 
 A step begins with the first forward that records gradients, and all that follows belongs to it until every optimizer
 has updated its parameters. What runs between that and the next such forward, such as an evaluation, is not collected.
+A program that does not train has steps of one forward each. If it trains after all, these are taken back, and steps
+are counted from there.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from probe.backends.protocol import Training
-from probe.collect.turns.optimizer_turns import OptimizerTurns
+from probe.collect.call_sites import CallSites
+from probe.collect.optimizer_turns import OptimizerTurns
 from probe.common import log
 from probe.common.dump import naming
 from probe.common.errors import MsprobeException
@@ -32,12 +35,21 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _guarded(method: _Method) -> _Method:
-    """A failure of the tool ends collection and not the training."""
+    """A failure of the tool ends collection and not the training.
+
+    A report on a thread that is in the middle of another one is left out: it comes from a model that a signal handler
+    runs, which Python may call anywhere. A step that began in the middle of the end of another would have its number.
+    """
 
     @functools.wraps(method)
     def guarded(self: TrainingLoop, *args: Any) -> Any:
         if self._handle is None:
             return None
+        thread = threading.get_ident()
+        if thread in self._busy:
+            self.left_out += method.__name__ == "enter_forward"
+            return None
+        self._busy.add(thread)
         try:
             return method(self, *args)
         except Exception as error:
@@ -48,6 +60,8 @@ def _guarded(method: _Method) -> _Method:
             if self.session is not None:
                 self.session.stop()
             return None
+        finally:
+            self._busy.discard(thread)
 
     return guarded  # type: ignore[return-value]
 
@@ -72,6 +86,12 @@ class TrainingLoop:
         """The number of steps that have ended."""
         self.failure = ""
         """The reason why nothing more is collected."""
+        self.refused = ""
+        """The reason why forwards were not collected of which each would have been a step."""
+        self.left_out = 0
+        """The number of forwards that a signal's function ran while a step began or ended."""
+        self._busy: set[int] = set()
+        """The threads on which a report is dealt with."""
         self._in_forward = self._in_backward = False
         self._thread = threading.current_thread()
         """The thread that began the step."""
@@ -87,8 +107,13 @@ class TrainingLoop:
         """The numbers of further models, and of parts of models that are gone; none is used twice."""
         self._noted: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
         """The modules of the models that were looked for, each with its model."""
-        self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
-        """The modules that were called in training mode."""
+        self._sites = CallSites()
+        self._unseen_site = -1
+        """The call site of the last forward that was taken for an evaluation; -1 behind other forwards."""
+        self.inferred = 0
+        """The number of steps of one forward each that have ended, while the program has not trained."""
+        self._infers = False
+        """True if the open step is such a one."""
         self._turns = OptimizerTurns(training)
         self._backwards = 0
         """The number of times that gradients were computed."""
@@ -110,28 +135,38 @@ class TrainingLoop:
     @_guarded
     def enter_forward(self, module: Any, recording: bool) -> None:
         self.forwards += 1
-        if self.step_open and not self._goes_on(module, recording):
+        site = self._turns.call_site()
+        if self._is_of_step() and not self._in_backward and self._was_evaluation(module, site):
+            self._end_evaluation()
+        elif self.step_open and not self._goes_on(module, recording, site):
             self._end_step()
         if self._handle is None:
             return  # that was the last step
         if self.step_open:
             if self._is_of_step():
                 self._in_forward = True
-                self._add(module, recording)
-        elif self._begins_step(module, recording):
+                self._add(module, recording, site)
+        elif self._begins_step(module, recording, site):
             self._in_forward = True
-            self._begin_step(module)
+            if self.inferred and (self._sites.was_evaluated(module) or self._turns.exist()):
+                self._restart()
+            self._begin_step(module, site)
+        elif self._infers_with(module):
+            self._begin_inference(module, site)
+        else:
+            self._unseen_site = site if recording else -1
 
     @_guarded
     def leave_forward(self) -> None:
         if not self._is_of_step():
             return
         self._in_forward = False
-        self._end_due = self._end_due or self._step_after == FORWARD
+        self._end_due = self._end_due or self._step_after == FORWARD or self._infers
         self._end_if_due()
 
     @_guarded
     def enter_backward(self, mark: Callable[[Any], object]) -> None:
+        self._trains()
         if self._is_of_step():
             self._in_backward = True
             if self._step_after == AUTO and self._turns.exist():
@@ -152,6 +187,7 @@ class TrainingLoop:
     def return_gradients(self, *kept: object) -> None:
         if any(kept):
             return
+        self._trains()
         self._backwards += 1
         if self._is_of_step():
             self._end_due = self._end_due or self._ends_with_gradients()
@@ -159,6 +195,21 @@ class TrainingLoop:
 
     def _ends_with_gradients(self) -> bool:
         return self._step_after == BACKWARD or (self._step_after == AUTO and not self._turns.exist())
+
+    def _trains(self) -> None:
+        """Gradients are computed, or parameters updated: the forwards before are training."""
+        if self._is_of_step():
+            self._sites.pass_trial()
+        elif not self.step_open and self._unseen_site >= 0:
+            self._sites.note_training(self._unseen_site)
+            self._unseen_site = -1
+            log.warning(
+                f"a training step before step {self.steps} was not collected: its forward was in evaluation mode, from "
+                "where the program had only evaluated before. Later ones are collected.",
+                once="unseen step",
+            )
+        if self.inferred:
+            self._restart()
 
     @_guarded
     def new_optimizer(self) -> None:
@@ -169,6 +220,7 @@ class TrainingLoop:
         if not self._is_of_step() and not (self.step_open and self._turns.is_of_step(optimizer)):
             self._turns.note(optimizer)
             return
+        self._trains()
         if self._step_after == OPTIMIZER:
             self._end_due = True
         elif self._step_after == AUTO and self._turns.stepped(optimizer):
@@ -185,18 +237,38 @@ class TrainingLoop:
 
     # --- steps
 
-    def _goes_on(self, module: Any, recording: bool) -> bool:
-        """True if the step is still open in which `module` is called, or another thread calls it."""
+    def _goes_on(self, module: Any, recording: bool, site: int) -> bool:
+        """True if the step is still open in which `module` is called from `site`, or another thread calls it."""
         if not self._is_of_step():
             begins = self._paused or not self._thread.is_alive()
-            return not (begins and self._begins_step(module, recording))
+            return not (begins and self._begins_step(module, recording, site))
         if self._in_backward:
             return True  # a forward that is repeated for its gradients
         if self._end_due or not self._is_undecided():
             return not self._end_due
-        if self._begins_step(module, recording):
-            return self._turns.goes_on(module)
-        return not self._evaluates(module)
+        if self._begins_step(module, recording, site):
+            return self._turns.goes_on(module, site)
+        return not self._sites.is_evaluated_again(module)
+
+    def _was_evaluation(self, module: Any, site: int) -> bool:
+        """True if the forward of `module` from `site` shows that nothing is trained in the open step.
+
+        Several forwards before the first backward may be one training step, but one call again is seldom without an
+        optimizer.
+        """
+        if self._step_after == FORWARD or self._end_due or not self._has_only_forwards():
+            return False
+        if self._sites.turns_to_training(module, site):
+            return True
+        if not self._sites.is_called_again(module, site):
+            return False
+        if self.never_trains():
+            return self._step_after == AUTO and not self._turns.exist()
+        return self._sites.on_trial
+
+    def _has_only_forwards(self) -> bool:
+        """True if no gradients were computed in the open step, and no optimizer has stepped."""
+        return not self._turns.counts and self._backwards == self._backwards_before
 
     def _is_undecided(self) -> bool:
         """True if an optimizer has stepped and another one may; the next forward tells whether the step is over."""
@@ -212,7 +284,7 @@ class TrainingLoop:
             if self.session is not None:
                 self.session.stop()
 
-    def _begin_step(self, module: Any) -> None:
+    def _begin_step(self, module: Any, site: int) -> None:
         if self.session is None:
             self.session = self._make_session()
         if self.session is None:
@@ -222,18 +294,30 @@ class TrainingLoop:
         self._thread = threading.current_thread()
         # Of steps that are not wanted too: names do not depend on which steps are collected.
         self._note(module)
-        self._turns.called(module)
-        if not self.steps and self._step_after == AUTO and self._turns.exist():
+        self._turns.called(module, site)
+        self._sites.begin_step(module, site)
+        self._unseen_site = -1
+        if not self.steps and not self._infers and self._step_after == AUTO and self._turns.exist():
             self._leave_gradients()
         if self.session.step_wanted:
             self.session.start(self._by_prefix(), None, None)
 
-    def _add(self, module: Any, recording: bool) -> None:
+    def _begin_inference(self, module: Any, site: int) -> None:
+        self._in_forward = self._infers = True
+        try:
+            self._begin_step(module, site)
+        except MsprobeException as error:
+            # What cannot be collected now, such as MindSpore in graph mode, may be trained in another mode later.
+            self._close_step()
+            self.refused = self.refused or str(error)
+
+    def _add(self, module: Any, recording: bool, site: int) -> None:
         """A call in a step that goes on; a model that was not called before is collected from as well."""
         session = self.session
-        if session is None or (self._paused and not self._begins_step(module, recording)):
+        if session is None or (self._paused and not self._begins_step(module, recording, site)):
             return
-        self._turns.called(module)
+        self._turns.called(module, site)
+        self._sites.add(module, site)
         is_new = self._note(module)
         if self._paused:
             self._paused = False
@@ -245,27 +329,67 @@ class TrainingLoop:
     def _end_step(self) -> None:
         session = self.session
         assert session is not None
-        self.step_open = self._end_due = self._paused = self._in_forward = self._in_backward = False
+        infers = self._infers
+        self._close_step()
         self._turns.end_step()
         self._backwards_before = self._backwards
         self.steps += 1
+        self.inferred += infers
         session.stop()
         session.step()
-        if not session.remaining:
+        # A program that has inferred may train yet.
+        if not session.remaining and not infers:
             self.end()
+
+    def _close_step(self) -> None:
+        self.step_open = self._end_due = self._paused = self._in_forward = self._in_backward = self._infers = False
+
+    def _end_evaluation(self) -> None:
+        """Nothing was trained in the open step: it is one of a program that only infers, so far, or none at all."""
+        self._sites.fail_trial()
+        if self._step_after == AUTO and self.never_trains():
+            self._infers = True
+            self._end_step()
+            return
+        self._close_step()
+        self._turns.end_step()
+        if self.session is not None:
+            self.session.take_back()
+
+    def _restart(self) -> None:
+        """The program trains, after forwards of which each was a step: they are taken back, and steps count from 0."""
+        session, inferred, self.inferred = self.session, self.inferred, 0
+        if session is None or session.collector.sinks.is_selective:
+            return  # what is written are findings, whose steps keep their numbers
+        log.info(f"the program trains: the {inferred} forwards before it, which were taken for its steps, are removed.")
+        self._close_step()
+        self._turns.end_step()
+        self.steps = 0
+        session.restart()
 
     @_guarded
     def finish(self, failed: bool) -> None:
         """The program has ended, and so has a step in which each optimizer that has stepped did so once."""
+        if self.step_open and not self._end_due and self._has_only_forwards():
+            infers = self._step_after == AUTO and self.never_trains() and not self._turns.exist()
+            if infers or (self._sites.on_trial and self.steps > self.inferred):
+                self._end_evaluation()
         once = max(self._turns.counts.values(), default=0) == 1 or self.steps > 0
         undecided = self._is_undecided() and once and not failed
         if self.step_open and (self._end_due or self._paused or undecided):
             self._end_step()
 
+    def give_way(self) -> None:
+        """Watch the program no longer, and leave nothing of what was collected."""
+        session, self.session = self.session, None
+        if session is not None:
+            session.restart()
+        self.end()
+
     def end(self) -> None:
         """Watch the program no longer."""
         handle, self._handle = self._handle, None
-        self.step_open = self._end_due = self._paused = False
+        self.step_open = self._end_due = self._paused = self._infers = False
         self._turns.leave_backward(None)  # none is told of any more
         try:
             self._leave_gradients()
@@ -282,12 +406,12 @@ class TrainingLoop:
         """This process is another one now, which has trained nothing yet; the old session is its parent's."""
         left, ended = self.session, self._handle is None
         self.session = None
-        self.forwards = self.steps = self._backwards = self._backwards_before = 0
-        self.step_open = self._end_due = self._paused = self._in_forward = self._in_backward = False
+        self.forwards = self.steps = self.inferred = self._backwards = self._backwards_before = 0
+        self._close_step()
         self._models.clear()
         self._numbers = itertools.count(1), itertools.count(1)
         self._noted = weakref.WeakKeyDictionary()
-        self._trained = weakref.WeakSet()
+        self._sites, self._unseen_site = CallSites(), -1
         self._turns = OptimizerTurns(self._training, self._turns.known())
         if not self.failure and (left is not None or not ended):
             # Also where the parent has all that it wanted.
@@ -295,17 +419,21 @@ class TrainingLoop:
 
     # --- models
 
-    def _begins_step(self, module: Any, recording: bool) -> bool:
+    def _begins_step(self, module: Any, recording: bool, site: int) -> bool:
         """True if this is a call of a model, and not of something without parameters that prepares data."""
-        trains = self._step_after == FORWARD or (recording and not self._evaluates(module))
+        trains = self._step_after == FORWARD or (recording and not self._sites.evaluates(module, site))
         return trains and self._training.has_parameters(module)
 
-    def _evaluates(self, module: Any) -> bool:
-        """True if a module that was trained before is called in evaluation mode, with gradients nobody asks for."""
-        if getattr(module, "training", True):
-            self._trained.add(module)
+    def _infers_with(self, module: Any) -> bool:
+        """True if this forward is a step of a program that has not trained so far."""
+        if self._step_after != AUTO or not self.never_trains():
             return False
-        return module in self._trained
+        session = self.session
+        return (session is None or session.remaining) and self._training.has_parameters(module)
+
+    def never_trains(self) -> bool:
+        """True if no gradients were computed, and no optimizer has stepped, so far."""
+        return not self._backwards and self.steps == self.inferred and not self._turns.counts
 
     def _note(self, module: Any) -> bool:
         """Note the model that `module` is a part of; whether it is a new one.

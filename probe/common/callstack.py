@@ -1,16 +1,22 @@
-"""Call stacks, taken as code objects and instruction offsets and turned into text once per distinct stack.
+"""Call stacks, taken as code objects and instruction offsets, and kept as a tree of frames.
 
-No source is read while the user's program runs; `probe.common.dump.stack_text` reads it when a dump is written.
+Stacks share the frames that they have in common, so a model that is called 3,000 modules deep takes no more than one
+that makes as many calls side by side. No source is read while the user's program runs;
+`probe.common.dump.stack_text` reads it when a dump is written.
 """
 
 from __future__ import annotations
 
+import bisect
+import dis
 import itertools
 import os
+import struct
 import sys
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from types import CodeType, FrameType, TracebackType
+from typing import Generic, TypeVar
 
 try:
     from probe.common import _frames
@@ -69,7 +75,7 @@ def walk_in_python(
         own: True if the frames of a code object, by its identity, are left out.
         see: Answers where `own` does not, enters the answer there, and keeps the code object alive.
         outer: The frame with which the walk ends;
-        rest: the key of the frames below that.
+        rest: the end of the key then, which stands for the frames below that.
     """
     key: list[int] = []
     add = key.append
@@ -89,9 +95,81 @@ def walk_in_python(
     return array("Q", key).tobytes()
 
 
-_FRAME_BYTES = 16
 # A stack of forty frames takes 8 us in Python.
 walk = walk_in_python if _frames is None else _frames.walk
+
+GAP: Frame = ("", 0, "")
+"""Stands in a stack that is too long for the frames between its two ends."""
+_END = 128
+"""Frames at each end of a stack that is too long. Twice as many are the longest stack that is written whole.
+
+A module takes three to four frames, so a call may be in more than sixty modules, of which each calls the next one. The
+number is a guess.
+"""
+
+_T = TypeVar("_T")
+
+
+class StackTree(Generic[_T]):
+    """Stacks by number: what there is to know of the innermost frame, and the number of the stack of its caller."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[_T, int, int, int]] = {}
+        """The frame, the caller's stack, the number of frames, and the stack of the outermost `_END` of them."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._entries
+
+    def add(self, number: int, parent: int, frame: _T) -> None:
+        """Add a stack: `frame`, called from the stack `parent`, -1 if no frame called it."""
+        _, _, length, base = self._entries.get(parent, (None, -1, 0, -1))
+        self._entries[number] = frame, parent, length + 1, number if length < _END else base
+
+    def caller(self, number: int) -> int:
+        """The stack of the caller of a stack's innermost frame; -1 if no frame called it."""
+        return self._entries[number][1]
+
+    def ends(self, number: int) -> tuple[list[_T], list[_T]]:
+        """The frames of a stack, innermost first: all and none, or those at both ends if it is too long."""
+        length, base = self._entries[number][2:]
+        if length <= 2 * _END:
+            return self._path(number, length), []
+        return self._path(number, _END), self._path(base, _END)
+
+    def path(self, number: int) -> list[_T]:
+        """All frames of a stack, innermost first."""
+        return self._path(number, self._entries[number][2])
+
+    def _path(self, number: int, most: int) -> list[_T]:
+        found: list[_T] = []
+        for _ in range(most):
+            frame, number, _, _ = self._entries[number]
+            found.append(frame)
+        return found
+
+    def unknown(self, number: int, known: Container[int]) -> list[tuple[int, int, _T]]:
+        """The stacks that are needed for a stack and are not `known`: number, caller, frame; outermost first."""
+        found = []
+        while number >= 0 and number not in known:
+            frame, parent, _, _ = self._entries[number]
+            found.append((number, parent, frame))
+            number = parent
+        return found[::-1]
+
+
+def without_middle(ends: tuple[list[Frame], list[Frame]]) -> list[Frame]:
+    """The frames of a stack from its two ends, with `GAP` between them if it is too long."""
+    inner, outer = ends
+    return [*inner, GAP, *outer] if outer else inner
+
+
+_PARENT = struct.Struct("=q")
+_FRAME_BYTES = 16
+_CHUNK = 64 * _FRAME_BYTES
+"""The longest key that is kept. A stack with more frames is found by parts of this size, from the outermost on."""
 
 
 class CallStacks:
@@ -103,13 +181,18 @@ class CallStacks:
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
-        self._keys: dict[int, bytes] = {}
+        """The number of a stack by its key: its innermost frames and, with 8 bytes, the stack below them."""
+        self._by_frame: dict[tuple[int, int, int], int] = {}
+        """The number of a stack by its innermost frame, identity and offset, and the stack of the caller."""
+        self._tree: StackTree[tuple[int, int]] = StackTree()
         self._next = itertools.count()
         self._own: dict[int, bool] = {}
         # Keeps every code object that was seen alive, so that an identity is never given to another one.
         self._codes: dict[int, CodeType] = {}
-        self.frames: dict[int, list[Frame]] = {}
-        """The frames of every stack, by its number, innermost first."""
+        self._lines: dict[int, tuple[list[int], list[int]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tree)
 
     def current(self, outer: FrameType | None = None, outer_stack: int = -1) -> int:
         """The number of the stack without frames of the tool, as the user's program sees it.
@@ -121,17 +204,25 @@ class CallStacks:
         if outer_stack < 0:
             found = walk(frame, self._own, self._see, None, b"")
         else:
-            found = walk(frame, self._own, self._see, outer, self._keys[outer_stack][_FRAME_BYTES:])
+            below = self._tree.caller(outer_stack)
+            found = walk(frame, self._own, self._see, outer, _PARENT.pack(below))
         number = self._numbers.get(found)
         if number is None:
-            number = self._number(found, frame)
+            number = self._number(found)
         return number
 
     def locations(self, number: int) -> list[CodeLocation]:
         """The frames of a stack, by its number, outermost first."""
-        key = array("Q", self._keys[number])
-        pairs = zip(key[::2], key[1::2])
-        return [(self._codes[identity], offset - 1) for identity, offset in pairs][::-1]
+        return [(self._codes[identity], offset - 1) for identity, offset in reversed(self._tree.path(number))]
+
+    def frames(self, number: int) -> list[Frame]:
+        """The frames of a stack, by its number, innermost first; of a very long one those at its two ends."""
+        inner, outer = self._tree.ends(number)
+        return without_middle((list(map(self._frame, inner)), list(map(self._frame, outer))))
+
+    def unknown(self, number: int, known: Container[int]) -> list[tuple[int, int, Frame]]:
+        """The stacks that are needed for a stack and are not `known`: number, caller, frame; outermost first."""
+        return [(each, parent, self._frame(key)) for each, parent, key in self._tree.unknown(number, known)]
 
     def caller(self) -> FrameType | None:
         """The innermost frame that is not the tool's."""
@@ -152,17 +243,41 @@ class CallStacks:
         self._own[id(code)] = ours
         return ours
 
-    def _number(self, key: bytes, frame: object) -> int:
-        frames: list[Frame] = []
-        walk = frame
-        while walk is not None:
-            code: CodeType = walk.f_code  # type: ignore[attr-defined]
-            if not self._own[id(code)]:
-                frames.append((code.co_filename, walk.f_lineno or 0, code.co_name))  # type: ignore[attr-defined]
-            walk = walk.f_back  # type: ignore[attr-defined]
-        # Last of all the number becomes known, that of the first of the threads that meet here; those of the others are
-        # never used. A lock would not do: the call that a signal's function interrupts could hold it.
-        number = next(self._next)
-        self._keys[number] = key
-        self.frames[number] = frames
-        return self._numbers.setdefault(key, number)
+    def _number(self, key: bytes) -> int:
+        begin = len(key) // _FRAME_BYTES * _FRAME_BYTES
+        number = _PARENT.unpack(key[begin:])[0] if begin < len(key) else -1
+        for end in range(begin, 0, -_CHUNK):
+            frames = key[max(0, end - _CHUNK) : end]
+            part = frames + _PARENT.pack(number)
+            known = self._numbers.get(part)
+            if known is None:
+                known = self._numbers[part] = self._add(frames, number)
+            number = known
+        if begin <= _CHUNK:
+            self._numbers[key] = number
+        return number
+
+    def _add(self, frames: bytes, number: int) -> int:
+        values = array("Q", frames)
+        for at in range(len(values) - 2, -1, -2):
+            identity, offset = values[at], values[at + 1]
+            known = self._by_frame.get((number, identity, offset))
+            if known is None:
+                # Last of all the number becomes known, that of the first of the threads that meet here; those of the
+                # others are never used. A lock would not do: the call that a signal's function interrupts could hold
+                # it.
+                known = next(self._next)
+                self._tree.add(known, number, (identity, offset))
+                known = self._by_frame.setdefault((number, identity, offset), known)
+            number = known
+        return number
+
+    def _frame(self, key: tuple[int, int]) -> Frame:
+        identity, offset = key
+        code = self._codes[identity]
+        lines = self._lines.get(identity)
+        if lines is None:
+            starts = list(dis.findlinestarts(code))
+            lines = self._lines[identity] = [start for start, _ in starts], [line or 0 for _, line in starts]
+        at = bisect.bisect_right(lines[0], offset - 1) - 1
+        return code.co_filename, lines[1][at] if at >= 0 else code.co_firstlineno, code.co_name

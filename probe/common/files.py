@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import hashlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,8 @@ FILE_MODE = 0o640
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _UNFINISHED = ".tmp"
+_LONGEST_NAME = 255
+"""Bytes of a file's name, the limit of most file systems."""
 _BUFFER = 1 << 20
 
 
@@ -180,7 +183,11 @@ def replacing_by_name(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _aside(path: str) -> Iterator[tuple[BinaryIO, str]]:
-    aside = f"{path}.{os.getpid()}{_UNFINISHED}"
+    folder, name = os.path.split(path)
+    end = f".{os.getpid()}{_UNFINISHED}"
+    if len(os.fsencode(name)) + len(end) > _LONGEST_NAME:
+        name = hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()
+    aside = os.path.join(folder, name + end)
     try:
         with _create(aside) as stream:
             # For `remove_left`, which may look from another machine.

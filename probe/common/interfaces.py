@@ -198,3 +198,5 @@ class RandomCall(NamedTuple):
     name: str
     compiling: Callable[[], bool] = _never
     """True if a compiler of the framework reads the caller, which shall see the function alone."""
+    draws: Callable[..., bool] | None = None
+    """True if a call with these arguments draws; ``None`` of a function that always does."""

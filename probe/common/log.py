@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, Optional
 
-from probe.common import files
+from probe.common import clock, files
 from probe.common.terminal_text import printable
 
 DEBUG, INFO, WARNING, ERROR, SILENT = range(5)
@@ -124,7 +123,7 @@ def _write(level: int, text: str, once: str | None = None) -> None:
         collecting[0].append(LogLine(level, text, once))
         return
     rank = "" if _rank is None else f" [rank {_rank}]"
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    stamp = clock.stamp("%Y-%m-%d %H:%M:%S")
     line = f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {printable(text)}"
     try:
         print(line, file=sys.stderr, flush=True)
@@ -196,7 +195,7 @@ class ErrorLog:
             details = f"{type(error).__name__}: {error}\n"
         try:
             with files.open_for_writing(self.path, append=True) as stream:
-                stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {name}\n{details}\n".encode("utf-8", "replace"))
+                stream.write(f"{clock.stamp('%Y-%m-%d %H:%M:%S')} {name}\n{details}\n".encode("utf-8", "replace"))
         except OSError as second:
             return Logged(is_first, second.strerror or str(second))
         return Logged(is_first, "")

@@ -207,8 +207,12 @@ def check_name(path: str) -> None:
 # --- reading
 
 
-def read_members(path: str) -> dict[str, bytes]:
+def read_members(path: str, ignored: list[str] | None = None) -> dict[str, bytes]:
     """The members of a pack, each within bounds that are checked before it is read.
+
+    Args:
+        path: The pack.
+        ignored: Filled with the names of members that no pack has, which are not read then.
 
     Raises:
         FileCheckException: the file cannot be read, or a member is not what a pack may hold.
@@ -219,7 +223,11 @@ def read_members(path: str) -> dict[str, bytes]:
         with files.open_for_reading(path) as stream, zipfile.ZipFile(stream) as archive:
             infos = archive.infolist()
             _check(path, infos)
-            return {info.filename: _read(path, archive, info) for info in infos if not info.is_dir()}
+            if ignored is not None:
+                ignored += (info.filename for info in infos if not info.is_dir() and not _is_known(info.filename))
+            unread = set(ignored or ())
+            wanted = (info for info in infos if not info.is_dir() and info.filename not in unread)
+            return {info.filename: _read(path, archive, info) for info in wanted}
     except OSError as error:
         raise FileCheckException(f"{path} cannot be read: {error.strerror or error}.") from None
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
@@ -270,7 +278,8 @@ def read_pack(path: str) -> Pack:
         FileCheckException: it is no pack, or a member may not be read.
         MsprobeException: a member is damaged.
     """
-    members = read_members(path)
+    ignored: list[str] = []
+    members = read_members(path, ignored)
     found = Pack(path)
     if MANIFEST in members:
         found.manifest = _object(path, MANIFEST, members.pop(MANIFEST))
@@ -280,25 +289,39 @@ def read_pack(path: str) -> Pack:
                 "The pack was written by another release of msprobe."
             )
         listed = set(found.manifest.get("members") or ())
-        for name in sorted(set(members) - listed):
-            log.warning(f"{path}: {name!r} is not in {MANIFEST} and is ignored.")
+        unlisted = sorted(set(members) - listed)
+        _warn_of_ignored(path, unlisted, f"not in {MANIFEST}")
+        for name in unlisted:
             del members[name]
+    _warn_of_ignored(path, ignored, "no member of a pack")
     for name, content in members.items():
-        if not _take(found, path, name, content):
-            log.warning(f"{path}: {name!r} is no member of a pack and is ignored.")
+        _take(found, path, name, content)
     if found.env is None and found.pip is None and not found.hyperparameters and not found.weights:
         raise FileCheckException(f"{path} is not a pack: it has none of {ENV}, {PIP}, hyperparameters and weights.")
     return found
 
 
-def _take(pack: Pack, path: str, name: str, content: bytes) -> bool:
+def _warn_of_ignored(path: str, names: list[str], why: str) -> None:
+    if names:
+        verb = "is" if len(names) == 1 else "are"
+        others = f" and {len(names) - 1} others" if len(names) > 1 else ""
+        log.warning(f"{path}: {names[0]!r}{others} {verb} {why} and {verb} ignored.")
+
+
+def _matched(name: str) -> re.Match[str] | None:
+    kinds = (_STEP_AND_RANK, _STATES, _RANDOM, _HYPER, _SETTINGS)
+    return next((found for pattern in kinds if (found := pattern.match(name))), None)
+
+
+def _is_known(name: str) -> bool:
+    return name in (MANIFEST, PIP, ENV, ENVIRONMENT) or _matched(name) is not None
+
+
+def _take(pack: Pack, path: str, name: str, content: bytes) -> None:
     if name == PIP:
         pack.pip = dict(_lines(content))
-        return True
-    kinds = (_STEP_AND_RANK, _STATES, _RANDOM, _HYPER, _SETTINGS)
-    match = next((found for pattern in kinds if (found := pattern.match(name))), None)
-    if name not in (ENV, ENVIRONMENT) and match is None:
-        return False
+        return
+    match = _matched(name)
     value = _object(path, name, content)
     if name == ENV:
         pack.env = {str(key): str(each) for key, each in value.items()}
@@ -319,7 +342,6 @@ def _take(pack: Pack, path: str, name: str, content: bytes) -> bool:
         kept, withheld = clean_settings(value)
         pack.left_out += withheld
         (pack.hyperparameters if match.re is _HYPER else pack.settings)[match[1]] = kept
-    return True
 
 
 def is_member(name: str) -> bool:

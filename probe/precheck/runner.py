@@ -6,16 +6,17 @@ import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from probe.calls import memory
-from probe.calls.cases import Case, Selection, cases_of
+from probe.calls.cases import Case, Selection, cases_of, may_end_process
 from probe.common import log
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.memory import of_machine
 from probe.common.parallel.run import run
-from probe.common.parallel.tasks import processors, results
+from probe.common.parallel.tasks import Outcomes, ProcessDied, Where, attempt, processors
 from probe.common.progress import ProgressCallback
 from probe.precheck.check import CheckOptions
 from probe.precheck.options import PrecheckOptions
@@ -60,9 +61,11 @@ def precheck(path: str, options: PrecheckOptions, load: LoadAdapter, watch: Prog
         if other:
             table = f"{options.resume} contains {min(other)}, which {dump.path} does not contain"
             raise MsprobeException(f"{table}. The table belongs to another dump; give that dump, or no -csv_path.")
-        parts = _parts(cases, output.done, options.where.jobs or processors())
+        jobs = options.where.jobs or processors()
+        parts = _parts(cases, output.done, jobs)
         checked = 0
-        for checked, result in enumerate(_checked(dump.path, parts, devices, options, load, output.error_data), 1):
+        found = _checked(dump.path, cases, parts, devices, options, load, output.error_data)
+        for checked, result in enumerate(found, 1):
             output.add(result)
             if watch is not None:
                 rate = checked / (time.monotonic() - began)
@@ -110,15 +113,49 @@ def _parts(cases: Sequence[Case], done: Collection[str], jobs: int) -> list[tupl
     for number, case in enumerate(cases):
         if case.name in done:
             continue
-        if found and found[-1][1] == number and number - found[-1][0] < most:
+        # In this process, a call that may end it is a part of its own.
+        alike = jobs > 1 or may_end_process(case) == may_end_process(cases[number - 1])
+        if found and found[-1][1] == number and number - found[-1][0] < most and alike:
             found[-1] = found[-1][0], number + 1
         else:
             found.append((number, number + 1))
     return found
 
 
+def _outcomes(tasks: Sequence[Part], apart: Sequence[bool], where: Where) -> Outcomes[list[CaseResult]]:
+    """Results of the parts. If all are done in this process, another one first tries those that may end it."""
+    if where.dask is not None or min(where.jobs or processors(), len(tasks)) > 1:
+        yield from run(where, check_part, tasks)
+        return
+    from probe.common.parallel.worker_processes import in_processes
+
+    with closing(in_processes(check_part, [task for task, alone in zip(tasks, apart) if alone], 1)) as elsewhere:
+        for task, alone in zip(tasks, apart):
+            tried = next(elsewhere) if alone else None
+            died = tried is not None and isinstance(tried.error, ProcessDied)
+            # Again here, where the program may have replaced functions.
+            yield tried if tried is not None and died else attempt(check_part, task)
+
+
+def _one_by_one(part: Part, cases: Sequence[Case]) -> Iterator[CaseResult]:
+    """The cases of a part whose process died, each alone: one that ends its process has that as its result."""
+    from probe.common.parallel.worker_processes import in_processes
+
+    tasks = [replace(part, first=number, last=number + 1) for number in range(part.first, part.last)]
+    with closing(in_processes(check_part, tasks, 1)) as outcomes:
+        for case, outcome in zip(cases[part.first : part.last], outcomes):
+            log.show(outcome.logged)
+            if outcome.value is not None:
+                yield from outcome.value
+            elif isinstance(outcome.error, ProcessDied):
+                yield CaseResult(case.name, case.base, not_run=str(outcome.error), stands_for=case.stands_for)
+            else:
+                raise outcome.error or AssertionError(f"{case.name} has neither a result nor an error")
+
+
 def _checked(
     path: str,
+    cases: Sequence[Case],
     parts: Sequence[tuple[int, int]],
     devices: Sequence[str],
     options: PrecheckOptions,
@@ -147,8 +184,15 @@ def _checked(
         ).absolute()
         for number, (first, last) in enumerate(parts)
     ]
-    with closing(results(tasks, run(options.where, check_part, tasks))) as found:
-        for of_part in found:
-            yield from of_part
+    apart = [may_end_process(cases[first]) for first, _ in parts]
+    with closing(_outcomes(tasks, apart, options.where)) as outcomes:
+        for task, outcome in zip(tasks, outcomes):
+            log.show(outcome.logged)
+            if outcome.value is not None:
+                yield from outcome.value
+            elif isinstance(outcome.error, ProcessDied) and options.where.dask is None:
+                yield from _one_by_one(task, cases)
+            else:
+                raise outcome.error or AssertionError(f"{task} has neither a result nor an error")
     # Its data of the dump is not needed any more.
     opened.cache_clear()

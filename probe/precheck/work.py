@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from probe.backends.protocol import Execution, FrameworkAdapter
-from probe.calls.cases import Case, Selection, cases_of
+from probe.calls.cases import Case, Selection, cases_of, may_end_process, unchecked
 from probe.calls.prepared import RECORDED
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
+from probe.common.parallel.tasks import ProcessDied
 from probe.precheck.check import CheckOptions, check
 from probe.precheck.result import CaseResult
 
@@ -96,6 +97,24 @@ def check_part(part: Part) -> list[CaseResult]:
             return [_checked(found, case, part.selection, options) for case in found.cases[part.first : part.last]]
     finally:
         execution.set_random_states(states)
+
+
+def try_elsewhere(path: str, case: Case, options: CheckOptions, load: LoadAdapter) -> None:
+    """Run a call in a process of its own if it may end that, before it is run in this one.
+
+    Raises:
+        ProcessDied: it ended it.
+    """
+    if not may_end_process(case) or unchecked(case):
+        return
+    from probe.common.parallel.worker_processes import in_processes
+
+    selection = Selection()
+    number = [each.name for each in cases_of(read(path), selection)].index(case.name)
+    part = Part(path, number, number + 1, selection, options, load, (0, 0)).absolute()
+    for outcome in in_processes(check_part, [part], 1):
+        if isinstance(outcome.error, ProcessDied):
+            raise ProcessDied(f"{case.name} is not run: {outcome.error}", outcome.error.pid)
 
 
 def _checked(found: Opened, case: Case, selection: Selection, options: CheckOptions) -> CaseResult:

@@ -195,7 +195,9 @@ def test_tensor_list_saves_the_records_it_names(tmp_path: Path) -> None:
     assert run.files().files == ["Torch.relu.1.forward.input.0.bin"]
 
 
-def test_only_calls_that_differ_from_the_reference_are_saved(tmp_path: Path) -> None:
+def test_only_calls_that_differ_from_the_reference_are_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def calls(run: Run, changed: tuple[int, ...]) -> None:
         for n in range(6):
             # Call 4 gets another input as well, so its output may differ.
@@ -212,4 +214,9 @@ def test_only_calls_that_differ_from_the_reference_are_saved(tmp_path: Path) -> 
         calls(run, (1, 3, 4, 5))
         dump = run.files()
         assert run.ended == ended and len(dump.names) == (6 if limit == -1 else 4)
+        run.collector.end_step()
+        said = [line for line in capsys.readouterr().err.splitlines() if "other inputs" in line]
+        assert [line.partition(": 1 of 6 calls have other inputs than in bench_path")[2] for line in said] == [
+            ", so their outputs are not compared; the first is Torch.relu.4.forward."
+        ][: limit == -1]
         assert dump.files == [f"Torch.relu.{n}.forward.{half}.0.bin" for n in found for half in ("input", "output")]

@@ -10,6 +10,7 @@ import linecache
 import sys
 import threading
 import traceback
+import tracemalloc
 from array import array
 from pathlib import Path
 from types import CodeType, FrameType
@@ -50,7 +51,7 @@ def test_one_place_has_one_number_and_another_place_another(stacks: CallStacks) 
     assert len(set(in_a_loop)) == 1 and elsewhere not in in_a_loop
     # Two calls in one line are two stacks; only their text is the same.
     left, right = number_of(stacks), number_of(stacks)
-    assert left != right and stacks.frames[left] == stacks.frames[right]
+    assert left != right and stacks.frames(left) == stacks.frames(right)
 
 
 def test_the_way_there_counts_not_only_the_last_call(stacks: CallStacks) -> None:
@@ -59,13 +60,39 @@ def test_the_way_there_counts_not_only_the_last_call(stacks: CallStacks) -> None
 
     one, two, again = deep(1), deep(2), deep(1)
     assert len({one, two, again}) == 3  # three lines or columns of this test
-    assert len(stacks.frames[two]) == len(stacks.frames[one]) + 1
+    assert len(stacks.frames(two)) == len(stacks.frames(one)) + 1
     assert len({deep(n) for n in (3, 3)}) == 1
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["above the caller", "whole walks"])
+def test_stacks_share_their_frames_however_deep_a_program_is(stacks: CallStacks, known: bool) -> None:
+    depth, found = (1_000 if known else 300), []
+
+    def down(n: int, outer: Any = None, stack: int = -1) -> None:
+        number = stacks.current(outer, stack) if known else stacks.current()
+        found.append(number)
+        if n:
+            down(n - 1, sys._getframe(), number)
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(5 * depth)
+    tracemalloc.start()
+    try:
+        down(depth)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        sys.setrecursionlimit(limit)
+    assert kept < (3_000 if known else 4_000) * depth, "bytes"
+    whole, cut = stacks.frames(found[150]), stacks.frames(found[-1])
+    assert [frame[2] for frame in whole[:150]] == ["down"] * 150 and callstack.GAP not in whole
+    assert cut[:100] == whole[:1] + cut[1:100] and cut[128] == callstack.GAP and cut[-100:] == whole[-100:]
+    assert len(stacks.locations(found[-1])) > depth
 
 
 def test_frames_are_those_of_the_interpreter_innermost_first(stacks: CallStacks) -> None:
     number, expected = stacks.current(), traceback.extract_stack()
-    assert stacks.frames[number] == [(frame.filename, frame.lineno, frame.name) for frame in reversed(expected)]
+    assert stacks.frames(number) == [(frame.filename, frame.lineno, frame.name) for frame in reversed(expected)]
 
 
 def test_frames_of_the_tool_are_left_out_wherever_they_are(stacks: CallStacks, tmp_path: Path) -> None:
@@ -82,17 +109,17 @@ def test_frames_of_the_tool_are_left_out_wherever_they_are(stacks: CallStacks, t
 
     plain = user(user, number_of, stacks)
     wrapped = space["wrapper"](user, marked["wrapper"], user, number_of, stacks)
-    names = [[name for _, _, name in stacks.frames[n]] for n in (plain, wrapped)]
+    names = [[name for _, _, name in stacks.frames(n)] for n in (plain, wrapped)]
     own_test = "test_frames_of_the_tool_are_left_out_wherever_they_are"
     assert names[0][:5] == names[1][:5] == ["here", "number_of", "user", "user", own_test]
-    assert not any(path.startswith(f"{OWN_FOLDER}/") for path, _, _ in stacks.frames[wrapped])
+    assert not any(path.startswith(f"{OWN_FOLDER}/") for path, _, _ in stacks.frames(wrapped))
 
 
 def test_a_folder_with_a_longer_name_is_not_the_tool(stacks: CallStacks) -> None:
     space: dict[str, Any] = {}
     exec(compile("def f(g, *a):\n    return g(*a)\n", f"{OWN_FOLDER}_of_a_user/x.py", "exec"), space)
     number = space["f"](number_of, stacks)
-    assert (f"{OWN_FOLDER}_of_a_user/x.py", 2, "f") in stacks.frames[number]
+    assert (f"{OWN_FOLDER}_of_a_user/x.py", 2, "f") in stacks.frames(number)
 
 
 def test_the_caller_is_the_innermost_frame_of_the_user(stacks: CallStacks) -> None:
@@ -118,10 +145,10 @@ def test_a_stack_above_a_known_one_is_the_stack_of_a_whole_walk(stacks: CallStac
     def inner(frame: Any, below: int) -> None:
         both = stacks.current(), stacks.current(frame, below)
         # One line, two instructions: the texts are the same, the numbers are not.
-        assert stacks.frames[both[0]] == stacks.frames[both[1]]
+        assert stacks.frames(both[0]) == stacks.frames(both[1])
         for _ in range(2):
             numbers = [stacks.current(*known) for known in ((), (frame, below), (frame, -1), (None, below))]
-            assert [stacks.frames[number] for number in numbers] == [stacks.frames[numbers[0]]] * 4
+            assert [stacks.frames(number) for number in numbers] == [stacks.frames(numbers[0])] * 4
         again = dict.fromkeys((None, frame), 0)
         for known in again:
             again[known] = stacks.current(known, below)
@@ -135,7 +162,7 @@ def test_a_stack_above_a_known_one_is_the_stack_of_a_whole_walk(stacks: CallStac
 
     left_already = (lambda: sys._getframe())()
     below = number_of(stacks)
-    assert stacks.frames[elsewhere()][0][2] == "elsewhere", "a frame that is not below is of no use"
+    assert stacks.frames(elsewhere())[0][2] == "elsewhere", "a frame that is not below is of no use"
 
 
 @needs_compiled
@@ -237,7 +264,7 @@ def test_threads_that_meet_at_a_new_stack_get_one_number_and_its_frames() -> Non
             sys.settrace(self.enter if meet else None)
             number = self.stacks.current()
             sys.settrace(None)
-            self.found.append((number, list(self.stacks.frames[number])))
+            self.found.append((number, list(self.stacks.frames(number))))
 
         def enter(self, frame: Any, event: str, argument: Any) -> Any:
             return self.after_line if frame.f_code.co_filename == callstack.__file__ else None
@@ -275,7 +302,7 @@ def test_stacks_of_code_that_is_gone_are_never_given_to_other_code(stacks: CallS
         space.clear()
     assert len(set(numbers)) == 50
     for n, number in enumerate(numbers):
-        assert (f"<made {n}>", 2, "f") in stacks.frames[number]
+        assert (f"<made {n}>", 2, "f") in stacks.frames(number)
 
 
 def test_source_is_read_when_the_text_is_asked_for_and_not_before(
@@ -297,7 +324,7 @@ def test_source_is_read_when_the_text_is_asked_for_and_not_before(
         patch.setattr(linecache, "getline", no_reading)
         patch.setattr(linecache, "getlines", no_reading)
         number = train.train(number_of, stacks)
-    frame = next(frame for frame in stacks.frames[number] if frame[2] == "train")
+    frame = next(frame for frame in stacks.frames(number) if frame[2] == "train")
     assert frame == (str(path), 2, "train")
     assert frame_text(frame) == f"File {path}, line 2, in train, \n return number_of(stacks)   # é"
 

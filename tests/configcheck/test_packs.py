@@ -152,3 +152,16 @@ def test_killed_while_packing_leaves_a_whole_pack_or_none(tmp_path: Path) -> Non
         process.stdout.close()
         if path.exists():
             assert len(read_members(str(path))) == 201
+
+
+def test_any_number_of_unknown_members_is_one_line_and_none_of_them_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = [(f"unknown/{number}", b"x") for number in range(2_000)]
+    path = archive(tmp_path / "a.zip", ("env", b"{}"), *members)
+    assert read_pack(path).env == {}
+    assert capsys.readouterr().err.count("\n") == 1
+    read_pack(path)
+    assert "'unknown/0' and 1999 others are no member of a pack and are ignored" in capsys.readouterr().err
+    ignored: list[str] = []
+    assert list(read_members(path, ignored)) == ["env"] and len(ignored) == 2_000

@@ -386,8 +386,8 @@ def test_the_older_form_is_answered_with_the_new_one(tmp_path: Path, capsys: pyt
     given.write_text(json.dumps(paths), encoding="utf-8")
     assert main(["-f", "pytorch", "graph", "-i", str(given), "-o", "out"]) == 2
     assert "msprobe graph_visualize -tp ./npu/step0 -gp ./bench/step0 -o OUTPUT" in capsys.readouterr().err
-    assert main(["-f", "pytorch", "compare", "-i", str(given)]) == 2
-    assert "leave it out" in capsys.readouterr().err
+    assert main(["-f", "pytorch", "compare", "-i", str(given), "-s"]) == 2
+    assert "msprobe compare -tp ./npu/step0 -gp ./bench/step0 -o OUTPUT" in capsys.readouterr().err
 
 
 def test_graph_is_another_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,7 @@ def test_the_older_form_with_a_hostile_file_is_one_line(tmp_path: Path, capsys: 
     os.mkfifo(tmp_path / "pipe")
     for name in ("deep.json", "pipe"):
         assert main(["-f", "pytorch", "graph", "-i", str(tmp_path / name), "-o", str(tmp_path)]) != 0
-        (line,) = capsys.readouterr().err.splitlines()
+        _, line = capsys.readouterr().err.splitlines()
         assert "msprobe graph_visualize -tp TARGET -gp GOLDEN" in line
 
 

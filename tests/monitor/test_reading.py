@@ -76,6 +76,15 @@ def test_a_torn_last_row_is_said_and_nothing_else_is_lost(folder: Path) -> None:
     assert run.notes == [f"{path}: the last row is incomplete and is left out."]
 
 
+def test_a_field_of_any_length_is_read(folder: Path) -> None:
+    path = folder / "grad_reduced_10-14.csv"
+    whole = len(read_monitor(str(folder.parent)).columns()["step"])
+    head, *rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([head, *rows, rows[-1].replace(rows[-1].split(",")[1], "n" * 200_000)]))
+    run = read_monitor(str(folder.parent))
+    assert len(run.columns()["step"]) == whole + 1 and run.notes == []
+
+
 def test_a_file_of_another_version_is_said_and_the_others_are_read(folder: Path) -> None:
     path = folder / "actv_0-4.csv"
     path.write_text("format,3\nx,1\n")

@@ -330,7 +330,7 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "unreadable": Case(2, lambda folder: [str(folder / "none.py")], "none.py", own_process=True),
         "wrong argument": Case(2, program("", "--step-after", "x"), "argument --step-after", own_process=True),
         "nothing to judge": Case(2, program("", "--strict"), "msprobe run collected nothing", own_process=True),
-        "interrupted": Case(130, program("raise KeyboardInterrupt"), "KeyboardInterrupt", own_process=True),
+        "interrupted": Case(-2, program("raise KeyboardInterrupt"), "KeyboardInterrupt", own_process=True),
     },
     "show": {
         "fine": Case(0, one("", dump, output="")),
@@ -437,6 +437,16 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "wrong argument": Case(2, lambda folder: [], "DIR"),
         "nothing to judge": Case(0, journals(dump)),
         "interrupted": Case(130, journals(journal), "interrupted."),
+    },
+    "config": {
+        "fine": Case(0, lambda folder: ["-t", "tensor"]),
+        "found": Impossible("it looks for nothing"),
+        "unreadable": Impossible("it reads no file of the user's"),
+        "wrong argument": Case(2, lambda folder: ["-t", "tensors"], "invalid choice: 'tensors'"),
+        "nothing to judge": Impossible("the keys are always there"),
+        "interrupted": Case(
+            130, lambda folder: [], "interrupted.", interrupt="probe.api.commands.collecting.config.template"
+        ),
     },
     "doctor": {
         "fine": Case(0, lambda folder: ["--no-import"]),

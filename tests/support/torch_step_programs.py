@@ -605,4 +605,99 @@ for step in range(3):
     D(checkpoint(G, torch.randn(5, 4), use_reentrant=False)).sum().backward()
     of_G.step()
 """),
+    "a forgotten train() behind each evaluation": (4, """
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(4):
+    optimizer.zero_grad()
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+    with torch.no_grad():
+        net.eval()(torch.randn(2, 8))
+"""),
+    "a forgotten train(), and another loop that trains on": (5, """
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+def train(steps):
+    for step in range(steps):
+        optimizer.zero_grad()
+        net(torch.randn(5, 8)).sum().backward()
+        optimizer.step()
+
+train(2)
+for _ in range(3):
+    net.eval()(torch.randn(2, 8)).argmax(1)
+train(1)
+for step in range(2):
+    optimizer.zero_grad()
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+"""),
+    "an evaluation with gradients before the training and in it": (4, """
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+def evaluate():
+    net.eval()
+    for _ in range(3):
+        net(torch.randn(2, 8)).argmax(1)
+    net.train()
+
+evaluate()
+for epoch in range(2):
+    for step in range(2):
+        optimizer.zero_grad()
+        net(torch.randn(5, 8)).sum().backward()
+        optimizer.step()
+    evaluate()
+"""),
+    "one function that trains and evaluates": (3, """
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for number in range(6):
+    net.train(number % 2 == 0)
+    loss = net(torch.randn(5, 8)).sum()
+    if net.training:
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""),
+    "several forwards of one call in a step, in evaluation mode": (3, """
+net = network().eval()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    sum(net(torch.randn(5, 8)).sum() for _ in range(3)).backward()
+    optimizer.step()
+"""),
+    "an evaluation without gradients before the training": (3, """
+net = network()
+with torch.no_grad():
+    for _ in range(5):
+        net.eval()(torch.randn(2, 8))
+optimizer = torch.optim.SGD(net.train().parameters(), 0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+"""),
+    "inference alone": (4, """
+net = network().eval()
+with torch.inference_mode():
+    for _ in range(4):
+        net(torch.randn(2, 8))
+"""),
+    "inference that records gradients nobody asks for": (4, """
+net = network()
+for _ in range(4):
+    net(torch.randn(2, 8)).argmax(1)
+"""),
+    "an optimizer that is loaded and not used": (4, """
+net = network().eval()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+with torch.no_grad():
+    for _ in range(4):
+        net(torch.randn(2, 8))
+"""),
 }  # fmt: skip

@@ -59,6 +59,11 @@ class Followed:
         return RunProcess(self.run, order_of_child(self.order, self.began, started))
 
 
+def variables() -> dict[str, str]:
+    """The variables of this process by which what it starts is followed."""
+    return {name: os.environ[name] for name in (_PATH, FOLLOW, FRAMEWORKS_VARIABLE) if name in os.environ}
+
+
 def read(text: str) -> Followed:
     """The value of the variable `FOLLOW`."""
     given = json.loads(text)

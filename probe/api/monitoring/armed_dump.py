@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-import time
 from collections.abc import Sequence
 from typing import Any
 
-from probe.common import log
+from probe.common import clock, log
 from probe.common.errors import failure_text
 
 _DEBUGGERS = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore"}
@@ -31,7 +30,7 @@ class ArmedDump:
         self._folder, self._backend, self._model = folder, backend, models[0]
         self._debugger: Any = None
         self._is_armed = False
-        self._looked = time.monotonic()
+        self._looked = clock.monotonic()
 
     def arm(self, step: int) -> None:
         """Dump the step that begins next, after step `step`."""
@@ -71,7 +70,7 @@ class ArmedDump:
         log.info(f"monitor: step {step} is dumped to {path}.")
 
     def _is_requested(self) -> bool:
-        now = time.monotonic()
+        now = clock.monotonic()
         if now - self._looked < _LOOK_SECONDS:
             return False
         self._looked = now

@@ -62,18 +62,21 @@ class WatchedProgram:
         """An object that collects from a model, with `steps` and `stop()`; ``None`` if the script collects itself."""
         raise NotImplementedError
 
-    def end(self) -> bool:
+    def end(self, reason: str) -> bool:
         """The program has ended: say what was collected, or why nothing was; false if nothing was.
 
         A failure of the tool is logged, and counts as nothing collected.
+
+        Args:
+            reason: What ended the program, as `probe.api.script.Ended` has it; empty if it did not fail.
         """
         try:
-            return self._end()
+            return self._end(reason)
         except Exception as error:
             log.error(f"msprobe run failed to end the collection: {failure_text(error)}")
             return False
 
-    def _end(self) -> bool:
+    def _end(self, reason: str) -> bool:
         self._watch.remove()
         for each in self._watched.values():
             each.remove()
@@ -88,7 +91,8 @@ class WatchedProgram:
             return True
         reasons = [each.why_nothing() for each in self._watched.values()] or list(self._failures.values())
         text = reasons[0] if reasons else f"the program imported none of {', '.join(_BACKENDS)} in this process."
-        log.warning(f"msprobe run collected nothing: {text}")
+        failed = f"the program failed before its first step ({reason})."
+        log.warning(f"msprobe run collected nothing: {failed if reason else text}")
         return False
 
     def _imported(self, name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from probe.backends.mindspore.randomness import seeding as mindspore_randomness
+from probe.backends.mindspore.randomness.random_calls import dropping_calls
 from probe.backends.mindspore.randomness.seeding import random_state
 from probe.backends.msadapter.random_calls import random_calls
 from probe.backends.msadapter.torch_modules import torch_module
@@ -17,6 +18,7 @@ from probe.common.operations.function import Trait
 from probe.common.operations.lookup import names_with
 
 __all__ = [
+    "dropping_calls",
     "fix_random_calls",
     "random_calls",
     "random_state",

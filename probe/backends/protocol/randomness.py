@@ -22,6 +22,9 @@ class Randomness(Protocol):
     def random_calls(self) -> Sequence[RandomCall]:
         """The functions and tensor methods that draw random numbers."""
 
+    def dropping_calls(self) -> Sequence[RandomCall]:
+        """The functions that drop elements at random, if they can be replaced; those of MindSpore cannot."""
+
     def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
         """From what the call `base` is about to draw random numbers, as a tensor; ``None`` of one that draws none.
 

@@ -121,9 +121,14 @@ class SinkGroup:
         self._each(opened, "end_step", "the end of the step")
 
     def discard(self) -> None:
-        """Nothing was called in the step that has begun: leave nothing of it."""
+        """Leave nothing of the step that has begun."""
         opened, self._opened = self._opened, []
         self._each(opened, "discard", "the end of the step")
+
+    def restart(self) -> None:
+        """Leave nothing of the steps that have ended."""
+        self.are_all_empty = True
+        self._each(self._sinks, "restart", "the beginning of the training")
 
     # --- the program
 

@@ -140,7 +140,10 @@ class Sink:
         return True
 
     def discard(self) -> None:
-        """The step that has begun is none, since nothing was called in it: leave nothing of it."""
+        """The step that has begun is none: leave nothing of it."""
+
+    def restart(self) -> None:
+        """The steps that have ended are none: leave nothing of them; steps are counted from the first one again."""
 
     def end_step(self) -> None:
         """The collected step is over, gradients included."""

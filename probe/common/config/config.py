@@ -110,6 +110,10 @@ def _on_every_device(config: Config) -> str:
     return "here: the statistics of every value are checked, not a unit of a device"
 
 
+def _as_the_framework_saves(config: Config) -> str:
+    return "here: the files of tensors are .pt with PyTorch and .npy with MindSpore"
+
+
 def _at_debug(config: Config) -> str:
     return 'at level "debug", which records what the program saves' if config.level == "debug" else ""
 
@@ -154,7 +158,7 @@ class Config:
         data_mode: the parts of a record to keep; empty means all.
         summary_mode: ``statistics``, ``md5`` (checksum added) or ``xor`` (checksum instead).
         nonfinite: say of tensors with NaN or infinities how many these are, and the extremes of the other elements.
-        file_format: how tensors are saved where the framework leaves a choice.
+        file_format: known from msProbe; the framework decides how tensors are saved.
         bench_path: a dump with checksums to compare with while running.
         diff_nums: end after so many differences from `bench_path`; -1 means never.
         overflow_nums: end after so many steps with values that are not finite; -1 means never.
@@ -202,7 +206,7 @@ class Config:
     )
     summary_mode: str = key("statistics", parse_summary_mode, ("statistics", "tensor"))
     nonfinite: bool = key(False, parse_flag, ("statistics", "tensor"), _with_checksums_only)
-    file_format: str = key("npy", one_of("npy", "bin"), ("tensor",))
+    file_format: str | None = key(None, one_of("npy", "bin"), ("tensor",), _as_the_framework_saves)
     bench_path: str | None = key(None, parse_folder, ("tensor",), _at_debug)
     diff_nums: int = key(1, parse_limit, ("tensor",), _without_reference)
     overflow_nums: int = key(1, parse_limit, ("overflow_check",))
@@ -332,7 +336,9 @@ def _argument(name: str) -> str:
 def _checked(top: _Settings) -> Config:
     task, level = top.read(KEYS["task"]), top.read(KEYS["level"])
     level = _effective_level(task, level, top.location("level"))
-    _warn_of_unknown(top, [name for name, key in KEYS.items() if not key.tasks], (*TASKS, *UNAVAILABLE_TASKS))
+    # Editors ask for the schema of a file at its key "$schema".
+    silent = (*TASKS, *UNAVAILABLE_TASKS, "$schema")
+    _warn_of_unknown(top, [name for name, key in KEYS.items() if not key.tasks], silent)
     section = top.below(task)
     values = {key.attribute: (section if key.tasks else top).read(key) for key in KEYS.values()}
     config = Config(**{**values, "level": level})

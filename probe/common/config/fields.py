@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from probe.common.errors import FileCheckException, MsprobeException
@@ -48,41 +48,45 @@ def quoted(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def one_of(*allowed: str, unavailable: Mapping[str, str] | None = None) -> Callable[[object, Location], str]:
-    """Make the parser of an enumeration; case matters.
+class one_of:
+    """Parser of an enumeration; case matters.
 
     Args:
         allowed: The words.
         unavailable: Words that msProbe knows besides these and that are not offered here, and why not.
     """
 
-    def parse(value: object, location: Location) -> str:
-        if isinstance(value, str) and value in allowed:
+    def __init__(self, *allowed: str, unavailable: Mapping[str, str] | None = None) -> None:
+        self.allowed = allowed
+        self._unavailable = unavailable or {}
+
+    def __call__(self, value: object, location: Location) -> str:
+        if isinstance(value, str) and value in self.allowed:
             return value
-        if unavailable and isinstance(value, str) and value in unavailable:
-            reason = unavailable[value]
-            raise MsprobeException(f"{location.describe(value)}, which {reason}; use {quoted(allowed)}.")
-        raise location.wrong(value, quoted(allowed))
-
-    return parse
+        if isinstance(value, str) and value in self._unavailable:
+            reason = self._unavailable[value]
+            raise MsprobeException(f"{location.describe(value)}, which {reason}; use {quoted(self.allowed)}.")
+        raise location.wrong(value, quoted(self.allowed))
 
 
-def some_of(*allowed: str, everything: str) -> Callable[[object, Location], frozenset[str]]:
-    """Make the parser of a list of words; the empty list and `everything` alone give the empty set."""
-    parse_word = one_of(*allowed, everything)
+class some_of:
+    """Parser of a list of words; the empty list and `everything` alone give the empty set."""
 
-    def parse(value: object, location: Location) -> frozenset[str]:
+    def __init__(self, *allowed: str, everything: str) -> None:
+        self.allowed = (*allowed, everything)
+        self.everything = everything
+        self._parse_word = one_of(*self.allowed)
+
+    def __call__(self, value: object, location: Location) -> frozenset[str]:
         if not isinstance(value, list):
-            raise location.wrong(value, f"a list of {quoted((*allowed, everything))}")
-        words = frozenset(parse_word(word, location.item(index)) for index, word in enumerate(value))
-        if everything in words and len(words) > 1:
+            raise location.wrong(value, f"a list of {quoted(self.allowed)}")
+        words = frozenset(self._parse_word(word, location.item(index)) for index, word in enumerate(value))
+        if self.everything in words and len(words) > 1:
             raise MsprobeException(
-                f'{location.origin}: "{location.key}" combines "{everything}" with other words; '
-                f'give "{everything}" alone.'
+                f'{location.origin}: "{location.key}" combines "{self.everything}" with other words; '
+                f'give "{self.everything}" alone.'
             )
-        return words - {everything}
-
-    return parse
+        return words - {self.everything}
 
 
 def parse_flag(value: object, location: Location) -> bool:

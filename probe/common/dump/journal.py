@@ -4,11 +4,13 @@ Byte by byte: the eight bytes ``MSPROBEJ``, then frames. A frame is the length o
 each an unsigned 32-bit little-endian integer, then the body: a MessagePack array whose first element is the kind.
 
     [0, {"version": 1, ...}]                                  header, always the first frame
-    [1, number, [[file, line, function], ...]]                a call stack
+    [1, number, [[file, line, function], ...]]                a call stack; version 1 alone
     [2, name, begun, stack, parent, order, rule, fields]      a record
     [3, name, begun, stack, parent]                           a call that is in the tree but has no record
+    [4, [[number, caller, [file, line, function]], ...]]      call stacks: the innermost frame, and the stack below it
 
 `begun` counts the beginnings of calls, -1 for what is no call; `stack` is a number or -1; `order` sorts the records.
+`caller` is -1 for the outermost frame, and else a smaller number than that of the stack, which stands before it.
 `rule` says what happens when the name is already there: 0 the record stays where the first one stood and is replaced,
 1 it moves to the new place, 2 its fields are added to the first one. An integer beyond 64 bits travels as extension 1,
 its hexadecimal digits.
@@ -32,18 +34,18 @@ from typing import Any, BinaryIO, NamedTuple, Optional, Union
 import msgspec
 
 from probe.common import files
-from probe.common.callstack import Frame
+from probe.common.callstack import CallStacks, Frame, StackTree, without_middle
 from probe.common.dump.layout import record_file
 from probe.common.dump.naming import OUTSIDE_MODULES
 from probe.common.errors import DumpFormatError
 
-FORMAT_VERSION = 1
-"""1 (2026-11): first version."""
+FORMAT_VERSION = 2
+"""1 (2026-11): first version. 2 (2026-11): stacks share their frames. Both are read."""
 
 MAGIC = b"MSPROBEJ"
 REPLACE, MOVE, ADD = 0, 1, 2
 
-_HEADER, _STACK, _RECORD, _NODE = 0, 1, 2, 3
+_HEADER, _STACK, _RECORD, _NODE, _STACKS = 0, 1, 2, 3, 4
 _BIG_INTEGER = 1
 _FRAME = struct.Struct("<II")
 _MAX_FRAME = 1 << 30
@@ -68,6 +70,10 @@ class _StackFrame(msgspec.Struct, array_like=True, tag=_STACK):
     frames: list[tuple[str, int, str]]
 
 
+class _StacksFrame(msgspec.Struct, array_like=True, tag=_STACKS):
+    frames: list[tuple[int, int, tuple[str, int, str]]]
+
+
 class _RecordFrame(msgspec.Struct, array_like=True, tag=_RECORD):
     name: str
     begun: int
@@ -86,7 +92,7 @@ class _NodeFrame(msgspec.Struct, array_like=True, tag=_NODE):
 
 
 _decode = msgspec.msgpack.Decoder(ext_hook=_big_integer).decode
-_decode_frame = msgspec.msgpack.Decoder(Union[_HeaderFrame, _StackFrame, _RecordFrame, _NodeFrame]).decode
+_decode_frame = msgspec.msgpack.Decoder(Union[_HeaderFrame, _StackFrame, _StacksFrame, _RecordFrame, _NodeFrame]).decode
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,7 @@ class JournalWriter:
         # Another thread's frame between one that does not fit and its removal would go with it. Not a plain lock: a
         # signal's function can come here in the middle.
         self._one_at_a_time = threading.RLock()
+        self._stacks: set[int] = set()
         self._size = len(MAGIC)
         new = not os.fstat(self._stream.fileno()).st_size
         try:
@@ -152,8 +159,12 @@ class JournalWriter:
             self._size += len(frame)
             self.frames += 1
 
-    def stack(self, number: int, frames: list[Frame]) -> None:
-        self._append([_STACK, number, frames])
+    def stack(self, number: int, stacks: CallStacks | StackTree[Frame]) -> None:
+        """Write the frames of a stack of `stacks` that are not in the journal yet."""
+        frames = stacks.unknown(number, self._stacks)
+        if frames:
+            self._append([_STACKS, frames])
+            self._stacks.update(each for each, _, _ in frames)
 
     def record(self, name: str, begun: int, stack: int, parent: str | None, order: int, rule: int, fields: Any) -> None:
         self._append([_RECORD, name, begun, stack, parent, order, rule, fields])
@@ -220,7 +231,9 @@ class JournalReader:
         """The end of the readable frames if something follows them: cut off, or damaged."""
         self.lost = 0
         """The bytes from a damaged frame to the end; 0 where the writer died in the middle of the last one."""
-        self.stacks: dict[int, list[Frame]] = {}
+        self._stacks: dict[int, list[Frame]] = {}
+        """Those that are written whole."""
+        self._tree: StackTree[Frame] = StackTree()
         self.nodes: dict[str, Node] = {}
         self._records: dict[str, list[Any]] = {}
         """For each record its order and then its frames: their fields, or their offsets if the journal is large."""
@@ -273,7 +286,11 @@ class JournalReader:
             elif isinstance(frame, _NodeFrame):
                 self._node(frame)
             elif isinstance(frame, _StackFrame):
-                self.stacks[frame.number] = frame.frames
+                self._stacks[frame.number] = frame.frames
+            elif isinstance(frame, _StacksFrame):
+                for number, caller, each in frame.frames:
+                    # Of a damaged file nothing may go in a circle.
+                    self._tree.add(number, caller if caller < number else -1, each)
             else:
                 header = self._header(frame.content)
         if header is None:
@@ -282,8 +299,9 @@ class JournalReader:
 
     def _header(self, content: dict[str, Any]) -> Header:
         version = content.pop("version", None)
-        if version != FORMAT_VERSION:
-            raise DumpFormatError(f"{self.path}: journal version {version!r}; this release reads {FORMAT_VERSION}.")
+        if version not in (1, FORMAT_VERSION):
+            known = f"1 and {FORMAT_VERSION}"
+            raise DumpFormatError(f"{self.path}: journal version {version!r}; this release reads {known}.")
         try:
             return msgspec.convert(content, Header)
         except msgspec.ValidationError as error:
@@ -332,6 +350,12 @@ class JournalReader:
         frame = _decode_frame(self._stream.read(length))
         assert isinstance(frame, _RecordFrame)
         return frame.fields
+
+    def stack(self, number: int) -> list[Frame] | None:
+        """The frames of a stack, innermost first, of a very long one those at its two ends; ``None`` of no stack."""
+        if number in self._tree:
+            return without_middle(self._tree.ends(number))
+        return self._stacks.get(number)
 
     @property
     def records_count(self) -> int:

@@ -128,12 +128,14 @@ def _write_stacks(folder: str, journal: JournalReader) -> None:
         if names is None:
             if number < 0:
                 continue
-            text = tuple(line for line in map(lines.__getitem__, journal.stacks.get(number, ())) if line)
+            text = tuple(line for line in map(lines.__getitem__, journal.stack(number) or ()) if line)
             names = named[number] = groups.setdefault(text, [])
         names.append(quote(name))
-    entries = [f'\n "{i}": [\n  {_rows(names)},\n  {_rows(text)}\n ]' for i, (text, names) in enumerate(groups.items())]
     with files.replacing(os.path.join(folder, STACK_FILE)) as stream:
-        stream.write(("{" + ",".join(entries) + "\n}" if entries else "{}").encode())
+        stream.write(b"{")
+        for i, (text, names) in enumerate(groups.items()):
+            stream.write(f'{"," if i else ""}\n "{i}": [\n  {_rows(names)},\n  {_rows(text)}\n ]'.encode())
+        stream.write(b"\n}" if groups else b"}")
 
 
 def _rows(texts: Sequence[str]) -> str:

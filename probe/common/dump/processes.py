@@ -11,13 +11,12 @@ import json
 import os
 import platform
 import secrets
-import time
 from dataclasses import asdict, dataclass
 from typing import Optional
 
 import msgspec
 
-from probe.common import files
+from probe.common import clock, files
 from probe.common.dump.layout import PROCESS_FILE
 from probe.common.errors import FileCheckException
 
@@ -65,7 +64,7 @@ def present() -> RunProcess | None:
 
 def begin_run() -> RunProcess:
     """This process begins a run, or is one of those that a launcher has started together."""
-    return adopt(_launched() or RunProcess(f"{time.strftime('%Y%m%d%H%M%S')}-{secrets.token_hex(8)}"))
+    return adopt(_launched() or RunProcess(f"{clock.stamp('%Y%m%d%H%M%S')}-{secrets.token_hex(8)}"))
 
 
 def _launched() -> RunProcess | None:
@@ -91,7 +90,7 @@ def adopt(process: RunProcess) -> RunProcess:
     """This process is `process`, which another one may have named without knowing its process number."""
     global _present, _began, _started, _last
     _present = RunProcess(process.run, process.order, os.getpid())
-    _began, _started, _last = time.time(), 0, 0
+    _began, _started, _last = clock.now(), 0, 0
     return _present
 
 
@@ -115,7 +114,7 @@ def _count() -> None:
     global _started, _last
     _started += 1
     # Never twice the same, however fast they are started and however the clock is set.
-    _last = max(_last + 1, int((time.time() - _began) * _SECOND))
+    _last = max(_last + 1, int((clock.now() - _began) * _SECOND))
 
 
 def _forked() -> None:

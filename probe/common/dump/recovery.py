@@ -45,11 +45,13 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
     cannot be read and have no journal it is said that nothing can make them again.
 
     Raises:
-        FileCheckException: `directory` does not exist, or holds neither a journal nor a dump.
+        FileCheckException: `directory` does not exist, is a link, or holds neither a journal nor a dump.
     """
     check_exists(directory)
     if not os.path.isdir(directory):
         raise FileCheckException(f"{directory} is not a folder; give that of a process, a step or a run.")
+    if os.path.islink(directory.rstrip(os.sep)):
+        raise FileCheckException(f"{directory} is a symbolic link; give the folder it points to instead.")
     folders = _with_journal(directory)
     if not folders and not set_aside(directory) and not _holds(directory, *RECORD_FILES):
         raise FileCheckException(f"{directory} holds no {JOURNAL_FILE}, and no dump either.")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import linecache
 import re
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from probe.common.callstack import Frame
+from probe.common.callstack import GAP, Frame
 
 # Files of the frameworks themselves; an environment may lie in a folder of that name.
 _FRAMEWORK = re.compile(r"[/\\\\](torch|mindspore|mindnlp|mindtorch)[/\\\\](?!.*[/\\\\](site|dist)-packages[/\\\\])")
@@ -16,6 +17,10 @@ _FRAME = re.compile(
     r"(?:, line (?P<line>\d+)(?:, in (?P<function>[^\n,]*),?)?)?\s*(?P<source>.*)",
     re.DOTALL,
 )
+
+
+GAP_TEXT = "... the frames in the middle of this long stack are left out ..."
+"""Has no number, so that calls of one line that differ in their depth alone have one text."""
 
 
 class ParsedFrame(NamedTuple):
@@ -57,9 +62,23 @@ def frame_text(frame: Frame) -> str:
         >>> frame_text(("missing.py", 3, "train"))
         ''
     """
+    if frame == GAP:
+        return GAP_TEXT
     path, line, function = frame
     source = linecache.getline(path, line).strip()
-    return f"File {path}, line {line}, in {function}, \n {source}" if source else ""
+    return f"File {_cell(path) or path}, line {line}, in {function}, \n {source}" if source else ""
+
+
+def _cell(path: str) -> str:
+    """The cell of a notebook whose code is said to be in `path`, a temporary name; empty for a file.
+
+    Example:
+        ``Cell In[3]``
+    """
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    name = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    return " ".join((name(path) if name is not None else None) or ())
 
 
 def users_line(stack: Sequence[str]) -> str:

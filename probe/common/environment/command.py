@@ -12,6 +12,8 @@ from probe.common.environment.secrets import WITHHELD, clean_argument, has_form_
 
 PROGRAM = "program"
 """The name of what runs: the script, or ``-m`` and the module."""
+_KERNEL = "ipykernel_launcher"
+"""Runs a notebook; its arguments are a file of the connection, another one in each run."""
 _MOST_WORDS = 200
 """Words of a command that are kept. No training is known that has as many arguments; the number is a guess."""
 _OPTION = re.compile(r"(--?[A-Za-z][\w.-]*)(?:=(.*))?\Z", re.DOTALL)
@@ -32,6 +34,8 @@ def command() -> list[str]:
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     module = "" if spec is None else re.sub(r"\.__main__$", "", spec.name)
     program = ["-m", module] if module else [os.path.basename(first) if os.path.isabs(first) else first]
+    if program[-1].startswith(_KERNEL):
+        words = []
     return ["python", *program, *_clean(words[:_MOST_WORDS])]
 
 

@@ -27,6 +27,8 @@ MOST_SETS = 16
 An entry without settings follows the last one if there are more.
 """
 _RANGE = re.compile(r"\[(\d{1,9})-(\d{1,9})\]\Z")
+_MOST_PARTS = 64
+"""Parts of a name from which on it is not folded: a guess. The work grows with the cube of the depth of a model."""
 _MOST_NAMES = 1_000_000
 """Modules that one entry of a file may have; a damaged file says more."""
 STATISTICS = ("Max", "Min", "Mean", "Norm")
@@ -181,10 +183,11 @@ def _buffers(entries: Mapping[str, Any]) -> Iterator[tuple[str, Buffer]]:
 
 def _folded_names(names: Sequence[str]) -> list[str]:
     """The names, those that differ in an index alone as one with the range of it."""
-    rows = [tuple(name.split(".")) for name in names]
+    short = [name for name in names if name.count(".") < _MOST_PARTS]
+    rows = [tuple(name.split(".")) for name in short]
     for position in range(max(map(len, rows), default=0)):
         rows = list(_folded_at(position, rows))
-    return [".".join(row) for row in rows]
+    return [*map(".".join, rows), *(name for name in names if name.count(".") >= _MOST_PARTS)]
 
 
 def _folded_at(position: int, rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:

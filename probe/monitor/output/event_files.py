@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from typing import Any
 
-from probe.common import files
+from probe.common import clock, files
 from probe.common.errors import MissingDependency
 
 
@@ -35,7 +34,7 @@ class EventFile:
     def add(self, scalars: list[tuple[str, float]], step: int) -> None:
         """Add values with their tags."""
         values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars]
-        self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=self._summary(value=values)))
+        self._writer.add_event(self._event(wall_time=clock.now(), step=step, summary=self._summary(value=values)))
 
     def flush(self) -> None:
         """Bring what was added to the disk."""

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Sequence
 
+from probe.common import clock
 from probe.common.files import make_folder
 
 VARIABLE = "MONITOR_OUTPUT_DIR"
@@ -41,7 +42,7 @@ def run_folder(above: str, rank: int, continues: Sequence[str] = ()) -> str:
         ]
         if found:
             return os.path.join(above, found[-1])
-    path = os.path.join(above, f"{time.strftime(_TIME)}-rank{rank}-{_run()}")
+    path = os.path.join(above, f"{clock.stamp(_TIME)}-rank{rank}-{_run()}")
     make_folder(path)
     return path
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -99,8 +100,13 @@ def parse(file: MonitorFile, content: bytes, header: Sequence[str] | None = None
     # A last line without an end may be half of one.
     if whole < len(content):
         notes.append(f"{file.path}: the last row is incomplete and is left out.")
+    # The default is 131,072 characters, fewer than a name or a stack may have.
+    csv.field_size_limit(sys.maxsize)
     lines = csv.reader(io.StringIO(content[:whole].decode("utf-8", "replace"), newline=""))
-    rows = [row for row in lines if row]
+    try:
+        rows = [row for row in lines if row]
+    except csv.Error as error:
+        return ReadFile([], [*notes, f"{file.path}: line {lines.line_num} is no line of a table: {error}."], whole)
     if header is None:
         if not rows:
             return ReadFile([], notes, whole)

@@ -73,6 +73,23 @@ def test_a_framework_that_is_imported_and_cannot_be_used_is_broken(tmp_path: Pat
     assert re.search(r"(Error: .*) \(.*probe/backends/torch/.*\.py, line \d+\)$", text), text
 
 
+def test_another_distribution_that_has_taken_the_names_is_named(tmp_path: Path) -> None:
+    files_of = {
+        ("msprobe", "0.1.4"): "msprobe/__init__.py,,\n../../../bin/msprobe,,\n",
+        ("precision-probe", probe.__version__): "msprobe/__init__.py,,\nprobe/__init__.py,,\n",
+        ("sounding", "3.0"): "sounding/probe/__init__.py,,\n../../../bin/msprobe-sounding,,\n",
+    }
+    for (name, version), files in files_of.items():
+        package(tmp_path, f"package_of_{name.replace('-', '_')}", version, "", name)
+        (tmp_path / f"{name}-{version}.dist-info" / "RECORD").write_text(files, encoding="utf-8")
+    lines = doctor(tmp_path, options=("--no-import",))
+    said = [text for text in lines if any(text.startswith(f"  ! {' '.join(one)}, another") for one in files_of)]
+    assert said == [
+        "  ! msprobe 0.1.4, another distribution, has installed msprobe too: "
+        "pip uninstall msprobe, then install precision-probe again"
+    ]
+
+
 def test_the_tested_versions_are_those_of_the_table() -> None:
     assert f"  tested: {all_tested_text()}" in doctor(options=("--no-import",))
 

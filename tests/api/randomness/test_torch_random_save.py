@@ -42,7 +42,50 @@ def rows_of(tmp_path: Path, code: str, whole_stacks: bool = False) -> list[list[
         return [[path.name], *list(csv.reader(stream))[1:]]
 
 
-def test_functions_methods_and_initialisation_are_seen_and_dropout_is_not(tmp_path: Path) -> None:
+DROPPING = {
+    "nn.Dropout()(value)": "functional_random.dropout",
+    "nn.Dropout(inplace=True)(value.clone())": "functional_random.dropout",
+    "nn.functional.dropout(value)": "functional_random.dropout",
+    "torch.dropout(value, 0.5, True)": "torch_random.dropout",
+    "torch.dropout_(value.clone(), p=0.5, train=True)": "torch_random.dropout_",
+    "nn.Dropout1d()(value)": "functional_random.dropout1d",
+    "nn.Dropout2d()(value[None])": "functional_random.dropout2d",
+    "nn.Dropout3d()(value[None, None])": "functional_random.dropout3d",
+    "nn.AlphaDropout()(value)": "functional_random.alpha_dropout",
+    "nn.functional.alpha_dropout(value, 0.5, True)": "functional_random.alpha_dropout",
+    "nn.FeatureAlphaDropout()(value)": "functional_random.feature_alpha_dropout",
+    "torch.feature_alpha_dropout(value, 0.5, True)": "torch_random.feature_alpha_dropout",
+    "attention(value, value, value, dropout_p=0.1)": "functional_random.scaled_dot_product_attention",
+    "nn.MultiheadAttention(4, 2, 0.1)(value, value, value)": "functional_random.dropout",
+    "nn.MultiheadAttention(4, 2, 0.1)(value, value, value, need_weights=False)":
+        "functional_random.scaled_dot_product_attention",
+    "torch.jit.script(nn.Sequential(nn.Dropout()))(value)": "",
+    "nn.Dropout().eval()(value)": "",
+    "nn.Dropout(0.0)(value)": "",
+    "nn.functional.alpha_dropout(value, 0.5)": "",
+    "torch.dropout(value, 0.5, False)": "",
+    "attention(value, value, value)": "",
+    "nn.MultiheadAttention(4, 2, 0.1).eval()(value, value, value)": "",
+}  # fmt: skip
+
+
+def test_dropout_is_seen_in_each_form_where_it_drops_something(tmp_path: Path) -> None:
+    rows = rows_of(
+        tmp_path,
+        """
+attention = nn.functional.scaled_dot_product_attention
+value = torch.ones(2, 3, 4)
+random_save(random_calls.dropping_calls(), random_calls.rank, "out")
+attention = nn.functional.scaled_dot_product_attention
+"""
+        + "\n".join(f"{call}; random.random()" for call in DROPPING),
+    )
+    found = [row[0].rpartition(".")[0] for row in rows[1:]]
+    expected = [[name] if name else [] for name in DROPPING.values()]
+    assert found == [name for names in expected for name in [*names, "python_random.random"]]
+
+
+def test_functions_methods_and_initialisation_are_seen(tmp_path: Path) -> None:
     rows = rows_of(
         tmp_path,
         """

@@ -53,8 +53,7 @@ def test_a_program_does_what_it_does_by_itself(tmp_path: Path, program: str) -> 
     (tmp_path / "program.py").write_text(program)
     (tmp_path / "helper.py").write_text("")
     alone, ran = both(tmp_path, "program.py", "--lr", "0.1")
-    # Python itself ends by the signal then, which a shell counts as 130.
-    assert ran.returncode == (130 if alone.returncode == -2 else alone.returncode)
+    assert ran.returncode == alone.returncode, "also by a signal, as an interrupted Python does"
     assert (ran.stdout, ran.stderr) == (alone.stdout, alone.stderr)
 
 
@@ -94,6 +93,43 @@ def test_a_program_without_a_framework_is_told_of(tmp_path: Path) -> None:
     assert line.startswith("msprobe run collected nothing: the program imported none of torch, mindspore, mindtorch")
     assert line.endswith(f"Tested: {all_tested_text()}.") and " Installed: " in line
     assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import absent_launcher", "ModuleNotFoundError: No module named 'absent_launcher' ({}, line 1)"),
+        ("import sys\nsys.exit(4)", "exit status 4"),
+        ("import subprocess\nsubprocess.run(['absent'])", "FileNotFoundError: [Errno 2] No such file or directory"),
+    ],
+)
+@pytest.mark.parametrize("task", ["statistics", "monitor"])
+def test_what_ended_the_program_comes_first(tmp_path: Path, program: str, reason: str, task: str) -> None:
+    (tmp_path / "program.py").write_text(program)
+    done = run(tmp_path, "-m", "msprobe", "run", "--task", task, "program.py", MSPROBE_LOG_LEVEL="2")
+    (line,) = told(done, "WARNING")
+    reason = reason.format(tmp_path / "program.py")
+    assert line.startswith(f"msprobe run collected nothing: the program failed before its first step ({reason}")
+    assert "launcher in front" not in line and "Installed" not in line
+
+
+def test_a_launcher_that_is_given_as_the_script_is_to_stand_in_front(tmp_path: Path) -> None:
+    done = run(tmp_path, "-m", "msprobe", "run", "env", "program.py")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "A launcher stands in front: env ... -m msprobe run train.py." in done.stderr
+
+
+def test_a_program_that_cannot_be_replaced_goes_on_as_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import os, sys\nbefore = dict(os.environ)\nopen('no_program', 'w').close()\nos.chmod('no_program', 0o700)\n"
+        "for call in (os.execv, lambda *a: os.execve(*a, env={}), lambda *a: os.execve(*a, {})):\n"
+        "    try:\n        call('./no_program', ['x'])\n    except OSError as error:\n        print(error)\n"
+        "try:\n    os.execvp('absent-program', ['x'])\nexcept OSError as error:\n    print(error)\n"
+        "print(os.environ == before)"
+    )
+    alone, ran = both(tmp_path, "program.py")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+    assert ran.stdout.endswith("True\n")
 
 
 def test_standard_output_holds_what_the_program_writes_and_nothing_else(tmp_path: Path) -> None:
@@ -242,8 +278,8 @@ FAILURES = {
     "it cannot let go of the framework": """
 from probe.api.run import RunningProgram
 class Broken:
-    forwards = steps = 0
-    session, failure, step_open = None, "", False
+    forwards = steps = inferred = 0
+    session, failure, refused, step_open = None, "", "", False
     def finish(self, failed): pass
     def unended_text(self): return ""
     uneven_text = unended_text

@@ -264,7 +264,7 @@ if child:
 
 
 @SOME
-def test_inference_is_collected_when_asked_for_and_else_reported(scripts: Any, tmp_path: Path) -> None:
+def test_inference_is_collected_by_outermost_forward(scripts: Any, tmp_path: Path) -> None:
     program = """
 net = network().eval()
 with torch.no_grad():
@@ -272,7 +272,8 @@ with torch.no_grad():
         net(torch.randn(5, 8))
 """
     ran = quick(scripts, tmp_path, program)
-    assert ran.steps == [] and "--step-after forward" in ran.warnings[0]
+    assert (ran.steps, ran.warnings) == (["step0", "step1"], [])
+    assert "each outermost call of a model is a step" in ran.log
     ran = quick(scripts, tmp_path, program, "--step-after", "forward", "--step", "1-2")
     assert ran.steps == ["step1", "step2"] and ran.forwards(2) == calls(0)
 
@@ -314,7 +315,8 @@ for step in range(3):
     parameters = {name: each - 0.1 * gradients[name] for name, each in parameters.items()}
 """
     ran = quick(scripts, tmp_path, program, "--level", "L0", "--step", "0")
-    assert len(ran.warnings) == 1 and "--step-after forward ends a step with each model call" in ran.warnings[0]
+    assert (ran.steps, ran.warnings) == (["step0"], [])
+    assert "no gradients were seen: each outermost call of a model is a step" in ran.log
     ran = quick(scripts, tmp_path, program, "--level", "L0", "--step-after", "forward", "--step", "all")
     assert len(ran.steps) == 3
 

@@ -227,6 +227,16 @@ assert subprocess.check_output(watching, env={"PATH": os.environ["PATH"]}, text=
 
 
 @pytest.mark.sampled(least=2, each=False, group="interpreters that a program starts")
+@pytest.mark.parametrize("call", ["os.execl(*words)", "os.execve(words[0], words[1:], dict(os.environ))"])
+def test_a_program_that_replaces_itself_is_followed_without_a_flag(tmp_path: Path, call: str) -> None:
+    (tmp_path / "child.py").write_text(TRAIN + "print('trained', train(8))\n")
+    program = f"import os, sys\nwords = [sys.executable, sys.executable, 'child.py']\n{call}"
+    ran = run(tmp_path, program, "--level", "L0")
+    assert ran.status == 0 and "trained 8" in ran.out, ran.err
+    assert list(folders(ran).values()) == [["step0", "step1"]]
+
+
+@pytest.mark.sampled(least=2, each=False, group="interpreters that a program starts")
 def test_workers_of_a_launcher_that_have_no_ranks_are_one_run(tmp_path: Path) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     text = TRAIN + "train(8 + 4 * int(os.environ['RANK']))\n"
@@ -267,6 +277,12 @@ print([len(cell.outputs) for cell in notebook.cells])
     assert ran.status == 0 and "[0, 1, 1]" in ran.out, ran.err
     assert list(folders(ran).values()) == [["step0", "step1", "step2", "step3"]]
     assert [width for _, width in widths(ran, 0) + widths(ran, 3)] == [8, 12]
+    # The cells have their numbers, and nothing has a name of this kernel alone.
+    stacks = next(ran.folder.glob("step0/*/stack.json")).read_text()
+    assert "File Cell In[1], line " in stacks and "File Cell In[2], line 1, in <module>" in stacks
+    assert not re.search(r"ipykernel_\d", stacks)
+    (environment,) = (json.loads(path.read_text()) for path in ran.folder.glob("environment_*.json"))
+    assert environment["command"] == ["python", "ipykernel_launcher.py"]
 
 
 def test_two_runs_are_compared_process_by_process(

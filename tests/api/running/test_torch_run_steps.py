@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +93,26 @@ print("gone", there() is None)
 """
     ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0")
     assert (ran.status, ran.out.strip()) == (0, "gone True"), ran.err
+
+
+SIGNALS = """
+import signal
+net, other = network(), network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+signal.signal(signal.SIGALRM, lambda *_: other(torch.ones(1, 8)).sum().item())
+signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+for step in range(15):
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+def test_models_that_a_signal_handler_runs_take_no_step_from_the_program(scripts: Any, tmp_path: Path) -> None:
+    ran = quick(scripts, tmp_path, SIGNALS, "--step", "all", "--level", "L0", "--task", "structure")
+    assert (ran.status, ran.warnings, len(ran.steps)) == (0, [], 15), ran.err
+    assert "calls of models by signal handlers are not collected: a step began or ended then" in ran.written_to_err
 
 
 OBSERVED = """
@@ -211,10 +230,10 @@ print(len(looked) - before)
     assert (ran.status, ran.out.strip()) == (0, "0") and "9 steps" in ran.log, ran.err
 
 
-OTHER_LOOPS = {
-    "WGAN, the fake without gradients": (
-        "RMSprop",
-        """
+def test_optimizers_that_step_unevenly_are_told_of_with_the_flag_that_ends_a_step_with_each(
+    scripts: Any, tmp_path: Path
+) -> None:
+    program = """
 G, D = network(4), network(4)
 of_G, of_D = torch.optim.RMSprop(G.parameters()), torch.optim.RMSprop(D.parameters())
 for step in range(4):
@@ -227,39 +246,27 @@ for step in range(4):
     of_G.zero_grad()
     (-D(G(torch.randn(5, 4)))).mean().backward()
     of_G.step()
-""",
-    ),
-    "PPO, loops of policy and value": (
-        "Adam",
-        """
-policy, value = network(), network()
-of_policy, of_value = torch.optim.Adam(policy.parameters()), torch.optim.Adam(value.parameters())
-for epoch in range(3):
-    states = torch.randn(5, 8)
-    before = policy(states).detach()
-    for _ in range(2):
-        of_policy.zero_grad()
-        ((policy(states) - before).exp() * value(states).detach()).mean().backward()
-        of_policy.step()
-    for _ in range(3):
-        of_value.zero_grad()
-        value(states).pow(2).mean().backward()
-        of_value.step()
-""",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", OTHER_LOOPS)
-def test_optimizers_that_step_in_different_loops_are_told_of(scripts: Any, tmp_path: Path, name: str) -> None:
-    kind, program = OTHER_LOOPS[name]
+"""
     ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0", "--task", "structure")
-    (line,) = ran.warnings
-    assert ran.status == 0 and line.startswith(f"{len(ran.steps)} steps were counted, which may not be the iterations")
-    source = (PRELUDE + program).splitlines()
-    for loop in re.findall(rf"{kind} steps in the loop at program.py:(\d+)", line):
-        assert source[int(loop) - 1].strip().startswith("for ")
-    assert line.count("in the loop at") == 2 and "step() at the end" in line and "--step-after optimizer" in line
+    text = f"{len(ran.steps)} steps were counted, in which several optimizers stepped unevenly (RMSprop 16 times)."
+    assert (ran.status, ran.warnings) == (0, []) and text in ran.log and "--step-after optimizer" in ran.log
+
+
+def test_evaluations_leave_nothing_in_a_step(scripts: Any, tmp_path: Path) -> None:
+    evaluating = "an evaluation with gradients before the training and in it", "one function that trains and evaluates"
+    for name in evaluating:
+        folder = tmp_path / name.split()[0]
+        folder.mkdir()
+        ran = quick(scripts, folder, PROGRAMS[name][1], "--step", "all", "--task", "tensor")
+        for step in range(PROGRAMS[name][0]):
+            forwards = [record for record in ran.data(step) if record.startswith("Module.0.Linear.forward.")]
+            assert forwards == ["Module.0.Linear.forward.0"], (name, step)
+        assert len(list(folder.rglob("Module.0.Linear.forward.0.input.0.pt"))) == PROGRAMS[name][0]
+
+
+def test_steps_of_inference_are_said_to_be_forwards(scripts: Any, tmp_path: Path) -> None:
+    ran = quick(scripts, tmp_path, PROGRAMS["inference alone"][1])
+    assert "each outermost call of a model is a step" in ran.log and [*map(len, map(ran.data, (0, 1)))] == [6, 6]
 
 
 def test_updates_by_hand_after_an_optimizers_are_told_of(scripts: Any, tmp_path: Path) -> None:
@@ -279,3 +286,22 @@ for step in range(5):
     ran = quick(scripts, tmp_path, program, "--step", "all")
     (line,) = ran.warnings
     assert ran.status == 0 and "in step 2, in which gradients were computed 3 times and no optimizer stepped" in line
+
+
+def test_a_debugger_of_the_script_wins_over_steps_of_inference(scripts: Any, tmp_path: Path) -> None:
+    program = """
+from msprobe.pytorch import PrecisionDebugger
+net = network()
+with torch.no_grad():
+    net(torch.randn(5, 8))
+debugger = PrecisionDebugger(dump_path="own", level="L0")
+for step in range(2):
+    debugger.start(net)
+    net(torch.randn(5, 8)).sum().backward()
+    debugger.stop()
+    debugger.step()
+"""
+    ran = quick(scripts, tmp_path, program)
+    (line,) = ran.warnings
+    assert (ran.status, ran.steps) == (0, []) and "a PrecisionDebugger of its own" in line
+    assert sorted(path.name for path in tmp_path.glob("**/own/step*")) == ["step0", "step1"]

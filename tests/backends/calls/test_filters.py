@@ -255,7 +255,9 @@ def test_after_the_last_wanted_step_collection_ends_for_good(
 ) -> None:
     debugger = steps(runs, backend, 2, step=[0])
     text = "All wanted data has been collected"
-    assert capsys.readouterr().err.count(text) == 1
+    said = capsys.readouterr().err
+    assert said.count(text) == 1
+    assert "msprobe ends successfully." in said.splitlines()[-1]
     before = backend.api_objects()
     debugger.start()
     during = backend.api_objects()

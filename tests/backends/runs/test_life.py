@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 import types
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import dumped
 import pytest
 from programs import Failed, batch, block_network
 
+from probe.common import clock
 from probe.common.dump import json_files
 from probe.common.errors import MsprobeException
 
@@ -278,7 +278,7 @@ def test_dump_enable_switches_collection_while_running(
     runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
     debugger = runs.new(dump_enable=False)
     absolute = backend.apis["abs"]
 
@@ -307,7 +307,7 @@ def test_without_dump_enable_the_file_is_not_read_again(
     runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
     debugger = runs.new()
     for _ in range(2):
         debugger.start()

@@ -120,6 +120,31 @@ def test_a_step_that_was_begun_is_no_step_that_was_missed(
     assert given == [text.format(missed) for missed in line]
 
 
+def test_a_program_that_ran_the_wanted_steps_and_no_more_ends_with_the_line_of_a_finished_collection(
+    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wanted, is_finished in (([0, 1], True), ([0, 2], False), ([], False)):
+        debugger = runs.new(dump_path=runs.path / str(len(wanted)), step=wanted)
+        train(debugger, backend, steps=2)
+        debugger.reset()
+        assert capsys.readouterr().err.splitlines()[-1].endswith("msprobe ends successfully.") == is_finished
+
+
+def test_level_debug_without_a_call_of_save_is_said(
+    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for saves in (False, True):
+        debugger = runs.new(level="debug")
+        debugger.start(block_network(backend))
+        if saves:
+            debugger.save(1, "one")
+        debugger.stop()
+        debugger.step()
+        debugger.reset()
+        said = [] if saves else ['level "debug" records what save(variable, name) is given, and save was never called.']
+        assert warnings(capsys) == said
+
+
 def test_a_step_in_which_nothing_was_called_is_said_once(
     runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -166,8 +166,31 @@ def test_all_matrix_products_are_core(runs: Any, backend: Any) -> None:
 # 6; more in test_api_calls.py
 def test_vf_and_aten_are_recorded(runs: Any) -> None:
     x = torch.ones(1, 3, 2)
-    dump = collected(runs, nn.ReLU(), lambda: (nn.LSTM(2, 2)(x), torch.ops.aten.relu(x)), "L1")
-    assert dump.names == ["VF.lstm.0.forward", "Aten.relu.0.forward"]
+    relu = nn.RNN(2, 2, nonlinearity="relu")
+    calls = (nn.LSTM(2, 2), nn.GRU(2, 2), nn.RNN(2, 2), relu, torch.ops.aten.relu)
+    dump = collected(runs, nn.ReLU(), lambda: [call(x) for call in calls], "L1")
+    recurrent = [f"VF.{name}.0.forward" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
+    assert dump.names == [*recurrent, "Aten.relu.0.forward"]
+
+
+def test_tied_weights_are_reported_by_the_module_that_was_called_first(runs: Any) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.embedding = nn.Linear(4, 8, bias=False), nn.Embedding(8, 4)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.head(self.embedding(tokens))
+
+    model = Tied()
+    theirs: list[int] = []
+    # A hook of the program, such as an optimizer's, still comes last.
+    model.head.weight.register_post_accumulate_grad_hook(lambda parameter: theirs.append(parameter.grad.numel()))
+    dump = collected(runs, model, lambda: model(torch.tensor([1, 2])).sum().backward(), "L0")
+    gradients = [name for name in dump.names if "parameters_grad" in name]
+    assert gradients == ["Module.embedding.Embedding.parameters_grad.0", "Module.head.Linear.parameters_grad.0"]
+    assert theirs == [32]
 
 
 # 7; more in test_checksums.py

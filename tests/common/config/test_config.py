@@ -126,7 +126,7 @@ def test_equal_files_give_equal_configurations():
         ({"statistics": {"nonfinite": True}}, "nonfinite", True),
         ({"task": "tensor", "tensor": {"nonfinite": False}}, "nonfinite", False),
         ({"task": "tensor", "tensor": {"file_format": "bin"}}, "file_format", "bin"),
-        ({"task": "tensor", "tensor": {}}, "file_format", "npy"),
+        ({"task": "tensor", "tensor": {}}, "file_format", None),
     ],
 )
 def test_accepts(changes, field, value):

@@ -92,6 +92,12 @@ def test_says_that_what_selects_kernels_of_a_compiled_graph_is_not_available():
             {"statistics": {"precision": "high"}},
             '"statistics.precision" has no effect in a section; put it at the top.',
         ),
+        (
+            {"task": "tensor", "tensor": {"file_format": "npy"}},
+            '"tensor.file_format" has no effect here: the files of tensors are .pt with PyTorch and .npy with '
+            "MindSpore.",
+        ),
+        ({"statistics": {"error_data_path": "./"}}, '"statistics.error_data_path" has no effect in this version.'),
         ({"acl_config": "x"}, '"acl_config" has no effect in this version.'),
         ({"async_dump_max_mib": 5}, '"async_dump_max_mib" has no effect without "async_dump".'),
         (

@@ -18,13 +18,14 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from stack_trees import stacks_of
 
 from probe.common.dump.journal import ADD, MOVE, REPLACE, Header, JournalReader, JournalWriter
 from probe.common.errors import DumpFormatError
 
 HEADER = Header("statistics", "mix", "pytorch", None)
 # Written by hand after the prose of the format.
-HEAD_BODY: list[Any] = [0, {"version": 1, "task": "statistics", "level": "mix", "framework": "pytorch"}]
+HEAD_BODY: list[Any] = [0, {"version": 2, "task": "statistics", "level": "mix", "framework": "pytorch"}]
 HEAD_BODY[1].update(dump_data_dir=None, extra_info=True)
 QUICK = settings(deadline=None, max_examples=200)
 
@@ -66,28 +67,40 @@ def written(folder: Path, records: list[tuple[str, int, int, Any]], header: Head
 
 def test_bytes_are_those_of_the_documented_format(tmp_path: Path) -> None:
     writer = JournalWriter(str(tmp_path / "j"), HEADER)
-    writer.stack(7, [("/a.py", 3, "f")])
+    writer.stack(7, stacks_of([("/a.py", 3, "f"), ("<string>", 0, "g")], first=6))
     writer.record("Torch.relu.0.forward", 0, 7, "Module.a.A.forward.0", 5, MOVE, {"output": [None]})
     writer.node("Module.a.A.forward.0", 1, -1, None)
     assert writer.frames == 4
     writer.close()
     assert (tmp_path / "j").read_bytes() == raw(
-        [1, 7, [["/a.py", 3, "f"]]],
+        [4, [[6, -1, ["<string>", 0, "g"]], [7, 6, ["/a.py", 3, "f"]]]],
         [2, "Torch.relu.0.forward", 0, 7, "Module.a.A.forward.0", 5, 1, {"output": [None]}],
         [3, "Module.a.A.forward.0", 1, -1, None],
     )
 
 
+def test_the_stacks_of_the_first_version_are_read() -> None:
+    head = [0, {**HEAD_BODY[1], "version": 1}]
+    with reading(raw([1, 7, [["/a.py", 3, "f"], ["/a.py", 1, "g"]]], head=head)) as reader:
+        assert reader.stack(7) == [("/a.py", 3, "f"), ("/a.py", 1, "g")]
+
+
+def test_stacks_of_a_damaged_journal_end_where_they_would_go_in_a_circle() -> None:
+    frames = [[0, 1, ["/a.py", 3, "f"]], [1, 1, ["/a.py", 1, "g"]], [5, 4, ["/a.py", 2, "h"]]]
+    with reading(raw([4, frames])) as reader:
+        assert [reader.stack(number) for number in (0, 1, 5)] == [[tuple(frame)] for _, _, frame in frames]
+
+
 def test_everything_written_is_read_back(tmp_path: Path) -> None:
     header = Header("tensor", "L0", "mindspore", "/data/dump", extra_info=False)
     writer = JournalWriter(str(tmp_path / "j"), header)
-    writer.stack(0, [("/a.py", 3, "f"), ("<string>", 0, "g")])
+    writer.stack(1, stacks_of([("/a.py", 3, "f"), ("<string>", 0, "g")]))
     writer.record("a", 1, 0, None, 1, REPLACE, {"x": [1.5, None, True, "text"], "y": {}})
     writer.node("b", 0, -1, "a")
     writer.close()
     with JournalReader(str(tmp_path / "j")) as reader:
         assert reader.header == header and reader.torn_at is None and reader.records_count == 1
-        assert reader.stacks == {0: [("/a.py", 3, "f"), ("<string>", 0, "g")]}
+        assert reader.stack(1) == [("/a.py", 3, "f"), ("<string>", 0, "g")] and reader.stack(2) is None
         assert reader.calls() == [("b", (0, -1, "a")), ("a", (1, 0, None))]
         assert list(reader.records()) == [("a", {"x": [1.5, None, True, "text"], "y": {}})]
         assert list(reader.records()) == [("a", {"x": [1.5, None, True, "text"], "y": {}})], "a second reading"
@@ -159,13 +172,13 @@ def test_integers_of_any_size(tmp_path: Path) -> None:
 )
 def test_odd_texts(tmp_path: Path, text: str, read: str) -> None:
     writer = JournalWriter(str(tmp_path / "j"), Header("statistics", "L1", "pytorch", text))
-    writer.stack(0, [(text, 1, text)])
+    writer.stack(0, stacks_of([(text, 1, text)]))
     writer.record(f"a{text}", 0, 0, text, 0, REPLACE, {text: [text, {"deep": text}]})
     writer.record("sound", 1, -1, None, 1, REPLACE, {})
     writer.close()
     with JournalReader(str(tmp_path / "j")) as reader:
         assert reader.header.dump_data_dir == read
-        assert reader.stacks == {0: [(read, 1, read)]}
+        assert reader.stack(0) == [(read, 1, read)]
         assert reader.nodes[f"a{read}"].parent == read
         assert list(reader.records()) == [(f"a{read}", {read: [read, {"deep": read}]}), ("sound", {})]
 
@@ -254,7 +267,7 @@ def test_what_is_no_journal_is_refused() -> None:
 
 
 def test_other_versions_are_refused_by_number() -> None:
-    for version in (0, 2, 99, "1", None):
+    for version in (0, 3, 99, "1", None):
         refused(raw(head=[0, {**HEAD_BODY[1], "version": version}]), f"version {version!r}.*reads 1")
     refused(raw(head=[0, {key: value for key, value in HEAD_BODY[1].items() if key != "version"}]), "version None")
 

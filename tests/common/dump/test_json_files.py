@@ -14,8 +14,10 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from stack_trees import stacks_of
 
 from probe.common import files
+from probe.common.callstack import Frame, StackTree
 from probe.common.dump import json_files
 from probe.common.dump.journal import ADD, MOVE, REPLACE, Header, JournalWriter
 from probe.common.dump.json_encode import encode, encode_as_python
@@ -146,12 +148,12 @@ def test_files_are_what_json_would_write(tmp_path: Path) -> None:
     source.write_text("first\n  second()  # é\n")
 
     def put(writer: JournalWriter) -> None:
-        writer.stack(0, [(str(source), 2, "f"), (str(source), 1, "<module>")])
-        record(writer, "Torch.relu.0.forward", 1, 0, "Module.a.A.forward.0")
-        writer.record("Module.a.A.forward.0", 0, 0, None, 2, MOVE, {"output": []})
+        writer.stack(1, stacks_of([(str(source), 2, "f"), (str(source), 1, "<module>")]))
+        record(writer, "Torch.relu.0.forward", 1, 1, "Module.a.A.forward.0")
+        writer.record("Module.a.A.forward.0", 0, 1, None, 2, MOVE, {"output": []})
         writer.record("Module.a.A.parameters_grad.0", -1, -1, None, 3, ADD, {"w": [ENTRY]})
         writer.record("Module.a.A.parameters_grad.0", -1, -1, None, 4, ADD, {"b": [ENTRY]})
-        writer.node("Torch.abs.0.forward", 2, 0, None)
+        writer.node("Torch.abs.0.forward", 2, 1, None)
 
     folder = tmp_path / "dump"
     folder.mkdir()
@@ -205,16 +207,44 @@ def test_stacks_of_the_same_text_are_one_entry(tmp_path: Path) -> None:
 
     def put(writer: JournalWriter) -> None:
         # Two places in one line, the same place again, another line, and a stack without any source.
-        for number, line in enumerate([1, 1, 2]):
-            writer.stack(number, [(str(source), line, "f"), ("<string>", 5, "g")])
-        writer.stack(3, [("<string>", 5, "g")])
-        for n, stack in enumerate([2, 0, 1, 0, 3, -1]):
+        tree: StackTree[Frame] = StackTree()
+        tree.add(0, -1, ("<string>", 5, "g"))
+        for number, line in enumerate([1, 1, 2], 1):
+            tree.add(number, 0, (str(source), line, "f"))
+        for n, stack in enumerate([3, 1, 2, 1, 0, -1]):
+            writer.stack(stack, tree)
             record(writer, f"r{n}", n, stack)
 
     stacks = json.loads(make(tmp_path, header(), put)["stack.json"])
     assert [names for names, _ in stacks.values()] == [["r0"], ["r1", "r2", "r3"], ["r4"]]
     assert list(stacks) == ["0", "1", "2"] and stacks["2"][1] == []
     assert len(stacks["0"][1]) == len(stacks["1"][1]) == 1 and stacks["0"][1] != stacks["1"][1]
+
+
+def test_stacks_that_are_too_long_are_cut_and_share_one_entry(tmp_path: Path) -> None:
+    source = tmp_path / "train.py"
+    source.write_text("start()\nx = self.next(x)\nx = relu(x)\n")
+    depth = 20_000
+
+    def put(writer: JournalWriter) -> None:
+        tree: StackTree[Frame] = StackTree()
+        tree.add(0, -1, (str(source), 1, "<module>"))
+        for number in range(1, depth):
+            tree.add(number, number - 1, (str(source), 2, "forward"))
+        for number in range(1, depth, 50):
+            tree.add(depth + number, number - 1, (str(source), 3, "forward"))
+            writer.stack(depth + number, tree)
+            record(writer, f"r{number}", number, depth + number)
+
+    texts = make(tmp_path, header(), put)
+    stacks = list(json.loads(texts["stack.json"]).values())
+    names, frames = stacks[-1]
+    assert [len(each[1]) for each in stacks] == [2, 52, 102, 152, 202, 252, 257] and len(names) == 394
+    assert [frame.split(" \n ")[-1] for frame in (frames[0], frames[-1])] == ["x = relu(x)", "start()"]
+    assert frames[128] == "... the frames in the middle of this long stack are left out ..."
+    assert sum(map(len, texts.values())) < 500_000
+    journal = tmp_path / JOURNAL_FILE
+    assert journal.stat().st_size < 250 * depth, "each frame once"
 
 
 @pytest.mark.parametrize(("level", "full"), [("L0", True), ("L1", False), ("mix", True)])

@@ -17,8 +17,10 @@ from probe.api.cli import main
 from probe.collect.sinks.journal.dump_folder import DumpFolder
 from probe.common import files
 from probe.common.config.config import load_config
-from probe.common.dump.layout import JSON_FILES
+from probe.common.dump.journal import Header, JournalWriter
+from probe.common.dump.layout import JOURNAL_FILE, JSON_FILES
 from probe.common.dump.recovery import recover
+from probe.common.errors import FileCheckException
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes cannot be asked whether they live")
 
@@ -193,3 +195,14 @@ def test_files_without_a_journal_that_cannot_be_read_are_named_once(
     assert main(["recover", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert said.count(str(tmp_path)) == 1 and "There is no journal to make it from." in said
+
+
+def test_recover_does_not_write_through_a_folder_that_is_a_link(tmp_path: Path) -> None:
+    dead = tmp_path / "dead"
+    dead.mkdir()
+    JournalWriter(str(dead / JOURNAL_FILE), Header("statistics", "L1", "pytorch", None)).close()
+    (tmp_path / "link").symlink_to(dead)
+    for given in ("link", "link/"):
+        with pytest.raises(FileCheckException, match=r"link/? is a symbolic link; give the folder"):
+            list(recover(f"{tmp_path}/{given}"))
+    assert os.listdir(dead) == [JOURNAL_FILE]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Line, Question
+from probe.common import log
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 
@@ -188,6 +189,8 @@ def _options(args: argparse.Namespace, output: str) -> PrecheckOptions:
     if len(set(args.device)) != len(args.device):
         raise MsprobeException(f"--device is {' '.join(args.device)}; each may be given once.")
     config = read_config(args.config_path)
+    if config.error_data is not None and not args.save_error_data:
+        log.warning("error_data_path has no effect without -save_error_data.", once="error-data-path")
     return PrecheckOptions(
         output=output,
         devices=args.device,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.machinery
+import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,9 @@ from probe.common.dump.frameworks import (
 )
 
 _TIMEOUT_S = 180
+_OWN_DISTRIBUTION = "precision-probe"
+_OWN_FILES = re.compile(r"^(?:(probe|msprobe)/__init__\.py|\S*/(?:bin|Scripts)/(msprobe)(?:\.exe)?),", re.MULTILINE)
+"""Lines of a distribution's RECORD that name a package or the command of this one."""
 _CONFLICT = "! "
 """The beginning of a line on packages that do not go together."""
 
@@ -86,6 +91,7 @@ class Installation:
         self._pool = ThreadPoolExecutor()
         there = [one for one in _PACKAGES if one.name in self._found] if tried else []
         self._tried = {one.name: self._pool.submit(_try, one) for one in there}
+        self._conflicts = [*_other_owners(), *_conflicts(self._found)]
 
     @property
     def is_broken(self) -> bool:
@@ -120,7 +126,7 @@ class Installation:
                 }
                 for one in _PACKAGES
             ],
-            "conflicts": [text.removeprefix(_CONFLICT) for text in _conflicts(self._found)],
+            "conflicts": [text.removeprefix(_CONFLICT) for text in self._conflicts],
             "compiled": {os.path.basename(path): _is_compiled(path) for path, _ in _COMPILED},
             "packages": {name: version(name) if is_installed(name) else None for name, _, _ in _OPTIONAL},
         }
@@ -132,7 +138,7 @@ class Installation:
                 yield f"{one.name:12} {_shown(one, self._found[one.name]):20} {result}"
             elif advice := _advice(one.name, self._found):
                 yield f"{one.name:12} {'not installed':20} {advice}"
-        yield from _conflicts(self._found)
+        yield from self._conflicts
         yield f"tested: {all_tested_text()}"
 
 
@@ -230,6 +236,21 @@ def _conflicts(found: dict[str, str]) -> Iterator[str]:
         yield f"{_CONFLICT}torch hides mindtorch, which is installed too: pip uninstall torch, if you use MSAdapter"
     if "mindspore" in found and is_installed("numpy") and numbers(version("numpy")) >= (2,):
         yield f"{_CONFLICT}MindSpore fails at arithmetic of a tensor and a number with numpy 2: pip install 'numpy<2'"
+
+
+def _other_owners() -> Iterator[str]:
+    """A line for each other distribution that has installed this one's packages or command, and so replaced them."""
+    for one in importlib.metadata.distributions():
+        # A folder without a readable METADATA has no name.
+        name = re.sub(r"[-_.]+", "-", one.metadata["Name"] or "").lower()
+        if name in ("", _OWN_DISTRIBUTION):
+            continue
+        names = sorted({package or command for package, command in _OWN_FILES.findall(one.read_text("RECORD") or "")})
+        if names:
+            yield (
+                f"{_CONFLICT}{name} {one.version}, another distribution, has installed {' and '.join(names)} too: "
+                f"pip uninstall {name}, then install {_OWN_DISTRIBUTION} again"
+            )
 
 
 def _newer(one: Framework, found: dict[str, str]) -> str:

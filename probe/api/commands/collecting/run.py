@@ -66,7 +66,7 @@ class RunCommand:
         parser.add_argument(
             "--follow-children",
             action="store_true",
-            help="also collect from Python programs that the program starts by subprocess, os.exec or a notebook",
+            help="also collect from Python programs that the program starts by subprocess or a notebook",
         )
         parser.add_argument("-q", "--quiet", action="store_true", help="show only warnings and errors of the tool")
         parser.add_argument(
@@ -95,9 +95,8 @@ class RunCommand:
         config = running.config
         steps = f"step {numbers_text(config.step)}" if config.step else "every step"
         log.info(f"msprobe run: {steps} at level {config.level}, task {config.task}, into {config.dump_path}.")
-        status = script.execute(loaded, arguments, args.process_ends)
-        is_collected = running.end(failed=status != 0)
-        return TROUBLE if args.strict and status == FINE and not is_collected else status
+        ended = script.execute(loaded, arguments, args.process_ends)
+        return _status(args, ended, running.end(ended.reason))
 
     def _monitor(self, args: argparse.Namespace, program: list[str]) -> int:
         _refuse(
@@ -144,11 +143,17 @@ class RunCommand:
             log.quieten()
         loaded, arguments = _loaded(args, program)
         log.info(f"msprobe run: {begins}")
+        ended = script.Ended(script.INTERRUPTED, "it was interrupted at its end")
         try:
-            status = script.execute(loaded, arguments, args.process_ends)
+            ended = script.execute(loaded, arguments, args.process_ends)
         finally:
-            is_collected = running.end()
-        return TROUBLE if args.strict and status == FINE and not is_collected else status
+            is_collected = running.end(ended.reason)
+        return _status(args, ended, is_collected)
+
+
+def _status(args: argparse.Namespace, ended: script.Ended, is_collected: bool) -> int:
+    """The exit status: the program's own, unless --strict asks for trouble where nothing was collected."""
+    return TROUBLE if args.strict and ended.status == FINE and not is_collected else ended.status
 
 
 def _task(args: argparse.Namespace) -> object:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +13,6 @@ from probe.api.commands.comparing.merging import add_merging, splits_given
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Line, Question
 from probe.api.questions.rules import PROBE, asked_by, chosen
-from probe.common import files
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 from probe.common.terminal_text import printable
@@ -60,8 +56,6 @@ class GraphVisualize(Question):
         add("--micro_step", metavar="auto|N|off", type=_micro_step, default="auto", help="micro steps of a step (auto)")
         add_merging(parser)
         self._prepare_output(parser)
-        # Of msProbe's older form, for which there is a hint.
-        add("-i", "--input_path", help=argparse.SUPPRESS)
 
     def _prepare_output(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
@@ -84,7 +78,10 @@ class GraphVisualize(Question):
             help="cut this off the paths in the page; without a value: common folders; all: leave out stacks, too",
         )
         arguments.add_tensor_log(parser)
-        add("-progress_log", "--progress_log", action="store_true", help="a line for each pair of dumps that is done")
+        add(
+            "-progress_log", "--progress_log", "--is_print_progress_log", dest="progress_log", action="store_true",
+            help="a line for each pair of dumps that is done",
+        )  # fmt: skip
         arguments.add_where(parser)
         add("--open", action="store_true", help="open the page in a browser")
         add(
@@ -261,8 +258,6 @@ def _formats(text: str) -> list[str]:
 
 
 def _refuse_older_forms(args: argparse.Namespace) -> None:
-    if args.input_path is not None:
-        raise MsprobeException(older_form(args.input_path))
     if not args.target_path:
         raise MsprobeException("-tp is missing; give the run to show: dump.json, or the folder of a rank or a step.")
     for path in (*args.target_path, *args.golden_path):
@@ -270,21 +265,3 @@ def _refuse_older_forms(args: argparse.Namespace) -> None:
             raise MsprobeException(
                 f"{path} is a file that msProbe made of a dump; give the dump itself: dump.json, or its folder."
             )
-
-
-_LARGEST_CONFIGURATION = 100_000
-"""In bytes; it holds two paths."""
-
-
-def older_form(path: str) -> str:
-    """The command to type instead of ``msprobe -f pytorch graph -i PATH``."""
-    target, golden = "TARGET", "GOLDEN"
-    # Anything may be given; a damaged one only makes the hint less precise.
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        with files.open_for_reading(path) as stream:
-            content = json.loads(stream.read(_LARGEST_CONFIGURATION))
-        if isinstance(content, dict) and isinstance(content.get("npu_path"), str):
-            target = content["npu_path"]
-            golden = content.get("bench_path") or ""
-    command = f"msprobe graph_visualize -tp {target}" + (f" -gp {golden}" if golden else "")
-    return f"-i {os.path.basename(path)} belongs to older releases; write: {command} -o OUTPUT"

@@ -28,6 +28,11 @@ def random_calls() -> list[RandomCall]:
     ]
 
 
+def dropping_calls() -> list[RandomCall]:
+    """None: MindSpore's dropouts draw in primitives, which are no functions that could be replaced."""
+    return []
+
+
 def rank() -> int | None:
     """The rank in the world group, or None while there is none."""
     # Without the first question get_rank answers 0; the scheduler of a job has initialized but is none of its ranks.

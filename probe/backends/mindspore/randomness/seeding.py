@@ -14,7 +14,7 @@ import numpy as np
 from mindspore import mint, nn, ops
 
 from probe.backends.mindspore import internals
-from probe.backends.mindspore.randomness.random_calls import random_calls
+from probe.backends.mindspore.randomness.random_calls import dropping_calls, random_calls
 from probe.backends.shared.patching import Attributes, Handles
 from probe.backends.shared.randomness import repeat_draws
 from probe.backends.shared.randomness.no_dropout import return_input
@@ -23,6 +23,7 @@ from probe.common.operations.function import Trait
 from probe.common.operations.lookup import names_with
 
 __all__ = [
+    "dropping_calls",
     "fix_random_calls",
     "random_calls",
     "random_state",

@@ -15,7 +15,6 @@ import os
 import random
 import sys
 import threading
-import time
 from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any, Callable
@@ -23,7 +22,7 @@ from typing import Any, Callable
 import numpy as np
 
 from probe.backends.shared.patching import Attributes
-from probe.common import log
+from probe.common import clock, log
 from probe.common.callstack import OWN_FILES
 from probe.common.dump.stack_text import frame_text
 from probe.common.errors import FileCheckException, MsprobeException
@@ -102,7 +101,7 @@ class RandomRecorder:
         """Replace each of `calls` by a function that records and then does the same."""
         for call in calls:
             original = getattr(call.owner, call.name)
-            wrapper = _recording(original, self.record, f"{call.library}.{call.name}", call.compiling)
+            wrapper = _recording(original, self.record, f"{call.library}.{call.name}", call)
             replace_call(self._attributes, call, wrapper)
 
     def record(self, api: str) -> None:
@@ -198,8 +197,12 @@ class RandomRecorder:
 
 
 def _recording(
-    original: Callable[..., Any], record: Callable[[str], None], api: str, compiling: Callable[[], bool]
+    original: Callable[..., Any], record: Callable[[str], None], api: str, about: RandomCall
 ) -> Callable[..., Any]:
+    compiling, draws = about.compiling, about.draws
+    if draws is not None:
+        return _recording_some(original, record, api, compiling, draws)
+
     # A compiler can read a function that refers to nothing but functions and text.
     def note() -> None:
         record(api)
@@ -209,6 +212,33 @@ def _recording(
             note()
         return original(*args, **kwargs)
 
+    return call
+
+
+def _recording_some(
+    original: Callable[..., Any],
+    record: Callable[[str], None],
+    api: str,
+    compiling: Callable[[], bool],
+    draws: Callable[..., bool],
+) -> Callable[..., Any]:
+    """Record the calls that draw, as the arguments say."""
+
+    def note(*args: Any, **kwargs: Any) -> None:
+        try:
+            is_drawing = draws(*args, **kwargs)
+        except Exception:
+            return  # the function refuses these arguments as well, and says so itself
+        if is_drawing:
+            record(api)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not compiling():
+            note(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    # PyTorch's script compiler asks a function for what it shall read in its place.
+    vars(call)["__prepare_scriptable__"] = lambda: original
     return call
 
 
@@ -222,9 +252,9 @@ def _row_text(code: CodeType, line: int | None) -> str:
 
 def _file_names(owner: str) -> Iterable[str]:
     """Names for the file of `owner`, from the present second on."""
-    now = time.time()
+    now = clock.now()
     for seconds in range(_NAME_TRIES):
-        yield f"random_{owner}_{time.strftime('%Y%m%d%H%M%S', time.localtime(now + seconds))}.csv"
+        yield f"random_{owner}_{clock.stamp('%Y%m%d%H%M%S', now + seconds)}.csv"
 
 
 _recorder: RandomRecorder | None = None

@@ -352,7 +352,9 @@ def attach_accumulated(
         hooks = getattr(parameter, name)
         if len(hooks) > 1:
             # PyTorch calls the values as a plain dictionary has them, which `OrderedDict.move_to_end` does not change.
-            others = [(key, hook) for key, hook in hooks.items() if key != handle.id]
+            # Those of several modules that share a parameter stay in the order of the modules' calls.
+            ours = {handle.id, *(key for key, hook in hooks.items() if type(hook) is _ParameterHook)}
+            others = [(key, hook) for key, hook in hooks.items() if key not in ours]
             for key, _ in others:
                 del hooks[key]
             hooks.update(others)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from probe.backends.shared.patching import Attributes, Handles
 from probe.backends.shared.randomness import repeat_draws
 from probe.backends.shared.randomness.no_dropout import return_input
-from probe.backends.torch.randomness.random_calls import random_calls
+from probe.backends.torch.randomness.random_calls import dropping_calls, random_calls
 from probe.backends.torch.randomness.states import random_state
 from probe.common import log
 from probe.common.interfaces import Handle
@@ -23,6 +23,7 @@ from probe.common.operations.function import Trait
 from probe.common.operations.lookup import names_with
 
 __all__ = [
+    "dropping_calls",
     "fix_random_calls",
     "random_calls",
     "random_state",

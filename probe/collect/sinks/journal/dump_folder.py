@@ -6,20 +6,18 @@ import contextlib
 import errno
 import itertools
 import os
-import time
+import shutil
 from collections.abc import Iterator
 
-from probe.common import files, log
+from probe.common import clock, files, log
 from probe.common.config.config import Config
 from probe.common.dump import json_files, processes
 from probe.common.dump.journal import Header, JournalWriter
 from probe.common.dump.layout import (
-    CONSTRUCT_FILE,
     JOURNAL_FILE,
     JSON_FILES,
     PROCESS_FILE,
     RECORD_FILES,
-    STACK_FILE,
     TENSOR_FOLDER,
     processes_in,
     ranks_in,
@@ -56,7 +54,7 @@ class DumpFolder:
         self.step_path = os.path.join(root, step_folder(step))
         self.path = os.path.join(root, self.relative)
         self.tensor_folder = os.path.join(self.path, TENSOR_FOLDER)
-        new = not os.path.lexists(self.path)
+        self.is_new = new = not os.path.lexists(self.path)
         for folder in (root, self.step_path, self.path, *((self.tensor_folder,) if with_tensors else ())):
             files.make_folder(folder)
         data_folder = os.path.join(config.dump_path, self.relative, TENSOR_FOLDER) if with_tensors else None
@@ -68,9 +66,9 @@ class DumpFolder:
         except BaseException:
             # Files without a record would look like a step in which nothing was called.
             if new:
-                self._remove()
+                remove(self.path, True)
             raise
-        self._written = self._empty = self.journal.frames
+        self._written = self.journal.frames
         self._errors = ErrorLog(self.path)
         self._missing: set[str] = set()
         """The records and tensor files that could not be written, or not completely."""
@@ -115,23 +113,6 @@ class DumpFolder:
         log.info(f"This process has a rank now: its folder {self.path} is renamed to {target}.")
         self.path = target
         self.tensor_folder = os.path.join(target, TENSOR_FOLDER)
-
-    def discard(self) -> bool:
-        """Take the folder away again if nothing was recorded yet; whether it was so."""
-        if self.journal.frames != self._empty:
-            return False
-        self.journal.close()
-        self._remove()
-        return True
-
-    def _remove(self) -> None:
-        for name in (JOURNAL_FILE, self.header.file_name, STACK_FILE, CONSTRUCT_FILE, PROCESS_FILE):
-            with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self.path, name))
-        for folder in (self.tensor_folder, self.path, self.step_path):
-            # One that holds files of others stays.
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
 
     def write_files(self) -> bool:
         """Make the json files from the journal, unless nothing is new; whether anything was."""
@@ -208,6 +189,23 @@ class DumpFolder:
             log.error(f"{name} could not be recorded completely ({kind}); the training goes on. {where}.")
 
 
+def remove(path: str, is_new: bool) -> None:
+    """Take away the folder of a step and process, and that of the step if no other process has one there.
+
+    Args:
+        path: The folder, whose journal is closed.
+        is_new: True if all in it is of this run; without it the files of other runs stay, such as kept journals.
+    """
+    if is_new:
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        for name in (JOURNAL_FILE, PROCESS_FILE, *JSON_FILES):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(path, name))
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(path))
+
+
 def earlier_run(folder: DumpFolder, begin: float) -> str:
     """A sentence on the files of a run that ended before `begin`, next to the new `folder`; empty if there are none.
 
@@ -232,7 +230,7 @@ def earlier_run(folder: DumpFolder, begin: float) -> str:
         return ""
     latest, name = max(found)
     more = "" if len(found) == 1 else f", and {len(found) - 1} more"
-    return f"{name} of {time.strftime('%Y-%m-%d %H:%M', time.localtime(latest))}{more}"
+    return f"{name} of {clock.stamp('%Y-%m-%d %H:%M', latest)}{more}"
 
 
 def _process_folders(root: str) -> Iterator[str]:

@@ -54,7 +54,6 @@ class RecordWriter:
         """Write into `folder` from now on; the records refer to `stacks` by number."""
         self._delayed = []
         self._stacks = stacks
-        self._written_stacks: set[int] = set()
         self._tensor_writer = TensorWriter(folder, self._tensors, self._most_copied, self._budget)
         if self._reference is not None:
             self._reference.load(folder.relative)
@@ -62,6 +61,8 @@ class RecordWriter:
 
     def end_step(self) -> None:
         """Write no more; what still waits for its statistics is forgotten."""
+        if self._reference is not None and self._folder is not None:
+            self._reference.log_other_inputs(self._folder.relative)
         self._folder = None
         self._delayed = []
 
@@ -94,7 +95,7 @@ class RecordWriter:
         """Write that `call` took place, which has no record."""
         stack = call.stack if self._with_stacks else -1
         if self._folder is not None and (self._with_tree or stack >= 0):
-            self._append_stack(stack)
+            self._folder.journal.stack(stack, self._stacks)
             self._folder.journal.node(call.name, call.begun, stack, call.parent)
 
     def _resolve(self) -> None:
@@ -113,16 +114,8 @@ class RecordWriter:
 
     def _append(self, frame: _RecordFrame) -> None:
         assert self._folder is not None
-        stack = frame[2]
-        if stack >= 0 and stack not in self._written_stacks:
-            self._append_stack(stack)
+        self._folder.journal.stack(frame[2], self._stacks)
         self._folder.journal.record(*frame)
-
-    def _append_stack(self, number: int) -> None:
-        if number >= 0 and number not in self._written_stacks:
-            assert self._folder is not None
-            self._folder.journal.stack(number, self._stacks.frames[number])
-            self._written_stacks.add(number)
 
     # --- tensors
 

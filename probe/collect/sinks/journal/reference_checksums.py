@@ -26,10 +26,15 @@ class ReferenceChecksums:
         self._limit = limit
         self._found = 0
         self._dump: Dump | None = None
+        self._compared = 0
+        """The calls of this step that the reference has as well."""
+        self._other_inputs: list[str] = []
+        """Those of them whose inputs differ, which are not compared further."""
 
     def load(self, relative: str) -> None:
         """Read one folder of the reference, such as ``step0/rank0``."""
         self._dump = None
+        self._compared, self._other_inputs = 0, []
         path = _dump_file(self._bench_path, relative)
         if path is None:
             log.warning(f"bench_path {self._bench_path} has no dump of {relative}: nothing to compare this step with.")
@@ -46,13 +51,25 @@ class ReferenceChecksums:
         reference = self._dump[name].fields
         if not isinstance(reference, dict):
             return False
+        self._compared += 1
         for part in ("input_args", "input_kwargs"):
             if _checksums(fields.get(part)) != _checksums(reference.get(part)):
+                self._other_inputs.append(name)
                 return False
         if _checksums(fields["output"]) == _checksums(reference.get("output")):
             return False
         self._found += 1
         return True
+
+    def log_other_inputs(self, step: str) -> None:
+        """Log how many calls of the step `step` have other inputs than in the reference, and the first of them."""
+        if self._other_inputs:
+            count, first = len(self._other_inputs), self._other_inputs[0]
+            log.info(
+                f"{step}: {count} of {self._compared} calls have other inputs than in bench_path, so their outputs are "
+                f"not compared; the first is {first}."
+            )
+        self._compared, self._other_inputs = 0, []
 
     def enough(self) -> bool:
         return self._limit != -1 and self._found >= self._limit

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 
-from probe.collect.sinks.journal.dump_folder import DumpFolder, earlier_run
+from probe.collect.sinks.journal.dump_folder import DumpFolder, earlier_run, remove
 from probe.collect.sinks.journal.record_sink import RecordSink
 from probe.collect.sinks.losses import Losses
 from probe.collect.sinks.sink import EndedStep, Host, Step
-from probe.common import log
+from probe.common import clock, log
 from probe.common.config.config import Config
 from probe.common.errors import FileCheckException
 
@@ -18,7 +17,7 @@ class JournalSink(RecordSink):
     """Writes the dump of tasks ``statistics``, ``tensor`` and ``structure``."""
 
     def __init__(self, config: Config, host: Host) -> None:
-        self._made_at = time.time()
+        self._made_at = clock.now()
         self._opened = False
         """True if a folder was opened already."""
         self._unmade: tuple[int, str] | None = None
@@ -26,6 +25,8 @@ class JournalSink(RecordSink):
         self._unwritable = ""
         """The reason why the folder of the last step could not be written."""
         self._losses = Losses()
+        self._ended: list[tuple[str, bool]] = []
+        """The folder of each step that has ended, and whether it was new."""
         self._step = -1
         """The number of the step that has begun last."""
         self.steps: list[int] = []
@@ -87,13 +88,23 @@ class JournalSink(RecordSink):
     def end_step(self) -> None:
         if self.folder is not None:
             self._note_loss(self.folder)
+            self._ended.append((self.folder.path, self.folder.is_new))
         super().end_step()
 
     def discard(self) -> None:
-        folder, self.folder = self.folder, None
-        self._writer.end_step()
-        if folder is not None and folder.discard():
+        folder = self.folder
+        # What is in memory belongs to the folder until it is closed.
+        super().end_step()
+        if folder is not None:
+            remove(folder.path, folder.is_new)
             self.steps.remove(self._step)
+
+    def restart(self) -> None:
+        for path, is_new in self._ended:
+            remove(path, is_new)
+        self._ended.clear()
+        self.steps.clear()
+        self._losses = Losses()
 
     def finish(self, ended: EndedStep) -> None:
         self.end_step()

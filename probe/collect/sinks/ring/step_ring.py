@@ -96,12 +96,10 @@ class StepRing:
         """Write the records into `folder` as if they had been written there one by one."""
         if self._reported is not None and self.judgement.first in (None, self._reported):
             self._leave_out(self._end, len(self.frames))
-        written: set[int] = set()
         journal = folder.journal
         for name, begun, stack, parent, order, rule, fields in self.frames:
-            if stack >= 0 and stack not in written:
-                journal.stack(stack, self._stacks.frames[stack])
-                written.add(stack)
+            if stack >= 0:
+                journal.stack(stack, self._stacks)
             if rule is None:
                 journal.node(name, begun, stack, parent)
             else:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
 from probe.collect.sinks.trend.wanted import Wanted
-from probe.common import log
+from probe.common import clock, log
 from probe.common.interfaces import Handle
 from probe.common.report.trends import COMMUNICATION, TrendRow, TrendTable
 
@@ -89,7 +88,7 @@ class CommunicationTrends:
         self._counts[name] = number + 1
         peer = "" if about.get("peer") is None else str(about["peer"])
         code = frames[0] if frames else ""
-        entered = _Entered(name, number, time.perf_counter(), (str(about.get("group", "")), peer, code))
+        entered = _Entered(name, number, clock.monotonic(), (str(about.get("group", "")), peer, code))
         if wanted.inputs:
             self._add(entered, "pre", tensors, 0.0)
         return entered
@@ -97,7 +96,7 @@ class CommunicationTrends:
     def leave_communication(self, entered: _Entered | None, tensors: Sequence[Any]) -> None:
         """It has returned."""
         if entered is not None:
-            self._add(entered, "post", tensors, time.perf_counter() - entered.begun)
+            self._add(entered, "post", tensors, clock.monotonic() - entered.begun)
 
     def _add(self, entered: _Entered, direction: str, tensors: Sequence[Any], seconds: float) -> None:
         group, peer, code = entered.more

@@ -57,7 +57,7 @@ class StructureRecorder:
 
     def frames(self, name: str) -> list[Any]:
         """The frames from which the module was called, innermost first."""
-        return list(self._stacks.frames[self.stacks[name]])
+        return list(self._stacks.frames(self.stacks[name]))
 
     def enter_module(self, name: ModuleName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Seen | None:
         """A call begins; only the first one of a module is noted."""

@@ -33,6 +33,8 @@ _PARTS = (
     ("parameters", PARAMETERS),
     ("output", OUTPUT),
 )
+_MOST_BITS = 1023
+"""The largest number of a statistic: all number formats have an infinity for larger ones."""
 _NONFINITE = ("Nonfinite", "Finite Max", "Finite Min")
 # Whatever else a record holds under the names of its gradients.
 _OWN_FIELDS = frozenset(key for key, _ in _PARTS)
@@ -133,7 +135,7 @@ def _tensor(name: str, state: str, dtype: str, entry: dict[str, Any]) -> Item:
     get = entry.get
     shape = as_shape(get("shape", []))
     if shape is None:
-        raise DumpFormatError(f'{name}: "shape" is {get("shape")!r}, not a list of whole numbers.')
+        raise DumpFormatError(f'{name}: "shape" is {get("shape")!r}, not a list of whole numbers below 2**63.')
     md5, data_name = get("md5"), get("data_name")
     if md5 is not None and type(md5) is not str:
         # The exclusive or of a single number is that number in the dumps of msProbe 26.2.
@@ -149,6 +151,9 @@ def _tensor(name: str, state: str, dtype: str, entry: dict[str, Any]) -> Item:
     for key, value in (("Max", largest), ("Min", smallest), ("Mean", mean), ("Norm", norm)):
         if isinstance(value, (list, dict)):
             raise DumpFormatError(f'{name}: "{key}" is {value!r}, not a number.')
+        if type(value) is int and value.bit_length() > _MOST_BITS:
+            bits = f"{value.bit_length()} bits; allowed: {_MOST_BITS}"
+            raise DumpFormatError(f'{name}: "{key}" is a whole number of {bits}.')
     item = Item(name, state, dtype, shape, largest, smallest, mean, norm, requires_grad, md5, data_name)
     if "Nonfinite" in entry:
         _add_nonfinite(item, entry)

@@ -17,6 +17,10 @@ Shape = tuple[int, ...]
 INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, DEBUG = "input", "output", "parameters", "parameters_grad", "debug"
 
 
+_MOST = 1 << 63
+"""No tensor has so many elements, or such a size."""
+
+
 class Item(msgspec.Struct, gc=False):
     """One tensor or value. A field is ``None`` where the dump says nothing."""
 
@@ -84,7 +88,9 @@ def is_inf(value: Any) -> bool:
 
 def as_shape(value: Any) -> Shape | None:
     """The shape that a list of JSON stands for; ``None`` where it stands for none."""
-    return tuple(value) if type(value) is list and all(type(size) is int for size in value) else None
+    if type(value) is not list or not all(type(size) is int for size in value):
+        return None
+    return tuple(value) if -_MOST < math.prod(value) < _MOST and all(-_MOST < size < _MOST for size in value) else None
 
 
 @lru_cache(maxsize=4096)

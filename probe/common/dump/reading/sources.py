@@ -147,7 +147,7 @@ class JournalSource:
             # Frames of one record may lie far apart, so all are read in one pass.
             self._records = list(reader.records())
             self._calls = reader.calls()
-            self._frames = reader.stacks
+            self._stack = reader.stack
             self.torn_at = reader.torn_at
         self.task: str | None = reader.header.task
         self.level: str | None = reader.header.level
@@ -164,8 +164,13 @@ class JournalSource:
 
     def stacks(self) -> Stacks | None:
         line = cache(_line)
-        texts = {number: [line(tuple(frame)) for frame in stack] for number, stack in self._frames.items()}
-        return {name: texts[node.stack] for name, node in self._calls if node.stack in texts}
+        texts: dict[int, list[str]] = {}
+        found: Stacks = {}
+        for name, node in self._calls:
+            frames = () if node.stack in texts else self._stack(node.stack)
+            if frames is not None:
+                found[name] = texts.setdefault(node.stack, [line(tuple(frame)) for frame in frames])
+        return found
 
 
 def _texts(value: Any) -> bool:

@@ -88,6 +88,9 @@ def _entries(value: Any, path: str, most: int, tensor: type) -> Any:
 
 
 def _first_line(error: Exception) -> str:
+    if "weights_only" in str(error):
+        # Its advice is to run what the file says.
+        return "it holds objects that are no tensors, which are not loaded"
     return str(error).split("\n", 1)[0][:_LONGEST_REASON].rstrip(".") or type(error).__name__
 
 

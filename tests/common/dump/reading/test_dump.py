@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_dumps import plain, write
+from stack_trees import stacks_of
 
 import probe
 from probe.common.dump.journal import ADD, REPLACE, Header, JournalWriter
@@ -162,7 +163,7 @@ def test_missing_heads_and_keys_of_old_files_have_defaults(tmp_path: Path) -> No
 
 def journal(folder: Path) -> Path:
     writer = JournalWriter(str(folder / JOURNAL_FILE), Header("statistics", "mix", "pytorch", None))
-    writer.stack(0, [("gone.py", 7, "forward")])
+    writer.stack(0, stacks_of([("gone.py", 7, "forward")]))
     writer.record("Torch.sin.0.forward", 1, 0, "Module.a.A.forward.0", 1, REPLACE, {"output": [TENSOR]})
     writer.record("Module.a.A.forward.0", 0, 0, None, 2, REPLACE, {"input_args": [{**TENSOR, "Max": math.nan}]})
     writer.record("Module.a.A.forward.0", 0, 0, None, 2, ADD, {"output": [TENSOR]})

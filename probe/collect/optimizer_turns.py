@@ -6,12 +6,12 @@ optimizer tells: it is either a part of the same iteration, or the loop has come
 
 from __future__ import annotations
 
+import collections
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from probe.backends.protocol import Training
-from probe.collect.turns.step_loops import StepLoops
 from probe.common.callstack import CallStacks
 
 _PATIENCE = 16
@@ -77,7 +77,10 @@ class OptimizerTurns:
         """Those that were called since an optimizer stepped last."""
         self._owners: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
         """The optimizers of each of these modules, at the time of the update that followed its call."""
-        self._loops = StepLoops(self._stacks)
+        self._uneven = False
+        """True if steps have ended in which other optimizers stepped, or one of several more than once."""
+        self._updates: collections.Counter[str] = collections.Counter()
+        """Updates of all steps that have ended, by the class of the optimizer."""
 
     # --- which optimizers there are
 
@@ -121,11 +124,13 @@ class OptimizerTurns:
 
     # --- what happens in a step
 
-    def called(self, module: Any) -> None:
-        """A module was called."""
-        stack = self._stacks.current()
-        self._calls.setdefault(module, set()).add(stack)
-        self._loops.called(stack)
+    def call_site(self) -> int:
+        """The number of the call stack from which the program calls a module now."""
+        return self._stacks.current()
+
+    def called(self, module: Any, site: int) -> None:
+        """A module was called, from the call stack with the number `site`."""
+        self._calls.setdefault(module, set()).add(site)
         self._new_calls.add(module)
 
     def enter_backward(self, mark: Callable[[Any], object]) -> None:
@@ -155,7 +160,6 @@ class OptimizerTurns:
         self._updated |= self._owned[optimizer]
         self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
         if len(self._owned) > 1:
-            self._loops.stepped(optimizer, self._stacks.current())
             self._note_owners()
         return True
 
@@ -174,8 +178,12 @@ class OptimizerTurns:
 
     def end_step(self) -> None:
         """The step is over: remember which optimizers stepped in it."""
-        self._loops.end_step()
         stepped = weakref.WeakSet(self._stepped())
+        for optimizer, count in list(self.counts.items()):
+            self._updates[type(optimizer).__name__] += count
+            others = self._partners.get(optimizer, stepped)
+            in_turns = optimizer in self._partners and self._misses.get(optimizer, 0) > 0
+            self._uneven |= in_turns or (len(self._owned or ()) > 1 and (count > 1 or set(others) != set(stepped)))
         for optimizer in stepped:
             self._partners[optimizer] = stepped
             self._misses[optimizer] = 0
@@ -188,12 +196,12 @@ class OptimizerTurns:
         self._marks.clear()  # held strongly: an optimizer must not outlive its program's use of it
 
     def uneven_text(self, steps: int) -> str:
-        """The reason why the `steps` counted may not be the program's iterations; empty if there is no sign of it."""
-        if not self._loops.uneven:
+        """The reason why the `steps` counted may not be the iterations; empty if all optimizers step evenly."""
+        if not self._uneven:
             return ""
-        text = f"{steps} steps were counted, which may not be the iterations of the script: {self._loops.uneven}. To "
-        text += "count its iterations, make a PrecisionDebugger in the script and call its step() at the end of each. "
-        return text + "To end a step with each optimizer's step, give --step-after optimizer."
+        updates = ", ".join(f"{name} {count} times" for name, count in self._updates.items())
+        text = f"{steps} steps were counted, in which several optimizers stepped unevenly ({updates}). If these are "
+        return text + "not the iterations of the script, --step-after optimizer ends a step with each optimizer's step."
 
     # --- whose turn may still come
 
@@ -209,27 +217,29 @@ class OptimizerTurns:
         """True if no other optimizer is likely to step in this step."""
         return not self._turn_has_begun and not self.expected()
 
-    def goes_on(self, module: Any) -> bool:
-        """True if the forward of `module` that begins belongs to the step in which an optimizer has stepped.
+    def goes_on(self, module: Any, site: int) -> bool:
+        """True if the forward of `module` from `site` belongs to the step in which an optimizer has stepped.
 
-        - It does not if it is called from outside of the loop in which this step and the one before have ended.
         - The same call (the same line, called from the same lines) again means that the loop has come around. It has
           not if an optimizer is expected whose module was called in this step and that has no gradient yet, such as a
           generator's while its discriminator is updated several times.
-        - Another call belongs to the step if its module has parameters of an optimizer that has not stepped, or if an
-          optimizer is expected.
+        - Another call belongs to the step if its module has parameters of an optimizer that has not stepped, and that
+          did not do its last step without those that have, or if an optimizer is expected.
         """
-        stack = self._stacks.current()
-        if self._loops.are_left(stack):
-            return False
         if self._turn_has_begun:
             return True
-        if stack in self._calls.get(module, ()):
+        if site in self._calls.get(module, ()):
             return any(self._turn_is_to_come(each) for each in self.expected())
         trainable = self._training.trainable(module)
         owners = [each for each in self.waiting() if (self._owned or {})[each] & trainable]
-        self._turn_has_begun = any(self._misses.get(each, 0) < _MISSES for each in owners)
+        stepped = self._stepped()
+        self._turn_has_begun = any(self._misses.get(each, 0) < _MISSES for each in owners if self._joins(each, stepped))
         return self._turn_has_begun or bool(self.expected())
+
+    def _joins(self, optimizer: Any, stepped: list[Any]) -> bool:
+        """True unless the last step of `optimizer` was one of its own, without any of `stepped`."""
+        partners = self._partners.get(optimizer)
+        return partners is None or any(each in partners for each in stepped)
 
     def _turn_is_to_come(self, optimizer: Any) -> bool:
         """True if a module of this optimizer, and of none that has stepped, was called and got no gradient yet."""

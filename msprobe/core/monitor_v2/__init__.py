@@ -1,1 +1,0 @@
-"""Drop-in for scripts that import from ``msprobe.core.monitor_v2``."""

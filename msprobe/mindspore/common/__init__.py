@@ -1,1 +1,0 @@
-"""The folder that the documented import of the callbacks goes through."""

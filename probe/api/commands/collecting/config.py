@@ -1,0 +1,70 @@
+"""``msprobe config``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from probe.api.commands import arguments
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Line, Question
+from probe.common import files
+from probe.common.config.config import TASKS
+from probe.common.config.schema import schema, template
+from probe.common.errors import MsprobeException
+from probe.common.progress import ProgressCallback
+
+_SCHEMA_FILE = "config.schema.json"
+
+
+class ConfigTemplate(Question):
+    """Print a configuration file with all keys of a task, each with its default.
+
+    With -o the file goes to a folder, with a JSON Schema next to it by which editors complete keys and mark wrong
+    values. The meaning of each key is in the schema.
+    """
+
+    name = "config"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("-t", "--task", choices=TASKS, default=TASKS[0], help=f"the kind of collection ({TASKS[0]})")
+        add("-o", "--output_path", metavar="DIR", type=arguments.path, help="folder for config.json and its schema")
+        add("--schema", action="store_true", help="print the JSON Schema alone")
+
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Template:
+        content = schema() if args.schema else template(args.task)
+        if args.output_path is None:
+            return Template(content)
+        path = os.path.join(args.output_path, "config.json")
+        if os.path.lexists(path):
+            raise MsprobeException(f"{path} exists already; give another folder, or remove it.")
+        files.make_folder(args.output_path)
+        written = {_SCHEMA_FILE: schema(), "config.json": {"$schema": f"./{_SCHEMA_FILE}", **template(args.task)}}
+        for name, each in written.items():
+            with files.open_for_writing(os.path.join(args.output_path, name)) as stream:
+                stream.write(_text(each).encode() + b"\n")
+        return Template(content, path)
+
+
+@dataclass(frozen=True)
+class Template:
+    """The file, and where it was written."""
+
+    content: dict[str, Any]
+    path: str = ""
+    found: bool = False
+
+    def lines(self) -> Iterator[Line]:
+        yield from map(Line, [self.path] if self.path else _text(self.content).splitlines())
+
+    def as_json(self) -> dict[str, Any]:
+        return {"content": self.content, "file": self.path or None}
+
+
+def _text(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=4)

@@ -1,0 +1,147 @@
+"""Trainings of many kinds end with the same bits with the tool and without: parallel ones, workers, flags of Python.
+
+`make reliability` runs all of them; the other tests take samples.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BEGIN = """
+import hashlib, os, sys
+import torch
+from torch import nn
+torch.set_num_threads(1)
+torch.manual_seed(0)
+
+def network():
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 8))
+
+def bits(tensors):
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+def train(model, optimizer, batches):
+    for batch in batches:
+        loss = model(batch).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("bits", os.environ.get("RANK", "0"), bits([*model.parameters(), loss, torch.rand(4)]), flush=True)
+"""
+GLOO = """
+import torch.distributed as dist
+meeting, rank = "file://" + os.environ["MEETING"], int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+batches = [torch.randn(4, 8) + (dist.get_rank() if {own} else 0) for _ in range(3)]
+model = network()
+{wrap}
+train(model, torch.optim.AdamW(model.parameters(), 0.01), batches)
+dist.destroy_process_group()
+"""
+PARALLEL = {
+    "DDP": (True, "model = nn.parallel.DistributedDataParallel(model)"),
+    "FSDP2": (
+        True,
+        "from torch.distributed.fsdp import fully_shard\n"
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "mesh = init_device_mesh('cpu', (2,))\n"
+        "fully_shard(model[0], mesh=mesh)\nfully_shard(model, mesh=mesh)",
+    ),
+    "tensor parallel": (
+        False,
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module\n"
+        "model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))\n"
+        "plan = {'0': ColwiseParallel(), '2': RowwiseParallel()}\n"
+        "parallelize_module(model, init_device_mesh('cpu', (2,)), plan)",
+    ),
+    "DTensor": (
+        False,
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "from torch.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor\n"
+        "mesh = init_device_mesh('cpu', (2,))\n"
+        "model = distribute_module(model, mesh)\n"
+        "batches = [distribute_tensor(batch, mesh, [Shard(0)]) for batch in batches]",
+    ),
+}
+ALONE = {
+    "plain": """
+model = network()
+train(model, torch.optim.SGD(model.parameters(), 0.1), [torch.randn(4, 8) for _ in range(3)])
+""",
+    "loader workers": """
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 12
+    def __getitem__(self, index):
+        return torch.full((8,), float(index)) + torch.rand(8)
+
+model = network()
+loader = torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=2, shuffle=True)
+train(model, torch.optim.SGD(model.parameters(), 0.1), loader)
+""",
+    "Trainer": """
+from transformers import Trainer, TrainingArguments
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = network()
+    def forward(self, x, labels=None):
+        return {"loss": (self.body(x) - labels).square().mean()}
+data = [{"x": torch.randn(8), "labels": torch.randn(8)} for _ in range(12)]
+model = Net()
+arguments = TrainingArguments(output_dir="out", max_steps=3, per_device_train_batch_size=4, report_to=[], use_cpu=True,
+                              save_strategy="no", disable_tqdm=True, logging_steps=1)
+Trainer(model=model, args=arguments, train_dataset=data).train()
+print("bits", 0, bits([*model.parameters(), torch.rand(4)]), flush=True)
+""",
+}
+PROGRAMS = {
+    **{name: (BEGIN + GLOO.format(own=own, wrap=wrap), 2, ()) for name, (own, wrap) in PARALLEL.items()},
+    **{name: (BEGIN + program, 1, ()) for name, program in ALONE.items()},
+    "python -O": (BEGIN + ALONE["plain"], 1, ("-O",)),
+    "python -I": (BEGIN + ALONE["plain"], 1, ("-I",)),
+}  # fmt: skip
+COLLECT = ("-m", "msprobe", "run", "--level", "mix", "--task", "statistics", "--step", "all", "-o", "dump")
+
+
+def ended(folder: Path, program: str, processes: int, flags: tuple[str, ...], collect: tuple[str, ...]) -> list[str]:
+    """The lines of bits that the processes print."""
+    folder.mkdir()
+    (folder / "train.py").write_text(program)
+    running = []
+    for rank in range(processes):
+        variables = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "MEETING": str(folder / "meeting")}
+        variables.update({"RANK": str(rank), "WORLD_SIZE": str(processes)} if processes > 1 else {})
+        command = [sys.executable, *flags, "-W", "ignore", *collect, "train.py"]
+        told: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        running.append(subprocess.Popen(command, cwd=folder, env=variables, **told))
+    found = []
+    for process in running:
+        out, err = process.communicate()
+        assert process.returncode == 0, err
+        found += re.findall(r"^bits .*$", out, re.MULTILINE)
+        assert not collect or found[1:] or "collected steps 0-2" in err, err  # other ranks say little
+    assert len(found) == processes
+    return found
+
+
+@pytest.mark.sampled(least=1, each=False)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_training_has_the_bits_that_it_has_by_itself(tmp_path: Path, name: str) -> None:
+    program, processes, flags = PROGRAMS[name]
+    if name == "Trainer":
+        pytest.importorskip("transformers")
+    alone = ended(tmp_path / "alone", program, processes, flags, ())
+    assert ended(tmp_path / "collected", program, processes, flags, COLLECT) == alone
