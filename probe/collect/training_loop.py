@@ -372,7 +372,8 @@ class TrainingLoop:
         """The program has ended, and so has a step in which each optimizer that has stepped did so once."""
         if self.step_open and not self._end_due and self._has_only_forwards():
             infers = self._step_after == AUTO and self.never_trains() and not self._turns.exist()
-            if infers or (self._sites.on_trial and self.steps > self.inferred):
+            # A program that has failed may have done so in the forward of a step.
+            if infers or (self.steps > self.inferred and (self._sites.on_trial or not failed)):
                 self._end_evaluation()
         once = max(self._turns.counts.values(), default=0) == 1 or self.steps > 0
         undecided = self._is_undecided() and once and not failed

@@ -274,7 +274,8 @@ with torch.no_grad():
     ran = quick(scripts, tmp_path, program)
     assert (ran.steps, ran.warnings) == (["step0", "step1"], [])
     assert "each outermost call of a model is a step" in ran.log
-    ran = quick(scripts, tmp_path, program, "--step-after", "forward", "--step", "1-2")
+    (tmp_path / "forward").mkdir()
+    ran = quick(scripts, tmp_path / "forward", program, "--step-after", "forward", "--step", "1-2")
     assert ran.steps == ["step1", "step2"] and ran.forwards(2) == calls(0)
 
 
