@@ -33,7 +33,7 @@ class _Operand(NamedTuple):
     numbers: tuple[float, ...]
     size: int = 1
     last: int = 1
-    """Its last dimension."""
+    """The size of the last dimension of the tensor."""
     has_nan: bool = False
     inside: tuple[float, ...] = ()
     """Numbers between the extremes that are not known to be there."""

@@ -232,7 +232,7 @@ class JournalReader:
         self.lost = 0
         """The bytes from a damaged frame to the end; 0 where the writer died in the middle of the last one."""
         self._stacks: dict[int, list[Frame]] = {}
-        """Those that are written whole."""
+        """The frames of each stack of a journal of version 1, by its number."""
         self._tree: StackTree[Frame] = StackTree()
         self.nodes: dict[str, Node] = {}
         self._records: dict[str, list[Any]] = {}

@@ -96,7 +96,7 @@ class Trait(Enum):
     FREE_VECTORS = auto()
     """Its gradient depends on vectors that are right with either sign, or with any phase."""
     UNCHECKED = auto()
-    """It takes numbers of its arguments for positions in memory and does not check them: wrong ones end the process."""
+    """Numbers of its arguments are positions in memory that nothing checks: wrong ones end the process."""
     LOSES_DIGITS = auto()
     """Its gradient sums logarithms, which loses digits that neither arguments nor result show."""
     BY_SQUARES = auto()

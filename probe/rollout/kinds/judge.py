@@ -32,8 +32,8 @@ _FAR_APART = 20.0
 """Ratio that no right run has between groups, even where the level of the dtype allows both: it is a bound, and the
 others show what rounding does. Long contexts and other batches change it by a few times."""
 _STEPS_APART = 7.0
-"""The same ratio for steps and ranks, which run the same kernels over many tokens. A guess: errors of contexts that
-grow, or of batches of another size, change by two or three times."""
+"""Ratio between steps or ranks that no right run has: they run the same kernels over many tokens. A guess: errors of
+contexts that grow, or of batches of another size, change by two or three times."""
 _FEW = 0.2
 """Share of the tokens that are too few to show what rounding does, unless they are a step or a rank: the first tokens
 come from the prefill, which has no cache of a shorter dtype. A guess."""

@@ -29,7 +29,7 @@ class ReferenceChecksums:
         self._compared = 0
         """The calls of this step that the reference has as well."""
         self._other_inputs: list[str] = []
-        """Those of them whose inputs differ, which are not compared further."""
+        """The calls whose inputs differ from the reference; their outputs are not compared."""
 
     def load(self, relative: str) -> None:
         """Read one folder of the reference, such as ``step0/rank0``."""
