@@ -16,7 +16,7 @@ _PARTS = (
 
 def _extension(source: str) -> Extension:
     name = source[: -len(".c")].replace("/", ".")
-    depends = ["probe/backends/shared/_reduction.h"]
+    depends = ["probe/backends/shared/_reduction.h", "probe/backends/shared/_sketch.h"]
     return Extension(name, [source], depends=depends, extra_compile_args=_FLAGS, optional=True)
 
 

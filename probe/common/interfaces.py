@@ -53,6 +53,8 @@ class StatisticsMode:
     high_precision: bool = False
     nonfinite: bool = False
     """True if tensors that hold NaN or infinities say how many, and which finite values they have; not with ``xor``."""
+    sketch: bool = False
+    """True if the entry of a tensor has its sketch, as `probe.common.numerics.sketch.Sketch.packed` gives it."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from probe.common.dump.layout import JSON_FILES
+from probe.common.dump.layout import MADE_FILES
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import DumpLocation, dumps_in
@@ -47,7 +47,7 @@ def find_overflow(
     for location, each in zip(locations, scans):
         steps.setdefault((location.mode, location.step), []).append(each)
     report = Report(path, [_analysed(of_step, mode, wanted) for (mode, _), of_step in steps.items()])
-    environment = of_record_file(os.path.join(locations[0].folder, JSON_FILES[0])) or {}
+    environment = of_record_file(os.path.join(locations[0].folder, MADE_FILES[0])) or {}
     report.is_limited = bool(environment.get("steps"))
     for step in report.steps:
         _add_details(report, step)

@@ -29,10 +29,10 @@ static int read_axes(PyObject *shape, PyObject *strides, Axis *axes, size_t *ele
 
 static PyObject *reduce(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     (void)module;
-    if (given != 5) return PyErr_Format(PyExc_TypeError, "reduce takes 5 arguments, not %zd", given);
+    if (given != 6) return PyErr_Format(PyExc_TypeError, "reduce takes 6 arguments, not %zd", given);
     const char *memory = PyLong_AsVoidPtr(args[0]);
     long kind = PyLong_AsLong(args[3]);
-    int wide = PyObject_IsTrue(args[4]);
+    int wide = PyObject_IsTrue(args[4]), sketched = PyObject_IsTrue(args[5]);
     if (PyErr_Occurred()) return NULL;
     if (memory == NULL || kind < 0 || kind >= KIND_COUNT)
         return PyErr_Format(PyExc_ValueError, "no memory, or no kind %ld", kind);
@@ -41,27 +41,31 @@ static PyObject *reduce(PyObject *module, PyObject *const *args, Py_ssize_t give
     int count = read_axes(args[1], args[2], axes, &elements);
     if (count < 0) return NULL;
     Results found;
+    Sketch made, *sketch = sketched ? &made : NULL;
     if (elements < LONG)
-        found = reduced(memory, (int)kind, axes, count, elements, wide);
+        found = reduced(memory, (int)kind, axes, count, elements, wide, sketch);
     else {
         Py_BEGIN_ALLOW_THREADS
-        found = reduced(memory, (int)kind, axes, count, elements, wide);
+        found = reduced(memory, (int)kind, axes, count, elements, wide, sketch);
         Py_END_ALLOW_THREADS
     }
+    PyObject *bytes = sketch == NULL ? Py_BuildValue("") : PyBytes_FromStringAndSize(sketch->bytes, sketch_size(sketch));
+    if (bytes == NULL) return NULL;
     if (KINDS[kind].integer)
-        return Py_BuildValue("LLdd", (long long)found.most, (long long)found.least, found.mean, found.norm);
-    return Py_BuildValue("dddd", found.hi, found.lo, found.mean, found.norm);
+        return Py_BuildValue("LLddN", (long long)found.most, (long long)found.least, found.mean, found.norm, bytes);
+    return Py_BuildValue("ddddN", found.hi, found.lo, found.mean, found.norm, bytes);
 }
 
 static PyMethodDef METHODS[] = {
     {"reduce", (PyCFunction)(void (*)(void))reduce, METH_FASTCALL,
-     "reduce(address, shape, strides, kind, wide): the greatest, the least, the mean and the norm."},
+     "reduce(address, shape, strides, kind, wide, sketched): the greatest, the least, the mean, the norm, the sketch."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_reduction", NULL, 0, METHODS, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__reduction(void) {
+    fill_shifts();
     PyObject *module = PyModule_Create(&MODULE);
     PyObject *kinds = PyDict_New();
     if (module == NULL || kinds == NULL) goto failed;

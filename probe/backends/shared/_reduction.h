@@ -1,4 +1,5 @@
-/* Max, Min, Mean and Norm of strided memory in one pass over it; probe/backends/shared/reduction.py has the contract.
+/* Max, Min, Mean, Norm and the sketch of strided memory in one pass over it; probe/backends/shared/reduction.py has the
+   contract, probe/common/numerics/sketch.py the definition of a sketch.
 
    Sums are kept in sixteen lanes of the element's own precision, of sixteen elements each, and those are added up in
    double: as exact as a pairwise sum, and the same on every processor, because lanes are fixed and nothing is contracted
@@ -11,6 +12,8 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "_sketch.h"
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #define FOR_EVERY_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -29,19 +32,15 @@ typedef struct {
     int nan;
 } Totals;
 
+/* What a pass over memory makes; each part is NULL where it is not wanted. */
+typedef struct {
+    Totals *totals;
+    Lanes *lanes;
+    Lanes *marks; /* of the elements that a sketch leaves out */
+    size_t excluded;
+} Work;
+
 /* --- what an element is as a number */
-
-static inline float as_float(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static inline uint32_t as_bits(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
 
 static inline float from_bfloat16(uint16_t half) { return as_float((uint32_t)half << 16); }
 
@@ -59,16 +58,18 @@ static inline double from_double(double value) { return value; }
 
 /* --- one run of neighbours */
 
-#define OF_FLOATS(NAME, STORED, NUMBER, LOAD)                                                                          \
-    FOR_EVERY_PROCESSOR static void NAME(const void *start, size_t count, Totals *totals) {                           \
+#define OF_FLOATS(NAME, STORED, NUMBER, SUMS, LOAD, IS_NUMBER)                                                         \
+    ROWS_OF(NAME##_rows, STORED, NUMBER, SUMS, LOAD, IS_NUMBER)                                                        \
+    FOR_EVERY_PROCESSOR static void NAME(const void *start, size_t count, Work *work) {                                 \
         const STORED *values = start;                                                                                  \
+        Totals *totals = work->totals;                                                                                 \
         NUMBER lo[LANES], hi[LANES];                                                                                   \
         for (int lane = 0; lane < LANES; lane++) lo[lane] = INFINITY, hi[lane] = -INFINITY;                            \
         double all_sums[LANES] = {0}, all_squares[LANES] = {0};                                                        \
         size_t done = 0;                                                                                               \
         while (done + LANES <= count) {                                                                                \
             NUMBER sums[LANES] = {0}, squares[LANES] = {0};                                                            \
-            size_t end = count - done < BLOCK ? count - count % LANES : done + BLOCK;                                  \
+            size_t begin = done, end = count - done < BLOCK ? count - count % LANES : done + BLOCK;                    \
             for (; done < end; done += LANES)                                                                          \
                 for (int lane = 0; lane < LANES; lane++) {                                                             \
                     NUMBER x = LOAD(values[done + lane]);                                                              \
@@ -80,7 +81,9 @@ static inline double from_double(double value) { return value; }
                 }                                                                                                      \
             for (int lane = 0; lane < LANES; lane++) all_sums[lane] += sums[lane];                                     \
             for (int lane = 0; lane < LANES; lane++) all_squares[lane] += squares[lane];                               \
+            if (work->lanes != NULL && end - begin == BLOCK) NAME##_rows(work->lanes, values + begin, BLOCK);          \
         }                                                                                                              \
+        if (work->lanes != NULL) NAME##_rows(work->lanes, values + (count - count % BLOCK), count % BLOCK);            \
         for (int lane = 0; done < count; done++, lane++) {                                                             \
             NUMBER x = LOAD(values[done]);                                                                             \
             NUMBER square = x * x;                                                                                     \
@@ -104,14 +107,46 @@ static inline double from_double(double value) { return value; }
         }                                                                                                              \
     }
 
-OF_FLOATS(of_float32, float, float, from_float)
-OF_FLOATS(of_float64, double, double, from_double)
-OF_FLOATS(of_float16, uint16_t, float, from_float16)
-OF_FLOATS(of_bfloat16, uint16_t, float, from_bfloat16)
+/* A pass for the lanes alone, and one that leaves out what is too large or no number and marks it. */
+#define SKETCH_PASSES(NAME, STORED, NUMBER, LOAD)                                                                      \
+    FOR_EVERY_PROCESSOR static void NAME##_lanes(const void *start, size_t count, Work *work) {                       \
+        NAME##_rows(work->lanes, start, count);                                                                        \
+    }                                                                                                                  \
+    FOR_EVERY_PROCESSOR static void NAME##_marks(const void *start, size_t count, Work *work) {                       \
+        const STORED *values = start;                                                                                  \
+        NUMBER kept[ROW];                                                                                              \
+        float left_out[ROW];                                                                                           \
+        for (size_t done = 0; done < count; done += ROW) {                                                             \
+            const size_t size = count - done < ROW ? count - done : ROW;                                               \
+            for (size_t i = 0; i < size; i++) {                                                                        \
+                NUMBER x = LOAD(values[done + i]);                                                                     \
+                const int is_kept = x < (NUMBER)LIMIT && x > -(NUMBER)LIMIT;                                           \
+                kept[i] = is_kept ? x : 0;                                                                             \
+                left_out[i] = (float)!is_kept;                                                                         \
+                work->excluded += !is_kept;                                                                            \
+            }                                                                                                          \
+            rows_of_##NUMBER(work->lanes, kept, size);                                                                 \
+            rows_of_float(work->marks, left_out, size);                                                                \
+        }                                                                                                              \
+    }
+
+ROWS_OF(rows_of_float, float, float, narrow, from_float, 1)
+ROWS_OF(rows_of_double, double, double, wide, from_double, 1)
+
+OF_FLOATS(of_float32, float, float, narrow, from_float, 1)
+OF_FLOATS(of_float64, double, double, wide, from_double, 1)
+OF_FLOATS(of_float16, uint16_t, float, narrow, from_float16, 0)
+OF_FLOATS(of_bfloat16, uint16_t, float, narrow, from_bfloat16, 0)
+SKETCH_PASSES(of_float32, float, float, from_float)
+SKETCH_PASSES(of_float64, double, double, from_double)
+SKETCH_PASSES(of_float16, uint16_t, float, from_float16)
+SKETCH_PASSES(of_bfloat16, uint16_t, float, from_bfloat16)
 
 #define OF_INTEGERS(NAME, STORED)                                                                                      \
-    FOR_EVERY_PROCESSOR static void NAME(const void *start, size_t count, Totals *totals) {                           \
+    ROWS_OF(NAME##_rows, STORED, double, wide, (double), 0)                                                            \
+    FOR_EVERY_PROCESSOR static void NAME(const void *start, size_t count, Work *work) {                                 \
         const STORED *values = start;                                                                                  \
+        Totals *totals = work->totals;                                                                                 \
         STORED least = values[0], most = values[0];                                                                    \
         for (size_t i = 1; i < count; i++) {                                                                           \
             least = values[i] < least ? values[i] : least;                                                             \
@@ -133,6 +168,7 @@ OF_FLOATS(of_bfloat16, uint16_t, float, from_bfloat16)
         for (int lane = 0; lane < LANES; lane++) totals->sum += sums[lane], totals->squares += squares[lane];          \
         totals->least = least < totals->least ? least : totals->least;                                                 \
         totals->most = most > totals->most ? most : totals->most;                                                      \
+        if (work->lanes != NULL) NAME##_rows(work->lanes, values, count);                                              \
     }
 
 OF_INTEGERS(of_int8, int8_t)
@@ -143,17 +179,29 @@ OF_INTEGERS(of_int32, int32_t)
 OF_INTEGERS(of_uint32, uint32_t)
 OF_INTEGERS(of_int64, int64_t)
 
+SKETCH_PASSES(of_int8, int8_t, double, (double))
+SKETCH_PASSES(of_uint8, uint8_t, double, (double))
+SKETCH_PASSES(of_int16, int16_t, double, (double))
+SKETCH_PASSES(of_uint16, uint16_t, double, (double))
+SKETCH_PASSES(of_int32, int32_t, double, (double))
+SKETCH_PASSES(of_uint32, uint32_t, double, (double))
+SKETCH_PASSES(of_int64, int64_t, double, (double))
+
+typedef void Take(const void *values, size_t count, Work *work);
+
 typedef struct {
     const char *name;
     size_t size;
-    void (*add)(const void *, size_t, Totals *);
+    Take *add, *lanes, *marks;
     int integer;
 } Kind;
 
+#define KIND(NAME, SIZE, INTEGER) {#NAME, SIZE, of_##NAME, of_##NAME##_lanes, of_##NAME##_marks, INTEGER}
+
 static const Kind KINDS[] = {
-    {"float32", 4, of_float32, 0}, {"float64", 8, of_float64, 0}, {"float16", 2, of_float16, 0},
-    {"bfloat16", 2, of_bfloat16, 0}, {"int8", 1, of_int8, 1}, {"uint8", 1, of_uint8, 1}, {"int16", 2, of_int16, 1},
-    {"uint16", 2, of_uint16, 1}, {"int32", 4, of_int32, 1}, {"uint32", 4, of_uint32, 1}, {"int64", 8, of_int64, 1},
+    KIND(float32, 4, 0), KIND(float64, 8, 0), KIND(float16, 2, 0), KIND(bfloat16, 2, 0), KIND(int8, 1, 1),
+    KIND(uint8, 1, 1), KIND(int16, 2, 1), KIND(uint16, 2, 1), KIND(int32, 4, 1), KIND(uint32, 4, 1),
+    KIND(int64, 8, 1),
 };
 /* In the order of `KINDS`. */
 enum { FLOAT32, FLOAT64, FLOAT16, BFLOAT16, INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, KIND_COUNT };
@@ -164,50 +212,61 @@ typedef struct {
     size_t size, stride; /* in elements */
 } Axis;
 
-/* The axes in the order in which memory is read best, neighbours made one, without those along which nothing moves:
-   of these there are `repeats` times as many elements as are read. Returns the number of axes. */
-static int normalise(Axis *axes, int count, size_t *repeats) {
+/* The axes in the order in which memory is read best, without those along which nothing moves: of these there are
+   `repeats` times as many elements as are read. `as_given` tells that the order of the elements is the same. */
+static int sorted(Axis *axes, int count, size_t *repeats, int *as_given) {
     int kept = 0;
-    *repeats = 1;
+    *repeats = 1, *as_given = 1;
     for (int i = 0; i < count; i++) {
         if (axes[i].size == 1) continue;
         if (axes[i].stride == 0) {
             *repeats *= axes[i].size;
+            *as_given = 0;
             continue;
         }
         Axis axis = axes[i];
         int place = kept++;
-        for (; place > 0 && axes[place - 1].stride < axis.stride; place--) axes[place] = axes[place - 1];
+        for (; place > 0 && axes[place - 1].stride < axis.stride; place--) {
+            axes[place] = axes[place - 1];
+            *as_given = 0;
+        }
         axes[place] = axis;
     }
+    return kept;
+}
+
+/* Neighbours made one axis; returns the number of axes. */
+static int merged(Axis *axes, int count) {
     int last = 0;
-    for (int i = 1; i < kept; i++)
+    for (int i = 1; i < count; i++)
         if (axes[last].stride == axes[i].stride * axes[i].size) {
             axes[last].size *= axes[i].size;
             axes[last].stride = axes[i].stride;
         } else
             axes[++last] = axes[i];
-    return kept ? last + 1 : 0;
+    return count ? last + 1 : 0;
 }
 
-static void read_all(const char *memory, const Kind *kind, const Axis *axes, int count, Totals *totals) {
+/* Hands on all elements in the order of the axes; with `by_rows`, every part but the last is a multiple of ROW. */
+static void read_all(const char *memory, const Kind *kind, const Axis *axes, int count, Take *take, Work *work,
+                     int by_rows) {
     if (count == 0) {
-        kind->add(memory, 1, totals);
+        take(memory, 1, work);
         return;
     }
     const Axis row = axes[count - 1];
     size_t index[DIMENSIONS] = {0};
     char gathered[GATHERED * 8];
     size_t waiting = 0;
-    const int whole_rows = row.stride == 1 && row.size >= SHORT_ROW;
+    const int whole_rows = row.stride == 1 && row.size >= SHORT_ROW && (!by_rows || count == 1 || row.size % ROW == 0);
     for (;;) {
         if (whole_rows)
-            kind->add(memory, row.size, totals);
+            take(memory, row.size, work);
         else
             for (size_t i = 0; i < row.size; i++) {
                 memcpy(gathered + waiting * kind->size, memory + i * row.stride * kind->size, kind->size);
                 if (++waiting == GATHERED) {
-                    kind->add(gathered, waiting, totals);
+                    take(gathered, waiting, work);
                     waiting = 0;
                 }
             }
@@ -220,7 +279,29 @@ static void read_all(const char *memory, const Kind *kind, const Axis *axes, int
         }
         if (axis < 0) break;
     }
-    if (waiting) kind->add(gathered, waiting, totals);
+    if (waiting) take(gathered, waiting, work);
+}
+
+/* What a sketch needs beyond the pass that makes the statistics: the elements in their own order, where that pass had
+   another one, and marks where elements are left out. */
+static void finish_sketch(const char *memory, const Kind *kind, Axis *axes, int count, int has_lanes, Work *work,
+                          Sketch *sketch) {
+    const Totals *totals = work->totals;
+    const int leaves_out = !kind->integer && (totals->nan || !(totals->hi < LIMIT && totals->lo > -LIMIT));
+    if (!has_lanes || leaves_out) {
+        Lanes marks;
+        new_lanes(work->lanes);
+        if (leaves_out) new_lanes(work->marks = &marks);
+        read_all(memory, kind, axes, merged(axes, count), leaves_out ? kind->marks : kind->lanes, work, 1);
+    }
+    gather_lanes(work->lanes, sketch->sums);
+    sketch->has_excluded = leaves_out;
+    if (!leaves_out) return;
+    float indicator[ROW];
+    gather_lanes(work->marks, indicator);
+    sketch->excluded = (float)work->excluded;
+    memset(sketch->marks, 0, sizeof sketch->marks);
+    for (int lane = 0; lane < ROW; lane++) sketch->marks[lane % MARKS] += indicator[lane];
 }
 
 /* --- results */
@@ -249,12 +330,23 @@ typedef struct {
     double mean, norm;
 } Results;
 
-/* Needs no interpreter. `axes` is changed; with none of them there is one element. */
-static Results reduced(const char *memory, int kind, Axis *axes, int count, size_t elements, int wide) {
+/* Needs no interpreter. `axes` is changed; with none of them there is one element. `sketch` may be NULL. */
+static Results reduced(const char *memory, int kind, Axis *axes, int count, size_t elements, int wide, Sketch *sketch) {
     size_t repeats;
-    count = normalise(axes, count, &repeats);
+    int as_given;
+    Axis given[DIMENSIONS];
+    if (sketch != NULL) memcpy(given, axes, count * sizeof *axes);
+    const int kept = merged(axes, sorted(axes, count, &repeats, &as_given));
     Totals totals = {0, 0, INFINITY, -INFINITY, INT64_MAX, INT64_MIN, 0};
-    read_all(memory, &KINDS[kind], axes, count, &totals);
+    Lanes lanes;
+    Work work = {&totals, NULL, NULL, 0};
+    const int has_lanes = sketch != NULL && as_given;
+    if (has_lanes) new_lanes(work.lanes = &lanes);
+    read_all(memory, &KINDS[kind], axes, kept, KINDS[kind].add, &work, has_lanes);
+    if (sketch != NULL) {
+        work.lanes = &lanes;
+        finish_sketch(memory, &KINDS[kind], given, count, has_lanes, &work, sketch);
+    }
     double mean = totals.sum * (double)repeats / (double)elements;
     double norm = sqrt(totals.squares * (double)repeats);
     if (!KINDS[kind].integer) {

@@ -33,7 +33,8 @@ class CallDescriber:
 
     def configure(self, config: Config) -> None:
         """Use other settings from now on; only between steps."""
-        self._summary = StatisticsMode(config.summary_mode, config.precision == "high", config.nonfinite)
+        sketch = config.sketch and config.task in ("statistics", "tensor")
+        self._summary = StatisticsMode(config.summary_mode, config.precision == "high", config.nonfinite, sketch)
         try:
             self._direct = self._tensors.direct_describer(self._summary)
         except Exception as error:

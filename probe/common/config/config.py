@@ -158,6 +158,7 @@ class Config:
         data_mode: the parts of a record to keep; empty means all.
         summary_mode: ``statistics``, ``md5`` (checksum added) or ``xor`` (checksum instead).
         nonfinite: say of tensors with NaN or infinities how many these are, and the extremes of the other elements.
+        sketch: keep a sketch of every tensor, by which two runs are compared element by element, in sketch.npz.
         file_format: known from msProbe; the framework decides how tensors are saved.
         bench_path: a dump with checksums to compare with while running.
         diff_nums: end after so many differences from `bench_path`; -1 means never.
@@ -206,6 +207,7 @@ class Config:
     )
     summary_mode: str = key("statistics", parse_summary_mode, ("statistics", "tensor"))
     nonfinite: bool = key(False, parse_flag, ("statistics", "tensor"), _with_checksums_only)
+    sketch: bool = key(True, parse_flag, ("statistics", "tensor"))
     file_format: str | None = key(None, one_of("npy", "bin"), ("tensor",), _as_the_framework_saves)
     bench_path: str | None = key(None, parse_folder, ("tensor",), _at_debug)
     diff_nums: int = key(1, parse_limit, ("tensor",), _without_reference)

@@ -1,4 +1,4 @@
-"""The files of a dump, made from its journal: dump.json or debug.json, stack.json, construct.json.
+"""The files of a dump, made from its journal: dump.json or debug.json, stack.json, construct.json, sketch.npz.
 
 Each is written aside and renamed. Indented by one blank; NaN and the infinities as Python's json writes them, other
 numbers with the fewest digits that give the same value back.
@@ -17,6 +17,7 @@ from probe.common.callstack import Frame
 from probe.common.dump.journal import Header, JournalReader
 from probe.common.dump.json_encode import encode, encode_members, quote
 from probe.common.dump.layout import CONSTRUCT_FILE, JOURNAL_FILE, STACK_FILE, is_of_rank, is_without_rank
+from probe.common.dump.sketch_file import SketchTable
 from probe.common.dump.stack_text import frame_text
 
 _AT_ONCE = 32
@@ -32,6 +33,7 @@ _MOST_SOURCE_LINES = 1 << 14
 def skeleton(folder: str, header: Header) -> None:
     """Write the files as they are before the first record."""
     _write_data(folder, header, ())
+    SketchTable().write(folder)
     if header.level != "debug" and header.extra_info:
         for name in (STACK_FILE, CONSTRUCT_FILE):
             with files.replacing(os.path.join(folder, name)) as stream:
@@ -53,6 +55,7 @@ def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
         header = _with_present_folder(journal.header, folder)
         records = journal.records_checked()
         _write_data(folder, header, records if change is None else _changed(records, change))
+        journal.sketches.write(folder)
         if header.level != "debug" and header.extra_info:
             _write_stacks(folder, journal)
             _write_tree(folder, journal)

@@ -5,6 +5,7 @@ Each process has a folder of its own in that of the step, and in it
     dump.json              the records; at level debug ``debug.json``
     stack.json             the call stacks
     construct.json         the call tree
+    sketch.npz             a sketch of every tensor, and what made it
     dump_tensor_data/      the files of tensors
     dump.journal           what the others are made from, while the process runs or after it died
     dump_error_info.log    failures of the tool itself
@@ -25,13 +26,14 @@ DUMP_FILE = "dump.json"
 DEBUG_FILE = "debug.json"
 STACK_FILE = "stack.json"
 CONSTRUCT_FILE = "construct.json"
+SKETCH_FILE = "sketch.npz"
 JOURNAL_FILE = "dump.journal"
 PROCESS_FILE = "process.json"
 TENSOR_FOLDER = "dump_tensor_data"
 
 RECORD_FILES = (DUMP_FILE, DEBUG_FILE)
 """The files that may hold the records of a process."""
-JSON_FILES = (*RECORD_FILES, STACK_FILE, CONSTRUCT_FILE)
+MADE_FILES = (*RECORD_FILES, STACK_FILE, CONSTRUCT_FILE, SKETCH_FILE)
 """The files that are made from a journal."""
 MODES = ("graph", "pynative")
 """The folders above those of steps in which MindSpore writes what ran as a graph, and what did not."""
@@ -90,7 +92,7 @@ def process_order(name: str) -> tuple[bool, int]:
 
 def is_of_layout(name: str) -> bool:
     """True if a file or a folder has the name of a part of a dump: ``step0``, ``rank3``, ``dump.json``."""
-    if name in (*JSON_FILES, JOURNAL_FILE, ERROR_LOG, PROCESS_FILE, TENSOR_FOLDER, *MODES) or is_environment_file(name):
+    if name in (*MADE_FILES, JOURNAL_FILE, ERROR_LOG, PROCESS_FILE, TENSOR_FOLDER, *MODES) or is_environment_file(name):
         return True
     return any(pattern.match(name) for pattern in (_STEP, _RANK, _PROCESS))
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from probe.common.dump import json_files
 from probe.common.dump.journal import JournalReader, is_journal
-from probe.common.dump.layout import JOURNAL_FILE, JSON_FILES, RECORD_FILES, TENSOR_FOLDER
+from probe.common.dump.layout import JOURNAL_FILE, MADE_FILES, RECORD_FILES, TENSOR_FOLDER
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import check_exists
 from probe.common.errors import DumpFormatError, FileCheckException
@@ -103,7 +103,7 @@ def _recover_one(folder: str, remove: bool) -> Recovered:
             unwritten=files.unwritten,
             lost=reader.lost,
         )
-    remove_left(folder, JSON_FILES)
+    remove_left(folder, MADE_FILES)
     if remove:
         os.unlink(journal)
     return found

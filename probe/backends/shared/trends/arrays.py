@@ -28,7 +28,7 @@ def statistics(ops: Sequence[str], array: np.ndarray[Any, Any], eps: float, exac
     kind = _KINDS.get(array.dtype)
     if kind is not None and reduction.reduce is not None and array.flags.c_contiguous and array.ndim and not exact:
         address = array.__array_interface__["data"][0]
-        largest, smallest, mean, norm = reduction.reduce(address, (array.size,), (1,), kind, True)
+        largest, smallest, mean, norm, _ = reduction.reduce(address, (array.size,), (1,), kind, True, False)
         known = {"max": largest, "min": smallest, "mean": mean, "norm": norm}
         if mean != mean and array.dtype.kind == _FLOATS:
             known = {}

@@ -56,11 +56,11 @@ typedef struct {
     PyObject *dtypes[DTYPE_COUNT]; /* their texts, NULL for what torch does not have */
     PyObject *template;            /* the keys of an entry in their order */
     size_t many;
-    int wide;
+    int wide, sketched;
 } Describer;
 
 static PyObject *s_type, *s_dtype, *s_shape, *s_max, *s_min, *s_mean, *s_norm, *s_requires_grad, *s_is_neg, *s_layout;
-static PyObject *s_is_cpu, *s_is_nested, *s_untyped_storage, *s_nbytes, *s_storage_offset;
+static PyObject *s_is_cpu, *s_is_nested, *s_untyped_storage, *s_nbytes, *s_storage_offset, *s_sketch;
 
 /* Whether an attribute is this very object. */
 static int is(PyObject *object, PyObject *attribute, PyObject *expected) {
@@ -178,16 +178,18 @@ static PyObject *entry_of(Describer *self, PyObject *tensor) {
     }
     const char *memory = (const char *)borrowed.data + borrowed.byte_offset;
     Results found;
+    Sketch made, *sketch = self->sketched ? &made : NULL;
     if (elements < LONG)
-        found = reduced(memory, kind, axes, count, elements, self->wide);
+        found = reduced(memory, kind, axes, count, elements, self->wide, sketch);
     else {
         Py_BEGIN_ALLOW_THREADS
-        found = reduced(memory, kind, axes, count, elements, self->wide);
+        found = reduced(memory, kind, axes, count, elements, self->wide, sketch);
         Py_END_ALLOW_THREADS
     }
     if (put(entry, s_shape, shape) || PyDict_SetItem(entry, s_dtype, self->dtypes[dtype]) ||
         put_statistics(entry, &found, dtype, count == 0) ||
-        put(entry, s_requires_grad, PyObject_GetAttr(tensor, s_requires_grad)))
+        put(entry, s_requires_grad, PyObject_GetAttr(tensor, s_requires_grad)) ||
+        (sketch != NULL && put(entry, s_sketch, PyBytes_FromStringAndSize(sketch->bytes, sketch_size(sketch)))))
         Py_CLEAR(entry);
     return entry;
 }
@@ -261,13 +263,13 @@ static int take_dtypes(Describer *self, PyObject *dtypes) {
 static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *names) {
     PyObject *capsule, *tensor, *parameter, *text, *dtypes, *strided, *is_wrapped, *threads;
     Py_ssize_t many;
-    int wide;
+    int wide, sketched;
     if (names != NULL && PyDict_GET_SIZE(names)) {
         PyErr_SetString(PyExc_TypeError, "Describer takes no arguments by name");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "OO!O!UO!OOOnp", &capsule, &PyType_Type, &tensor, &PyType_Type, &parameter, &text,
-                          &PyDict_Type, &dtypes, &strided, &is_wrapped, &threads, &many, &wide))
+    if (!PyArg_ParseTuple(args, "OO!O!UO!OOOnpp", &capsule, &PyType_Type, &tensor, &PyType_Type, &parameter, &text,
+                          &PyDict_Type, &dtypes, &strided, &is_wrapped, &threads, &many, &wide, &sketched))
         return NULL;
     const Exchange *exchange = exchange_in(capsule);
     Describer *self = exchange == NULL ? NULL : (Describer *)type->tp_alloc(type, 0);
@@ -276,6 +278,7 @@ static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *names) {
     self->exchange = exchange;
     self->many = (size_t)many;
     self->wide = wide;
+    self->sketched = sketched;
     Py_INCREF(capsule), self->capsule = capsule;
     Py_INCREF(strided), self->strided = strided;
     Py_INCREF(is_wrapped), self->is_wrapped = is_wrapped;
@@ -300,7 +303,7 @@ static PyTypeObject DescriberType = {
     .tp_new = create,
     .tp_traverse = (traverseproc)traverse,
     .tp_dealloc = (destructor)dealloc,
-    .tp_doc = "Describer(exchange, tensor, parameter, type, dtypes, strided, is_wrapped, threads, many, wide)(value): "
+    .tp_doc = "Describer(exchange, tensor, parameter, type, dtypes, strided, is_wrapped, threads, many, wide, sketched)(value): "
               "an entry or None.",
 };
 
@@ -314,11 +317,12 @@ PyMODINIT_FUNC PyInit__plain_tensors(void) {
         {&s_type, "type"}, {&s_dtype, "dtype"}, {&s_shape, "shape"}, {&s_max, "Max"}, {&s_min, "Min"},
         {&s_mean, "Mean"}, {&s_norm, "Norm"}, {&s_requires_grad, "requires_grad"}, {&s_is_neg, "is_neg"},
         {&s_layout, "layout"}, {&s_is_cpu, "is_cpu"}, {&s_is_nested, "is_nested"},
-        {&s_untyped_storage, "untyped_storage"}, {&s_nbytes, "nbytes"}, {&s_storage_offset, "storage_offset"},
+        {&s_untyped_storage, "untyped_storage"}, {&s_nbytes, "nbytes"}, {&s_storage_offset, "storage_offset"}, {&s_sketch, "sketch"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if ((*texts[i].place = PyUnicode_InternFromString(texts[i].text)) == NULL) return NULL;
     if (PyType_Ready(&DescriberType) < 0) return NULL;
+    fill_shifts();
     PyObject *module = PyModule_Create(&MODULE);
     if (module == NULL) return NULL;
     Py_INCREF(&DescriberType);

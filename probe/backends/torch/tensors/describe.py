@@ -53,7 +53,7 @@ class TorchTensors:
     def describe_tensor(self, tensor: torch.Tensor, summary: StatisticsMode) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
         if plain_tensors.describers is not None and summary.mode != "xor":
-            described = plain_tensors.describers[summary.high_precision](tensor)
+            described = plain_tensors.describers[summary.high_precision, summary.sketch](tensor)
             if described is not None:
                 if summary.nonfinite:
                     statistics.note_nonfinite(described, tensor, None)
@@ -62,8 +62,8 @@ class TorchTensors:
                 return described
         if _is_plain(tensor):
             # Nearly all are of this kind, and this takes half the time.
-            if summary.mode != "xor" and (found := statistics.in_one_pass(tensor, summary.high_precision)):
-                largest, smallest, mean, norm = found
+            if summary.mode != "xor" and (found := statistics.in_one_pass(tensor, summary)):
+                largest, smallest, mean, norm, sketch = found
                 entry = {
                     "type": "torch.Tensor", "dtype": _DTYPE_NAMES[tensor.dtype], "shape": list(tensor.shape),
                     "Max": largest, "Min": smallest, "Mean": mean, "Norm": norm, "requires_grad": tensor.requires_grad,
@@ -72,6 +72,8 @@ class TorchTensors:
                     statistics.note_nonfinite(entry, tensor, None)
                 if summary.mode == "md5":
                     entry["md5"] = statistics.crc32(tensor)
+                if sketch is not None:
+                    entry["sketch"] = sketch
                 return entry
             return self._entry(tensor, _Special("torch.Tensor", tensor), summary)
         try:
@@ -100,6 +102,8 @@ class TorchTensors:
                 entry.update(dict.fromkeys(KEYS))
             else:
                 self._statistics.fill(entry, values, special.elements, summary)
+            if summary.sketch and values is not None and reason is None and special.elements is None:
+                self._statistics.sketch(entry, values)
         except (Unsupported, RuntimeError, NotImplementedError, TypeError) as error:
             # A kernel that this type or layout does not have. The record says so and the training goes on.
             entry.update({"md5": None} if summary.mode == "xor" else dict.fromkeys(KEYS))

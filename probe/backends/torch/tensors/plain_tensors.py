@@ -6,6 +6,7 @@ interface, which old releases lack. A small tensor takes 1.0 us; 2.5 where Pytho
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Optional
 
@@ -23,7 +24,7 @@ SEVERAL_THREADS_FROM = 1 << 18
 Describe = Callable[[Any], Optional[Entry]]
 
 
-def _describers() -> tuple[Describe, Describe] | None:
+def _describers() -> dict[tuple[bool, bool], Describe] | None:
     try:
         from probe.backends.torch.tensors import _plain_tensors
     except ImportError:
@@ -32,19 +33,26 @@ def _describers() -> tuple[Describe, Describe] | None:
     dtypes = {name: getattr(torch, name) for name in (*KINDS, "bool") if hasattr(torch, name)}
     is_wrapped = internals.is_transformed
     kinds = (torch.Tensor, torch.nn.Parameter, "torch.Tensor", dtypes, torch.strided, is_wrapped)
-    fixed = (exchange, *kinds, torch.get_num_threads, SEVERAL_THREADS_FROM)
+    made: dict[tuple[bool, bool], Describe] = {}
     try:
-        return _plain_tensors.Describer(*fixed, False), _plain_tensors.Describer(*fixed, True)
+        for high_precision in (False, True):
+            for sketch in (False, True):
+                # A sketch is made by one thread, and the statistics in its pass.
+                most = sys.maxsize if sketch else SEVERAL_THREADS_FROM
+                fixed = (exchange, *kinds, torch.get_num_threads, most)
+                made[high_precision, sketch] = _plain_tensors.Describer(*fixed, high_precision, sketch)
     except (TypeError, ValueError):
         return None  # another version of the interface, or none
+    return made
 
 
-describers: tuple[Describe, Describe] | None = _describers()
-"""The entry of a tensor with its statistics; by the second one, those of 16-bit numbers in float32.
+describers: dict[tuple[bool, bool], Describe] | None = _describers()
+"""The entry of a tensor with its statistics. The keys tell if those of 16-bit numbers are in float32, and if the entry
+has the tensor's sketch.
 
 ``None`` for values that are no tensor, and tensors that are described in another way: not dense, without elements, of
 other types than `KINDS` and bool, of subclasses, with their sign still to be turned, on a device, whose memory was
-given back, or with at least `SEVERAL_THREADS_FROM` elements where torch uses several threads.
+given back, or without a sketch and with at least `SEVERAL_THREADS_FROM` elements where torch uses several threads.
 """
 
 
@@ -70,5 +78,5 @@ def direct_describer(summary: StatisticsMode) -> Describe | None:
     """See `probe.backends.protocol.Tensors.direct_describer`."""
     if describers is None or summary.mode != "statistics":
         return None
-    describe = describers[summary.high_precision]
+    describe = describers[summary.high_precision, summary.sketch]
     return only_finite(describe) if summary.nonfinite else describe

@@ -17,6 +17,7 @@ import torch
 from probe.backends.shared import checksums, nonfinite, reduction
 from probe.backends.torch import internals
 from probe.backends.torch.originals import functions, own
+from probe.backends.torch.tensors import sketches
 from probe.backends.torch.tensors.plain_tensors import SEVERAL_THREADS_FROM
 from probe.backends.torch.tensors.storage import bytes_of, whole
 from probe.common.interfaces import Entry, StatisticsMode
@@ -54,6 +55,7 @@ class Statistics:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Entry, tuple[torch.Tensor | None, ...], _Finite | None]] = []
+        self._sketches: list[tuple[Entry, torch.Tensor]] = []
 
     def fill(self, entry: Entry, tensor: torch.Tensor, elements: int | None, summary: StatisticsMode) -> None:
         """Put the four statistics of a dense tensor of any shape into `entry`, now or at `resolve`.
@@ -61,9 +63,11 @@ class Statistics:
         With `elements`, `tensor` holds what is not zero of a tensor of so many elements.
         """
         high_precision = summary.high_precision
-        at_once = in_one_pass(tensor, high_precision) if elements is None else None
+        at_once = in_one_pass(tensor, summary) if elements is None else None
         if at_once is not None:
-            entry["Max"], entry["Min"], entry["Mean"], entry["Norm"] = at_once
+            entry["Max"], entry["Min"], entry["Mean"], entry["Norm"], sketch = at_once
+            if sketch is not None:
+                entry["sketch"] = sketch
             if summary.nonfinite:
                 note_nonfinite(entry, tensor, elements)
             return
@@ -90,8 +94,17 @@ class Statistics:
             counted = summary.nonfinite and own.is_floating_point(tensor)
             self._waiting.append((entry, results, _finite(tensor, elements) if counted else None))
 
+    def sketch(self, entry: Entry, tensor: torch.Tensor) -> None:
+        """Put the sketch of a dense tensor of any shape into `entry` if it is not there, now or at `resolve`."""
+        if "sketch" not in entry:
+            sums = sketches.packed(tensor) if tensor.is_cpu else sketches.on_device(tensor)
+            if isinstance(sums, bytes):
+                entry["sketch"] = sums
+            else:
+                self._sketches.append((entry, sums))
+
     def pending(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._sketches)
 
     def resolve(self) -> None:
         """Fill in every waiting entry, with one transfer for each device and type."""
@@ -114,6 +127,9 @@ class Statistics:
         for entry, found in counted:
             if found[0]:
                 nonfinite.add(entry, found[0], found[1], found[2])
+        made, self._sketches = self._sketches, []
+        for entry, sketch in zip((entry for entry, _ in made), sketches.fetched([sums for _, sums in made])):
+            entry["sketch"] = sketch
 
 
 _Finite = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -145,21 +161,21 @@ def _finite(tensor: torch.Tensor, elements: int | None) -> _Finite:
     return own.sum(functions.logical_not(finite)), largest, smallest
 
 
-def in_one_pass(tensor: torch.Tensor, high_precision: bool) -> tuple[float | bool | None, ...] | None:
-    """Max, Min, Mean and Norm of a dense tensor in the host's memory, or ``None`` where they are not made like that."""
+def in_one_pass(tensor: torch.Tensor, summary: StatisticsMode) -> tuple[Any, Any, Any, Any, bytes | None] | None:
+    """Max, Min, Mean, Norm and sketch of a dense tensor on the host; ``None`` where they are not made like that."""
     kind = _ONE_PASS.get(tensor.dtype)
     shape = tensor.shape
     # A number of no dimension is its own statistics.
     if kind is None or not shape or not tensor.is_cpu or reduction.reduce is None or own.is_neg(tensor):
         return None
     elements = own.numel(tensor)
-    if not elements or (elements >= SEVERAL_THREADS_FROM and torch.get_num_threads() > 1):
+    if not elements or (elements >= SEVERAL_THREADS_FROM and not summary.sketch and torch.get_num_threads() > 1):
         return None
     address = own.data_ptr(tensor)
     if not address or not whole(tensor):
         return None
-    found = reduction.reduce(address, shape, own.stride(tensor), kind, high_precision)
-    return found if tensor.dtype is not torch.bool else (bool(found[0]), bool(found[1]), None, None)
+    found = reduction.reduce(address, shape, own.stride(tensor), kind, summary.high_precision, summary.sketch)
+    return found if tensor.dtype is not torch.bool else (bool(found[0]), bool(found[1]), None, None, found[4])
 
 
 def _results(tensor: torch.Tensor, high_precision: bool) -> tuple[torch.Tensor | None, ...] | None:

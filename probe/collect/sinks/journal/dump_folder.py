@@ -15,7 +15,7 @@ from probe.common.dump import json_files, processes
 from probe.common.dump.journal import Header, JournalWriter
 from probe.common.dump.layout import (
     JOURNAL_FILE,
-    JSON_FILES,
+    MADE_FILES,
     PROCESS_FILE,
     RECORD_FILES,
     TENSOR_FOLDER,
@@ -82,7 +82,7 @@ class DumpFolder:
             self.log_error(PROCESS_FILE, error)
         try:
             if not new:
-                files.remove_left(self.path, JSON_FILES)
+                files.remove_left(self.path, MADE_FILES)
         except Exception as error:
             self.log_error("what a dead run left", error)
 
@@ -199,7 +199,7 @@ def remove(path: str, is_new: bool) -> None:
     if is_new:
         shutil.rmtree(path, ignore_errors=True)
     else:
-        for name in (JOURNAL_FILE, PROCESS_FILE, *JSON_FILES):
+        for name in (JOURNAL_FILE, PROCESS_FILE, *MADE_FILES):
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(path, name))
     with contextlib.suppress(OSError):

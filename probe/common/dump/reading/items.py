@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import msgspec
+
+if TYPE_CHECKING:
+    # Statistics and checksums are read without numpy.
+    from probe.common.numerics.sketch import Sketch
 
 Shape = tuple[int, ...]
 
@@ -49,6 +53,20 @@ class Item(msgspec.Struct, gc=False):
     finite_max: Optional[float] = None  # noqa: UP045
     """The greatest finite element of such a tensor; ``None`` where there is none."""
     finite_min: Optional[float] = None  # noqa: UP045
+    table: Any = None
+    """The `SketchTable` of the dump, which sketch and maker are asked of."""
+
+    @property
+    def sketch(self) -> Sketch | None:
+        """The sketch of the tensor; ``None`` where the dump has none."""
+        found: Sketch | None = None if self.table is None else self.table.sketch(self.name)
+        return found
+
+    @property
+    def made_by(self) -> str | None:
+        """The item that returned this tensor, a parameter, a buffer, or data; ``None`` where that is not known."""
+        found: str | None = None if self.table is None else self.table.made_by(self.name)
+        return found
 
     @property
     def is_tensor(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from probe.common.dump.naming import ParsedName, parse
 from probe.common.dump.reading import fast_path, flattening
 from probe.common.dump.reading.items import DEBUG, INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item
+from probe.common.dump.sketch_file import SketchTable
 from probe.common.errors import DumpFormatError
 
 __all__ = ["DEBUG", "INPUT", "OUTPUT", "PARAMETERS", "PARAMETERS_GRAD", "Item", "Record"]
@@ -17,12 +19,19 @@ __all__ = ["DEBUG", "INPUT", "OUTPUT", "PARAMETERS", "PARAMETERS_GRAD", "Item", 
 class Record:
     """One call, or one saved value; its items are made when they are asked for."""
 
-    __slots__ = ("_content", "_path", "name")
+    __slots__ = ("_content", "_path", "_sketches", "name")
 
-    def __init__(self, name: str, content: msgspec.Raw | dict[str, Any], path: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        content: msgspec.Raw | dict[str, Any],
+        path: str,
+        sketches: Callable[[], SketchTable | None] = lambda: None,
+    ) -> None:
         self.name = name
         self._content: msgspec.Raw | dict[str, Any] | None = content
         self._path = path
+        self._sketches = sketches
 
     def __repr__(self) -> str:
         return f"Record({self.name!r})"
@@ -100,8 +109,11 @@ class Record:
         Raises:
             DumpFormatError: the record is damaged; the message names it and the place in it.
         """
-        if isinstance(self._content, msgspec.Raw):
-            found = fast_path.items(self.name, self._content)
-            if found is not None:
-                return found
-        return flattening.flatten(self.name, self.fields)
+        found = fast_path.items(self.name, self._content) if isinstance(self._content, msgspec.Raw) else None
+        if found is None:
+            found = flattening.flatten(self.name, self.fields)
+        table = self._sketches()
+        if table is not None:
+            for item in found:
+                item.table = table
+        return found

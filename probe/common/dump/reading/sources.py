@@ -12,7 +12,7 @@ import msgspec
 
 from probe.common import log
 from probe.common.callstack import Frame
-from probe.common.dump import json_decode
+from probe.common.dump import json_decode, sketch_file
 from probe.common.dump.cut_json import whole_parts
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.layout import CONSTRUCT_FILE, STACK_FILE
@@ -77,7 +77,8 @@ class Files:
         self._data = outline.data
 
     def records(self) -> list[Record]:
-        return [Record(name, raw, self.path) for name, raw in self._data.items()]
+        sketches = cache(lambda: sketch_file.read(os.path.dirname(self.path)))
+        return [Record(name, raw, self.path, sketches) for name, raw in self._data.items()]
 
     def release(self) -> None:
         self._data = {}
@@ -146,6 +147,7 @@ class JournalSource:
         with JournalReader(path) as reader:
             # Frames of one record may lie far apart, so all are read in one pass.
             self._records = list(reader.records())
+            self._sketches = reader.sketches
             self._calls = reader.calls()
             self._stack = reader.stack
             self.torn_at = reader.torn_at
@@ -154,7 +156,7 @@ class JournalSource:
         self.framework: str | None = reader.header.framework
 
     def records(self) -> list[Record]:
-        return [Record(name, fields, self.path) for name, fields in self._records]
+        return [Record(name, fields, self.path, lambda: self._sketches) for name, fields in self._records]
 
     def release(self) -> None:
         self._records = []
