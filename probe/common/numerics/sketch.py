@@ -57,6 +57,10 @@ class Sketch(NamedTuple):
         return sums if self.marks is None else sums + np.float32(self.excluded).tobytes() + self.marks.tobytes()
 
 
+NOTHING = bytes(4 * LANES)
+"""The packed sketch of a tensor without elements."""
+
+
 def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finalizer of SplitMix64 of unsigned 64-bit integers, of any shape."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
