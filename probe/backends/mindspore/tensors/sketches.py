@@ -7,6 +7,7 @@ the device, a byte for each element of the largest tensor so far.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,31 +62,33 @@ def on_device(tensor: Tensor) -> Tensor:
     Args:
         tensor: A tensor with at least one element.
     """
+    # Functions throughout: the methods of a tensor are mindtorch's where that is used.
     if tensor.dtype in (ms.complex64, ms.complex128):
         tensor = ops.stack((ops.real(tensor), ops.imag(tensor)), -1)
-    flat = tensor.reshape(-1).astype(ms.float32)
+    flat, elements = ops.cast(ops.reshape(tensor, (-1,)), ms.float32), math.prod(tensor.shape)
     total: Any = None
-    for start in range(0, flat.size, _MOST_SIGNS):
-        made = _part(flat[start : start + _MOST_SIGNS] if flat.size > _MOST_SIGNS else flat, start // LANES)
-        total = made if total is None else total + made
+    for start in range(0, elements, _MOST_SIGNS):
+        made = _part(ops.narrow(flat, 0, start, min(_MOST_SIGNS, elements - start)), start // LANES)
+        total = made if total is None else ops.add(total, made)
     return total
 
 
 def _part(part: Tensor, first_row: int) -> Tensor:
-    kept = ops.abs(part) < LIMIT
-    zeros = ops.zeros_like(part)
-    left_out = 1.0 - kept.astype(ms.float32)
-    both = ops.stack((ops.select(kept, part, zeros), left_out))
-    size = part.size
-    signed = both * _signs(first_row, size)[:size].astype(ms.float32)
+    size = math.prod(part.shape)
+    kept = ops.less(ops.abs(part), LIMIT)
+    left_out = ops.cast(ops.logical_not(kept), ms.float32)
+    both = ops.stack((ops.select(kept, part, ops.zeros_like(part)), left_out))
+    signs = ops.cast(ops.narrow(_signs(first_row, size), 0, 0, size), ms.float32)
+    signed = ops.mul(both, signs)
     period = min(_PERIOD, -(-size // LANES) * LANES)
     if size % period:
         signed = ops.cat((signed, ops.zeros((2, -size % period), ms.float32)), 1)
     # Rows with the same shift come together first, then the columns are turned into lanes.
-    summed = signed.reshape(2, -1, period).sum(1)
-    lanes = ops.gather(summed, _order()[:period], 1).reshape(2, -1, LANES).sum(1)
-    marks = lanes[1].reshape(-1, MARKS).sum(0)
-    return ops.cat((lanes[0], left_out.sum().reshape(1), marks))
+    summed = ops.sum(ops.reshape(signed, (2, -1, period)), 1)
+    turned = ops.gather(summed, ops.narrow(_order(), 0, 0, period), 1)
+    lanes, marks = ops.unstack(ops.sum(ops.reshape(turned, (2, -1, LANES)), 1))
+    marks = ops.sum(ops.reshape(marks, (-1, MARKS)), 0)
+    return ops.cat((lanes, ops.reshape(ops.sum(left_out), (1,)), marks))
 
 
 _kept_signs: dict[int, Tensor] = {}
@@ -95,7 +98,7 @@ _kept_order: list[Tensor] = []
 def _signs(first_row: int, size: int) -> Tensor:
     """At least `size` signs from `first_row` on."""
     known = _kept_signs.get(first_row)
-    if known is None or known.size < size:
+    if known is None or known.shape[0] < size:
         rows = 1 << (-(-size // LANES) - 1).bit_length()
         known = _kept_signs[first_row] = Tensor(definition.signs(first_row, rows).reshape(-1))
     return known

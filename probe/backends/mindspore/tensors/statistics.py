@@ -138,7 +138,10 @@ def as_saved(tensor: Tensor) -> Array:
 def summarize(array: Array, high_precision: bool, sketched: bool) -> tuple[Any, Any, Any, Any, bytes | None]:
     """Max, Min, Mean and Norm of an array as plain Python numbers, ``None`` for an empty one, and its packed sketch."""
     kind = array.dtype.kind
-    if sketched and (kind in "bc" or not array.ndim or not array.size):
+    if sketched and kind == "b" and array.ndim and array.size:
+        largest, smallest, _, _, sketch = summarize(array.view(np.uint8), False, True)
+        return bool(largest), bool(smallest), None, None, sketch
+    if sketched and (kind == "c" or not array.ndim or not array.size):
         # The statistics of these come from other numbers than the sketch, or from none.
         return (*summarize(array, high_precision, False)[:4], sketches.packed(array))
     if array.size == 0:
