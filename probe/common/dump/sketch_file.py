@@ -12,9 +12,10 @@ An archive of numpy arrays, without pickles, that ``numpy.load`` reads:
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import zipfile
-import zlib
 from typing import TYPE_CHECKING, Any, Optional
 
 import msgspec
@@ -41,6 +42,7 @@ _NO_SKETCH = b"\0\0\xc0\x7f" * _LANES
 _PARTS = {"input_args": "input", "input_kwargs": "input"}
 """The words for the fields of a record in the names of items, where they are others."""
 _DEEPEST = 400
+_LONGEST_REASON = 200
 
 
 class SketchTable:
@@ -114,7 +116,8 @@ class SketchTable:
         if more is None:
             return Sketch(sums)
         numbers = np.frombuffer(more, "<f4")
-        return Sketch(sums, int(numbers[0]), numbers[1:])
+        # A damaged file may have anything in the place of the number.
+        return Sketch(sums, int(numbers[0]), numbers[1:]) if math.isfinite(numbers[0]) else None
 
     def made_by(self, name: str) -> str | None:
         """The item that returned the tensor of the item `name`; ``None`` where it is not known."""
@@ -127,7 +130,8 @@ class SketchTable:
         """Write the file into `folder`; without any tensor in the table, remove an earlier one."""
         path = os.path.join(folder, SKETCH_FILE)
         if not self._rows:
-            if os.path.lexists(path):
+            # A folder of this name is no earlier file, and no reader takes it for one.
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 os.unlink(path)
             return
         import numpy as np
@@ -147,8 +151,29 @@ class SketchTable:
             )
 
 
+class UnreadTable:
+    """The `SketchTable` of the dump in a folder, which is read when something is asked of it."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._table: SketchTable | None = None
+
+    def _read(self) -> SketchTable:
+        if self._table is None:
+            self._table = read(self._folder) or SketchTable()
+        return self._table
+
+    def sketch(self, name: str) -> Sketch | None:
+        return self._read().sketch(name)
+
+    def made_by(self, name: str) -> str | None:
+        return self._read().made_by(name)
+
+
 def read(folder: str) -> SketchTable | None:
     """The table of the dump in `folder`; ``None`` where it has no such file, or one of another version.
+
+    No more memory is taken than a few times the bytes of the file.
 
     Raises:
         DumpFormatError: the file is damaged; the message names it.
@@ -156,28 +181,53 @@ def read(folder: str) -> SketchTable | None:
     path = os.path.join(folder, SKETCH_FILE)
     if not os.path.isfile(path):
         return None
-    import numpy as np
-
     from probe.common.numerics.sketch import VERSION
 
-    table = SketchTable()
     try:
-        with files.open_for_reading(path) as stream, np.load(stream, allow_pickle=False) as content:
-            if int(content["sketch_version"]) != VERSION:
+        with files.open_for_reading(path) as stream, zipfile.ZipFile(stream) as archive:
+            size = os.fstat(stream.fileno()).st_size
+            if _part(archive, size, "sketch_version", "<i8", ()).item() != VERSION:
                 return None
-            names = msgspec.json.decode(content["items"].tobytes(), type=list[str])
-            makers = msgspec.json.decode(content["made_by"].tobytes(), type=list[Optional[str]])
-            sketches: NDArray[Any] = np.ascontiguousarray(content["sketch"], "<f4")
-            rows, excluded = content["excluded_row"].tolist(), np.ascontiguousarray(content["excluded"], "<f4")
-    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DumpFormatError(f"{path} is damaged: {error}. Collect the dump again, or delete this file.") from None
-    if sketches.shape != (len(names), _LANES) or len(makers) != len(names) or excluded.shape != (len(rows), 1 + _MARKS):
-        raise DumpFormatError(f"{path} is damaged: its parts have other lengths. Collect the dump again.")
+            names = _texts(_part(archive, size, "items", "|u1", (-1,)), list[str])
+            makers = _texts(_part(archive, size, "made_by", "|u1", (-1,)), list[Optional[str]])
+            if len(makers) != len(names):
+                raise ValueError(f"{len(makers)} makers of {len(names)} tensors")
+            sketches = _part(archive, size, "sketch", "<f4", (len(names), _LANES))
+            rows = _part(archive, size, "excluded_row", "<i8", (-1,)).tolist()
+            excluded = _part(archive, size, "excluded", "<f4", (len(rows), 1 + _MARKS))
+        if len(set(names)) != len(names) or not all(0 <= row < len(names) for row in rows):
+            raise ValueError("a name repeats, or a row is out of range")
+    except (ValueError, KeyError, OSError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
+        raise DumpFormatError(
+            f"{path} is damaged: {str(error)[:_LONGEST_REASON]}. Collect the dump again, or delete this file."
+        ) from None
+    table = SketchTable()
     table._rows = {name: i for i, name in enumerate(names)}
     table._makers = makers
     table._sketches = bytearray(sketches)
     table._excluded = {row: values.tobytes() for row, values in zip(rows, excluded)}
     return table
+
+
+def _part(archive: zipfile.ZipFile, most: int, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """An array of the archive, checked before memory is taken for it; -1 in `shape` is any length."""
+    from probe.common.dump.reading.file_forms.npy import array_in
+
+    entry = archive.getinfo(f"{name}.npy")
+    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > most:
+        raise ValueError(f"{name} is compressed, or larger than the file")
+    array = array_in(archive.read(entry))
+    lengths = zip(array.shape, shape)
+    if array.ndim != len(shape) or array.dtype.str != dtype or any(a != b != -1 for a, b in lengths):
+        raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")
+    return array
+
+
+def _texts(array: NDArray[Any], kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(array.tobytes(), type=kind)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"a list of names: {error}") from None
 
 
 def _as_bytes(value: Any) -> NDArray[Any]:

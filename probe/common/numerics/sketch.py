@@ -1,6 +1,6 @@
 """A linear sketch of a tensor: 64 signed sums of its elements, from which distances of tensors are measured.
 
-Element ``i`` of the tensor, in row-major order of its logical shape, is in column ``j = i % 64`` of row ``r = i // 64``:
+Element ``i`` of the tensor, in row-major order of its shape, is in column ``j = i % 64`` of row ``r = i // 64``:
 
     sign(i) = -1 where bit j of mixed((r + 1) * 0x9E3779B97F4A7C15) is set, else +1
     lane(i) = j XOR (mixed(r % 4093) >> 58)
@@ -162,7 +162,7 @@ def distance(first: Sketch, second: Sketch, elements: int | None = None) -> Dist
 
 
 def cosine(first: Sketch, second: Sketch) -> float:
-    """The cosine of the angle between two tensors, within about 0.13 if they are orthogonal; NaN if one of them is 0."""
+    """The cosine of the angle between two tensors, within about 0.13 if they are orthogonal; NaN if one is 0."""
     one, other = first.sums.astype(np.float64), second.sums.astype(np.float64)
     norms = float(np.linalg.norm(one)) * float(np.linalg.norm(other))
     return max(-1.0, min(1.0, float(np.dot(one, other)) / norms)) if norms else math.nan
