@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from probe.common.dump.reading.dump import Dump as Dump
     from probe.common.dump.reading.run import Run as Run
     from probe.common.dump.reading.run import read as read
+    from probe.common.numerics.sketch import cosine as cosine
+    from probe.common.numerics.sketch import distance as distance
+    from probe.common.numerics.sketch import factor as factor
+    from probe.common.numerics.sketch import sketch as sketch
     from probe.compare.in_python import Verdict as Verdict
     from probe.graph.diff import GraphDiff as GraphDiff
     from probe.graph.graph import Graph as Graph
@@ -34,8 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dump", "GradComparator", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "RolloutReport",
-    "Run", "Sink", "Verdict", "__version__", "acc_check", "ckpt_compare", "find_overflow", "graph_diff", "load_monitor",
-    "open_graph", "read", "replay", "response_anomaly", "rollout_check", "verdict",
+    "Run", "Sink", "Verdict", "__version__", "acc_check", "ckpt_compare", "cosine", "distance", "factor", "find_overflow",
+    "graph_diff", "load_monitor", "open_graph", "read", "replay", "response_anomaly", "rollout_check", "sketch",
+    "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
@@ -61,6 +66,10 @@ _FOUND_IN = {
     "Sink": "probe.collect.sinks.sink",
     "Run": "probe.common.dump.reading.run",
     "read": "probe.common.dump.reading.run",
+    "cosine": "probe.common.numerics.sketch",
+    "distance": "probe.common.numerics.sketch",
+    "factor": "probe.common.numerics.sketch",
+    "sketch": "probe.common.numerics.sketch",
     "Verdict": "probe.compare.in_python",
     "verdict": "probe.api.questions.comparing",
 }

@@ -25,9 +25,9 @@ LIBRARIES = {"transformers", "accelerate", "lightning", "pytorch_lightning"}
 LOWER = frozenset(("common.dump", "common.parallel", "common.report"))
 MIDDLE = frozenset(("common.numerics", "common.operations"))
 UPPER = frozenset(("common.align", "common.collectives", "common.config", "common.environment", "common.nonfinite"))
-# The table of number formats imports nothing, so that the reader of dumps knows dtypes by it, too.
-FORMATS = "common.numerics.formats"
-COMMON = LOWER | MIDDLE | UPPER | {"common", FORMATS}
+# The table of number formats and the definition of sketches import nothing of ours, so that dumps are read by them, too.
+LEAVES = frozenset(("common.numerics.formats", "common.numerics.sketch"))
+COMMON = LOWER | MIDDLE | UPPER | LEAVES | {"common"}
 ENGINES = frozenset(("calls", "shards"))
 QUESTIONS = frozenset(
     (
@@ -52,12 +52,12 @@ BACKENDS = frozenset(("backends.torch", "backends.mindspore", "backends.msadapte
 # "backends.loader" are files. A backend is reached by nobody but the loader, which imports it by name when needed.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "common": frozenset(),
-    FORMATS: frozenset(),
-    **dict.fromkeys(LOWER, frozenset({"common", FORMATS})),
-    "common.operations": LOWER | {"common", FORMATS},
+    **dict.fromkeys(LEAVES, frozenset()),
+    **dict.fromkeys(LOWER, LEAVES | {"common"}),
+    "common.operations": LOWER | LEAVES | {"common"},
     # What rounding adds to a result is a matter of the function.
-    "common.numerics": LOWER | {"common", "common.operations", FORMATS},
-    **dict.fromkeys(UPPER, LOWER | MIDDLE | {"common", FORMATS}),
+    "common.numerics": LOWER | LEAVES | {"common", "common.operations"},
+    **dict.fromkeys(UPPER, LOWER | MIDDLE | LEAVES | {"common"}),
     "backends": frozenset(),
     "backends.protocol": COMMON,
     "backends.loader": COMMON | {"backends.protocol"},
