@@ -48,6 +48,8 @@ REPLACE, MOVE, ADD = 0, 1, 2
 
 _HEADER, _STACK, _RECORD, _NODE, _STACKS = 0, 1, 2, 3, 4
 _BIG_INTEGER = 1
+_MOST_BITS = 1023
+"""The largest integer that stays a number: readers refuse what is beyond all formats, so a larger one is a text."""
 _FRAME = struct.Struct("<II")
 _MAX_FRAME = 1 << 30
 NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
@@ -56,10 +58,11 @@ _KEPT = 64 << 20
 """Bytes of a journal up to which each record is read from the file once and not twice."""
 
 
-def _big_integer(code: int, data: memoryview) -> int:
+def _big_integer(code: int, data: memoryview) -> int | str:
     if code != _BIG_INTEGER:
         raise ValueError(f"unknown extension {code}")
-    return int(bytes(data), 16)
+    number = int(bytes(data), 16)
+    return number if number.bit_length() <= _MOST_BITS else hex(number)
 
 
 class _HeaderFrame(msgspec.Struct, array_like=True, tag=_HEADER):
