@@ -1,18 +1,20 @@
 """sketch.npz: what a run knows of each tensor beyond its entry in dump.json.
 
-An archive of numpy arrays, without pickles, that ``numpy.load`` reads:
+An archive with two members, which ``numpy.load`` opens without pickles:
 
-    sketch_version  the version of the sketches, an integer
-    items           JSON, as bytes: the names of the tensors, in the order of dump.json
-    sketch          float32, a row of 64 sums for each of them; a row of NaN for a tensor without a sketch
-    made_by         JSON, as bytes: for each tensor the item that returned it, or null where that is not known
-    excluded_row    int64, the rows of tensors of which the sketch leaves elements out
-    excluded        float32, for each of these the number of such elements and eight signed sums that tell which
+    sketch      float32, a row of 64 sums for each tensor; a row of NaN for one without a sketch
+    index.json  the text of an object:
+                "version" of the sketches,
+                "items" the names of the tensors, in the order of the rows,
+                "made_by" for each of them the item that returned it, or null where that is not known,
+                "excluded" for each tensor of which the sketch leaves elements out, by the number of its row:
+                the number of such elements and eight signed sums that tell which
 """
 
 from __future__ import annotations
 
 import os
+import struct
 import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any, Optional
@@ -26,16 +28,18 @@ from probe.common.errors import DumpFormatError
 
 if TYPE_CHECKING:
     # Statistics and checksums are read without numpy.
-    from numpy.typing import NDArray
-
     from probe.common.numerics.sketch import Sketch
 
 SKETCH, MAKER = "sketch", "from"
 """The keys of an entry in a journal: the packed sketch, and the name of the maker. dump.json has neither."""
 
-_LANES, _MARKS = 64, 8
-_ROW, _EXCLUDED = 4 * _LANES, 4 * (1 + _MARKS)
-"""Bytes of a row and of what is known of excluded elements; see `probe.common.numerics.sketch.Sketch.packed`."""
+_LANES = 64
+_ROW = 4 * _LANES
+"""Bytes; see `probe.common.numerics.sketch.Sketch.packed`."""
+_EXCLUDED = "<9f"
+"""The number of excluded elements and eight marks, which may follow a row."""
+_ARRAY, _INDEX = "sketch.npy", "index.json"
+_DAMAGED = (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError)
 _NO_SKETCH = b"\0\0\xc0\x7f" * _LANES
 """A row of NaN."""
 _PARTS = {"input_args": "input", "input_kwargs": "input"}
@@ -93,7 +97,7 @@ class SketchTable:
         self._makers.append(maker if type(maker) is str else None)
         packed = sketch if type(sketch) is bytes else b""
         self._sketches += packed[:_ROW] if len(packed) >= _ROW else _NO_SKETCH
-        if len(packed) == _ROW + _EXCLUDED:
+        if len(packed) == _ROW + struct.calcsize(_EXCLUDED):
             self._excluded[row] = packed[_ROW:]
 
     # --- asked
@@ -130,21 +134,32 @@ class SketchTable:
             if os.path.lexists(path):
                 os.unlink(path)
             return
-        import numpy as np
-
         from probe.common.numerics.sketch import VERSION
 
-        excluded = np.frombuffer(b"".join(self._excluded.values()), "<f4").reshape(-1, 1 + _MARKS)
-        with files.replacing(path) as stream:
-            np.savez(
-                stream,
-                sketch_version=np.int64(VERSION),
-                items=_as_bytes(list(self._rows)),
-                sketch=np.frombuffer(self._sketches, "<f4").reshape(-1, _LANES),
-                made_by=_as_bytes(self._makers),
-                excluded_row=np.array(list(self._excluded), np.int64),
-                excluded=excluded,
-            )
+        index = {
+            "version": VERSION,
+            "items": list(self._rows),
+            "made_by": self._makers,
+            "excluded": {row: struct.unpack(_EXCLUDED, packed) for row, packed in self._excluded.items()},
+        }
+        # What numpy's own writer takes for two arrays, this takes for the whole file several times over.
+        with files.replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+            archive.writestr(_ARRAY, _header(len(self._makers)) + self._sketches)
+            archive.writestr(_INDEX, msgspec.json.encode(index))
+
+
+def _header(rows: int) -> bytes:
+    """The beginning of an .npy file of version 1.0 with `rows` sketches."""
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {_LANES}), }}"
+    padded = text + " " * (-(len(text) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(padded)) + padded.encode()
+
+
+class _Index(msgspec.Struct):
+    version: int
+    items: list[str]
+    made_by: list[Optional[str]]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    excluded: dict[int, list[float]] = {}
 
 
 def read(folder: str) -> SketchTable | None:
@@ -156,31 +171,22 @@ def read(folder: str) -> SketchTable | None:
     path = os.path.join(folder, SKETCH_FILE)
     if not os.path.isfile(path):
         return None
-    import numpy as np
-
     from probe.common.numerics.sketch import VERSION
 
     table = SketchTable()
     try:
-        with files.open_for_reading(path) as stream, np.load(stream, allow_pickle=False) as content:
-            if int(content["sketch_version"]) != VERSION:
+        with files.open_for_reading(path) as stream, zipfile.ZipFile(stream) as archive:
+            index = msgspec.json.decode(archive.read(_INDEX), type=_Index)
+            header, rows = _header(len(index.items)), archive.read(_ARRAY)
+            if index.version != VERSION:
                 return None
-            names = msgspec.json.decode(content["items"].tobytes(), type=list[str])
-            makers = msgspec.json.decode(content["made_by"].tobytes(), type=list[Optional[str]])
-            sketches: NDArray[Any] = np.ascontiguousarray(content["sketch"], "<f4")
-            rows, excluded = content["excluded_row"].tolist(), np.ascontiguousarray(content["excluded"], "<f4")
-    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            table._excluded = {row: struct.pack(_EXCLUDED, *numbers) for row, numbers in index.excluded.items()}
+    except (*_DAMAGED, msgspec.MsgspecError) as error:
         raise DumpFormatError(f"{path} is damaged: {error}. Collect the dump again, or delete this file.") from None
-    if sketches.shape != (len(names), _LANES) or len(makers) != len(names) or excluded.shape != (len(rows), 1 + _MARKS):
+    known = len(index.items)
+    if not rows.startswith(header) or len(rows) != len(header) + known * _ROW or len(index.made_by) != known:
         raise DumpFormatError(f"{path} is damaged: its parts have other lengths. Collect the dump again.")
-    table._rows = {name: i for i, name in enumerate(names)}
-    table._makers = makers
-    table._sketches = bytearray(sketches)
-    table._excluded = {row: values.tobytes() for row, values in zip(rows, excluded)}
+    table._rows = {name: i for i, name in enumerate(index.items)}
+    table._makers = index.made_by
+    table._sketches = bytearray(memoryview(rows)[len(header) :])
     return table
-
-
-def _as_bytes(value: Any) -> NDArray[Any]:
-    import numpy as np
-
-    return np.frombuffer(msgspec.json.encode(value), np.uint8)
