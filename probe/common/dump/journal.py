@@ -37,7 +37,7 @@ from probe.common import files
 from probe.common.callstack import CallStacks, Frame, StackTree, without_middle
 from probe.common.dump.layout import record_file
 from probe.common.dump.naming import OUTSIDE_MODULES
-from probe.common.dump.sketch_file import SketchTable
+from probe.common.dump.sketch_file import SketchWriter
 from probe.common.errors import DumpFormatError
 
 FORMAT_VERSION = 2
@@ -239,7 +239,7 @@ class JournalReader:
         """The frames of each stack of a journal of version 1, by its number."""
         self._tree: StackTree[Frame] = StackTree()
         self.nodes: dict[str, Node] = {}
-        self.sketches = SketchTable()
+        self.sketches = SketchWriter()
         """The sketches and the makers of the tensors in the records that were read."""
         self._records: dict[str, list[Any]] = {}
         """For each record its order and then its frames: their fields, or their offsets if the journal is large."""
