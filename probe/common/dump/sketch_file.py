@@ -226,8 +226,8 @@ class _WithoutLast:
         self._left = max(0, stream.seek(0, os.SEEK_END) - 1)
         stream.seek(0)
 
-    def read(self, size: int) -> bytes:
-        found = self._stream.read(min(size, self._left))
+    def read(self, size: int = -1, /) -> bytes:
+        found = self._stream.read(self._left if size < 0 else min(size, self._left))
         self._left -= len(found)
         return found
 
