@@ -37,7 +37,7 @@ from probe.common import files
 from probe.common.callstack import CallStacks, Frame, StackTree, without_middle
 from probe.common.dump.layout import record_file
 from probe.common.dump.naming import OUTSIDE_MODULES
-from probe.common.dump.sketch_file import SketchTable
+from probe.common.dump.sketch_file import SketchWriter
 from probe.common.errors import DumpFormatError
 
 FORMAT_VERSION = 2
@@ -48,6 +48,8 @@ REPLACE, MOVE, ADD = 0, 1, 2
 
 _HEADER, _STACK, _RECORD, _NODE, _STACKS = 0, 1, 2, 3, 4
 _BIG_INTEGER = 1
+_MOST_BITS = 1023
+"""The largest integer that stays a number: readers refuse what is beyond all formats, so a larger one is a text."""
 _FRAME = struct.Struct("<II")
 _MAX_FRAME = 1 << 30
 NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
@@ -56,10 +58,11 @@ _KEPT = 64 << 20
 """Bytes of a journal up to which each record is read from the file once and not twice."""
 
 
-def _big_integer(code: int, data: memoryview) -> int:
+def _big_integer(code: int, data: memoryview) -> int | str:
     if code != _BIG_INTEGER:
         raise ValueError(f"unknown extension {code}")
-    return int(bytes(data), 16)
+    number = int(bytes(data), 16)
+    return number if number.bit_length() <= _MOST_BITS else hex(number)
 
 
 class _HeaderFrame(msgspec.Struct, array_like=True, tag=_HEADER):
@@ -236,7 +239,7 @@ class JournalReader:
         """The frames of each stack of a journal of version 1, by its number."""
         self._tree: StackTree[Frame] = StackTree()
         self.nodes: dict[str, Node] = {}
-        self.sketches = SketchTable()
+        self.sketches = SketchWriter()
         """The sketches and the makers of the tensors in the records that were read."""
         self._records: dict[str, list[Any]] = {}
         """For each record its order and then its frames: their fields, or their offsets if the journal is large."""
@@ -374,6 +377,7 @@ class JournalReader:
 
     def close(self) -> None:
         self._stream.close()
+        self.sketches.close()
 
     def __enter__(self) -> JournalReader:
         return self

@@ -17,7 +17,7 @@ from probe.common.callstack import Frame
 from probe.common.dump.journal import Header, JournalReader
 from probe.common.dump.json_encode import encode, encode_members, quote
 from probe.common.dump.layout import CONSTRUCT_FILE, JOURNAL_FILE, STACK_FILE, is_of_rank, is_without_rank
-from probe.common.dump.sketch_file import SketchTable
+from probe.common.dump.sketch_file import SketchWriter
 from probe.common.dump.stack_text import frame_text
 
 _AT_ONCE = 32
@@ -37,7 +37,7 @@ def skeleton(folder: str, header: Header) -> None:
         for name in (STACK_FILE, CONSTRUCT_FILE):
             with files.replacing(os.path.join(folder, name)) as stream:
                 stream.write(b"{}")
-    SketchTable().write(folder)
+    SketchWriter().write(folder)
 
 
 def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:

@@ -58,9 +58,10 @@ def journal(folder: Path, names: list[str] = NAMES, sketched: bool = True) -> No
 
 
 def made(folder: Path) -> dict[str, Any]:
-    """The arrays of the file in `folder`, by numpy alone."""
+    """The rows and the index of the file in `folder`, by numpy alone."""
     with np.load(folder / SKETCH_FILE, allow_pickle=False) as content:
-        return {name: content[name] for name in content.files}
+        assert content.files == ["sketch", "index.json"]
+        return {"sketch": content["sketch"], **json.loads(content["index.json"])}
 
 
 def test_everything_in_a_journal_is_read_back(tmp_path: Path) -> None:
@@ -87,13 +88,12 @@ def test_numpy_alone_reads_the_file(tmp_path: Path) -> None:
     journal(tmp_path)
     json_files.write(str(tmp_path))
     content = made(tmp_path)
-    names = json.loads(content["items"].tobytes())
+    names = content["items"]
     row = names.index("Torch.nul\0.0.forward.output.0")
     np.testing.assert_array_equal(content["sketch"][row], sketch(values(2) * 4).sums)
-    assert content["sketch"].dtype == np.float32 and content["sketch_version"] == 1
-    place = content["excluded_row"].tolist().index(row)
-    assert content["excluded"][place, 0] == 2
-    assert len(json.loads(content["made_by"].tobytes())) == len(names) == len(content["sketch"])
+    assert content["sketch"].dtype == np.float32 and content["version"] == 1
+    assert content["excluded"][str(row)][0] == 2
+    assert len(content["made_by"]) == len(names) == len(content["sketch"])
     assert os.stat(tmp_path / SKETCH_FILE).st_mode & 0o777 == 0o640
     assert b"sketch" not in (tmp_path / "dump.json").read_bytes()
 
@@ -134,7 +134,7 @@ def rebuilt(path: Path, compression: int = zipfile.ZIP_STORED, **parts: bytes) -
     """The file with some of its parts replaced."""
     with zipfile.ZipFile(path) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
-    content.update({f"{name}.npy": data for name, data in parts.items()})
+    content.update({{"sketch": "sketch.npy", "index": "index.json"}[name]: data for name, data in parts.items()})
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, data in content.items():
             if data:
@@ -151,8 +151,10 @@ def cut(path: Path, share: float) -> None:
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
 
 
-def texts(names: list[str]) -> bytes:
-    return saved(np.frombuffer(json.dumps(names).encode(), np.uint8))
+def changed(path: Path, **index: Any) -> None:
+    """The file with some values of its index replaced."""
+    with zipfile.ZipFile(path) as archive:
+        rebuilt(path, index=json.dumps({**json.loads(archive.read("index.json")), **index}).encode())
 
 
 DAMAGE: dict[str, Callable[[Path], None]] = {
@@ -160,27 +162,31 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "cut": lambda path: cut(path, 0.5),
     "cut at the end": lambda path: cut(path, 0.99),
     "no archive": lambda path: path.write_bytes(saved(np.zeros(3))) and None,
-    "a part is missing": lambda path: rebuilt(path, made_by=b""),
+    "the index is missing": lambda path: rebuilt(path, index=b""),
+    "the rows are missing": lambda path: rebuilt(path, sketch=b""),
     "pickled objects": lambda path: rebuilt(path, sketch=saved(np.array([{}], object))),
-    "pickled names": lambda path: rebuilt(path, items=saved(np.array(["a"], object))),
     "2^60 rows": lambda path: rebuilt(path, sketch=_npy("<f4", f"({2**60}, 64)")),
-    "2^60 excluded": lambda path: rebuilt(path, excluded_row=_npy("<i8", f"({2**60},)")),
-    "elements without bytes": lambda path: rebuilt(path, items=_npy("|V0", f"({2**60},)")),
     "fewer rows": lambda path: rebuilt(path, sketch=saved(np.zeros((1, 64), np.float32))),
     "fewer lanes": lambda path: rebuilt(path, sketch=saved(np.zeros((18, 63), np.float32))),
     "another dtype": lambda path: rebuilt(path, sketch=saved(np.zeros((18, 64)))),
     "flat": lambda path: rebuilt(path, sketch=saved(np.zeros(18 * 64, np.float32))),
-    "version is a list": lambda path: rebuilt(path, sketch_version=saved(np.array([1, 1]))),
-    "version is a text": lambda path: rebuilt(path, sketch_version=saved(np.array("1"))),
-    "names repeat": lambda path: rebuilt(path, items=texts(["a"] * 18)),
-    "names are numbers": lambda path: rebuilt(path, items=saved(np.frombuffer(b"[1, 2]", np.uint8))),
-    "names are no JSON": lambda path: rebuilt(path, items=saved(np.frombuffer(b"[[[", np.uint8))),
-    "names are deep": lambda path: rebuilt(path, items=saved(np.frombuffer(b"[" * 100_000, np.uint8))),
-    "names are no UTF-8": lambda path: rebuilt(path, items=saved(np.frombuffer(b'["\xff"]', np.uint8))),
-    "makers are fewer": lambda path: rebuilt(path, made_by=texts(["a"])),
-    "row beyond the end": lambda path: rebuilt(path, excluded_row=saved(np.full(13, 99))),
-    "negative row": lambda path: rebuilt(path, excluded_row=saved(np.full(13, -1))),
-    "compressed": lambda path: rebuilt(path, zipfile.ZIP_DEFLATED, items=texts(["a" * 10_000_000])),
+    "version is a list": lambda path: changed(path, version=[1, 1]),
+    "version is a text": lambda path: changed(path, version="1"),
+    "names repeat": lambda path: changed(path, items=["a"] * 18),
+    "names are numbers": lambda path: changed(path, items=[1, 2]),
+    "the index is no JSON": lambda path: rebuilt(path, index=b"[[["),
+    "the index is deep": lambda path: rebuilt(path, index=b'{"version":' + b"[" * 100_000),
+    "the index is no UTF-8": lambda path: rebuilt(path, index=b'{"version":1,"items":["\xff"],"made_by":[null]}'),
+    "makers are fewer": lambda path: changed(path, made_by=["a"]),
+    "maker beyond the end": lambda path: changed(path, made_by=[18] * 18),
+    "view beyond the end": lambda path: changed(path, views=[18]),
+    "row beyond the end": lambda path: changed(path, excluded={"99": [1.0] * 9}),
+    "negative row": lambda path: changed(path, excluded={"-1": [1.0] * 9}),
+    "marks are fewer": lambda path: changed(path, excluded={"0": [1.0] * 8}),
+    "a count that is no number": lambda path: rebuilt(
+        path, index=b'{"version":1,"items":["a"],"made_by":[null],"excluded":{"0":[NaN,1,1,1,1,1,1,1,1]}}'
+    ),
+    "compressed": lambda path: rebuilt(path, zipfile.ZIP_DEFLATED, index=b'{"version":1}' + b" " * 10_000_000),
 }
 
 
@@ -208,22 +214,38 @@ def test_a_damaged_file_is_one_clear_error_and_hides_nothing_else(
         _ = next(iter(next(iter(dump)).items())).sketch
 
 
-def test_a_count_that_is_no_number_is_no_sketch(tmp_path: Path) -> None:
-    journal(tmp_path)
+def test_makers_are_items_views_texts_or_data(tmp_path: Path) -> None:
+    writer = JournalWriter(str(tmp_path / JOURNAL_FILE), Header("statistics", "L1", "pytorch", None))
+    fields = {
+        "input_args": [
+            entry(values(0), **{"from": 5, "made": 5}), entry(values(1), **{"from": "parameter:w"}),
+            entry(values(2), **{"from": 99}), entry(values(2), **{"from": "view:parameter:w"}),
+        ],
+        "output": [entry(values(3), made=6)],
+    }  # fmt: skip
+    writer.record("Torch.a.0.forward", 0, -1, None, 0, REPLACE, fields)
+    fields = {"input_args": [entry(values(3), **{"from": 6}), entry(values(3), **{"from": -6})]}
+    fields["input_args"] += [entry(values(0), **{"from": 5}), entry(values(0), **{"from": -5})]
+    writer.record("Torch.b.0.forward", 1, -1, None, 1, REPLACE, fields)
+    writer.close()
     json_files.write(str(tmp_path))
     table = sketch_file.read(str(tmp_path))
     assert table is not None
-    count = len(made(tmp_path)["excluded"])
-    for value in (np.nan, np.inf):
-        rebuilt(tmp_path / SKETCH_FILE, excluded=saved(np.full((count, 9), value, np.float32)))
-        table = sketch_file.read(str(tmp_path))
-        assert table is not None and table.sketch("Torch.nul\0.0.forward.output.0") is None
+    a, b = "Torch.a.0.forward", "Torch.b.0.forward"
+    assert [table.made_by(f"{a}.input.{i}") for i in range(4)] == [
+        f"data:{a}.input.0", "parameter:w", None, "view:parameter:w",
+    ]  # fmt: skip
+    assert table.made_by(f"{a}.output.0") is None
+    assert [table.made_by(f"{b}.input.{i}") for i in range(4)] == [
+        f"{a}.output.0", f"view:{a}.output.0", f"data:{a}.input.0", f"view:data:{a}.input.0",
+    ]  # fmt: skip
+    assert b'"from"' not in (tmp_path / "dump.json").read_bytes()
 
 
 def test_other_versions_have_no_sketches(tmp_path: Path) -> None:
     journal(tmp_path)
     json_files.write(str(tmp_path))
-    rebuilt(tmp_path / SKETCH_FILE, sketch_version=saved(np.int64(2)))
+    changed(tmp_path / SKETCH_FILE, version=2)
     assert sketch_file.read(str(tmp_path)) is None
 
 

@@ -1,8 +1,8 @@
 """Sketches of tensors by MindSpore, on devices and, where the compiled pass does not make them, on the host.
 
-`probe.common.numerics.sketch` is the definition. On a device nothing is read: some twenty operations are queued for each
-tensor, whatever its size, and the sums of all tensors are fetched together. Signs are made once on the host and kept on
-the device, a byte for each element of the largest tensor so far.
+`probe.common.numerics.sketch` is the definition. On a device nothing is read: some twenty operations are queued for
+a tensor, whatever its size, and the sums of all tensors are fetched together. Signs are made once on the host and kept
+on the device, a byte for each element of the largest tensor so far.
 """
 
 from __future__ import annotations

@@ -81,7 +81,8 @@ def _part(part: torch.Tensor, first_row: int) -> torch.Tensor:
     lanes = own.sum(own.reshape(functions.index_select(summed, 1, order), (2, -1, LANES)), 1)
     marks = own.sum(own.reshape(own.__getitem__(lanes, 1), (-1, MARKS)), 0)
     count = own.sum(own.__getitem__(both, 1))
-    return functions.cat((own.__getitem__(lanes, 0), own.reshape(count, 1), marks))
+    made: torch.Tensor = functions.cat((own.__getitem__(lanes, 0), own.reshape(count, 1), marks))
+    return made
 
 
 _kept_signs: dict[tuple[torch.device, int], torch.Tensor] = {}

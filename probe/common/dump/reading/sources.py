@@ -17,7 +17,7 @@ from probe.common.dump.cut_json import whole_parts
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.layout import CONSTRUCT_FILE, SKETCH_FILE, STACK_FILE
 from probe.common.dump.reading.records import Record
-from probe.common.dump.sketch_file import UnreadTable
+from probe.common.dump.sketch_file import UnreadTable, of_writer
 from probe.common.dump.stack_text import frame_text
 from probe.common.errors import DumpFormatError
 
@@ -149,7 +149,7 @@ class JournalSource:
         with JournalReader(path) as reader:
             # Frames of one record may lie far apart, so all are read in one pass.
             self._records = list(reader.records())
-            self._sketches = reader.sketches
+            self._sketches = of_writer(reader.sketches, path)
             self._calls = reader.calls()
             self._stack = reader.stack
             self.torn_at = reader.torn_at

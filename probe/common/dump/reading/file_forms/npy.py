@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from typing import Any, BinaryIO
 
@@ -37,20 +36,6 @@ def read_npy(path: str, mapped: bool = False) -> NDArray[Any]:
         stream.seek(offset)
         values: NDArray[Any] = np.fromfile(stream, dtype, elements)
         return values.reshape(shape, order=order)  # type: ignore[call-overload, no-any-return]
-
-
-def array_in(data: bytes) -> NDArray[Any]:
-    """The array in the bytes of a ``.npy`` file, not to be written to.
-
-    Raises:
-        ValueError: they hold something else, or less than the header says.
-    """
-    stream = io.BytesIO(data)
-    shape, in_columns, dtype = _header(stream)
-    elements, there = math.prod(shape), len(data) - stream.tell()
-    if elements * max(dtype.itemsize, 1) > there:
-        raise ValueError(f"its header tells of {elements} elements of {dtype}, and {there} bytes follow it")
-    return np.frombuffer(data, dtype, elements, stream.tell()).reshape(shape, order="F" if in_columns else "C")
 
 
 def _header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
