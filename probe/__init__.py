@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dump", "GradComparator", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "ResponseAnomaly", "RolloutReport",
-    "Run", "Sink", "Verdict", "__version__", "acc_check", "ckpt_compare", "cosine", "distance", "factor", "find_overflow",
-    "graph_diff", "load_monitor", "open_graph", "read", "replay", "response_anomaly", "rollout_check", "sketch",
-    "verdict",
+    "Run", "Sink", "Verdict", "__version__", "acc_check", "ckpt_compare", "cosine", "distance", "factor",
+    "find_overflow", "graph_diff", "load_monitor", "open_graph", "read", "replay", "response_anomaly", "rollout_check",
+    "sketch", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.

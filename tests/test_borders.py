@@ -25,7 +25,7 @@ LIBRARIES = {"transformers", "accelerate", "lightning", "pytorch_lightning"}
 LOWER = frozenset(("common.dump", "common.parallel", "common.report"))
 MIDDLE = frozenset(("common.numerics", "common.operations"))
 UPPER = frozenset(("common.align", "common.collectives", "common.config", "common.environment", "common.nonfinite"))
-# The table of number formats and the definition of sketches import nothing of ours, so that dumps are read by them, too.
+# The table of number formats and the definition of sketches import nothing of ours: the reader of dumps uses them, too.
 LEAVES = frozenset(("common.numerics.formats", "common.numerics.sketch"))
 COMMON = LOWER | MIDDLE | UPPER | LEAVES | {"common"}
 ENGINES = frozenset(("calls", "shards"))

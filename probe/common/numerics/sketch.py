@@ -118,12 +118,11 @@ def unpacked(data: bytes) -> Sketch:
     Raises:
         ValueError: they are of no sketch.
     """
-    whole = 4 * LANES
-    numbers = np.frombuffer(data, "<f4").astype(np.float32)
-    if len(data) == whole:
-        return Sketch(numbers)
-    if len(data) != whole + 4 + 4 * MARKS:
+    if len(data) not in (4 * LANES, 4 * (LANES + 1 + MARKS)):
         raise ValueError(f"{len(data)} bytes are no sketch")
+    numbers = np.frombuffer(data, "<f4").astype(np.float32)
+    if numbers.size == LANES:
+        return Sketch(numbers)
     return Sketch(numbers[:LANES], int(numbers[LANES]), numbers[LANES + 1 :])
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, mint, nn
 
+import probe
 from probe.common.interfaces import StatisticsMode
 
 KEYS = ("Max", "Min", "Mean", "Norm")
@@ -49,6 +50,12 @@ def test_what_is_not_finite_is_counted_on_the_device(backend: Any, dtype: Any, m
     assert list(entries[0])[6:8] == ["Norm", "Nonfinite"]
 
 
+def sketches(folder: Any) -> dict[str, Any]:
+    dump = probe.read(folder)
+    assert isinstance(dump, probe.Dump)
+    return {item.name: item.sketch for record in dump for item in record.items() if item.is_tensor}
+
+
 def collect(
     runs: Any, backend: Any, level: str, path: Any, before_the_pass: Callable[[], None] = lambda: None
 ) -> tuple[Any, int]:
@@ -78,3 +85,7 @@ def test_the_device_gives_what_the_host_gives_and_records_nothing_of_its_own(
     expected = numbers(on_host.data)
     assert len(expected) > 20
     assert numbers(on_device.data) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    of_host, of_device = (sketches(dump.folder) for dump in (on_host, on_device))
+    assert list(of_host) == list(of_device) and None not in of_device.values()
+    for name, sketch in of_device.items():
+        assert sketch.sums == pytest.approx(of_host[name].sums, abs=1e-5), name
