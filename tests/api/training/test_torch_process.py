@@ -36,7 +36,7 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-COMPLETE = ["construct.json", "dump.json", "stack.json"]
+COMPLETE = ["construct.json", "dump.json", "sketch.npz", "stack.json"]
 
 
 def test_two_processes_share_a_dump_path(scripts: Any, tmp_path: Path) -> None:
