@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from functools import partial
 from typing import Any
 
 from probe.backends.protocol import FrameworkAdapter
@@ -55,8 +54,9 @@ class RunEnvironment:
                 "steps": list(config.step),
             }
         if not self._told and self._handle is None:
-            note = partial(self._collector.attempt, self._add_optimizer)
-            self._handle = self._adapter.settings.attach_first_update(note)
+            self._handle = self._adapter.settings.attach_updates(
+                lambda optimizer, _: self._collector.attempt(self._add_optimizer, optimizer)
+            )
 
     def note_models(self, config: Config, models: Any, step: int) -> None:
         """Read the settings of the modules of `models` that were not known before; `models` may be ``None``."""

@@ -11,15 +11,18 @@ from probe.backends.mindspore.settings import devices, layout, switches, version
 from probe.backends.mindspore.tensors.dtypes import plain_name
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
-from probe.backends.protocol import DescribedModule
+from probe.backends.protocol import AfterUpdate, AroundScaled, BeforeUpdate, DescribedModule
+from probe.backends.shared.patching import Handles
 from probe.backends.shared.randomness.recorder import existing_calls
 from probe.backends.shared.settings.modules import SettingsForm, described_modules
+from probe.backends.shared.settings.optimizers import TorchUpdates, around_scaled
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
+from probe.backends.shared.training import attach_calls
 from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
-    "attach_first_update",
     "attach_inputs",
+    "attach_updates",
     "devices",
     "layout",
     "model_settings",
@@ -54,12 +57,26 @@ def random_states() -> Mapping[str, bytes]:
     return of_mindspore.random_states()
 
 
-def attach_first_update(note: Callable[[Any], None]) -> Handle:
-    """Tell `note` of each optimizer that is about to update parameters."""
-    handle: Handle = torch_module("optim.optimizer").register_optimizer_step_pre_hook(
-        lambda optimizer, *_: note(optimizer)
-    )
-    return handle
+def attach_updates(
+    before: BeforeUpdate, after: AfterUpdate | None = None, scaled: AroundScaled | None = None
+) -> Handle:
+    """Report the steps of all optimizers."""
+    optimizers = torch_module("optim.optimizer")
+    updates = TorchUpdates(lambda parameter: parameter.grad, before, after)
+
+    def enter(*args: Any) -> None:
+        unobserved(updates.before, *args)
+
+    def leave(*args: Any) -> None:
+        unobserved(updates.after, *args)
+
+    handles: list[Handle] = [optimizers.register_optimizer_step_pre_hook(enter)]
+    if after is not None:
+        handles.append(optimizers.register_optimizer_step_post_hook(leave))
+    if scaled is not None:
+        kind = torch_module("amp.grad_scaler").GradScaler
+        handles.append(attach_calls(vars(kind).get("step"), around_scaled(scaled)))
+    return Handles(handles)
 
 
 def optimizer_groups(optimizer: Any) -> list[dict[str, Any]]:

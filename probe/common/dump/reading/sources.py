@@ -12,12 +12,13 @@ import msgspec
 
 from probe.common import log
 from probe.common.callstack import Frame
-from probe.common.dump import json_decode, sketch_file
+from probe.common.dump import json_decode, sketch_file, update_file
 from probe.common.dump.cut_json import whole_parts
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.layout import CONSTRUCT_FILE, STACK_FILE
 from probe.common.dump.reading.records import Record
 from probe.common.dump.stack_text import frame_text
+from probe.common.dump.update_file import Update
 from probe.common.errors import DumpFormatError
 
 T = TypeVar("T")
@@ -54,6 +55,9 @@ class DumpSource(Protocol):
 
     def stacks(self) -> Stacks | None:
         """``None`` when there are no stacks."""
+
+    def updates(self) -> list[Update]:
+        """The steps of optimizers."""
 
 
 class _Outline(msgspec.Struct):
@@ -102,6 +106,9 @@ class Files:
                 raise DumpFormatError(f"{path}: entry {key!r} is not a pair of names and frames.")
         return found
 
+    def updates(self) -> list[Update]:
+        return update_file.read(os.path.dirname(self.path))
+
     def _decoded_beside(self, path: str, kind: type[dict[str, V]], what: str) -> dict[str, V]:
         """The content of a file beside the records; what is cut off is missing, and said to be."""
         found, cut_at = _decoded(path, kind, 1, bool)
@@ -148,6 +155,7 @@ class JournalSource:
             # Frames of one record may lie far apart, so all are read in one pass.
             self._records = list(reader.records())
             self._sketches = reader.sketches
+            self._updates = reader.updates
             self._calls = reader.calls()
             self._stack = reader.stack
             self.torn_at = reader.torn_at
@@ -163,6 +171,12 @@ class JournalSource:
 
     def tree(self) -> Tree | None:
         return {name: node.parent for name, node in self._calls}
+
+    def updates(self) -> list[Update]:
+        try:
+            return update_file.of_frames(self._updates)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DumpFormatError(f"{self.path}: a step of an optimizer is not readable: {error!r}.") from None
 
     def stacks(self) -> Stacks | None:
         line = cache(_line)
