@@ -7,12 +7,16 @@ its statistics as records do.
 
 from __future__ import annotations
 
+import sys
 import weakref
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any, NamedTuple
 
 from probe.backends.protocol import FrameworkAdapter, OptimizedParameter
 from probe.backends.protocol.settings import OptimizedParameters
 from probe.collect.collector import Collector
+from probe.common.callstack import OWN_FILES
 from probe.common.containers import by_prefix
 from probe.common.dump.update_file import UpdateFrame, UpdateRow
 from probe.common.environment.secrets import clean_settings
@@ -30,6 +34,8 @@ class _Begun(NamedTuple):
     groups: list[dict[str, Any]]
     taken: list[tuple[OptimizedParameter, Entry, Entry | None]]
     """The parameters that may be updated, with their entries and those of their gradients, if these are known."""
+    caller: FrameType | None
+    """The frame of the program that runs the step, or calls it."""
 
 
 class UpdateRecorder:
@@ -43,6 +49,7 @@ class UpdateRecorder:
     def __init__(self, adapter: FrameworkAdapter, collector: Collector) -> None:
         self._adapter = adapter
         self._collector = collector
+        self._unobserved = adapter.hooks.unobserved
         self._describe_any = adapter.tensors.describe_tensor
         self._direct = adapter.tensors.direct_describer(_MODE)
         self._handle: Handle | None = None
@@ -76,11 +83,15 @@ class UpdateRecorder:
         self._names = None
 
     def finish(self) -> None:
-        """Record what is not recorded yet: a step may be ended by a hook on the optimizer itself."""
-        for begun in list(self._begun.values()):
-            self._leave(begun.optimizer, begun.parameters, None)
+        """Record what is not recorded yet: a step may be ended by a hook on the optimizer itself.
+
+        An optimizer whose step has raised is not running any more, and has made no update.
+        """
+        running = set(map(id, _frames(sys._getframe())))
+        for begun in [each for each in self._begun.values() if id(each.caller) in running]:
+            self._unobserved(self._leave, begun.optimizer, begun.parameters, None)
         for optimizer in list(self._scaled.values()):
-            self._skip(optimizer)
+            self._unobserved(self._skip, optimizer)
 
     def detach(self) -> None:
         """Record no more."""
@@ -92,16 +103,16 @@ class UpdateRecorder:
     # --- around an update
 
     def _before(self, optimizer: Any, parameters: OptimizedParameters) -> None:
-        self._collector.attempt(self._enter, optimizer, parameters)
+        self._collector.attempt(self._unobserved, self._enter, optimizer, parameters)
 
     def _after(self, optimizer: Any, parameters: OptimizedParameters, found_inf: Any) -> None:
-        self._collector.attempt(self._leave, optimizer, parameters, found_inf)
+        self._collector.attempt(self._unobserved, self._leave, optimizer, parameters, found_inf)
 
     def _around_scaled(self, optimizer: Any, begins: bool) -> None:
         if begins:
             self._scaled[id(optimizer)] = optimizer
         elif id(optimizer) in self._scaled:
-            self._collector.attempt(self._skip, optimizer)
+            self._collector.attempt(self._unobserved, self._skip, optimizer)
 
     def _enter(self, optimizer: Any, parameters: OptimizedParameters) -> None:
         self._scaled.pop(id(optimizer), None)
@@ -115,7 +126,8 @@ class UpdateRecorder:
             for each in present
             if each.gradient is not None or not are_known
         ]
-        self._begun[id(optimizer)] = _Begun(optimizer, parameters, self._groups(optimizer), taken)
+        caller = next((frame for frame in _frames(sys._getframe()) if not frame.f_code.co_filename.startswith(OWN_FILES)), None)
+        self._begun[id(optimizer)] = _Begun(optimizer, parameters, self._groups(optimizer), taken, caller)
 
     def _leave(self, optimizer: Any, parameters: OptimizedParameters, found_inf: Any) -> None:
         begun = self._begun.pop(id(optimizer), None)
@@ -188,3 +200,10 @@ class UpdateRecorder:
                 for name, value in self._adapter.settings.weights(model()) if model() is not None else ():
                     self._names.setdefault(id(value), f"{prefix}.{name}" if prefix else name)
         return self._names.get(id(parameter.value)) or parameter.name
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those that it was called from, innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

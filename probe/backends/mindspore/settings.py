@@ -105,12 +105,12 @@ def _reported(original: Callable[..., Any], before: BeforeUpdate, after: AfterUp
             return original(self, *args, **kwargs)
         given = [*args, *kwargs.values()]
         gradients = given[0] if given and isinstance(given[0], (tuple, list)) else given
-        unobserved(before, self, lambda: _parameters(self, gradients))
+        before(self, lambda: _parameters(self, gradients))
         result = original(self, *args, **kwargs)
         if after is not None:
             # What fails in the background is raised here, where it belongs to the user.
             wait_for(result)
-            unobserved(after, self, lambda: _parameters(self, gradients), None)
+            after(self, lambda: _parameters(self, gradients), None)
         return result
 
     return update

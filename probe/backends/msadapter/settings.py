@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
@@ -15,7 +16,7 @@ from probe.backends.protocol import AfterUpdate, AroundScaled, BeforeUpdate, Des
 from probe.backends.shared.patching import Handles
 from probe.backends.shared.randomness.recorder import existing_calls
 from probe.backends.shared.settings.modules import SettingsForm, described_modules
-from probe.backends.shared.settings.optimizers import TorchUpdates, around_scaled
+from probe.backends.shared.settings.optimizers import after_step, around_scaled, before_step
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
 from probe.backends.shared.training import attach_calls
 from probe.common.interfaces import Handle, RandomCall
@@ -62,17 +63,10 @@ def attach_updates(
 ) -> Handle:
     """Report the steps of all optimizers."""
     optimizers = torch_module("optim.optimizer")
-    updates = TorchUpdates(lambda parameter: parameter.grad, before, after)
-
-    def enter(*args: Any) -> None:
-        unobserved(updates.before, *args)
-
-    def leave(*args: Any) -> None:
-        unobserved(updates.after, *args)
-
-    handles: list[Handle] = [optimizers.register_optimizer_step_pre_hook(enter)]
+    gradient = operator.attrgetter("grad")
+    handles: list[Handle] = [optimizers.register_optimizer_step_pre_hook(before_step(gradient, before))]
     if after is not None:
-        handles.append(optimizers.register_optimizer_step_post_hook(leave))
+        handles.append(optimizers.register_optimizer_step_post_hook(after_step(gradient, after)))
     if scaled is not None:
         kind = torch_module("amp.grad_scaler").GradScaler
         handles.append(attach_calls(vars(kind).get("step"), around_scaled(scaled)))

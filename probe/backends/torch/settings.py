@@ -14,7 +14,7 @@ from probe.backends.protocol import AfterUpdate, AroundScaled, BeforeUpdate, Des
 from probe.backends.shared.patching import Handles
 from probe.backends.shared.randomness.recorder import existing_calls
 from probe.backends.shared.settings.modules import SettingsForm, described_modules
-from probe.backends.shared.settings.optimizers import TorchUpdates, around_scaled
+from probe.backends.shared.settings.optimizers import after_step, around_scaled, before_step
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
 from probe.backends.shared.training import OutermostCalls
 from probe.backends.torch import internals
@@ -115,24 +115,24 @@ def attach_updates(
     before: BeforeUpdate, after: AfterUpdate | None = None, scaled: AroundScaled | None = None
 ) -> Handle:
     """Report the steps of all optimizers; one that is compiled reports none."""
-    updates = TorchUpdates(own.grad.__get__, before, after)
-
-    @passed_over
-    def enter(*args: Any) -> None:
-        if not compiling():
-            unobserved(updates.before, *args)
-
-    @passed_over
-    def leave(*args: Any) -> None:
-        if not compiling():
-            unobserved(updates.after, *args)
-
-    handles: list[Handle] = [register_optimizer_step_pre_hook(enter)]
+    handles: list[Handle] = [register_optimizer_step_pre_hook(_unless_compiling(before_step(_gradient, before)))]
     if after is not None:
-        handles.append(register_optimizer_step_post_hook(leave))
+        handles.append(register_optimizer_step_post_hook(_unless_compiling(after_step(_gradient, after))))
     if scaled is not None and (step := scaler_step()) is not None:
         handles.append(OutermostCalls(step, readable_swap, passed_over(around_scaled(scaled))))
     return Handles(handles)
+
+
+_gradient = own.grad.__get__
+
+
+def _unless_compiling(hook: Callable[..., None]) -> Callable[..., None]:
+    @passed_over
+    def around_update(*args: Any) -> None:
+        if not compiling():
+            hook(*args)
+
+    return around_update
 
 
 def optimizer_groups(optimizer: Any) -> list[dict[str, Any]]:

@@ -74,7 +74,9 @@ class UpdateFrame(NamedTuple):
     """One step of an optimizer, as it is recorded."""
 
     optimizer: str
-    index: int
+    """Its class."""
+    number: int
+    """Its index among the optimizers of the process."""
     groups: list[dict[str, Any]]
     skipped: bool | Entry
     rows: list[UpdateRow]
@@ -84,7 +86,7 @@ class UpdateFrame(NamedTuple):
         rows = self.rows
         return {
             "optimizer": self.optimizer,
-            "index": self.index,
+            "index": self.number,
             "groups": self.groups,
             "skipped": self.skipped if isinstance(self.skipped, bool) else bool(_number(self.skipped)),
             "names": [row.name or f"parameters.{row.group}.{at}" for at, row in enumerate(rows)],
@@ -139,7 +141,8 @@ def _differences(rows: Sequence[UpdateRow]) -> bytes:
         np.frombuffer(b"".join(entry.get(SKETCH, _NO_SKETCH)[:_ROW] for entry in entries), "<f4")
         for entries in ([row.before for row in rows], [row.after for row in rows])
     )
-    return (after.astype(np.float64) - before).astype("<f4").tobytes()
+    found: bytes = (after.astype(np.float64) - before).astype("<f4").tobytes()
+    return found
 
 
 # --- read

@@ -35,36 +35,34 @@ def torch_parameters(optimizer: Any, gradient_of: Callable[[Any], Any] | None) -
     return found
 
 
-class TorchUpdates:
-    """The hooks on the steps of optimizers that have the hooks of torch.
+def before_step(gradient_of: Callable[[Any], Any], before: BeforeUpdate) -> Callable[..., None]:
+    """The hook before the steps of optimizers that have the hooks of torch.
 
-    The gradients are read before the step. They are read behind it where they are not known before: a closure computes
-    them, a hook of the optimizer itself may change them, or a fused optimizer divides them by the scale.
-
-    Args:
-        gradient_of: The gradient of a parameter.
-        before: See `Settings.attach_updates`.
-        after: See there.
+    The gradients are read here, unless they are not known before the step: a closure computes them, a hook of the
+    optimizer itself may change them, or a fused optimizer divides them by the scale of a gradient scaler.
     """
 
-    def __init__(self, gradient_of: Callable[[Any], Any], before: BeforeUpdate, after: AfterUpdate | None) -> None:
-        self._gradient_of = gradient_of
-        self._before = before
-        self._after = after
+    def enter(optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        def parameters() -> list[OptimizedParameter]:
+            # The optimizer itself is the first of the arguments.
+            evaluates = callable(argument(1, "closure", args, kwargs))
+            scales = getattr(optimizer, "grad_scale", None) is not None
+            is_known = not (evaluates or scales or getattr(optimizer, "_optimizer_step_pre_hooks", None))
+            return torch_parameters(optimizer, gradient_of if is_known else None)
 
-    def before(self, optimizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """The function of a hook before the step."""
-        # The optimizer itself is the first of the arguments.
-        evaluates = callable(argument(1, "closure", args, kwargs))
-        scales = getattr(optimizer, "grad_scale", None) is not None
-        is_known = not (evaluates or scales or getattr(optimizer, "_optimizer_step_pre_hooks", None))
-        self._before(optimizer, lambda: torch_parameters(optimizer, self._gradient_of if is_known else None))
+        before(optimizer, parameters)
 
-    def after(self, optimizer: Any, *_: Any) -> None:
-        """The function of a hook behind the step."""
-        if self._after is not None:
-            found_inf = getattr(optimizer, "found_inf", None)
-            self._after(optimizer, lambda: torch_parameters(optimizer, self._gradient_of), found_inf)
+    return enter
+
+
+def after_step(gradient_of: Callable[[Any], Any], after: AfterUpdate) -> Callable[..., None]:
+    """The hook after the steps of optimizers that have the hooks of torch."""
+
+    def leave(optimizer: Any, *_: Any) -> None:
+        found_inf = getattr(optimizer, "found_inf", None)
+        after(optimizer, lambda: torch_parameters(optimizer, gradient_of), found_inf)
+
+    return leave
 
 
 def around_scaled(scaled: AroundScaled) -> Record:
