@@ -61,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "sampled(least=1, each=True, group=None): of this test's parameters, or of the tests of a group, run a sample "
         "of at least so many, in which with `each` every value of every parameter occurs; PROBE_TEST_LONG=1 runs all",
     )
+    config.addinivalue_line("markers", "reliability: in tests/reliability; `make reliability` runs all of it")
     config.addinivalue_line("markers", "rounding: looks at numbers that depend on the kernels of the processor")
 
 
@@ -111,10 +112,12 @@ def defects_of_commands_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what has rounding in it, and take the samples, but where single tests are asked for."""
+    """Mark tests by their folders, and take the samples, but where single tests are asked for."""
     for item in items:
         if item.path.relative_to(HERE).as_posix().startswith(tuple(f"{folder}/" for folder in ROUNDING)):
             item.add_marker("rounding")
+        if HERE / "reliability" in item.path.parents:
+            item.add_marker("reliability")
     if LONG or config.getoption("keyword") or any("::" in argument for argument in config.args):
         return
     groups: dict[str, list[pytest.Item]] = defaultdict(list)

@@ -144,7 +144,12 @@ def execute(program: Program, arguments: Sequence[str], process_ends: bool) -> E
         ended = Ended(INTERRUPTED if interrupted else ENDED_BY_ERROR, reason)
     if process_ends:
         _end_pools()
-    _wait_for_threads(before)
+    try:
+        _wait_for_threads(before)
+    except KeyboardInterrupt as error:
+        if not process_ends:
+            raise
+        _stop_waiting(error)
     return ended
 
 
@@ -172,6 +177,18 @@ def _end_pools() -> None:
             at_end.pop()()
         except BaseException as error:
             _show(error)  # Python shows it too, and it changes no exit status
+
+
+def _stop_waiting(interrupt: KeyboardInterrupt) -> None:
+    """Have Python end without its threads, as it does if it is interrupted while it waits for them: the status stays.
+
+    It shows what is raised before it waits.
+    """
+
+    def end() -> None:
+        raise interrupt
+
+    getattr(threading, "_threading_atexits", []).append(end)
 
 
 _POOLS = {"concurrent.futures.thread": "_threads_queues", "concurrent.futures.process": "_threads_wakeups"}

@@ -209,7 +209,7 @@ class TrainingLoop:
                 once="unseen step",
             )
         if self.inferred:
-            self._restart()
+            self._restart(" The step that computes gradients now began among them, and is not collected.")
 
     @_guarded
     def new_optimizer(self) -> None:
@@ -356,12 +356,17 @@ class TrainingLoop:
         if self.session is not None:
             self.session.take_back()
 
-    def _restart(self) -> None:
-        """The program trains, after forwards of which each was a step: they are taken back, and steps count from 0."""
+    def _restart(self, lost: str = "") -> None:
+        """The program trains, after forwards of which each was a step: they are taken back, and steps count from 0.
+
+        Args:
+            lost: What else is not collected.
+        """
         session, inferred, self.inferred = self.session, self.inferred, 0
         if session is None or session.collector.sinks.is_selective:
             return  # what is written are findings, whose steps keep their numbers
-        log.info(f"the program trains: the {inferred} forwards before it, which were taken for its steps, are removed.")
+        text = f"the program trains: the {inferred} forwards before it, which were taken for its steps, are removed."
+        log.info(text + lost)
         self._close_step()
         self._turns.end_step()
         self.steps = 0

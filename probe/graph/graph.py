@@ -8,7 +8,7 @@ The order is that in which calls ended, so that a module follows everything insi
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Optional
@@ -25,7 +25,7 @@ from probe.common.dump.naming import (
     unused,
 )
 from probe.common.dump.reading.dump import Dump
-from probe.common.errors import DumpFormatError
+from probe.common.errors import MsprobeException
 from probe.graph.restored_tree import restored_tree
 
 MODULE, API, GROUP = 0, 1, 9
@@ -34,7 +34,8 @@ MODULE, API, GROUP = 0, 1, 9
 
 ROOT = "DefaultModel"
 _GROUP = "Apis_Between_Modules"
-_DEEPEST = 400
+_MOST_IN_CHAINS = 1 << 28
+"""The characters of names in a file that writes with each node those around it; a guess: modules 500 deep have them."""
 _EXAMPLES = 3
 """The number of missing calls that are named in notes."""
 
@@ -95,12 +96,31 @@ class Graph:
             parent = self.parents[parent]
 
 
+def refuse_long_chains(what: str, names: Sequence[str], parents: Sequence[int]) -> None:
+    """Refuse to write files in which each node has the names of all nodes around it, where these are too many.
+
+    The name of a module has its whole path, so that they grow with the cube of the depth.
+
+    Args:
+        what: the format, as the message names it.
+        names, parents: of nodes whose parents follow them.
+
+    Raises:
+        MsprobeException: the names together are longer than a file should be.
+    """
+    sizes = [0] * len(names)
+    for node in range(len(names) - 2, -1, -1):
+        sizes[node] = sizes[parents[node]] + len(names[node])
+    if sum(sizes) > _MOST_IN_CHAINS:
+        size = f"{sum(sizes) / 1e9:.1f} GB for this depth"
+        raise MsprobeException(f"{what} names with each node all nodes around it: {size}. Use the format html or json.")
+
+
 def graph_of(dump: Dump) -> Graph:
     """The graph of a dump.
 
     Raises:
-        DumpFormatError: calls are inside of themselves, or of each other in a circle, or more than 400 deep; the
-            message names one.
+        DumpFormatError: calls are inside of themselves, or of each other in a circle; the message names one.
     """
     dump.refuse_circles()
     records = [record.name for record in dump]
@@ -273,9 +293,7 @@ def _arrays(
             firsts[parent] = firsts[node]
     depths = array("i", bytes(4 * len(names)))
     for node in range(len(names) - 2, -1, -1):
-        depths[node] = depth = depths[parents[node]] + 1
-        if depth > _DEEPEST:
-            raise DumpFormatError(f"{dump.path}: {names[node]} is more than {_DEEPEST} calls deep in construct.json.")
+        depths[node] = depths[parents[node]] + 1
     kinds = bytearray([MODULE if is_module(name) else API for name in names])
     kinds[-1] = MODULE
     for name in groups | (OUTSIDE_MODULES & index.keys()):

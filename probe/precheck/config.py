@@ -32,6 +32,8 @@ def read_config(path: str | None) -> PrecheckConfig:
     if path is None:
         return PrecheckConfig()
     content = read_object(path)
+    if SECTION not in content:
+        log.warning(f'{path} has no section "{SECTION}" and has no effect here; known in it: {", ".join(_KEYS)}.')
     section = content.get(SECTION, {})
     if not isinstance(section, dict):
         raise Location(path, SECTION).wrong(section, "an object with the settings of this command")

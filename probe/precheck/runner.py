@@ -113,9 +113,7 @@ def _parts(cases: Sequence[Case], done: Collection[str], jobs: int) -> list[tupl
     for number, case in enumerate(cases):
         if case.name in done:
             continue
-        # In this process, a call that may end it is a part of its own.
-        alike = jobs > 1 or may_end_process(case) == may_end_process(cases[number - 1])
-        if found and found[-1][1] == number and number - found[-1][0] < most and alike:
+        if found and found[-1][1] == number and number - found[-1][0] < most:
             found[-1] = found[-1][0], number + 1
         else:
             found.append((number, number + 1))
@@ -123,7 +121,7 @@ def _parts(cases: Sequence[Case], done: Collection[str], jobs: int) -> list[tupl
 
 
 def _outcomes(tasks: Sequence[Part], apart: Sequence[bool], where: Where) -> Outcomes[list[CaseResult]]:
-    """Results of the parts. If all are done in this process, another one first tries those that may end it."""
+    """Results of the parts. Of those that this process would do, another one does those that may end it."""
     if where.dask is not None or min(where.jobs or processors(), len(tasks)) > 1:
         yield from run(where, check_part, tasks)
         return
@@ -131,10 +129,7 @@ def _outcomes(tasks: Sequence[Part], apart: Sequence[bool], where: Where) -> Out
 
     with closing(in_processes(check_part, [task for task, alone in zip(tasks, apart) if alone], 1)) as elsewhere:
         for task, alone in zip(tasks, apart):
-            tried = next(elsewhere) if alone else None
-            died = tried is not None and isinstance(tried.error, ProcessDied)
-            # Again here, where the program may have replaced functions.
-            yield tried if tried is not None and died else attempt(check_part, task)
+            yield next(elsewhere) if alone else attempt(check_part, task)
 
 
 def _one_by_one(part: Part, cases: Sequence[Case]) -> Iterator[CaseResult]:
@@ -184,7 +179,7 @@ def _checked(
         ).absolute()
         for number, (first, last) in enumerate(parts)
     ]
-    apart = [may_end_process(cases[first]) for first, _ in parts]
+    apart = [any(map(may_end_process, cases[first:last])) for first, last in parts]
     with closing(_outcomes(tasks, apart, options.where)) as outcomes:
         for task, outcome in zip(tasks, outcomes):
             log.show(outcome.logged)

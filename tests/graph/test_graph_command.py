@@ -429,3 +429,17 @@ def test_the_viewer_has_every_file_that_its_template_names() -> None:
     places: list[str] = re.findall(r"\{\{packed ([\w./ ]+\.(?:js|css))\}\}", viewer_file("template.html"))
     names = [name for place in places for name in place.split()]
     assert len(names) > 5 and all(viewer_file(name).strip() for name in names)
+
+
+def test_modules_a_thousand_deep_are_shown_and_formats_that_repeat_all_names_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"Module{'.n' * depth}.C.forward.0" for depth in range(1000, 0, -1)]
+    tree = dict(zip(names, [*names[1:], None]))
+    path = str(written(tmp_path / "a", {name: call(tensor()) for name in names}, tree).path)
+    both = ("-tp", path, "-gp", path, "-o", str(tmp_path / "out"))
+    assert shown(capsys, *both, "--format", "html,json")[-1].endswith("1001 nodes")
+    for form in ("db", "model-explorer"):
+        assert main(["graph_visualize", *both, "--format", form]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and "names with each node all nodes around it: 0.3 GB" in error

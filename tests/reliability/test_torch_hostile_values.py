@@ -84,14 +84,24 @@ def test_each_command_answers_in_lines(
     assert set(statuses.values()) <= {0, 1, 2}
 
 
-def test_a_number_beyond_all_formats_is_damage_for_commands_that_compute_with_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("key", ["Max", "shape", "value"])
+def test_a_number_beyond_all_formats_is_damage_for_every_command(
+    tmp_path: Path, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = dump(tmp_path / "a", {**TENSOR, "Max": DIGITS})
-    out = str(tmp_path / "out")
+    first = {**TENSOR, "Max": {"Max": DIGITS}.get(key, 1.0)}
+    if key != "Max":
+        first = {**TENSOR, "shape": [DIGITS]} if key == "shape" else {"type": "int", "value": DIGITS}
+    path, out = str(dump(tmp_path / "a", first) / "dump.json"), str(tmp_path / "out")
     for command in (
-        ("acc_check", "-api_info", str(place / "dump.json"), "-o", out),
-        ("replay", str(place), NAME),
-    ):
-        assert main(list(command)) == 2
-        assert re.search(r'"Max" is a whole number of 139\d\d bits; allowed: 1023', "".join(capsys.readouterr()))
+        ("show", path), ("compare", "-tp", path, "-gp", path, "-o", out), ("overflow_check", "-i", path, "-o", out),
+        ("graph_visualize", "-tp", path, "-o", out), ("acc_check", "-api_info", path, "-o", out),
+        ("replay", path, NAME),
+    ):  # fmt: skip
+        assert main(list(command)) == 2, command
+        told = "".join(capsys.readouterr())
+        assert re.search(r"dump\.json: damaged at byte \d+ of \d+: a number of 4200 digits", told), (command, told)
+
+
+def test_digits_in_a_text_are_no_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(dump(tmp_path / "a", {"type": "str", "value": f"x = [{DIGITS}, 1]"}) / "dump.json")
+    assert main(["show", path]) == 0

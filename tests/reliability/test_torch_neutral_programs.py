@@ -143,5 +143,6 @@ def test_a_training_has_the_bits_that_it_has_by_itself(tmp_path: Path, name: str
     program, processes, flags = PROGRAMS[name]
     if name == "Trainer":
         pytest.importorskip("transformers")
+        pytest.importorskip("accelerate")  # the environment `integrations` has both
     alone = ended(tmp_path / "alone", program, processes, flags, ())
     assert ended(tmp_path / "collected", program, processes, flags, COLLECT) == alone

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
 from typing import Any
 
+from probe.collect.sinks.trend.watched import Chunk
 from probe.common import clock, log
 from probe.common.errors import failure_text
 
@@ -23,11 +23,11 @@ class ArmedDump:
     Args:
         folder: The folder of this rank; a dump is written to ``dump_step<N>`` in it.
         backend: The name of the framework, as of `TrainerMon`.
-        models: The models; the first one is dumped.
+        chunk: The model that is dumped.
     """
 
-    def __init__(self, folder: str, backend: str, models: Sequence[Any]) -> None:
-        self._folder, self._backend, self._model = folder, backend, models[0]
+    def __init__(self, folder: str, backend: str, chunk: Chunk) -> None:
+        self._folder, self._backend, self._chunk = folder, backend, chunk
         self._debugger: Any = None
         self._is_armed = False
         self._looked = clock.monotonic()
@@ -65,7 +65,7 @@ class ArmedDump:
             return
         path = os.path.join(self._folder, f"dump_step{step}")
         debugger = kind(dump_path=path, level="mix")
-        debugger.start(self._model)
+        debugger.start(self._chunk.model)
         self._debugger = debugger
         log.info(f"monitor: step {step} is dumped to {path}.")
 

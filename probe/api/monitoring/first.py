@@ -12,6 +12,7 @@ from probe.api.monitoring.first_wanted import check_targets, wanted_of
 from probe.api.monitoring.parts import AtExit, Receivers, adapter_for, as_models, check_models
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.sinks.trend.recorder import TrendRecorder
+from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
 from probe.common.config.fields import numbers_text
 from probe.common.errors import MsprobeException, failure_text
@@ -210,18 +211,19 @@ class TrainerMon:
         check_targets(settings, models, adapter)
         if settings.ur_distribution and settings.as_msprobe:
             log.warning("ur_distribution: msProbe writes it to TensorBoard only; it has no effect.")
-        self._dump = ArmedDump(self._folder, self.backend, models)
-        self._arguments = (adapter, models, optimizer, groups, grad_acc_steps)
+        watched = Watched(adapter, models, optimizer)
+        self._dump = ArmedDump(self._folder, self.backend, watched.chunks[0])
+        self._arguments = (adapter, watched, groups, grad_acc_steps)
         self._first_step = first_step_of(settings, models, self.backend, self._receivers.failed)
-        watched = WatchedFile(self._path, self._file_changed) if is_dynamic() and self._path else None
-        self._control = Control(self._first_step, self._write_first_step, watched, self._dump.begin)
+        file = WatchedFile(self._path, self._file_changed) if is_dynamic() and self._path else None
+        self._control = Control(self._first_step, self._write_first_step, file, self._dump.begin)
         self._add_outputs(adapter.trends.members(self._process_group))
-        self._recorder = self._made(first, is_on=watched is None or settings.dynamic_on)
+        self._recorder = self._made(first, is_on=file is None or settings.dynamic_on)
         TrainerMon.monitors += 1
         self._at_exit = AtExit(self.stop)
 
     def _made(self, first: int, is_on: bool = True) -> TrendRecorder:
-        adapter, models, optimizer, groups, grad_acc_steps = self._arguments
+        adapter, watched, groups, grad_acc_steps = self._arguments
         settings = self._settings
         # With a file that turns it on, collection begins where that is seen.
         start = settings.start_step if not is_dynamic() else first
@@ -231,7 +233,7 @@ class TrainerMon:
         self._control.schedule = schedule
         wanted = wanted_of(settings, self._main_grad, groups)
         return TrendRecorder(
-            adapter, models, optimizer, wanted, self._control, self._receivers.receive, self._receivers.failed,
+            adapter, watched, wanted, self._control, self._receivers.receive, self._receivers.failed,
             first, grad_acc_steps,
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ from probe.api.monitoring.parts import AtExit, Receivers, adapter_for
 from probe.api.monitoring.watch import TrainingWatch
 from probe.collect.sinks.trend.recorder import TrendRecorder
 from probe.collect.sinks.trend.wanted import Wanted, WantedSignatures
+from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
 from probe.common.config.config import Config
 from probe.common.config.fields import numbers_text
@@ -114,8 +115,9 @@ class GradientProbe:
             named = wanted.is_parameter
             wanted = replace(wanted, is_parameter=lambda name: named(name) and is_parameter(name))
         self._recorder = TrendRecorder(
-            self._adapter, [model], optimizer, wanted, schedule, self._receivers.receive, self._receivers.failed
-        )
+            self._adapter, Watched(self._adapter, [model], optimizer), wanted, schedule, self._receivers.receive,
+            self._receivers.failed,
+        )  # fmt: skip
         return self._recorder
 
     def _count(self, step: TrendStep) -> None:

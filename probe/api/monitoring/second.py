@@ -8,6 +8,7 @@ from typing import Any
 from probe.api.monitoring.parts import AtExit, Receivers, adapter_for, as_models, check_models
 from probe.collect.sinks.trend.recorder import TrendRecorder
 from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, second_item_name
+from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
 from probe.common.errors import MsprobeException
 from probe.monitor.output.tables import SecondLayout, TableFiles
@@ -74,8 +75,8 @@ class TrainerMonitorV2:
         schedule = Schedule(settings.start_step, settings.step_interval, settings.collect_times, settings.stop_step)
         self._steps_by_hand = optimizer is None or not settings.patch_optimizer_step
         self._recorder = TrendRecorder(
-            adapter, models, optimizer, wanted_of(settings, rank or 0), schedule, receivers.receive, receivers.failed,
-            0, micro, counts_steps=not self._steps_by_hand,
+            adapter, Watched(adapter, models, optimizer), wanted_of(settings, rank or 0), schedule, receivers.receive,
+            receivers.failed, 0, micro, counts_steps=not self._steps_by_hand,
         )  # fmt: skip
         self._at_exit = AtExit(self.stop)
 

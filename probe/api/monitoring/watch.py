@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +32,9 @@ class TrainingWatch:
         """True if the script has a monitor of its own."""
         self._why = ""
         self._forwards = 0
-        self._model: Any = model
-        self._is_given = model is not None
+        self._given = None if model is None else weakref.ref(model)
+        self._name = "" if model is None else type(model).__name__
+        """The class of the model."""
         self._handle: Handle | None = self._training.attach_training(self)
 
     def remove(self) -> None:
@@ -47,8 +49,8 @@ class TrainingWatch:
             return self._why
         if self.monitor is not None:
             return "no step was wanted, or the optimizer made none."
-        if self._model is not None:
-            return f"no optimizer updates {type(self._model).__name__}; a step is one of an optimizer."
+        if self._name:
+            return f"no optimizer updates {self._name}; a step is one of an optimizer."
         return f"{self._forwards} calls of models were seen, and none of them recorded gradients."
 
     def enter_forward(self, module: Any, recording: bool) -> None:
@@ -64,10 +66,12 @@ class TrainingWatch:
             self.remove()
 
     def _try(self, module: Any) -> None:
-        if not self._is_given:
-            # What `module` is the whole of, even if the program calls a part of it.
-            self._model = self._training.outermost(module)
-        trained = self._training.trainable(self._model)
+        # What `module` is the whole of, even if the program calls a part of it.
+        model = self._training.outermost(module) if self._given is None else self._given()
+        if model is None:
+            return
+        self._name = type(model).__name__
+        trained = self._training.trainable(model)
         optimizers = [each for each in self._training.optimizers() if trained & self._training.parameters(each)]
         if not optimizers:
             return
@@ -76,7 +80,7 @@ class TrainingWatch:
         if len(optimizers) > 1:
             kind = type(optimizer).__name__
             log.warning(f"{len(optimizers)} optimizers update the model; the steps of {kind} are counted.")
-        self.monitor = self._begin(self._backend, self._model, optimizer)
+        self.monitor = self._begin(self._backend, model, optimizer)
         self.is_left = self.monitor is None
         self.remove()
 

@@ -14,6 +14,7 @@ _FRAMEWORKS, _FRAMEWORK_FLAGS = ("pytorch", "mindspore"), ("-f", "--framework")
 _OF_PAIRS = {"compare": "compare", "graph": "graph_visualize", "graph_visualize": "graph_visualize"}
 """The commands to which a file named the two dumps."""
 _ONNX = "it runs ONNX and OM models on an Ascend device, and only programs in Python are collected from here"
+_KERNELS = "{} chooses kernels of graphs for Ascend, which are not compared here; give the folder of one rank or step"
 _MODE = ("-m", "--mode")
 
 ANSWERS: dict[tuple[str, tuple[str, ...], str], str] = {
@@ -42,6 +43,8 @@ ANSWERS: dict[tuple[str, tuple[str, ...], str], str] = {
         "--consistent_check compares a training with its rollout; type: msprobe rollout_check OLD NEW, and compare "
         "the two dumps without this flag"
     ),
+    ("compare", ("--rank",), ""): _KERNELS.format("--rank"),
+    ("compare", ("--step",), ""): _KERNELS.format("--step"),
     ("acc_check", ("-nfs_path", "--nfs_path"), ""): (
         "-nfs_path checks calls while the training on another device sends them; here the training is dumped first, "
         "and checked afterwards; leave -nfs_path out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable
 
@@ -90,7 +91,7 @@ class MindSporeTrends:
         self._kind = kind
         self._given: dict[int, Any] = {}
         """By the identity of parameters, the gradients that the optimizer was called with."""
-        self._ready: list[tuple[Sequence[Any], Ready]] = []
+        self._ready: list[tuple[Sequence[weakref.ref[Any]], Ready]] = []
         """Told of those where the framework reports no gradients of parameters."""
 
     # --- models
@@ -205,8 +206,8 @@ class MindSporeTrends:
 
     def _tell_ready(self) -> None:
         for parameters, ready in self._ready:
-            for index, parameter in enumerate(parameters):
-                gradient = self.gradient(parameter, False)
+            for index, parameter in enumerate(each() for each in parameters):
+                gradient = None if parameter is None else self.gradient(parameter, False)
                 if gradient is not None:
                     ready(index, gradient)
 
@@ -238,7 +239,7 @@ class MindSporeTrends:
 
     def attach_gradients(self, models: Sequence[Any], parameters: Sequence[Any], ready: Ready, logs: Logs) -> Handle:
         """The gradients that the optimizer is called with: nothing tells earlier ones."""
-        told = (parameters, ready)
+        told = ([weakref.ref(each) for each in parameters], ready)
         self._ready.append(told)
         return _Told(self._ready, told)
 

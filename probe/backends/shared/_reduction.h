@@ -247,6 +247,16 @@ static int merged(Axis *axes, int count) {
     return count ? last + 1 : 0;
 }
 
+/* Whether rows of memory are handed on themselves, instead of being gathered. */
+static inline int in_whole_rows(const Axis *axes, int count) {
+    return count && axes[count - 1].stride == 1 && axes[count - 1].size >= SHORT_ROW;
+}
+
+/* Whether every part that is handed on but the last is a multiple of ROW. */
+static inline int in_rows_of_a_sketch(const Axis *axes, int count) {
+    return count < 2 || !in_whole_rows(axes, count) || axes[count - 1].size % ROW == 0;
+}
+
 /* Hands on all elements in the order of the axes; with `by_rows`, every part but the last is a multiple of ROW. */
 static void read_all(const char *memory, const Kind *kind, const Axis *axes, int count, Take *take, Work *work,
                      int by_rows) {
@@ -258,7 +268,7 @@ static void read_all(const char *memory, const Kind *kind, const Axis *axes, int
     size_t index[DIMENSIONS] = {0};
     char gathered[GATHERED * 8];
     size_t waiting = 0;
-    const int whole_rows = row.stride == 1 && row.size >= SHORT_ROW && (!by_rows || count == 1 || row.size % ROW == 0);
+    const int whole_rows = in_whole_rows(axes, count) && (!by_rows || in_rows_of_a_sketch(axes, count));
     for (;;) {
         if (whole_rows)
             take(memory, row.size, work);
@@ -340,9 +350,9 @@ static Results reduced(const char *memory, int kind, Axis *axes, int count, size
     Totals totals = {0, 0, INFINITY, -INFINITY, INT64_MAX, INT64_MIN, 0};
     Lanes lanes;
     Work work = {&totals, NULL, NULL, 0};
-    const int has_lanes = sketch != NULL && as_given;
+    const int has_lanes = sketch != NULL && as_given && in_rows_of_a_sketch(axes, kept);
     if (has_lanes) new_lanes(work.lanes = &lanes);
-    read_all(memory, &KINDS[kind], axes, kept, KINDS[kind].add, &work, has_lanes);
+    read_all(memory, &KINDS[kind], axes, kept, KINDS[kind].add, &work, 0);
     if (sketch != NULL) {
         work.lanes = &lanes;
         finish_sketch(memory, &KINDS[kind], given, count, has_lanes, &work, sketch);

@@ -4,9 +4,9 @@ It is built where a C compiler is at hand when the package is installed; without
 their own, in a pass for each statistic, and the sketch is made by numpy. Both give the same up to rounding.
 
 `reduce` takes the address of the first element, the shape and the strides in elements, a kind of `KINDS`, whether Mean
-and Norm of 16-bit numbers are wanted in float32, and whether a sketch is wanted. The memory must be there until it returns, sizes must be positive
-and strides not negative. Mean and Norm are rounded to the type of the elements, those of integers are float64. A NaN
-among the elements makes all four NaN.
+and Norm of 16-bit numbers are wanted in float32, and whether a sketch is wanted. The memory must be there until it
+returns, sizes must be positive and strides not negative. Mean and Norm are rounded to the type of the elements, and
+those of integers are float64. A NaN among the elements makes all four NaN.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from probe.common import files
 from probe.common.callstack import CallStacks, Frame, StackTree, without_middle
 from probe.common.dump.layout import record_file
 from probe.common.dump.naming import OUTSIDE_MODULES
-from probe.common.dump.sketch_file import SketchTable
+from probe.common.dump.sketch_file import SketchWriter
 from probe.common.errors import DumpFormatError
 
 FORMAT_VERSION = 3
@@ -49,6 +49,8 @@ REPLACE, MOVE, ADD = 0, 1, 2
 
 _HEADER, _STACK, _RECORD, _NODE, _STACKS, _UPDATE = 0, 1, 2, 3, 4, 5
 _BIG_INTEGER = 1
+_MOST_BITS = 1023
+"""The largest integer that stays a number: readers refuse what is beyond all formats, so a larger one is a text."""
 _FRAME = struct.Struct("<II")
 _MAX_FRAME = 1 << 30
 NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
@@ -57,10 +59,11 @@ _KEPT = 64 << 20
 """Bytes of a journal up to which each record is read from the file once and not twice."""
 
 
-def _big_integer(code: int, data: memoryview) -> int:
+def _big_integer(code: int, data: memoryview) -> int | str:
     if code != _BIG_INTEGER:
         raise ValueError(f"unknown extension {code}")
-    return int(bytes(data), 16)
+    number = int(bytes(data), 16)
+    return number if number.bit_length() <= _MOST_BITS else hex(number)
 
 
 class _HeaderFrame(msgspec.Struct, array_like=True, tag=_HEADER):
@@ -246,7 +249,7 @@ class JournalReader:
         """The frames of each stack of a journal of version 1, by its number."""
         self._tree: StackTree[Frame] = StackTree()
         self.nodes: dict[str, Node] = {}
-        self.sketches = SketchTable()
+        self.sketches = SketchWriter()
         """The sketches and the makers of the tensors in the records that were read."""
         self.updates: list[dict[str, Any]] = []
         """The steps of optimizers, in order."""

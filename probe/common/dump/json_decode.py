@@ -6,7 +6,9 @@ file that has them is decoded with these numbers replaced by marked texts; `numb
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import re
 from typing import Any, TypeVar
 
@@ -24,6 +26,9 @@ NUMBERS = {"\0NaN": float("nan"), "\0Infinity": float("inf"), "\0-Infinity": flo
 _NOT_JSON = re.compile(rb"(?<=[:,\[\s])(-?Infinity|NaN)(?=[\s,\]}])")
 _WORDS = (b"NaN", b"Infinity")
 _PLACE = re.compile(r" \(byte (\d+)\)")
+_STRIDE, _LONGEST = 30, 308
+"""A run of more digits than the largest float64 has shows in each of the bytes that are so far apart."""
+_DIGITS = bytes(49 if 48 <= byte < 58 else 48 for byte in range(256))
 
 
 def load_bytes(path: str) -> bytes:
@@ -43,8 +48,11 @@ def decode(path: str, content: bytes, kind: type[T]) -> T:
     """`content`, which is that of the file `path`, as a `kind`.
 
     Raises:
-        DumpFormatError: it is no JSON, or not of this form; with the byte where that was seen.
+        DumpFormatError: it is no JSON, not of this form, or has a number beyond all formats; with the byte where that
+            was seen.
     """
+    if b"1" * (_LONGEST // _STRIDE) in content[::_STRIDE].translate(_DIGITS):
+        _refuse_long_numbers(path, content)
     if any(word in content for word in _WORDS):
         # As most writers put such numbers, which takes a fraction of the time of a search for them.
         try:
@@ -67,6 +75,22 @@ def decode(path: str, content: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(json.dumps(plain).encode(), type=kind)
     except (ValueError, RecursionError) as error:
         raise _unreadable(path, content, error) from None
+
+
+def _refuse_long_numbers(path: str, content: bytes) -> None:
+    """Refuse a number that no format holds, before some commands leave it undecoded; digits in a text are none."""
+
+    found: list[str] = []
+
+    def check(text: str) -> None:
+        if math.isinf(float(text)):
+            found.append(text)
+
+    with contextlib.suppress(ValueError, RecursionError):  # no JSON at all, which has an error of its own
+        json.loads(content, parse_int=check, parse_float=check)
+    if found:
+        place = f"at byte {content.find(found[0].encode())} of {len(content)}"
+        raise DumpFormatError(f"{path}: damaged {place}: a number of {len(found[0])} digits, beyond all formats.")
 
 
 def _with_blank(content: bytes) -> bytes:

@@ -1,21 +1,29 @@
 """sketch.npz: what a run knows of each tensor beyond its entry in dump.json.
 
-An archive of numpy arrays, without pickles, that ``numpy.load`` reads:
+An archive with two members, which ``numpy.load`` opens without pickles:
 
-    sketch_version  the version of the sketches, an integer
-    items           JSON, as bytes: the names of the tensors, in the order of dump.json
-    sketch          float32, a row of 64 sums for each of them; a row of NaN for a tensor without a sketch
-    made_by         JSON, as bytes: for each tensor the item that returned it, or null where that is not known
-    excluded_row    int64, the rows of tensors of which the sketch leaves elements out
-    excluded        float32, for each of these the number of such elements and eight signed sums that tell which
+    sketch      float32, a row of 64 sums for each tensor; a row of NaN for one without a sketch
+    index.json  the text of an object:
+                "version" of the sketches,
+                "items" the names of the tensors, in the order of the rows,
+                "made_by" for each of them the row of the item that returned it, its own row if it is data, a text such
+                as ``parameter:layer1.weight``, or null where the maker is not known,
+                "views" the rows of tensors that are a view of what "made_by" says,
+                "excluded" for each tensor of which the sketch leaves elements out, by the number of its row:
+                the number of such elements and eight signed sums that tell which
 """
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
+import struct
+import tempfile
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any, Optional
+from array import array
+from typing import TYPE_CHECKING, Any, BinaryIO, Union
 
 import msgspec
 
@@ -26,77 +34,217 @@ from probe.common.errors import DumpFormatError
 
 if TYPE_CHECKING:
     # Statistics and checksums are read without numpy.
-    from numpy.typing import NDArray
-
     from probe.common.numerics.sketch import Sketch
 
-SKETCH, MAKER = "sketch", "from"
-"""The keys of an entry in a journal: the packed sketch, and the name of the maker. dump.json has neither."""
+SKETCH, MAKER, SERIAL = "sketch", "from", "made"
+"""The keys of an entry in a journal: the packed sketch, the maker, and the number by which makers of others name it.
 
-_LANES, _MARKS = 64, 8
-_ROW, _EXCLUDED = 4 * _LANES, 4 * (1 + _MARKS)
-"""Bytes of a row and of what is known of excluded elements; see `probe.common.numerics.sketch.Sketch.packed`."""
+dump.json has none of them. The maker is a text, or the number of another entry, which is negative for a view of that
+tensor. The maker of data is the number of the entry itself.
+"""
+DATA, VIEW = "data:", "view:"
+"""The beginnings of a maker's text: of what no recorded call made, and of a view that no recorded call made."""
+
+_LANES = 64
+_ROW = 4 * _LANES
+"""Bytes; see `probe.common.numerics.sketch.Sketch.packed`."""
+_EXCLUDED = struct.Struct("<9f")
+"""The number of excluded elements and eight marks, which may follow a row."""
+_ARRAY, _INDEX = "sketch.npy", "index.json"
+_DAMAGED = (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError)
 _NO_SKETCH = b"\0\0\xc0\x7f" * _LANES
 """A row of NaN."""
 _PARTS = {"input_args": "input", "input_kwargs": "input"}
 """The words for the fields of a record in the names of items, where they are others."""
 _DEEPEST = 400
+_IN_MEMORY = 8 << 20
+"""Bytes of rows, and of names, beyond which they wait in a file until all are known."""
+_AT_ONCE = 1024
+"""Rows that are put to those that wait at once."""
+_UNKNOWN, _TEXT = -1, -2
+_MakerRow = Union[int, str, None]
+
+
+class SketchWriter:
+    """Collects the sketches and the makers of tensors from the records of a journal, and writes the file."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._latest: list[bytes] = []
+        """Rows, and their names, that are not among those that wait yet."""
+        self._latest_names: list[str] = []
+        self._rows: Any = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (closed with the writer)
+        self._names: Any = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+        self._makers = array("q")
+        """For each row the number of its maker, `_UNKNOWN`, or `_TEXT` less the index of a text."""
+        self._views: list[int] = []
+        self._numbered: dict[int, int] = {}
+        """The rows of entries, by the numbers that makers have."""
+        self._texts: dict[str, int] = {}
+        self._excluded: dict[int, tuple[float, ...]] = {}
+
+    # --- from a journal
+
+    def take(self, name: str, fields: Any) -> None:
+        """Move sketches and makers of the record `name` out of its fields."""
+        if type(fields) is not dict:
+            self._take(name, fields, 0)
+        elif naming.is_gradients(name):
+            for parameter, value in fields.items():
+                # The one gradient of a parameter stands in a list of its own.
+                self._take_gradient(f"{name}.{parameter}", value)
+        elif type(fields.get("type")) is str:
+            self._take(name, fields, 0)  # a value that the program saved
+        else:
+            for key, value in fields.items():
+                if value and (type(value) is list or type(value) is dict):
+                    part = f"{name}.{_PARTS.get(key, key)}"
+                    if type(value) is dict and naming.is_gradients(key):
+                        for parameter, gradient in value.items():
+                            self._take_gradient(f"{part}.{parameter}", gradient)
+                    else:
+                        self._take(part, value, 0)
+
+    def _take_gradient(self, name: str, value: Any) -> None:
+        for entry in value if type(value) is list else (value,):
+            self._take(name, entry, 0)
+
+    def _take(self, name: str, value: Any, depth: int) -> None:
+        if type(value) is dict:
+            if type(value.get("type")) is str:
+                nested = value.get("tensor")
+                self._add(name, nested if type(nested) is dict else value)
+                return
+            children: Any = value.items()
+        elif type(value) is list:
+            children = enumerate(value)
+        else:
+            return
+        for key, child in children:
+            # Nearly all are tensors.
+            if type(child) is dict and type(child.get(SKETCH)) is bytes:
+                self._add(f"{name}.{key}", child)
+            elif child and depth < _DEEPEST:
+                self._take(f"{name}.{key}", child, depth + 1)
+
+    def _add(self, name: str, entry: dict[str, Any]) -> None:
+        sketch, maker, serial = entry.pop(SKETCH, None), entry.pop(MAKER, None), entry.pop(SERIAL, None)
+        if sketch is None and maker is None:
+            return
+        row = self._count
+        self._count = row + 1
+        self._latest_names.append(name)
+        if type(sketch) is not bytes:
+            sketch = _NO_SKETCH
+        elif len(sketch) != _ROW:
+            if len(sketch) == _ROW + _EXCLUDED.size:
+                self._excluded[row] = _EXCLUDED.unpack_from(sketch, _ROW)
+            sketch = sketch[:_ROW] if len(sketch) > _ROW else _NO_SKETCH
+        self._latest.append(sketch)
+        if len(self._latest) == _AT_ONCE:
+            self._settle()
+        if type(serial) is int:
+            self._numbered[serial] = row
+        if type(maker) is int:
+            if maker < 0:
+                self._views.append(row)
+            self._makers.append(abs(maker))
+        elif type(maker) is str:
+            text = maker
+            if text.startswith(VIEW):
+                self._views.append(row)
+                text = text[len(VIEW) :]
+            self._makers.append(_TEXT - self._texts.setdefault(text, len(self._texts)))
+        else:
+            self._makers.append(_UNKNOWN)
+
+    def _settle(self) -> None:
+        """Let the latest rows wait with the others."""
+        if self._latest:
+            self._rows.write(b"".join(self._latest))
+            self._names.write(msgspec.json.encode(self._latest_names)[1:-1] + b",")
+        self._latest, self._latest_names = [], []
+
+    # --- the file
+
+    def write(self, folder: str) -> None:
+        """Write the file into `folder`; if there was no tensor, remove an earlier one."""
+        path = os.path.join(folder, SKETCH_FILE)
+        if self._count:
+            with files.replacing(path) as stream:
+                self.write_to(stream)
+        elif os.path.lexists(path):
+            os.unlink(path)
+
+    def write_to(self, stream: BinaryIO) -> None:
+        """Write the archive."""
+        from probe.common.numerics.sketch import VERSION
+
+        self._settle()
+        self._rows.seek(0)
+        rest = {"made_by": self._made_by(), "views": self._views, "excluded": self._excluded}
+        # What numpy's own writer takes for two arrays, this takes for the whole file several times over.
+        with zipfile.ZipFile(stream, "w") as archive:
+            with archive.open(_ARRAY, "w", force_zip64=True) as member:
+                member.write(_header(self._count))
+                shutil.copyfileobj(self._rows, member, _IN_MEMORY)
+            with archive.open(_INDEX, "w", force_zip64=True) as member:
+                member.write(f'{{"version":{VERSION},"items":['.encode())
+                shutil.copyfileobj(_WithoutLast(self._names), member, _IN_MEMORY)
+                member.write(b"]," + msgspec.json.encode(rest)[1:])
+
+    def _made_by(self) -> list[_MakerRow]:
+        texts = list(self._texts)
+        numbered = self._numbered
+        return [
+            numbered.get(maker) if maker >= 0 else None if maker == _UNKNOWN else texts[_TEXT - maker]
+            for maker in self._makers
+        ]
+
+
+class _WithoutLast:
+    """Reads a file but for its last byte."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._left = max(0, stream.seek(0, os.SEEK_END) - 1)
+        stream.seek(0)
+
+    def read(self, size: int) -> bytes:
+        found = self._stream.read(min(size, self._left))
+        self._left -= len(found)
+        return found
+
+
+def _header(rows: int) -> bytes:
+    """The beginning of an .npy file of version 1.0 with `rows` sketches."""
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {_LANES}), }}"
+    padded = text + " " * (-(len(text) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(padded)) + padded.encode()
+
+
+class _Index(msgspec.Struct):
+    version: int
+    items: list[str]
+    made_by: list[_MakerRow]
+    views: list[int] = []
+    excluded: dict[int, tuple[float, ...]] = {}
 
 
 class SketchTable:
     """The sketch and the maker of each tensor of a dump, by the names of items."""
 
-    def __init__(self) -> None:
-        self._rows: dict[str, int] = {}
-        self._sketches = bytearray()
-        self._makers: list[Optional[str]] = []  # noqa: UP045 (evaluated, on Python 3.9 too)
-        self._excluded: dict[int, bytes] = {}
+    def __init__(self, index: _Index, rows: memoryview) -> None:
+        self._rows = {name: row for row, name in enumerate(index.items)}
+        self._index = index
+        self._views = frozenset(index.views)
+        self._sketches = rows
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __contains__(self, name: object) -> bool:
         return name in self._rows
-
-    # --- from a journal
-
-    def take(self, name: str, fields: Any) -> None:
-        """Move sketches and makers of the record `name` from its fields into the table."""
-        if naming.is_gradients(name) or naming.is_debug(name) or type(fields) is not dict:
-            self._take(name, fields, 0)
-        else:
-            for key, value in fields.items():
-                if value:
-                    self._take(f"{name}.{_PARTS.get(key, key)}", value, 0)
-
-    def _take(self, name: str, value: Any, depth: int) -> None:
-        kind = type(value)
-        if kind is dict:
-            if type(value.get("type")) is str:
-                nested = value.get("tensor")
-                entry = nested if type(nested) is dict else value
-                sketch, maker = entry.pop(SKETCH, None), entry.pop(MAKER, None)
-                if sketch is not None or maker is not None:
-                    self._add(name, sketch, maker)
-            elif depth < _DEEPEST:
-                for key, child in value.items():
-                    self._take(f"{name}.{key}", child, depth + 1)
-        elif kind is list and depth < _DEEPEST:
-            # The one gradient of a parameter stands in a list of its own.
-            single = len(value) == 1 and naming.is_gradients(name.rpartition(".")[0])
-            for i, child in enumerate(value):
-                self._take(name if single else f"{name}.{i}", child, depth + 1)
-
-    def _add(self, name: str, sketch: Any, maker: Any) -> None:
-        row = len(self._makers)
-        self._rows[name] = row
-        self._makers.append(maker if type(maker) is str else None)
-        packed = sketch if type(sketch) is bytes else b""
-        self._sketches += packed[:_ROW] if len(packed) >= _ROW else _NO_SKETCH
-        if len(packed) == _ROW + _EXCLUDED:
-            self._excluded[row] = packed[_ROW:]
-
-    # --- asked
 
     def sketch(self, name: str) -> Sketch | None:
         """The sketch of the item `name`; ``None`` where there is none."""
@@ -110,41 +258,27 @@ class SketchTable:
         sums = np.frombuffer(self._sketches, "<f4", _LANES, row * _ROW)
         if sums[0] != sums[0]:
             return None
-        more = self._excluded.get(row)
-        if more is None:
-            return Sketch(sums)
-        numbers = np.frombuffer(more, "<f4")
-        return Sketch(sums, int(numbers[0]), numbers[1:])
+        excluded = self._index.excluded.get(row)
+        return Sketch(sums) if excluded is None else Sketch(sums, int(excluded[0]), np.array(excluded[1:], "<f4"))
 
     def made_by(self, name: str) -> str | None:
-        """The item that returned the tensor of the item `name`; ``None`` where it is not known."""
+        """The item that returned the tensor of the item `name`; ``None`` where it is not known.
+
+        Example:
+            ``Functional.relu.0.forward.output.0``, ``parameter:layer1.weight``, ``data:Module.Net.forward.0.input.0``;
+            ``view:`` before one of these for a view that no recorded call made.
+        """
         row = self._rows.get(name)
-        return None if row is None else self._makers[row]
-
-    # --- files
-
-    def write(self, folder: str) -> None:
-        """Write the file into `folder`; without any tensor in the table, remove an earlier one."""
-        path = os.path.join(folder, SKETCH_FILE)
-        if not self._rows:
-            if os.path.lexists(path):
-                os.unlink(path)
-            return
-        import numpy as np
-
-        from probe.common.numerics.sketch import VERSION
-
-        excluded = np.frombuffer(b"".join(self._excluded.values()), "<f4").reshape(-1, 1 + _MARKS)
-        with files.replacing(path) as stream:
-            np.savez(
-                stream,
-                sketch_version=np.int64(VERSION),
-                items=_as_bytes(list(self._rows)),
-                sketch=np.frombuffer(self._sketches, "<f4").reshape(-1, _LANES),
-                made_by=_as_bytes(self._makers),
-                excluded_row=np.array(list(self._excluded), np.int64),
-                excluded=excluded,
-            )
+        maker = None if row is None else self._index.made_by[row]
+        if row is None or maker is None:
+            return None
+        if isinstance(maker, int):
+            text = self._index.items[maker]
+            if self._index.made_by[maker] == maker:
+                text = DATA + text
+        else:
+            text = maker
+        return VIEW + text if row in self._views else text
 
 
 def read(folder: str) -> SketchTable | None:
@@ -156,31 +290,33 @@ def read(folder: str) -> SketchTable | None:
     path = os.path.join(folder, SKETCH_FILE)
     if not os.path.isfile(path):
         return None
-    import numpy as np
+    with files.open_for_reading(path) as stream:
+        return read_from(stream, path)
 
+
+def of_writer(writer: SketchWriter, path: str) -> SketchTable | None:
+    """The table of what was collected from the journal `path`; ``None`` if there was nothing."""
+    stream = io.BytesIO()
+    writer.write_to(stream)
+    found = read_from(stream, path)
+    return found if found is not None and len(found) else None
+
+
+def read_from(stream: BinaryIO, path: str) -> SketchTable | None:
+    """The table in an open file that is called `path`; for the rest see `read`."""
     from probe.common.numerics.sketch import VERSION
 
-    table = SketchTable()
     try:
-        with files.open_for_reading(path) as stream, np.load(stream, allow_pickle=False) as content:
-            if int(content["sketch_version"]) != VERSION:
-                return None
-            names = msgspec.json.decode(content["items"].tobytes(), type=list[str])
-            makers = msgspec.json.decode(content["made_by"].tobytes(), type=list[Optional[str]])
-            sketches: NDArray[Any] = np.ascontiguousarray(content["sketch"], "<f4")
-            rows, excluded = content["excluded_row"].tolist(), np.ascontiguousarray(content["excluded"], "<f4")
-    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        with zipfile.ZipFile(stream) as archive:
+            index = msgspec.json.decode(archive.read(_INDEX), type=_Index)
+            header, rows = _header(len(index.items)), archive.read(_ARRAY)
+    except (*_DAMAGED, msgspec.MsgspecError) as error:
         raise DumpFormatError(f"{path} is damaged: {error}. Collect the dump again, or delete this file.") from None
-    if sketches.shape != (len(names), _LANES) or len(makers) != len(names) or excluded.shape != (len(rows), 1 + _MARKS):
+    if index.version != VERSION:
+        return None
+    known = range(len(index.items))
+    if not rows.startswith(header) or len(rows) != len(header) + len(known) * _ROW or len(index.made_by) != len(known):
         raise DumpFormatError(f"{path} is damaged: its parts have other lengths. Collect the dump again.")
-    table._rows = {name: i for i, name in enumerate(names)}
-    table._makers = makers
-    table._sketches = bytearray(sketches)
-    table._excluded = {row: values.tobytes() for row, values in zip(rows, excluded)}
-    return table
-
-
-def _as_bytes(value: Any) -> NDArray[Any]:
-    import numpy as np
-
-    return np.frombuffer(msgspec.json.encode(value), np.uint8)
+    if any(isinstance(maker, int) and maker not in known for maker in index.made_by):
+        raise DumpFormatError(f"{path} is damaged: a maker has no row. Collect the dump again.")
+    return SketchTable(index, memoryview(rows)[len(header) :])

@@ -1,15 +1,14 @@
 """updates.npz: what the optimizers of a step did, one optimizer's step after the other.
 
-An archive of numpy arrays, without pickles, that ``numpy.load`` reads:
+An archive with three members, which ``numpy.load`` opens without pickles:
 
-    updates_version  the version of this file, an integer
-    sketch_version   the version of the sketches, an integer
-    updates          JSON, as bytes: an object for each step of an optimizer, see below
-    gradient         float32, a row of 64 sums for each parameter of each of them: the sketch of the gradient as the
-                     optimizer took it; a row of NaN where there is none
-    update           float32, in the same rows: the sketch of the update
+    gradient      float32, a row of 64 sums for each parameter of each update: the sketch of the gradient as the
+                  optimizer took it; a row of NaN where there is none
+    update        float32, in the same rows: the sketch of the update
+    updates.json  the text of an object: "version" of this file, "sketch_version" of the sketches, and "updates", a list
+                  with an object for each step of an optimizer
 
-An object has the class of the optimizer (``optimizer``), its number (``index``), the settings of its ``groups``,
+Such an object has the class of the optimizer (``optimizer``), its number (``index``), the settings of its ``groups``,
 ``skipped``, and lists with a value for each parameter, in the order of the rows:
 
     names            the name in the model
@@ -26,6 +25,8 @@ The sketch of the update is the sketch of the parameter after it, less that of t
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import math
 import os
@@ -54,6 +55,7 @@ _COLUMNS = ("names", "notes", "group", "state_step", "elements", "gradient_norm"
 _SKETCHES = ("gradient", "update")
 _NUMBERS = (int, float)
 _ROUNDING = 2.0**-24
+_DAMAGED = (ValueError, KeyError, OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 Count = Union[int, float, Entry, None]
 """A number, or the entry of a tensor of one element, whose statistics may come later."""
@@ -256,20 +258,22 @@ def write(folder: str, frames: Sequence[Mapping[str, Any]]) -> None:
         if os.path.lexists(path):
             os.unlink(path)
         return
-    import numpy as np
-
     from probe.common.numerics import sketch
 
-    texts = [{key: value for key, value in frame.items() if key not in _SKETCHES} for frame in frames]
-    with files.replacing(path) as stream:
-        np.savez(
-            stream,
-            updates_version=np.int64(VERSION),
-            sketch_version=np.int64(sketch.VERSION),
-            updates=np.frombuffer(json.dumps(texts).encode(), np.uint8),
-            gradient=np.frombuffer(b"".join(frame["gradient"] for frame in frames), "<f4").reshape(-1, _LANES),
-            update=np.frombuffer(b"".join(frame["update"] for frame in frames), "<f4").reshape(-1, _LANES),
-        )
+    updates = [{key: value for key, value in frame.items() if key not in _SKETCHES} for frame in frames]
+    text = json.dumps({"version": VERSION, "sketch_version": sketch.VERSION, "updates": updates})
+    with files.replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+        for key in _SKETCHES:
+            archive.writestr(f"{key}.npy", _array_file(b"".join(frame[key] for frame in frames)))
+        archive.writestr(_TEXT, text)
+
+
+def _array_file(rows: bytes) -> bytes:
+    import numpy as np
+
+    file = io.BytesIO()
+    np.save(file, np.frombuffer(rows, "<f4").reshape(-1, _LANES))
+    return file.getvalue()
 
 
 def read(folder: str) -> list[Update]:
@@ -281,23 +285,24 @@ def read(folder: str) -> list[Update]:
     path = os.path.join(folder, UPDATES_FILE)
     if not os.path.isfile(path):
         return []
-    import numpy as np
-
     from probe.common.numerics import sketch
 
     try:
-        with files.open_for_reading(path) as stream, np.load(stream, allow_pickle=False) as content:
-            if int(content["updates_version"]) != VERSION or int(content["sketch_version"]) != sketch.VERSION:
+        with files.open_for_reading(path) as stream, zipfile.ZipFile(stream) as archive:
+            content = json.loads(archive.read(_TEXT))
+            if (content["version"], content["sketch_version"]) != (VERSION, sketch.VERSION):
                 return []
-            frames = json.loads(content["updates"].tobytes())
-            sketches = {key: np.ascontiguousarray(content[key], "<f4") for key in _SKETCHES}
-        ends = np.cumsum([0] + [len(frame["names"]) for frame in frames]).tolist()
-        if any(table.shape != (ends[-1], _LANES) for table in sketches.values()):
+            frames = content["updates"]
+            ends = [0, *itertools.accumulate(len(frame["names"]) for frame in frames)]
+            for key in _SKETCHES:
+                whole, file = _array_file(b"\0" * (ends[-1] * _ROW)), archive.read(f"{key}.npy")
+                head = len(whole) - ends[-1] * _ROW
+                if len(file) != len(whole) or file[:head] != whole[:head]:
+                    raise ValueError("its parts have other lengths")
+                for frame, start, end in zip(frames, ends, ends[1:]):
+                    frame[key] = file[head + start * _ROW : head + end * _ROW]
+        if any(len(frame[key]) != len(frame["names"]) for frame in frames for key in _COLUMNS):
             raise ValueError("its parts have other lengths")
-        for frame, start, end in zip(frames, ends, ends[1:]):
-            if any(len(frame[key]) != end - start for key in _COLUMNS):
-                raise ValueError("its parts have other lengths")
-            frame.update((key, table[start:end].tobytes()) for key, table in sketches.items())
         return of_frames(frames)
-    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (*_DAMAGED, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DumpFormatError(f"{path} is damaged: {error}. Collect the dump again, or delete this file.") from None

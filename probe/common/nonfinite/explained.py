@@ -13,7 +13,7 @@ def mark_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadRecor
     The gradients of a module's parameters stand before its backward, its backward may stand before those of the calls
     inside of it, and what a forward call got or gave goes into its backward as well.
     """
-    inside = {name for record in bad if tree is not None for name in tree.around(record.name)}
+    inside = set() if tree is None else tree.around_any(record.name for record in bad)
     backwards = {parsed.base: record.place for record in bad
                  if is_module(record.name) and (parsed := parse(record.name)) is not None
                  and parsed.direction == BACKWARD}  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 
 from probe.common import files
 from probe.common.report.page.packing import as_json
-from probe.graph.graph import MODULE
+from probe.graph.graph import MODULE, refuse_long_chains
 from probe.graph.output.shown import ShownComparison
 from probe.graph.page.columns import Columns, name_of
 from probe.graph.page.numbers import rounded
@@ -93,6 +93,7 @@ def _nodes(columns: Columns) -> tuple[list[Any], dict[str, dict[str, str]]]:
 
 def _layers(names: Sequence[str], parents: Sequence[int]) -> list[str]:
     """The path of each row as a layer: the names of the rows around it, and its own."""
+    refuse_long_chains("model-explorer", names, parents)
     found = [""] * len(names)
     # Behind what is inside of it: whoever is around comes later, and is looked at first.
     for row in range(len(names) - 2, -1, -1):

@@ -21,7 +21,7 @@ from probe.common.dump.reading.sources import Stacks
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.compare.result import Mode
 from probe.graph.diff import GraphDiff
-from probe.graph.graph import Graph
+from probe.graph.graph import Graph, refuse_long_chains
 from probe.graph.output.stamps import in_words
 from probe.graph.overflow_levels import LEVELS, MEDIUM
 from probe.msprobe_rules.graph.database_items import ItemTexts, json_text
@@ -239,6 +239,8 @@ class _SectionSide:
     def __init__(
         self, section: Section, source: str, graph: Graph, stacks: Stacks | None, levels: Sequence[int] | None
     ) -> None:
+        if section.diff.golden is not None:
+            refuse_long_chains("the database", graph.names, graph.parents)
         self._section, self._source, self._graph = section, source, graph
         self._levels = levels
         self._id = f"{source}_{section.rank}_{section.step}"
@@ -320,14 +322,13 @@ class _Target(_SectionSide):
         self._diff = diff
         self._precision = precision
         self._texts = ItemTexts("" if diff.golden is None else diff.mode, diff.target.framework)
-        self._chains = None if diff.golden is None else _chains(diff.golden)
 
     def items(self, node: int) -> tuple[str, str]:
         return self._texts.of_target(self._diff.items.get(node, ()), self._diff.pairs[node] >= 0)
 
     def link(self, node: int) -> str:
-        other = self._diff.pairs[node]
-        return "[]" if self._chains is None or other < 0 else self._chains[other]
+        golden, other = self._diff.golden, self._diff.pairs[node]
+        return "[]" if golden is None or other < 0 else _chain(golden, other)
 
     def precision(self, node: int) -> float | None:
         return None if self._diff.golden is None else self._precision[self._diff.statuses[node]]
@@ -340,7 +341,6 @@ class _Golden(_SectionSide):
         self._diff = diff
         self._texts = ItemTexts(diff.mode, graph.framework)
         self._partners = {other: node for node, other in enumerate(diff.pairs) if other >= 0}
-        self._chains = _chains(diff.target)
 
     def items(self, node: int) -> tuple[str, str]:
         partner = self._partners.get(node, -1)
@@ -350,17 +350,12 @@ class _Golden(_SectionSide):
 
     def link(self, node: int) -> str:
         partner = self._partners.get(node, -1)
-        return "[]" if partner < 0 else self._chains[partner]
+        return "[]" if partner < 0 else _chain(self._diff.target, partner)
 
     def precision(self, node: int) -> float | None:
         return None
 
 
-def _chains(graph: Graph) -> list[str]:
-    """The names from the root to each node, as JSON."""
-    found = [""] * len(graph)
-    for node in range(len(graph) - 1, -1, -1):
-        parent = graph.parents[node]
-        name = json_text(graph.names[node])
-        found[node] = f"{found[parent][:-1]},{name}]" if parent >= 0 else f"[{name}]"
-    return found
+def _chain(graph: Graph, node: int) -> str:
+    """The names from the root to a node, as JSON."""
+    return json_text([graph.names[each] for each in (node, *graph.above(node))][::-1])

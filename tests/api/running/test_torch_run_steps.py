@@ -112,7 +112,7 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 def test_models_that_a_signal_handler_runs_take_no_step_from_the_program(scripts: Any, tmp_path: Path) -> None:
     ran = quick(scripts, tmp_path, SIGNALS, "--step", "all", "--level", "L0", "--task", "structure")
     assert (ran.status, ran.warnings, len(ran.steps)) == (0, [], 15), ran.err
-    assert "calls of models by signal handlers are not collected: a step began or ended then" in ran.written_to_err
+    assert "not collected are calls of models by signal handlers (" in ran.written_to_err
 
 
 OBSERVED = """
@@ -305,3 +305,24 @@ for step in range(2):
     (line,) = ran.warnings
     assert (ran.status, ran.steps) == (0, []) and "a PrecisionDebugger of its own" in line
     assert sorted(path.name for path in tmp_path.glob("**/own/step*")) == ["step0", "step1"]
+
+
+@pytest.mark.parametrize(
+    "forwards", ["outs = [net(torch.randn(5, 8)) for _ in range(3)]", "outs = map(net, torch.randn(3, 5, 8))"]
+)
+def test_a_first_step_of_several_calls_by_hand_is_not_collected_which_a_line_says(
+    scripts: Any, tmp_path: Path, forwards: str
+) -> None:
+    program = f"""
+net = network()
+for step in range(3):
+    {forwards}
+    sum(out.sum() for out in outs).backward()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter -= 0.1 * parameter.grad
+            parameter.grad = None
+"""
+    ran = quick(scripts, tmp_path, program, "--level", "L0", "--step", "all")
+    assert len(ran.steps) == 2 and [len(ran.forwards(step)) for step in (0, 1)] == [9, 9], ran.log
+    assert "The step that computes gradients now began among them, and is not collected." in ran.log

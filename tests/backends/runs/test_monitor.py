@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import math
 import shutil
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,12 +59,13 @@ class Monitored:
 
     def train(
         self, settings: dict[str, Any] | None, steps: int = STEPS, dump: Callable[[], Any] | None = None,
-        dump_first: bool = False,
+        dump_first: bool = False, stops: bool = True,
     ) -> tuple[list[Any], dict[str, Any], bytes]:  # fmt: skip
         """Losses, state and random state; with `settings` the training is monitored, by what `dump` makes dumped."""
         backend = self.backend
         backend.seed(5)
         model = self.network()
+        self.module = weakref.ref(model)
         backend.training(model, True)
         optimizer, step = backend.adam(model)
         monitor = debugger = None
@@ -92,7 +95,8 @@ class Monitored:
             monitor.stop()
         if debugger is not None:
             debugger.stop()
-        if monitor is not None:
+        self.monitor = monitor
+        if monitor is not None and stops:
             monitor.stop()
         return self.losses, backend.state(model), backend.random_state()
 
@@ -121,6 +125,14 @@ def test_a_monitored_training_gives_the_same_bits(monitored: Monitored, name: st
         assert np.asarray(value).tobytes() == np.asarray(with_monitor[1][key]).tobytes(), key
     assert random == with_monitor[2]
     assert not list(monitored.folder.rglob("dump_error_info.log"))
+
+
+def test_a_model_that_the_program_deletes_is_gone_while_its_monitor_goes_on(monitored: Monitored) -> None:
+    monitored.train(EVERYTHING, stops=False)
+    gc.collect()
+    assert monitored.module() is None
+    monitored.monitor.stop()
+    assert monitored.rows("grad_reduced", STEPS - 1)
 
 
 def differing_fields(one: Any, other: Any, key: str = "") -> Iterator[str]:

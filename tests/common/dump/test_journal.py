@@ -159,6 +159,12 @@ def test_integers_of_any_size(tmp_path: Path) -> None:
     assert records_of(written(tmp_path, [("a", 0, REPLACE, fields)])) == [("a", fields)]
 
 
+@pytest.mark.parametrize("value", [10**400, -(10**400), 10**5000], ids=("large", "negative", "beyond text"))
+def test_integer_beyond_all_formats_is_a_text_that_readers_take(tmp_path: Path, value: int) -> None:
+    found = records_of(written(tmp_path, [("a", 0, REPLACE, {"value": value})]))
+    assert found == [("a", {"value": hex(value)})]
+
+
 @pytest.mark.parametrize(
     ("text", "read"),
     [

@@ -58,7 +58,7 @@ def compiled(values: NDArray[Any]) -> Sketch:
 
 
 def agree(found: Sketch, expected: Sketch) -> None:
-    scale = float(np.linalg.norm(expected.sums)) or 1.0
+    scale = float(np.linalg.norm(expected.sums.astype(np.float64))) or 1.0
     np.testing.assert_allclose(found.sums, expected.sums, rtol=0, atol=3e-7 * scale)
     assert found.excluded == expected.excluded
     assert (found.marks is None) == (expected.marks is None)
@@ -142,11 +142,11 @@ class TestPromises:
 
     def test_interval_holds_the_distance_in_99_of_100_draws(self) -> None:
         draws, inside = np.random.default_rng(SEED), 0
-        for _ in range(1000):
+        for _ in range(400):
             values, change = draws.standard_normal(3000), draws.standard_normal(3000)
             found = distance(sketch(values + change), sketch(values))
             inside += found.low <= float(np.linalg.norm(change)) <= found.high
-        assert inside >= 980, f"seed {SEED}"
+        assert inside >= 390, f"seed {SEED}"
 
     def test_distance_of_short_tensors_is_exact(self) -> None:
         found = distance(sketch(np.array([3.0, 4.0])), sketch(np.array([0.0, 0.0])), elements=2)

@@ -261,6 +261,15 @@ def test_a_wrong_option_is_refused_before_any_work(
     assert not list(tmp_path.rglob("*details*"))
 
 
+def test_a_configuration_without_the_section_is_said_to_have_no_effect(
+    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"run_ut": {"white_list": ["gelu"]}}))
+    assert main(["acc_check", "-api_info", recorded["tensor"], "-o", str(tmp_path), "-config", str(config)]) == 0
+    assert 'config.json has no section "acc_check" and has no effect here' in capsys.readouterr().err
+
+
 def test_lists_of_the_configuration_are_used(recorded: dict[str, str], tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"acc_check": {"white_list": ["silu", "gelu"], "black_list": ["gelu"]}}))

@@ -198,7 +198,7 @@ def _tree_rows(dump: Dump, wanted: Wanted) -> Iterator[_Row]:
     found = {name: rows for name, rows in found.items() if rows}
     if not len(dump) and wanted.fits is None:
         found = {name: [] for name in filter(wanted.named(dump), tree)}
-    names = {around for name in found for around in tree.around(name)} | set(found)
+    names = tree.around_any(found) | set(found)
     for depth, name in tree.walk():
         if name in names or wanted.everything:
             for row in found.get(name) or [_Row(name, None)]:

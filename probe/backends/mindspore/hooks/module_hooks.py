@@ -226,9 +226,12 @@ class ModuleHooks:
         return self._attach([(name, module)])
 
     def _attach(self, modules: Sequence[tuple[ModuleName, Any]]) -> ModuleHandles:
+        named = [(name, ref(module)) for name, module in modules]
+
         def attach(handles: list[Handle]) -> None:
-            for name, module in modules:
-                self._attach_forward(name, module, handles)
+            for name, weak in named:
+                if (module := weak()) is not None:
+                    self._attach_forward(name, module, handles)
 
         forward = _ForwardHooks(attach, self._compilation)
         try:

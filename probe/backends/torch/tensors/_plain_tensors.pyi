@@ -14,6 +14,7 @@ class Describer:
         threads: Callable[[], int],
         many: int,
         wide: bool,
+        sketched: bool,
         /,
     ) -> Describer: ...
     def __call__(self, value: Any, /) -> dict[str, Any] | None: ...

@@ -75,7 +75,8 @@ def _part(part: torch.Tensor, first_row: int) -> torch.Tensor:
     lanes = own.sum(turned, 1)
     marks = own.sum(own.reshape(own.__getitem__(lanes, 1), (-1, MARKS)), 0)
     count = functions.sub(float(size), own.sum(own.to(kept, torch.float32)))
-    return functions.cat((own.__getitem__(lanes, 0), own.reshape(count, 1), marks))
+    made: torch.Tensor = functions.cat((own.__getitem__(lanes, 0), own.reshape(count, 1), marks))
+    return made
 
 
 _kept_signs: dict[tuple[torch.device, int], torch.Tensor] = {}

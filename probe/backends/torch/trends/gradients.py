@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any, Callable
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from probe.backends.protocol.trends import Ready
 from probe.backends.shared.patching import Handles, argument, plain_swap
@@ -42,18 +43,17 @@ class _Accumulated:
 def attach_gradients(models: Sequence[Any], parameters: Sequence[Any], ready: Ready, logs: Logs) -> Handle:
     """See `probe.backends.protocol.Trends.attach_gradients`."""
     handles: list[Handle] = []
-    sharded: dict[int, int] = {}
+    sharded: dict[Any, int] = {}
     for index, parameter in enumerate(parameters):
         if type(parameter).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
             # A shard gets its gradient when it is reduced already.
-            sharded[id(parameter)] = index
+            sharded[parameter] = index
         elif parameter.is_leaf:
             handles.append(attach_accumulated(parameter, weakref.ref(parameter), _Accumulated(index, ready, logs)))
     if sharded:
         handles += _attach_to_shards(sharded, ready, logs)
     if any(_is_flat(module) for model in models for module in model.modules()):
-        flat = {id(parameter): index for index, parameter in enumerate(parameters)}
-        handles += _attach_to_flat(flat, ready, logs)
+        handles += _attach_to_flat({each: index for index, each in enumerate(parameters)}, ready, logs)
     return Handles(handles)
 
 
@@ -72,12 +72,13 @@ def _is_flat(module: Any) -> bool:
     return type(module).__name__ == "FullyShardedDataParallel"
 
 
-def _attach_to_shards(sharded: dict[int, int], ready: Ready, logs: Logs) -> list[Handle]:
+def _attach_to_shards(sharded: dict[Any, int], ready: Ready, logs: Logs) -> list[Handle]:
     """The whole gradients that ``fully_shard`` is about to reduce."""
+    indices: Mapping[Any, int] = WeakTensorKeyDictionary(sharded)
 
     def report(params: Sequence[Any], gradients: Sequence[Any]) -> None:
         for param, gradient in zip(params, gradients):
-            index = sharded.get(id(param.sharded_param))
+            index = indices.get(param.sharded_param)
             if index is not None:
                 ready(index, gradient)
 
@@ -91,15 +92,16 @@ def _attach_to_shards(sharded: dict[int, int], ready: Ready, logs: Logs) -> list
     return _swapped("fully_shard", internals.reduce_shards(), reduce)
 
 
-def _attach_to_flat(indices: dict[int, int], ready: Ready, logs: Logs) -> list[Handle]:
+def _attach_to_flat(flattened: dict[Any, int], ready: Ready, logs: Logs) -> list[Handle]:
     """The whole gradients that ``FullyShardedDataParallel`` is about to reduce, with ``use_orig_params``."""
+    indices: Mapping[Any, int] = WeakTensorKeyDictionary(flattened)
 
     def report(handle: Any) -> None:
         flat = handle.flat_param
         if flat.grad is None or getattr(flat, "_params", None) is None:
             return
         for parameter, view in zip(flat._params, handle._get_unflat_views_unaligned(flat.grad)):
-            index = indices.get(id(parameter))
+            index = indices.get(parameter)
             if index is not None:
                 ready(index, view)
 

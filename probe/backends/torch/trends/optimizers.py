@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Mapping
 from typing import Any, Callable
 
@@ -51,8 +52,22 @@ def attach_optimizer(optimizer: Any, before: Callable[[], None], after: Callable
 
         return call
 
-    # Megatron's optimizers have no hooks.
-    return wrap_attribute(optimizer, "step", wrapped)
+    # Megatron's optimizers have no hooks. What was put in place is kept by the optimizer itself.
+    attributes = wrap_attribute(optimizer, "step", wrapped)
+    optimizer.step.attributes = attributes
+    return _Weak(attributes)
+
+
+class _Weak:
+    """A handle for as long as something else keeps it."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = weakref.ref(handle)
+
+    def remove(self) -> None:
+        handle = self._handle()
+        if handle is not None:
+            handle.remove()
 
 
 def _then(closure: Callable[[], Any], enter: Callable[[], None]) -> Callable[[], Any]:
@@ -126,4 +141,10 @@ def ties(model: torch.nn.Module) -> list[tuple[str, str, Callable[[], bool]]]:
 
 
 def _same(one: tuple[torch.nn.Module, str], other: tuple[torch.nn.Module, str]) -> Callable[[], bool]:
-    return lambda: one[0]._parameters.get(one[1]) is other[0]._parameters.get(other[1])
+    first, second = (_current(weakref.ref(module), name) for module, name in (one, other))
+    return lambda: first() is second()
+
+
+def _current(weak: weakref.ref[torch.nn.Module], name: str) -> Callable[[], Any]:
+    """The parameter that a module has under `name` whenever it is called; ``None`` of a module that is deleted."""
+    return lambda: None if (module := weak()) is None else module._parameters.get(name)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from probe.backends.protocol import FrameworkAdapter, ScaledUpdate
-from probe.collect.sinks.trend.wanted import Chunk, Wanted
+from probe.collect.sinks.trend.wanted import Wanted
+from probe.collect.sinks.trend.watched import Chunk, Watched
 from probe.common.report.trends import COURSE, START, TrendRow, TrendTable
 
 _PAIRS = {"betas": ("beta1", "beta2")}
@@ -21,19 +21,18 @@ class CourseTrends:
     Args:
         adapter: The framework.
         wanted: What is collected.
-        chunks: The models.
-        optimizer: The optimizer, or ``None``.
+        watched: The models and the optimizer.
         order: Positions of rows.
     """
 
-    def __init__(
-        self, adapter: FrameworkAdapter, wanted: Wanted, chunks: Sequence[Chunk], optimizer: Any, order: Iterator[int]
-    ) -> None:
-        self._adapter, self._chunks, self._optimizer, self._order = adapter, chunks, optimizer, order
+    def __init__(self, adapter: FrameworkAdapter, wanted: Wanted, watched: Watched, order: Iterator[int]) -> None:
+        self._adapter, self._watched, self._order = adapter, watched, order
         self._is_on = not wanted.as_msprobe and wanted.course
         self._ties: list[tuple[str, int, Callable[[], bool]]] = []
         if self._is_on:
-            self._ties = [(tie, chunk.number, holds) for chunk in chunks for tie, holds in self._found_ties(chunk)]
+            self._ties = [
+                (tie, chunk.number, holds) for chunk in watched.chunks for tie, holds in self._found_ties(chunk)
+            ]
         self._scales: list[tuple[float, bool]] = []
         # Replicas begin with equal weights; ranks that hold parts of a model do not.
         self._is_first = self._is_on and not wanted.weights and adapter.training.rank() is not None
@@ -78,10 +77,10 @@ class CourseTrends:
 
     def _numbers(self) -> Iterator[tuple[str, float]]:
         """Numbers of the groups of the optimizer, and of its state."""
-        settings, optimizer = self._adapter.settings, self._optimizer
+        settings, optimizer = self._adapter.settings, self._watched.optimizer
         if optimizer is None:
             return
-        groups = () if settings is None else settings.optimizer_groups(self._adapter.trends.innermost(optimizer))
+        groups = () if settings is None else settings.optimizer_groups(optimizer)
         for at, group in enumerate(groups):
             for key, value in group.items():
                 if key in _NO_SETTINGS:
@@ -97,7 +96,7 @@ class CourseTrends:
     def _norms(self) -> TrendTable:
         table = TrendTable(START, ("norm",))
         measurer = self._adapter.trends.measurer(("norm",), 0.0)
-        for chunk in self._chunks:
+        for chunk in self._watched.chunks:
             for name, value in chunk.parameters:
                 measured = measurer.measure(value)
                 if measured is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from probe.backends.protocol import FrameworkAdapter, SpectralNorm
 from probe.collect.sinks.trend.modules import ModuleTrends
-from probe.collect.sinks.trend.wanted import Chunk, Wanted
+from probe.collect.sinks.trend.wanted import Wanted
+from probe.collect.sinks.trend.watched import Chunk
 from probe.common import log
 from probe.common.report.trends import ATTENTION, LINEAR, ROUTER_LOGITS, ROUTER_WEIGHTS, TrendRow, TrendTable
 
@@ -30,10 +32,10 @@ class FeatureTrends:
         self._trends, self._wanted, self._order, self._failed = adapter.trends, wanted, order, failed
         self._is_tensor = adapter.tensors.is_tensor
         linear = wanted.linear
-        self._linear: list[tuple[str, int, Any, SpectralNorm]] = []
+        self._linear: list[tuple[str, int, weakref.ref[Any], SpectralNorm]] = []
         if linear is not None:
             self._linear = [
-                (f"{path}.linear", chunk.number, module, self._trends.spectral_norm())
+                (f"{path}.linear", chunk.number, weakref.ref(module), self._trends.spectral_norm())
                 for chunk in chunks
                 for path, module in chunk.modules
                 if self._trends.linear_weight(module) is not None and linear(f"{chunk.number}:{path}")
@@ -70,8 +72,9 @@ class FeatureTrends:
 
     def before(self) -> None:
         """The optimizer is about to step."""
-        for name, chunk, module, norm in self._linear:
-            weight = self._trends.linear_weight(module)
+        for name, chunk, weak, norm in self._linear:
+            module = weak()
+            weight = None if module is None else self._trends.linear_weight(module)
             if weight is not None:
                 self._norms.rows.append(TrendRow(name, chunk, 0, norm.of(weight), "", "", order=next(self._order)))
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
-from probe.collect.sinks.trend.wanted import Chunk, Wanted
+from probe.collect.sinks.trend.wanted import Wanted
+from probe.collect.sinks.trend.watched import Chunk
 from probe.common import log
 from probe.common.interfaces import Handle, ModuleName
 from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, TrendRow, TrendTable
@@ -129,7 +130,8 @@ class ModuleTrends:
         wanted = self._wanted
         listener: Any = self  # of modules alone
         for at, chunk in enumerate(self._chunks):
-            self._handles.append(self._hooks.attach_passes(chunk.model, self._counting(at), _nothing))
+            if (model := chunk.model) is not None:
+                self._handles.append(self._hooks.attach_passes(model, self._counting(at), _nothing))
             for path, module in chunk.modules:
                 measured = wanted.modules and wanted.is_module(path)
                 if not measured and not (also is not None and also(path)):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional
 
 from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
-from probe.collect.sinks.trend.wanted import Chunk, Wanted, WantedSignatures
+from probe.collect.sinks.trend.wanted import Wanted, WantedSignatures
+from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
 from probe.common.interfaces import Handle
 from probe.common.report.trends import (
@@ -33,16 +35,21 @@ _new: Any = tuple.__new__
 
 
 class Parameter:
-    """One parameter with its names."""
+    """One parameter with its names; it is not kept alive."""
 
-    __slots__ = ("chunk", "name", "placement", "value", "whole")
+    __slots__ = ("_value", "chunk", "name", "placement", "whole")
 
     def __init__(self, name: str, chunk: int, value: Any, placement: str, whole: str) -> None:
         self.name = name
         self.chunk = chunk
-        self.value = value
+        self._value = weakref.ref(value)
         self.placement = placement
         self.whole = whole
+
+    @property
+    def value(self) -> Any:
+        """The parameter itself; ``None`` if the program has deleted it."""
+        return self._value()
 
 
 class ParameterTrends:
@@ -51,8 +58,7 @@ class ParameterTrends:
     Args:
         adapter: The framework.
         wanted: What is collected.
-        chunks: The models.
-        optimizer: Whose states are read; ``None`` if there is none.
+        watched: The models, and the optimizer whose states are read.
         measurers: Statistics by group: ``gradient``, ``optimizer``, ``parameter``.
         order: Positions of rows.
         failed: Told of failures of the tool.
@@ -62,20 +68,18 @@ class ParameterTrends:
         self,
         adapter: FrameworkAdapter,
         wanted: Wanted,
-        chunks: Sequence[Chunk],
-        optimizer: Any,
+        watched: Watched,
         measurers: dict[str, Measurer],
         order: Iterator[int],
         failed: Callable[[Any, BaseException], None],
     ) -> None:
-        self._trends, self._wanted, self._chunks = adapter.trends, wanted, chunks
-        self._optimizer = optimizer
+        self._trends, self._wanted, self._watched = adapter.trends, wanted, watched
         self._measurers = measurers
         self._order = order
         self.failed = failed
         self._all = [
             Parameter(name, chunk.number, each, self._trends.placement(each), self._trends.whole_shape(each))
-            for chunk in chunks
+            for chunk in watched.chunks
             for name, each in chunk.parameters
             if wanted.is_parameter(name)
         ]
@@ -90,7 +94,7 @@ class ParameterTrends:
         """Those that were trained in the step before and are not any more."""
         sharded = any(each.placement for each in self._all)
         self._more = ("placement",) if sharded and not wanted.as_msprobe else ()
-        self._reduces = wanted.unreduced_always or any(self._trends.reduces(chunk.model) for chunk in chunks)
+        self._reduces = wanted.unreduced_always or any(map(self._trends.reduces, self._models))
         self._writes_reduced = all(self._trends.is_first(group) for group in wanted.first_of)
         self._handles: list[Handle] = []
         self._expected: Optional[int] = None  # noqa: UP045
@@ -119,9 +123,8 @@ class ParameterTrends:
         self._attached = self._parameters
         self._counts = [0] * len(self._attached)
         if self._wanted.gradients and self._reduces and self._parameters:
-            models = [chunk.model for chunk in self._chunks]
             values = [each.value for each in self._parameters]
-            self._handles.append(self._trends.attach_gradients(models, values, self._ready, self))
+            self._handles.append(self._trends.attach_gradients(self._models, values, self._ready, self))
 
     def detach(self) -> None:
         """Take every hook away."""
@@ -134,21 +137,28 @@ class ParameterTrends:
                 self.failed("a hook of the monitor", error)
 
     @property
+    def _models(self) -> list[Any]:
+        return [model for chunk in self._watched.chunks if (model := chunk.model) is not None]
+
+    @property
     def micro_batches(self) -> int:
         """The backward passes of this step, as far as hooks on gradients tell; 0 without them."""
         return max(self._counts, default=0)
 
     def _follow(self) -> None:
         """See which parameters are trained: a program may freeze layers, or thaw them one after the other."""
+        values = [each.value for each in self._all]
         if self._flags is not None and self._wanted.as_msprobe:
-            return
-        is_frozen = self._trends.is_frozen
-        flags = [not is_frozen(each.value) for each in self._all]
+            flags = [was and value is not None for was, value in zip(self._flags, values)]
+        else:
+            is_frozen = self._trends.is_frozen
+            flags = [value is not None and not is_frozen(value) for value in values]
         if flags == self._flags:
             return
         before, is_first, self._flags = self._flags or [False] * len(flags), self._flags is None, flags
         self._parameters = [each for each, is_trained in zip(self._all, flags) if is_trained]
-        gone = [each for each, was, is_trained in zip(self._all, before, flags) if was and not is_trained]
+        stopped = [each for each, was, is_trained in zip(self._all, before, flags) if was and not is_trained]
+        gone = [each for each in stopped if each.value is not None]
         new = [each for each, was, is_trained in zip(self._all, before, flags) if is_trained and not was]
         thawed = set(map(id, new))
         self._frozen = [each for each in self._frozen if id(each) not in thawed] + gone
@@ -252,7 +262,7 @@ class ParameterTrends:
     def _add_states(self) -> None:
         tables: dict[str, TrendTable] = {}
         for each in self._parameters:
-            for name, state in self._trends.optimizer_state(self._optimizer, each.value).items():
+            for name, state in self._trends.optimizer_state(self._watched.optimizer, each.value).items():
                 if name not in MOMENTS and self._wanted.as_msprobe:
                     continue
                 table = tables.get(name)
@@ -269,7 +279,7 @@ class ParameterTrends:
         measurer = self._measurers["gradient"]
         table = TrendTable(DIRECTION, self._wanted.ops["gradient"])
         for each, gradient in self._gradients():
-            state = self._trends.optimizer_state(self._optimizer, each.value)
+            state = self._trends.optimizer_state(self._watched.optimizer, each.value)
             moment = state.get(MOMENTS[0], state.get("momentum_buffer"))
             measured = measurer.number(1.0) if moment is None else measurer.agreement(gradient, moment)
             self._append(table, each, measured, own_shape=True)

@@ -14,7 +14,8 @@ from probe.collect.sinks.trend.course import CourseTrends
 from probe.collect.sinks.trend.features import FeatureTrends
 from probe.collect.sinks.trend.modules import ModuleTrends
 from probe.collect.sinks.trend.parameters import ParameterTrends
-from probe.collect.sinks.trend.wanted import Chunk, Wanted
+from probe.collect.sinks.trend.wanted import Wanted
+from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
 from probe.common.interfaces import Handle
 from probe.common.report.trends import TrendStep, TrendTable
@@ -42,8 +43,8 @@ class TrendRecorder:
 
     Args:
         adapter: The framework; of this recorder alone, since it has one listener.
-        models: The models; several of them are the chunks of one.
-        optimizer: Its steps are those of the training; ``None`` if `step` is called by hand.
+        watched: The models; several of them are the chunks of one. The steps of its optimizer are those of the
+            training; without one `step` is called by hand.
         wanted: What is collected.
         schedule: When.
         receive: Gets each collected step.
@@ -56,8 +57,7 @@ class TrendRecorder:
     def __init__(
         self,
         adapter: FrameworkAdapter,
-        models: Sequence[Any],
-        optimizer: Any,
+        watched: Watched,
         wanted: Wanted,
         schedule: Schedule,
         receive: Receive,
@@ -77,10 +77,7 @@ class TrendRecorder:
         self._waiting: Optional[tuple[TrendStep, list[Callable[[], None]]]] = None  # noqa: UP045
         self.current: Sequence[TrendTable] = ()
         """The rows of the step that goes on, or of the last one."""
-        chunks = [
-            Chunk(at, model, list(trends.modules(model)), list(trends.parameters(model, frozen=True)))
-            for at, model in enumerate(models)
-        ]
+        chunks, optimizer = watched.chunks, watched.optimizer
         # One counter for all steps, which whoever makes rows calls directly.
         order = self._order = itertools.count()
         self._first_row = 0
@@ -88,10 +85,10 @@ class TrendRecorder:
             group: trends.measurer(wanted.ops[group], wanted.eps, wanted.as_msprobe) for group in _GROUPS
         }
         self._modules = ModuleTrends(adapter, wanted, chunks, self._measurers["module"], order, failed)
-        self._parameters = ParameterTrends(adapter, wanted, chunks, optimizer, self._measurers, order, failed)
+        self._parameters = ParameterTrends(adapter, wanted, watched, self._measurers, order, failed)
         self._features = FeatureTrends(adapter, wanted, chunks, order, failed)
         self._communication = CommunicationTrends(adapter, wanted, self._measurers["communication"], order, failed)
-        self._course = CourseTrends(adapter, wanted, chunks, optimizer, order)
+        self._course = CourseTrends(adapter, wanted, watched, order)
         self._watches_modules = wanted.modules or self._features.watches_modules
         self._features.listen_to(self._modules)
         self._optimizer_handle: Handle | None = None

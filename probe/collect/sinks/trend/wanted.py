@@ -106,13 +106,3 @@ class WantedCommunication(NamedTuple):
     """Only calls from these, as ``train.py[10]``; all if empty."""
     inputs: bool = False
     log_only: bool = False
-
-
-class Chunk(NamedTuple):
-    """One model of several."""
-
-    number: int
-    model: Any
-    modules: list[tuple[str, Any]]
-    parameters: list[tuple[str, Any]]
-    """Those that are frozen as well."""

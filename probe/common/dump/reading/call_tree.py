@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Optional
 
@@ -56,6 +56,16 @@ class CallTree(dict[str, Optional[str]]):
     def around(self, name: str) -> Iterator[str]:
         """The calls around the call `name`, innermost first."""
         return around(self, name)
+
+    def around_any(self, names: Iterable[str]) -> set[str]:
+        """The calls around at least one of `names`; each is visited once, however deep the names are."""
+        found: set[str] = set()
+        for name in names:
+            for call in self.around(name):
+                if call in found:
+                    break
+                found.add(call)
+        return found
 
     def __str__(self) -> str:
         return "\n".join(f"{'  ' * depth}{name}" for depth, name in self.walk())

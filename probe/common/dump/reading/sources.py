@@ -154,7 +154,7 @@ class JournalSource:
         with JournalReader(path) as reader:
             # Frames of one record may lie far apart, so all are read in one pass.
             self._records = list(reader.records())
-            self._sketches = reader.sketches
+            self._sketches = sketch_file.of_writer(reader.sketches, path)
             self._updates = reader.updates
             self._calls = reader.calls()
             self._stack = reader.stack
