@@ -53,6 +53,7 @@ _LANES = 64
 _ROW = 4 * _LANES
 _COLUMNS = ("names", "notes", "group", "state_step", "elements", "gradient_norm", "parameter_norm", "excluded")
 _SKETCHES = ("gradient", "update")
+_TEXT = "updates.json"
 _NUMBERS = (int, float)
 _ROUNDING = 2.0**-24
 _DAMAGED = (ValueError, KeyError, OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
