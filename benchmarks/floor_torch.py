@@ -72,7 +72,7 @@ class Floor:
         kind = type(value)
         if kind in _tensor_types:
             if value.dtype is torch.float32 and value.dim():
-                self._reduce(value.data_ptr(), value.shape, value.stride(), self._float32, False)
+                self._reduce(value.data_ptr(), value.shape, value.stride(), self._float32, False, True)
         elif kind is tuple or kind is list:
             for item in value:
                 self.read(item)

@@ -126,7 +126,9 @@ class UpdateRecorder:
             for each in present
             if each.gradient is not None or not are_known
         ]
-        caller = next((frame for frame in _frames(sys._getframe()) if not frame.f_code.co_filename.startswith(OWN_FILES)), None)
+        caller = next(
+            (frame for frame in _frames(sys._getframe()) if not frame.f_code.co_filename.startswith(OWN_FILES)), None
+        )
         self._begun[id(optimizer)] = _Begun(optimizer, parameters, self._groups(optimizer), taken, caller)
 
     def _leave(self, optimizer: Any, parameters: OptimizedParameters, found_inf: Any) -> None:

@@ -391,6 +391,7 @@ class JournalReader:
 
     def close(self) -> None:
         self._stream.close()
+        self.sketches.close()
 
     def __enter__(self) -> JournalReader:
         return self

@@ -34,12 +34,12 @@ _MOST_SOURCE_LINES = 1 << 14
 def skeleton(folder: str, header: Header) -> None:
     """Write the files as they are before the first record."""
     _write_data(folder, header, ())
-    SketchWriter().write(folder)
-    update_file.write(folder, ())
     if header.level != "debug" and header.extra_info:
         for name in (STACK_FILE, CONSTRUCT_FILE):
             with files.replacing(os.path.join(folder, name)) as stream:
                 stream.write(b"{}")
+    SketchWriter().write(folder)
+    update_file.write(folder, ())
 
 
 def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
@@ -57,11 +57,11 @@ def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
         header = _with_present_folder(journal.header, folder)
         records = journal.records_checked()
         _write_data(folder, header, records if change is None else _changed(records, change))
-        journal.sketches.write(folder)
-        update_file.write(folder, journal.updates)
         if header.level != "debug" and header.extra_info:
             _write_stacks(folder, journal)
             _write_tree(folder, journal)
+        journal.sketches.write(folder)
+        update_file.write(folder, journal.updates)
     return header
 
 

@@ -15,13 +15,14 @@ An archive with two members, which ``numpy.load`` opens without pickles:
 
 from __future__ import annotations
 
+import contextlib
 import io
+import math
 import os
 import shutil
 import struct
 import tempfile
 import zipfile
-import zlib
 from array import array
 from typing import TYPE_CHECKING, Any, BinaryIO, Union
 
@@ -51,12 +52,13 @@ _ROW = 4 * _LANES
 _EXCLUDED = struct.Struct("<9f")
 """The number of excluded elements and eight marks, which may follow a row."""
 _ARRAY, _INDEX = "sketch.npy", "index.json"
-_DAMAGED = (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError)
+_DAMAGED = (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 _NO_SKETCH = b"\0\0\xc0\x7f" * _LANES
 """A row of NaN."""
 _PARTS = {"input_args": "input", "input_kwargs": "input"}
 """The words for the fields of a record in the names of items, where they are others."""
 _DEEPEST = 400
+_LONGEST_REASON = 200
 _IN_MEMORY = 8 << 20
 """Bytes of rows, and of names, beyond which they wait in a file until all are known."""
 _AT_ONCE = 1024
@@ -73,8 +75,9 @@ class SketchWriter:
         self._latest: list[bytes] = []
         """Rows, and their names, that are not among those that wait yet."""
         self._latest_names: list[str] = []
-        self._rows: Any = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (closed with the writer)
-        self._names: Any = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+        self._rows: Any = None
+        """Those that wait: files in memory, or on the disk, from the first ones on."""
+        self._names: Any = None
         self._makers = array("q")
         """For each row the number of its maker, `_UNKNOWN`, or `_TEXT` less the index of a text."""
         self._views: list[int] = []
@@ -161,9 +164,18 @@ class SketchWriter:
     def _settle(self) -> None:
         """Let the latest rows wait with the others."""
         if self._latest:
+            if self._rows is None:
+                waiting = (tempfile.SpooledTemporaryFile(_IN_MEMORY) for _ in range(2))  # noqa: SIM115 (see `close`)
+                self._rows, self._names = waiting
             self._rows.write(b"".join(self._latest))
             self._names.write(msgspec.json.encode(self._latest_names)[1:-1] + b",")
         self._latest, self._latest_names = [], []
+
+    def close(self) -> None:
+        """Give back what the rows wait in."""
+        for file in (self._rows, self._names):
+            if file is not None:
+                file.close()
 
     # --- the file
 
@@ -173,24 +185,28 @@ class SketchWriter:
         if self._count:
             with files.replacing(path) as stream:
                 self.write_to(stream)
-        elif os.path.lexists(path):
-            os.unlink(path)
+        else:
+            # A folder of this name is no earlier file, and no reader takes it for one.
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(path)
 
     def write_to(self, stream: BinaryIO) -> None:
         """Write the archive."""
         from probe.common.numerics.sketch import VERSION
 
         self._settle()
-        self._rows.seek(0)
         rest = {"made_by": self._made_by(), "views": self._views, "excluded": self._excluded}
         # What numpy's own writer takes for two arrays, this takes for the whole file several times over.
         with zipfile.ZipFile(stream, "w") as archive:
             with archive.open(_ARRAY, "w", force_zip64=True) as member:
                 member.write(_header(self._count))
-                shutil.copyfileobj(self._rows, member, _IN_MEMORY)
+                if self._rows is not None:
+                    self._rows.seek(0)
+                    shutil.copyfileobj(self._rows, member, _IN_MEMORY)
             with archive.open(_INDEX, "w", force_zip64=True) as member:
                 member.write(f'{{"version":{VERSION},"items":['.encode())
-                shutil.copyfileobj(_WithoutLast(self._names), member, _IN_MEMORY)
+                if self._names is not None:
+                    shutil.copyfileobj(_WithoutLast(self._names), member, _IN_MEMORY)
                 member.write(b"]," + msgspec.json.encode(rest)[1:])
 
     def _made_by(self) -> list[_MakerRow]:
@@ -210,8 +226,8 @@ class _WithoutLast:
         self._left = max(0, stream.seek(0, os.SEEK_END) - 1)
         stream.seek(0)
 
-    def read(self, size: int) -> bytes:
-        found = self._stream.read(min(size, self._left))
+    def read(self, size: int = -1, /) -> bytes:
+        found = self._stream.read(self._left if size < 0 else min(size, self._left))
         self._left -= len(found)
         return found
 
@@ -281,8 +297,31 @@ class SketchTable:
         return VIEW + text if row in self._views else text
 
 
+class UnreadTable:
+    """The `SketchTable` of the dump in a folder, which is read when something is asked of it."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._table: SketchTable | None = None
+
+    def _read(self) -> SketchTable:
+        if self._table is None:
+            self._table = read(self._folder) or SketchTable(_Index(0, [], []), memoryview(b""))
+        return self._table
+
+    def sketch(self, name: str) -> Sketch | None:
+        """The sketch of the item `name`; ``None`` where there is none."""
+        return self._read().sketch(name)
+
+    def made_by(self, name: str) -> str | None:
+        """The maker of the item `name`, as `SketchTable.made_by` gives it."""
+        return self._read().made_by(name)
+
+
 def read(folder: str) -> SketchTable | None:
     """The table of the dump in `folder`; ``None`` where it has no such file, or one of another version.
+
+    No more memory is taken than a few times the bytes of the file.
 
     Raises:
         DumpFormatError: the file is damaged; the message names it.
@@ -308,15 +347,38 @@ def read_from(stream: BinaryIO, path: str) -> SketchTable | None:
 
     try:
         with zipfile.ZipFile(stream) as archive:
-            index = msgspec.json.decode(archive.read(_INDEX), type=_Index)
-            header, rows = _header(len(index.items)), archive.read(_ARRAY)
+            index = msgspec.json.decode(_member(archive, stream, _INDEX), type=_Index)
+            rows = memoryview(_member(archive, stream, _ARRAY))
+        if index.version != VERSION:
+            return None
+        _check(index, rows)
     except (*_DAMAGED, msgspec.MsgspecError) as error:
-        raise DumpFormatError(f"{path} is damaged: {error}. Collect the dump again, or delete this file.") from None
-    if index.version != VERSION:
-        return None
-    known = range(len(index.items))
-    if not rows.startswith(header) or len(rows) != len(header) + len(known) * _ROW or len(index.made_by) != len(known):
-        raise DumpFormatError(f"{path} is damaged: its parts have other lengths. Collect the dump again.")
-    if any(isinstance(maker, int) and maker not in known for maker in index.made_by):
-        raise DumpFormatError(f"{path} is damaged: a maker has no row. Collect the dump again.")
-    return SketchTable(index, memoryview(rows)[len(header) :])
+        reason = str(error)[:_LONGEST_REASON]
+        raise DumpFormatError(f"{path} is damaged: {reason}. Collect the dump again, or delete this file.") from None
+    return SketchTable(index, rows[len(rows) - len(index.items) * _ROW :])
+
+
+def _member(archive: zipfile.ZipFile, stream: BinaryIO, name: str) -> bytes:
+    """A member of the archive, checked before memory is taken for it."""
+    entry = archive.getinfo(name)
+    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > stream.seek(0, os.SEEK_END):
+        raise ValueError(f"{name} is compressed, or larger than the file")
+    return archive.read(entry)
+
+
+def _check(index: _Index, rows: memoryview) -> None:
+    """Check that the parts of a file belong together.
+
+    Raises:
+        ValueError: they do not.
+    """
+    known, header = range(len(index.items)), _header(len(index.items))
+    if rows[: len(header)] != header or len(rows) != len(header) + len(known) * _ROW:
+        raise ValueError(f"its rows are not those of {len(known)} tensors")
+    if len(index.made_by) != len(known) or len(set(index.items)) != len(known):
+        raise ValueError(f"{len(index.made_by)} makers of {len(set(index.items))} tensors")
+    makers = (maker for maker in index.made_by if isinstance(maker, int))
+    if not all(row in known for some in (makers, index.views, index.excluded) for row in some):
+        raise ValueError("a row is out of range")
+    if not all(len(numbers) == 9 and all(map(math.isfinite, numbers)) for numbers in index.excluded.values()):
+        raise ValueError("excluded elements without nine numbers")

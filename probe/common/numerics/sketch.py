@@ -1,6 +1,6 @@
 """A linear sketch of a tensor: 64 signed sums of its elements, from which distances of tensors are measured.
 
-Element ``i``, in row-major order of the tensor's logical shape, is in column ``j = i % 64`` of row ``r = i // 64``:
+Element ``i`` of the tensor, in row-major order of its shape, is in column ``j = i % 64`` of row ``r = i // 64``:
 
     sign(i) = -1 where bit j of mixed((r + 1) * 0x9E3779B97F4A7C15) is set, else +1
     lane(i) = j XOR (mixed(r % 4093) >> 58)
@@ -57,6 +57,10 @@ class Sketch(NamedTuple):
         return sums if self.marks is None else sums + np.float32(self.excluded).tobytes() + self.marks.tobytes()
 
 
+NOTHING = bytes(4 * LANES)
+"""The packed sketch of a tensor without elements."""
+
+
 def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finalizer of SplitMix64 of unsigned 64-bit integers, of any shape."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -102,9 +106,9 @@ def _lanes(part: NDArray[np.float64], first_row: int) -> NDArray[np.float64]:
     table = np.zeros((rows, LANES))
     table.reshape(-1)[: part.size] = part
     table *= signs(first_row, rows)
-    # To turn a number back by exclusive or is to turn it again.
-    columns = np.arange(LANES) ^ shifts(first_row, rows)[:, None]
-    lanes: NDArray[np.float64] = np.take_along_axis(table, columns, axis=1).sum(0)
+    lanes, shifted = np.zeros(LANES), shifts(first_row, rows)
+    for shift in range(LANES):
+        lanes[np.arange(LANES) ^ shift] += table[shifted == shift].sum(0)
     return lanes
 
 
@@ -115,11 +119,11 @@ def unpacked(data: bytes) -> Sketch:
         ValueError: they are of no sketch.
     """
     whole = 4 * LANES
-    if len(data) not in (whole, whole + 4 + 4 * MARKS):
-        raise ValueError(f"{len(data)} bytes are no sketch")
     numbers = np.frombuffer(data, "<f4").astype(np.float32)
     if len(data) == whole:
         return Sketch(numbers)
+    if len(data) != whole + 4 + 4 * MARKS:
+        raise ValueError(f"{len(data)} bytes are no sketch")
     return Sketch(numbers[:LANES], int(numbers[LANES]), numbers[LANES + 1 :])
 
 
@@ -158,7 +162,7 @@ def distance(first: Sketch, second: Sketch, elements: int | None = None) -> Dist
 
 
 def cosine(first: Sketch, second: Sketch) -> float:
-    """The cosine of the angle between two tensors, 0.13 in error if they are orthogonal; NaN if one of them is 0."""
+    """The cosine of the angle between two tensors, within about 0.13 if they are orthogonal; NaN if one is 0."""
     one, other = first.sums.astype(np.float64), second.sums.astype(np.float64)
     norms = float(np.linalg.norm(one)) * float(np.linalg.norm(other))
     return max(-1.0, min(1.0, float(np.dot(one, other)) / norms)) if norms else math.nan

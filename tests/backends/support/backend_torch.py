@@ -27,7 +27,7 @@ from probe.api import debugger, randomness
 from probe.api.pytorch import PrecisionDebugger
 from probe.backends import loader
 from probe.backends.shared import reduction
-from probe.backends.torch.tensors import plain_tensors
+from probe.backends.torch.tensors import plain_tensors, sketches
 
 
 def _unseen(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,6 +130,18 @@ class Backend:
     def transposed(self, tensor: Any) -> Any:
         """A view with the two dimensions exchanged, not contiguous."""
         return tensor.t()
+
+    @_unseen
+    def permuted(self, tensor: Any, axes: tuple[int, ...]) -> Any:
+        return tensor.permute(axes)
+
+    @_unseen
+    def expanded(self, tensor: Any, shape: tuple[int, ...]) -> Any:
+        return tensor.expand(shape)
+
+    def sketch_on_device(self, tensor: Any) -> bytes:
+        """The packed sketch that operations for devices make, which the CPU has as well."""
+        return sketches.fetched([sketches.on_device(tensor)])[0]
 
     @_unseen
     def write(self, tensor: Any, value: float) -> None:

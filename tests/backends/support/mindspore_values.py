@@ -23,6 +23,7 @@ from parts import Api, Outcome
 from probe.api import debugger, randomness
 from probe.api.mindspore import PrecisionDebugger
 from probe.backends import loader
+from probe.backends.mindspore.tensors import sketches
 from probe.backends.shared import reduction
 
 DTYPE_NAMES = {
@@ -37,6 +38,7 @@ TAKES_GRADIENT = "_the_test_wants_a_gradient"
 # Taken before anything is collected, so that the tests' own handling of values is not among the recorded calls.
 _assign_items = ms.Tensor.__setitem__
 _permute = ms.ops.permute
+_broadcast_to = ms.ops.broadcast_to
 
 
 class Values:
@@ -101,7 +103,18 @@ class Values:
         return bytes(np.ascontiguousarray(self.numpy(tensor)).tobytes())
 
     def transposed(self, tensor: Any) -> Any:
-        return self.given(_permute(tensor, (1, 0)))
+        return self.permuted(tensor, (1, 0))
+
+    def permuted(self, tensor: Any, axes: tuple[int, ...]) -> Any:
+        return self.given(_permute(tensor, axes))
+
+    def expanded(self, tensor: Any, shape: tuple[int, ...]) -> Any:
+        return self.given(_broadcast_to(tensor, shape))
+
+    def sketch_on_device(self, tensor: Any) -> bytes:
+        """The packed sketch that operations for devices make, which the CPU has as well."""
+        with _no_grad():
+            return sketches.fetched([sketches.on_device(tensor)])[0]
 
     def write(self, tensor: Any, value: float) -> None:
         _assign_items(tensor, Ellipsis, value)

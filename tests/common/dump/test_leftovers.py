@@ -18,7 +18,7 @@ from probe.collect.sinks.journal.dump_folder import DumpFolder
 from probe.common import files
 from probe.common.config.config import load_config
 from probe.common.dump.journal import Header, JournalWriter
-from probe.common.dump.layout import JOURNAL_FILE, JSON_FILES
+from probe.common.dump.layout import JOURNAL_FILE, MADE_FILES
 from probe.common.dump.recovery import recover
 from probe.common.errors import FileCheckException
 
@@ -172,10 +172,10 @@ def test_what_may_be_somebody_elses_stays(tmp_path: Path) -> None:
     (tmp_path / f"debug.json.{dead}.tmp").symlink_to(tmp_path / names[0])
     with open(another_machine, "wb") as stream:
         assert files.lock(stream)
-        assert files.remove_left(str(tmp_path), JSON_FILES) == [str(left)]
+        assert files.remove_left(str(tmp_path), MADE_FILES) == [str(left)]
     kept = {*names, another_machine.name, f"construct.json.{dead}.tmp", f"debug.json.{dead}.tmp"}
     assert kept <= {path.name for path in tmp_path.iterdir()}
-    assert files.remove_left(str(tmp_path), JSON_FILES) == [str(another_machine)], "its lock is gone"
+    assert files.remove_left(str(tmp_path), MADE_FILES) == [str(another_machine)], "its lock is gone"
 
 
 def test_a_link_that_was_laid_while_a_run_is_dead_is_not_followed(tmp_path: Path) -> None:

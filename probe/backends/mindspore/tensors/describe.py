@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Callable, cast
 
 import numpy as np
@@ -68,6 +69,10 @@ class MindSporeTensors:
             if summary.mode != "xor":
                 entry.update(dict.fromkeys(KEYS))
             reason = str(error).split("\n")[0]
+        if summary.sketch and reason is None:
+            # On a device a dtype may have a checksum and no kernels.
+            with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
+                self._statistics.sketch(entry, tensor)
         if summary.mode == "xor":
             entry["md5"] = checksum
         entry["requires_grad"] = requires_grad(tensor)

@@ -1,4 +1,4 @@
-"""Max, Min, Mean and Norm of a tensor, or a checksum of its bytes.
+"""Max, Min, Mean, Norm and sketch of a tensor, or a checksum of its bytes.
 
 float16 and bfloat16 are rounded to the tensor's own type, as the contract says, or computed in float32 at high
 precision; float32 and float64 are computed in themselves, and integers in float64. In host memory a tensor is a numpy
@@ -17,7 +17,7 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from probe.backends.mindspore.internals import no_grad
-from probe.backends.mindspore.tensors import dtypes
+from probe.backends.mindspore.tensors import dtypes, sketches
 from probe.backends.shared import checksums, nonfinite, reduction
 from probe.common.interfaces import Entry, StatisticsMode
 from probe.common.numerics.formats import Kind
@@ -27,12 +27,11 @@ _HALF = frozenset((ms.float16, ms.bfloat16))
 _FLOATING = frozenset(dtype for dtype, line in dtypes.FORMATS.items() if line.kind is Kind.FLOAT)
 _FLOAT8 = frozenset(dtype for dtype in _FLOATING if dtypes.FORMATS[dtype].bits == 8)
 _COMPLEX = frozenset(dtype for dtype, line in dtypes.FORMATS.items() if line.is_complex)
+_NUMBERS = frozenset(dtype for dtype, line in dtypes.FORMATS.items() if line.kind is not Kind.TEXT)
 _NO_OVERFLOW = 1e28
 """No sum of float32 values within this overflows, so that numpy has nothing to warn of; silencing it takes 2 us."""
 
-_ONE_PASS = {np.dtype(name): kind for name, kind in reduction.KINDS.items() if name != "bfloat16"}
-
-Array = np.ndarray[Any, Any]
+Array = sketches.Array
 
 
 class Statistics:
@@ -40,13 +39,17 @@ class Statistics:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Entry, tuple[Any, ...], tuple[Any, ...]]] = []
+        self._sketches: list[tuple[Entry, Tensor]] = []
         self._on_host: bool = ms.get_context("device_target") == "CPU"
 
     def fill(self, entry: Entry, tensor: Tensor, summary: StatisticsMode) -> None:
         """Put the four statistics of a tensor of any shape and type into `entry`, now or at `resolve`."""
         if self._on_host:
             array = to_array(tensor)
-            entry.update(zip(KEYS, summarize(array, summary.high_precision)))
+            *four, sketch = summarize(array, summary.high_precision, summary.sketch)
+            entry.update(zip(KEYS, four))
+            if sketch is not None:
+                entry["sketch"] = sketch
             if summary.nonfinite and nonfinite.shows(entry) and array.dtype.kind != "c":
                 # numpy has no bfloat16 of its own.
                 wide = array if array.dtype.kind == "f" else array.astype(np.float32)
@@ -60,8 +63,18 @@ class Statistics:
         if results is not None:
             self._waiting.append((entry, results, finite))
 
+    def sketch(self, entry: Entry, tensor: Tensor) -> None:
+        """Put the sketch of a tensor of any shape and type into `entry` if it is not there, now or at `resolve`."""
+        if "sketch" in entry or tensor.dtype not in _NUMBERS:
+            return
+        if self._on_host or 0 in tensor.shape:
+            entry["sketch"] = sketches.packed(to_array(tensor))
+            return
+        with no_grad():
+            self._sketches.append((entry, sketches.on_device(tensor)))
+
     def pending(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._sketches)
 
     def resolve(self) -> None:
         """Fill in every waiting entry, with one transfer for each type."""
@@ -85,6 +98,10 @@ class Statistics:
         for entry, found in counted:
             if found[0]:
                 nonfinite.add(entry, found[0], found[1], found[2])
+        made, self._sketches = self._sketches, []
+        with no_grad():
+            for (entry, _), sketch in zip(made, sketches.fetched([sums for _, sums in made])):
+                entry["sketch"] = sketch
         # The process may have been given another device since.
         self._on_host = ms.get_context("device_target") == "CPU"
 
@@ -118,31 +135,44 @@ def as_saved(tensor: Tensor) -> Array:
     return array if array.dtype.kind in "biufc" else array.astype(np.float32)
 
 
-def summarize(array: Array, high_precision: bool) -> tuple[Any, Any, Any, Any]:
-    """Max, Min, Mean and Norm of an array as plain Python numbers; all ``None`` for an empty one."""
-    if array.size == 0:
-        return None, None, None, None
+def summarize(array: Array, high_precision: bool, sketched: bool) -> tuple[Any, Any, Any, Any, bytes | None]:
+    """Max, Min, Mean and Norm of an array as plain Python numbers, ``None`` for an empty one, and its packed sketch."""
     kind = array.dtype.kind
+    if sketched and kind == "b" and array.ndim and array.size:
+        largest, smallest, _, _, sketch = summarize(array.view(np.uint8), False, True)
+        return bool(largest), bool(smallest), None, None, sketch
+    if sketched and (kind == "c" or not array.ndim or not array.size):
+        # The statistics of these come from other numbers than the sketch, or from none.
+        return (*summarize(array, high_precision, False)[:4], sketches.packed(array))
+    if array.size == 0:
+        return None, None, None, None, None
     if kind == "b":
-        return bool(array.any()), bool(array.all()), None, None
+        return bool(array.any()), bool(array.all()), None, None, None
     if kind == "c":
         array = np.abs(array)
     if array.ndim == 0:
         value = array.item() if array.dtype.kind in "iuf" else float(array)
-        return value, value, value, value
-    return _in_one_pass(array, high_precision) or _in_passes(array, high_precision)
+        return value, value, value, value, None
+    found = _in_one_pass(array, high_precision, sketched)
+    if found is None:
+        return (*_in_passes(array, high_precision), sketches.packed(array) if sketched else None)
+    return found
 
 
-def _in_one_pass(array: Array, high_precision: bool) -> tuple[float, float, float, float] | None:
-    kind = _ONE_PASS.get(array.dtype)
+def _in_one_pass(
+    array: Array, high_precision: bool, sketched: bool
+) -> tuple[float, float, float, float, bytes | None] | None:
+    kind = sketches.KINDS.get(array.dtype)
     if kind is None or reduction.reduce is None or not array.flags.c_contiguous:
         return None
     address = array.__array_interface__["data"][0]
-    largest, smallest, mean, norm = map(float, reduction.reduce(address, (array.size,), (1,), kind, high_precision))
-    if array.itemsize == 4 and norm in (0.0, math.inf) and math.isfinite(largest) and math.isfinite(smallest):
+    *four, sketch = reduction.reduce(address, (array.size,), (1,), kind, high_precision, sketched)
+    largest, smallest, mean, norm = map(float, four)
+    narrow = array.itemsize == 4 or array.dtype.kind == "V"
+    if narrow and norm in (0.0, math.inf) and math.isfinite(largest) and math.isfinite(smallest):
         # The squares left the range of float32, where the norm itself may be well inside it.
-        return None
-    return largest, smallest, mean, norm
+        return (*_in_passes(array, high_precision), sketch)
+    return largest, smallest, mean, norm, sketch
 
 
 def _in_passes(array: Array, high_precision: bool) -> tuple[float, float, float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -102,12 +103,14 @@ class TorchTensors:
                 entry.update(dict.fromkeys(KEYS))
             else:
                 self._statistics.fill(entry, values, special.elements, summary)
-            if summary.sketch and values is not None and reason is None and special.elements is None:
-                self._statistics.sketch(entry, values)
         except (Unsupported, RuntimeError, NotImplementedError, TypeError) as error:
             # A kernel that this type or layout does not have. The record says so and the training goes on.
             entry.update({"md5": None} if summary.mode == "xor" else dict.fromkeys(KEYS))
             reason = _first_line(error)
+        if summary.sketch and values is not None and reason is None and special.elements is None:
+            # A dtype without numbers has a checksum and no sketch.
+            with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
+                self._statistics.sketch(entry, values)
         entry["requires_grad"] = tensor.requires_grad
         if summary.mode == "md5":
             entry["md5"] = checksum

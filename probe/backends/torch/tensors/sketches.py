@@ -20,13 +20,15 @@ from probe.common.numerics.sketch import LANES, LIMIT, MARKS, SHIFTED_ROWS
 
 _PERIOD = SHIFTED_ROWS * LANES
 """Elements after which lanes begin again; signs do not."""
-_MOST_SIGNS = 1 << 26
-"""Elements that are sketched at once on a device."""
+_MOST_SIGNS = _PERIOD << 8
+"""Elements that are sketched at once on a device, 67 million."""
 _KINDS = {getattr(torch, name): kind for name, kind in reduction.KINDS.items() if hasattr(torch, name)}
 
 
 def packed(tensor: torch.Tensor) -> bytes:
     """The packed sketch of a dense tensor on the host, of any dtype."""
+    if not own.numel(tensor):
+        return definition.NOTHING
     plain = own.resolve_neg(own.resolve_conj(own.detach(tensor)))
     if plain.dtype.is_complex:
         plain = functions.view_as_real(plain)
@@ -34,7 +36,7 @@ def packed(tensor: torch.Tensor) -> bytes:
         plain = own.view(plain, torch.uint8)
     elif plain.dtype not in _KINDS:
         plain = own.to(plain, _wider(plain.dtype))
-    if reduction.reduce is not None and own.numel(plain):
+    if reduction.reduce is not None:
         kind = _KINDS[plain.dtype]
         made = reduction.reduce(own.data_ptr(plain), plain.shape, own.stride(plain), kind, False, True)[4]
         assert made is not None
@@ -48,13 +50,17 @@ def _wider(dtype: torch.dtype) -> torch.dtype:
 
 
 def on_device(tensor: torch.Tensor) -> torch.Tensor:
-    """64 sums, the number of excluded elements and eight marks, still being computed; shape ``[73]``, float32."""
+    """64 sums, the number of excluded elements and eight marks, still being computed; shape ``[73]``, float32.
+
+    Args:
+        tensor: A tensor with at least one element.
+    """
     plain = own.detach(tensor)
     if plain.dtype.is_complex:
         plain = functions.view_as_real(own.resolve_conj(plain))
     flat = own.to(own.reshape(plain, -1), torch.float32)
     total: Any = None
-    for start in range(0, max(1, own.numel(flat)), _MOST_SIGNS):
+    for start in range(0, own.numel(flat), _MOST_SIGNS):
         part = own.narrow(flat, 0, start, min(_MOST_SIGNS, own.numel(flat) - start))
         made = _part(part, start // LANES)
         total = made if total is None else functions.add(total, made)
@@ -71,16 +77,16 @@ def _part(part: torch.Tensor, first_row: int) -> torch.Tensor:
     # Rows with the same shift come together first, then the columns are turned into lanes.
     rows = own.reshape(signed, (2, -1, period))
     summed = own.reshape(own.sum(rows, 1), (2, -1))
-    turned = own.reshape(functions.index_select(summed, 1, _order(part.device, first_row, period)), (2, -1, LANES))
-    lanes = own.sum(turned, 1)
+    order = own.narrow(_order(part.device), 0, 0, period)
+    lanes = own.sum(own.reshape(functions.index_select(summed, 1, order), (2, -1, LANES)), 1)
     marks = own.sum(own.reshape(own.__getitem__(lanes, 1), (-1, MARKS)), 0)
-    count = functions.sub(float(size), own.sum(own.to(kept, torch.float32)))
+    count = own.sum(own.__getitem__(both, 1))
     made: torch.Tensor = functions.cat((own.__getitem__(lanes, 0), own.reshape(count, 1), marks))
     return made
 
 
 _kept_signs: dict[tuple[torch.device, int], torch.Tensor] = {}
-_kept_orders: dict[tuple[torch.device, int, int], torch.Tensor] = {}
+_kept_orders: dict[torch.device, torch.Tensor] = {}
 
 
 def _signs(device: torch.device, first_row: int, size: int) -> torch.Tensor:
@@ -93,14 +99,13 @@ def _signs(device: torch.device, first_row: int, size: int) -> torch.Tensor:
     return known
 
 
-def _order(device: torch.device, first_row: int, period: int) -> torch.Tensor:
-    """The index of the element that comes to each lane of each row."""
-    key = (device, first_row % SHIFTED_ROWS, period)
-    known = _kept_orders.get(key)
+def _order(device: torch.device) -> torch.Tensor:
+    """The index of the element that comes to each lane of each row of a period."""
+    known = _kept_orders.get(device)
     if known is None:
-        rows = np.arange(period // LANES)[:, None]
-        order = rows * LANES + (np.arange(LANES) ^ definition.shifts(first_row, period // LANES)[:, None])
-        known = _kept_orders[key] = own.to(functions.from_numpy(order.reshape(-1)), device)
+        rows = np.arange(SHIFTED_ROWS)[:, None]
+        order = rows * LANES + (np.arange(LANES) ^ definition.shifts(0, SHIFTED_ROWS)[:, None])
+        known = _kept_orders[device] = own.to(functions.from_numpy(order.reshape(-1)), device)
     return known
 
 

@@ -97,11 +97,10 @@ class Statistics:
     def sketch(self, entry: Entry, tensor: torch.Tensor) -> None:
         """Put the sketch of a dense tensor of any shape into `entry` if it is not there, now or at `resolve`."""
         if "sketch" not in entry:
-            sums = sketches.packed(tensor) if tensor.is_cpu else sketches.on_device(tensor)
-            if isinstance(sums, bytes):
-                entry["sketch"] = sums
+            if tensor.is_cpu or not own.numel(tensor):
+                entry["sketch"] = sketches.packed(tensor)
             else:
-                self._sketches.append((entry, sums))
+                self._sketches.append((entry, sketches.on_device(tensor)))
 
     def pending(self) -> int:
         return len(self._waiting) + len(self._sketches)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from probe.common.dump.naming import ParsedName, parse
 from probe.common.dump.reading import fast_path, flattening
 from probe.common.dump.reading.items import DEBUG, INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item
-from probe.common.dump.sketch_file import SketchTable
+from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.errors import DumpFormatError
 
 __all__ = ["DEBUG", "INPUT", "OUTPUT", "PARAMETERS", "PARAMETERS_GRAD", "Item", "Record"]
@@ -26,7 +25,7 @@ class Record:
         name: str,
         content: msgspec.Raw | dict[str, Any],
         path: str,
-        sketches: Callable[[], SketchTable | None] = lambda: None,
+        sketches: SketchTable | UnreadTable | None = None,
     ) -> None:
         self.name = name
         self._content: msgspec.Raw | dict[str, Any] | None = content
@@ -112,8 +111,7 @@ class Record:
         found = fast_path.items(self.name, self._content) if isinstance(self._content, msgspec.Raw) else None
         if found is None:
             found = flattening.flatten(self.name, self.fields)
-        table = self._sketches()
-        if table is not None:
+        if self._sketches is not None:
             for item in found:
-                item.table = table
+                item.table = self._sketches
         return found

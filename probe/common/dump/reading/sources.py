@@ -12,11 +12,12 @@ import msgspec
 
 from probe.common import log
 from probe.common.callstack import Frame
-from probe.common.dump import json_decode, sketch_file, update_file
+from probe.common.dump import json_decode, update_file
 from probe.common.dump.cut_json import whole_parts
 from probe.common.dump.journal import JournalReader
-from probe.common.dump.layout import CONSTRUCT_FILE, STACK_FILE
+from probe.common.dump.layout import CONSTRUCT_FILE, SKETCH_FILE, STACK_FILE
 from probe.common.dump.reading.records import Record
+from probe.common.dump.sketch_file import UnreadTable, of_writer
 from probe.common.dump.stack_text import frame_text
 from probe.common.dump.update_file import Update
 from probe.common.errors import DumpFormatError
@@ -81,7 +82,8 @@ class Files:
         self._data = outline.data
 
     def records(self) -> list[Record]:
-        sketches = cache(lambda: sketch_file.read(os.path.dirname(self.path)))
+        folder = os.path.dirname(self.path)
+        sketches = UnreadTable(folder) if os.path.isfile(os.path.join(folder, SKETCH_FILE)) else None
         return [Record(name, raw, self.path, sketches) for name, raw in self._data.items()]
 
     def release(self) -> None:
@@ -154,7 +156,7 @@ class JournalSource:
         with JournalReader(path) as reader:
             # Frames of one record may lie far apart, so all are read in one pass.
             self._records = list(reader.records())
-            self._sketches = sketch_file.of_writer(reader.sketches, path)
+            self._sketches = of_writer(reader.sketches, path)
             self._updates = reader.updates
             self._calls = reader.calls()
             self._stack = reader.stack
@@ -164,7 +166,7 @@ class JournalSource:
         self.framework: str | None = reader.header.framework
 
     def records(self) -> list[Record]:
-        return [Record(name, fields, self.path, lambda: self._sketches) for name, fields in self._records]
+        return [Record(name, fields, self.path, self._sketches) for name, fields in self._records]
 
     def release(self) -> None:
         self._records = []

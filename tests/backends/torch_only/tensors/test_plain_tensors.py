@@ -6,6 +6,7 @@ import ctypes
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,22 +25,27 @@ DTYPES = (
 )  # fmt: skip
 
 
-def compiled(tensor: torch.Tensor, wide: bool = False) -> dict[str, Any] | None:
+def compiled(tensor: torch.Tensor, wide: bool = False, sketched: bool = False) -> dict[str, Any] | None:
     assert plain_tensors.describers is not None
-    return plain_tensors.describers[wide](tensor)
+    return plain_tensors.describers[wide, sketched](tensor)
 
 
-def in_python(backend: Any, tensor: torch.Tensor, wide: bool = False) -> dict[str, Any]:
+def in_python(backend: Any, tensor: torch.Tensor, wide: bool = False, sketched: bool = False) -> dict[str, Any]:
+    summary = StatisticsMode("statistics", wide, sketch=sketched)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain_tensors, "describers", None)
-        entry: dict[str, Any] = backend.adapter.tensors.describe_tensor(tensor, StatisticsMode("statistics", wide))
+        entry: dict[str, Any] = backend.adapter.tensors.describe_tensor(tensor, summary)
     return entry
 
 
 def same(backend: Any, tensor: torch.Tensor, wide: bool = False) -> None:
-    mine = compiled(tensor, wide)
-    # As text, in which NaN is NaN, True is not 1, and 1.0 not 1.
-    assert json.dumps(mine) == json.dumps(in_python(backend, tensor, wide))
+    for sketched in (False, True):
+        mine, python = (describe(tensor, wide, sketched) for describe in (compiled, partial(in_python, backend)))
+        assert mine is not None
+        # The sketch of a number comes later in Python; a journal knows no order of these keys.
+        assert mine.pop("sketch", None) == python.pop("sketch", None)
+        # As text, in which NaN is NaN, True is not 1, and 1.0 not 1.
+        assert json.dumps(mine) == json.dumps(python)
     assert backend.adapter.tensors.describe_tensor(tensor, StatisticsMode("statistics", wide)).keys() == mine.keys()
 
 
@@ -216,6 +222,7 @@ def test_large_tensors_are_left_to_torch_where_it_uses_several_threads(
             threads(2)
             assert compiled(tensor, wide) is None
             assert compiled(tensor[1:], wide) is not None
+            assert compiled(tensor, wide, sketched=True) is not None, "a sketch is made by one thread"
             threads(1)
             same(backend, tensor, wide)
 
@@ -273,12 +280,12 @@ def test_nothing_of_it_stays_in_memory() -> None:
 def test_other_arguments_are_refused(arguments: tuple[Any, ...]) -> None:
     assert plain_tensors.describers is not None
     with pytest.raises(TypeError):
-        plain_tensors.describers[0](*arguments)
+        plain_tensors.describers[False, False](*arguments)
 
 
 def test_it_takes_no_arguments_by_name() -> None:
     assert plain_tensors.describers is not None
-    kind: Any = type(plain_tensors.describers[0])
+    kind: Any = type(plain_tensors.describers[False, False])
     for arguments, names in [((), {"wide": True}), ((), {}), ((1, 2), {})]:
         with pytest.raises(TypeError):
             kind(*arguments, **names)
