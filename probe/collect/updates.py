@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -51,7 +52,10 @@ class UpdateRecorder:
         self._collector = collector
         self._unobserved = adapter.hooks.unobserved
         self._describe_any = adapter.tensors.describe_tensor
-        self._direct = adapter.tensors.direct_describer(_MODE)
+        try:
+            self._direct = adapter.tensors.direct_describer(_MODE)
+        except Exception:
+            self._direct = None  # what describes calls has told of it
         self._handle: Handle | None = None
         self._models: dict[str, weakref.ref[Any]] = {}
         self._names: dict[int, str] | None = None
@@ -74,7 +78,11 @@ class UpdateRecorder:
             return
         self.note_models(models)
         if self._handle is None:
-            self._handle = self._adapter.settings.attach_updates(self._before, self._after, self._around_scaled)
+            before, after, scaled = (
+                partial(self._collector.attempt, self._unobserved, report)
+                for report in (self._enter, self._leave, self._pass_scaler)
+            )
+            self._handle = self._adapter.settings.attach_updates(before, after, scaled)
 
     def note_models(self, models: Any) -> None:
         """Take the names of parameters from `models`, which are given as to `start`."""
@@ -102,17 +110,11 @@ class UpdateRecorder:
 
     # --- around an update
 
-    def _before(self, optimizer: Any, parameters: OptimizedParameters) -> None:
-        self._collector.attempt(self._unobserved, self._enter, optimizer, parameters)
-
-    def _after(self, optimizer: Any, parameters: OptimizedParameters, found_inf: Any) -> None:
-        self._collector.attempt(self._unobserved, self._leave, optimizer, parameters, found_inf)
-
-    def _around_scaled(self, optimizer: Any, begins: bool) -> None:
+    def _pass_scaler(self, optimizer: Any, begins: bool) -> None:
         if begins:
             self._scaled[id(optimizer)] = optimizer
         elif id(optimizer) in self._scaled:
-            self._collector.attempt(self._unobserved, self._skip, optimizer)
+            self._skip(optimizer)
 
     def _enter(self, optimizer: Any, parameters: OptimizedParameters) -> None:
         self._scaled.pop(id(optimizer), None)

@@ -125,30 +125,58 @@ def _parameters(optimizer: Any, gradients: Sequence[Any]) -> list[OptimizedParam
     counted = next((value for name in _COUNTS if (value := getattr(optimizer, name, None)) is not None), None)
     given = {id(parameter): gradient for parameter, gradient in zip(optimizer.parameters, gradients)}
     if isinstance(optimizer, ExperimentalOptimizer):
-        found = torch_parameters(optimizer, lambda parameter: given.get(id(parameter)))
-        return [each._replace(name=each.value.name, state_step=counted) for each in found]
-    several = optimizer.is_group and len(optimizer_groups(optimizer)) > 1
-    return [
-        OptimizedParameter(at if several else 0, parameter.name, parameter, given.get(id(parameter)), counted)
-        for at, parameter in enumerate(optimizer.parameters)
-    ]
+        in_groups = torch_parameters(optimizer, lambda parameter: given.get(id(parameter)))
+        return [each._replace(name=each.value.name, state_step=counted) for each in in_groups]
+    found: list[OptimizedParameter] = []
+    for group, (_, members) in enumerate(_groups(optimizer)):
+        for at in members:
+            parameter = optimizer.parameters[at]
+            found.append(OptimizedParameter(group, parameter.name, parameter, given.get(id(parameter)), counted))
+    return found
 
 
 _OPTIONS = ("momentum", "beta1", "beta2", "eps", "use_nesterov", "use_locking", "loss_scale", "dampening", "nesterov")
 
 
 def optimizer_groups(optimizer: Any) -> list[dict[str, Any]]:
-    """The hyper-parameters of each group; a learning rate that is a schedule is not evaluated."""
+    """The hyper-parameters of each group; MindSpore keeps them by parameter, so that equal neighbours are one group."""
     if isinstance(optimizer, ExperimentalOptimizer):
         return torch_groups(optimizer, _number)
     options = plain_items(((name, getattr(optimizer, name, None)) for name in _OPTIONS), _number)
-    rates = optimizer.learning_rate if optimizer.is_group_lr else [optimizer.learning_rate]
-    decays = optimizer.weight_decay if optimizer.is_group else [optimizer.weight_decay]
-    numbers = [{"lr": _number(rate)} for rate in rates] if len(rates) > 1 else [{"lr": _number(rates[0])}]
-    if len(set(map(str, decays))) == 1:
-        options["weight_decay"] = _number(decays[0])
-    of_each = {**options, "parameters": len(optimizer.parameters)}
-    return [{**each, **of_each} if len(numbers) == 1 else {**each, **options} for each in numbers]
+    return [
+        {
+            **options,
+            **plain_items(settings.items(), lambda value: _scheduled(value, optimizer)),
+            "parameters": len(members),
+        }
+        for settings, members in _groups(optimizer)
+    ]
+
+
+def _groups(optimizer: Any) -> list[tuple[dict[str, Any], list[int]]]:
+    """The learning rate and the weight decay of each group, and the indices of its parameters."""
+    many = len(optimizer.parameters)
+    rates = list(optimizer.learning_rate) if optimizer.is_group_lr else [optimizer.learning_rate] * many
+    decays = list(optimizer.weight_decay) if optimizer.is_group else [optimizer.weight_decay] * many
+    found: list[tuple[dict[str, Any], list[int]]] = []
+    known: Any = None
+    for at, both in enumerate(zip(rates, decays)):
+        # Of two schedules it cannot be told whether they are equal.
+        key = [id(each) if isinstance(each, nn.Cell) else _number(each) for each in both]
+        if key != known:
+            found.append((dict(zip(("lr", "weight_decay"), both)), []))
+            known = key
+        found[-1][1].append(at)
+    return found
+
+
+def _scheduled(value: Any, optimizer: Any) -> Any:
+    """A number, or that of a schedule in the step that follows, which a device would have to be waited for to know."""
+    if not isinstance(value, nn.Cell):
+        return _number(value)
+    if mindspore.get_context("device_target") != "CPU":
+        return None
+    return _number(unobserved(value, optimizer.global_step).reshape(()))
 
 
 def _number(value: Any) -> Any:
