@@ -11,6 +11,7 @@ from typing import Any, Callable
 from probe.collect.active_calls import ActiveCall, ActiveCalls
 from probe.collect.describing.values import SaveTensor
 from probe.collect.sinks.sink import Needs, Sink
+from probe.common.dump.update_file import UpdateFrame
 from probe.common.interfaces import Entry, ModuleName
 
 SinkFailed = Callable[[Sink, Any, BaseException], None]
@@ -58,6 +59,7 @@ class CollectedStep:
         recording = [sink for sink, each in needs.items() if each.records]
         recording_backward = [sink for sink in recording if needs[sink].gradients]
         # With the method, which need not be looked up for each record.
+        self._updating = tuple(sink for sink, each in needs.items() if each.updates)
         self._recording = tuple((sink, sink.record) for sink in recording)
         """Those that get records; the next ones get those of the backward too."""
         self._recording_backward = tuple((sink, sink.record) for sink in recording_backward)
@@ -110,6 +112,10 @@ class CollectedStep:
     def node(self, call: ActiveCall) -> None:
         """Hand on that a call took place, which has no fields."""
         self._hand_on(self._noting, "node", call, call)
+
+    def update(self, update: UpdateFrame) -> None:
+        """Hand on a step of an optimizer."""
+        self._hand_on(self._updating, "update", "the step of the optimizer", update)
 
     # --- tensors
 

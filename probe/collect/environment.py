@@ -56,7 +56,7 @@ class RunEnvironment:
             }
         if not self._told and self._handle is None:
             note = partial(self._collector.attempt, self._add_optimizer)
-            self._handle = self._adapter.settings.attach_first_update(note)
+            self._handle = self._adapter.settings.attach_updates(note)
 
     def note_models(self, config: Config, models: Any, step: int) -> None:
         """Read the settings of the modules of `models` that were not known before; `models` may be ``None``."""
@@ -76,7 +76,7 @@ class RunEnvironment:
         if module is not None and self._models.add_cast(module, dtype):
             self._has_new_casts, self._is_written = True, False
 
-    def _add_optimizer(self, optimizer: Any) -> None:
+    def _add_optimizer(self, optimizer: Any, *_: Any) -> None:
         if id(optimizer) in self._told:
             return
         # Noted first: what fails is not tried at each update.

@@ -19,6 +19,7 @@ from probe.collect.sinks.configured import MakeChecker, configured_sinks, unused
 from probe.collect.sinks.sink import EndedStep, Host, Sink
 from probe.collect.start_arguments import check_start, unwanted_rank_text
 from probe.collect.step_counter import StepCounter
+from probe.collect.updates import UpdateRecorder
 from probe.common import log
 from probe.common.config.config import GRAD_PROBE
 from probe.common.config.fields import Location, numbers_text, parse_new_folder
@@ -73,6 +74,7 @@ class Session:
         self._hooks = AttachedHooks(adapter, self.collector)
         self._steps = StepCounter()
         self._environment = RunEnvironment(adapter, self.collector)
+        self._updates = UpdateRecorder(adapter, self.collector)
         self._rank: int | None = None
         self._active = False
         self._ended = False
@@ -160,6 +162,7 @@ class Session:
             wants_casts = self._environment.wants_casts(self.config, self.current_step)
             note_cast = self._environment.note_cast if wants_casts else None
             self._hooks.attach(model, token_range, self.config.level, note_cast)
+            self._updates.attach(model)
             self._active = True
             self.collector.sinks.log_start()
         except BaseException:
@@ -171,6 +174,7 @@ class Session:
         """Collect from further models in the step that goes on; `models` are the ones before and they."""
         if self._active:
             self._hooks.extend(models)
+            self._updates.note_models(models)
             self._on_environment(self._environment.note_models, self.config, models, self.current_step)
 
     @_guarded
@@ -235,6 +239,7 @@ class Session:
 
     def _take_back(self) -> None:
         self._detach()
+        self._attempt(self._updates.detach)
         self._hooks.remove_gradients()
         self.collector.discard()
         self._steps.take_back()
@@ -397,6 +402,8 @@ class Session:
         if self.collector.step is None:
             return
         self._attempt(self.saved.reset)
+        self._attempt(self._updates.finish)
+        self._attempt(self._updates.detach)
         self._attempt(self._flush)
         self._attempt(self._log_unmatched)
         self._attempt(self._log_empty)

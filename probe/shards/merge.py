@@ -25,6 +25,7 @@ from probe.common.dump.json_encode import encode
 from probe.common.dump.layout import CONSTRUCT_FILE, DUMP_FILE, STACK_FILE, step_folder
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import Record
+from probe.common.dump.update_file import Update
 from probe.common.errors import MsprobeException
 from probe.shards.part import Calls, MergedItem
 from probe.shards.split import Split, check_ranks, numbers
@@ -140,6 +141,9 @@ class _InMemory:
 
     def stacks(self) -> dict[str, list[str]] | None:
         return self._calls.stacks
+
+    def updates(self) -> list[Update]:
+        return []  # ranks have parts of parameters
 
 
 def folder_of(copy: Merged, output: str) -> str:

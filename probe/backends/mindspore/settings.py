@@ -12,19 +12,26 @@ from mindspore.communication import get_group_size
 from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 
 from probe.backends.mindspore import internals
-from probe.backends.mindspore.guards import unobserved
+from probe.backends.mindspore.guards import is_unobserved, unobserved, wait_for
 from probe.backends.mindspore.hooks.module_hooks import CELLS
 from probe.backends.mindspore.tensors.dtypes import plain_name
-from probe.backends.protocol import DescribedModule
+from probe.backends.protocol import (
+    AfterUpdate,
+    AroundScaled,
+    BeforeUpdate,
+    DescribedModule,
+    OptimizedParameter,
+)
 from probe.backends.shared.patching import Attributes
 from probe.backends.shared.randomness.recorder import existing_calls
 from probe.backends.shared.settings.modules import SettingsForm, described_modules
+from probe.backends.shared.settings.optimizers import torch_parameters
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, plain_items, torch_groups
 from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
-    "attach_first_update",
     "attach_inputs",
+    "attach_updates",
     "devices",
     "layout",
     "model_settings",
@@ -82,37 +89,94 @@ def random_states() -> dict[str, bytes]:
     return {"mint": unobserved(lambda: mindspore.get_rng_state().asnumpy().tobytes())}
 
 
-def attach_first_update(note: Callable[[Any], None]) -> Handle:
-    """Tell `note` of each optimizer that is called; one inside of a compiled graph is not."""
+def attach_updates(
+    before: BeforeUpdate, after: AfterUpdate | None = None, scaled: AroundScaled | None = None
+) -> Handle:
+    """Report the calls of all optimizers; one inside of a compiled graph is not. No scaler calls an optimizer."""
     attributes = Attributes()
     for kind in (nn.Optimizer, ExperimentalOptimizer):
-        attributes.set(kind, "__call__", _told(kind.__call__, note))
+        attributes.set(kind, "__call__", _reported(kind.__call__, before, after))
     return attributes
 
 
-def _told(original: Callable[..., Any], note: Callable[[Any], None]) -> Callable[..., Any]:
+def _reported(original: Callable[..., Any], before: BeforeUpdate, after: AfterUpdate | None) -> Callable[..., Any]:
     def update(self: Any, *args: Any, **kwargs: Any) -> Any:
-        note(self)
-        return original(self, *args, **kwargs)
+        if is_unobserved():
+            return original(self, *args, **kwargs)
+        given = [*args, *kwargs.values()]
+        gradients = given[0] if given and isinstance(given[0], (tuple, list)) else given
+        before(self, lambda: _parameters(self, gradients))
+        result = original(self, *args, **kwargs)
+        if after is not None:
+            # What fails in the background is raised here, where it belongs to the user.
+            wait_for(result)
+            after(self, lambda: _parameters(self, gradients), None)
+        return result
 
     return update
+
+
+_COUNTS = ("state_step", "step_t", "global_step")
+"""The attributes with the number of steps, of which an optimizer has one at most."""
+
+
+def _parameters(optimizer: Any, gradients: Sequence[Any]) -> list[OptimizedParameter]:
+    """The parameters of an optimizer with the gradients that it was called with, in this order."""
+    counted = next((value for name in _COUNTS if (value := getattr(optimizer, name, None)) is not None), None)
+    given = {id(parameter): gradient for parameter, gradient in zip(optimizer.parameters, gradients)}
+    if isinstance(optimizer, ExperimentalOptimizer):
+        in_groups = torch_parameters(optimizer, lambda parameter: given.get(id(parameter)))
+        return [each._replace(name=each.value.name, state_step=counted) for each in in_groups]
+    found: list[OptimizedParameter] = []
+    for group, (_, members) in enumerate(_groups(optimizer)):
+        for at in members:
+            parameter = optimizer.parameters[at]
+            found.append(OptimizedParameter(group, parameter.name, parameter, given.get(id(parameter)), counted))
+    return found
 
 
 _OPTIONS = ("momentum", "beta1", "beta2", "eps", "use_nesterov", "use_locking", "loss_scale", "dampening", "nesterov")
 
 
 def optimizer_groups(optimizer: Any) -> list[dict[str, Any]]:
-    """The hyper-parameters of each group; a learning rate that is a schedule is not evaluated."""
+    """The hyper-parameters of each group; MindSpore keeps them by parameter, so that equal neighbours are one group."""
     if isinstance(optimizer, ExperimentalOptimizer):
         return torch_groups(optimizer, _number)
     options = plain_items(((name, getattr(optimizer, name, None)) for name in _OPTIONS), _number)
-    rates = optimizer.learning_rate if optimizer.is_group_lr else [optimizer.learning_rate]
-    decays = optimizer.weight_decay if optimizer.is_group else [optimizer.weight_decay]
-    numbers = [{"lr": _number(rate)} for rate in rates] if len(rates) > 1 else [{"lr": _number(rates[0])}]
-    if len(set(map(str, decays))) == 1:
-        options["weight_decay"] = _number(decays[0])
-    of_each = {**options, "parameters": len(optimizer.parameters)}
-    return [{**each, **of_each} if len(numbers) == 1 else {**each, **options} for each in numbers]
+    return [
+        {
+            **options,
+            **plain_items(settings.items(), lambda value: _scheduled(value, optimizer)),
+            "parameters": len(members),
+        }
+        for settings, members in _groups(optimizer)
+    ]
+
+
+def _groups(optimizer: Any) -> list[tuple[dict[str, Any], list[int]]]:
+    """The learning rate and the weight decay of each group, and the indices of its parameters."""
+    many = len(optimizer.parameters)
+    rates = list(optimizer.learning_rate) if optimizer.is_group_lr else [optimizer.learning_rate] * many
+    decays = list(optimizer.weight_decay) if optimizer.is_group else [optimizer.weight_decay] * many
+    found: list[tuple[dict[str, Any], list[int]]] = []
+    known: Any = None
+    for at, both in enumerate(zip(rates, decays)):
+        # Of two schedules it cannot be told whether they are equal.
+        key = [id(each) if isinstance(each, nn.Cell) else _number(each) for each in both]
+        if key != known:
+            found.append((dict(zip(("lr", "weight_decay"), both)), []))
+            known = key
+        found[-1][1].append(at)
+    return found
+
+
+def _scheduled(value: Any, optimizer: Any) -> Any:
+    """A number, or that of a schedule in the step that follows, which a device would have to be waited for to know."""
+    if not isinstance(value, nn.Cell):
+        return _number(value)
+    if mindspore.get_context("device_target") != "CPU":
+        return None
+    return _number(unobserved(value, optimizer.global_step).reshape(()))
 
 
 def _number(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
@@ -11,15 +12,18 @@ from probe.backends.mindspore.settings import devices, layout, switches, version
 from probe.backends.mindspore.tensors.dtypes import plain_name
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
-from probe.backends.protocol import DescribedModule
+from probe.backends.protocol import AfterUpdate, AroundScaled, BeforeUpdate, DescribedModule
+from probe.backends.shared.patching import Handles
 from probe.backends.shared.randomness.recorder import existing_calls
 from probe.backends.shared.settings.modules import SettingsForm, described_modules
+from probe.backends.shared.settings.optimizers import after_step, around_scaled, before_step
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
+from probe.backends.shared.training import attach_calls
 from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
-    "attach_first_update",
     "attach_inputs",
+    "attach_updates",
     "devices",
     "layout",
     "model_settings",
@@ -54,12 +58,19 @@ def random_states() -> Mapping[str, bytes]:
     return of_mindspore.random_states()
 
 
-def attach_first_update(note: Callable[[Any], None]) -> Handle:
-    """Tell `note` of each optimizer that is about to update parameters."""
-    handle: Handle = torch_module("optim.optimizer").register_optimizer_step_pre_hook(
-        lambda optimizer, *_: note(optimizer)
-    )
-    return handle
+def attach_updates(
+    before: BeforeUpdate, after: AfterUpdate | None = None, scaled: AroundScaled | None = None
+) -> Handle:
+    """Report the steps of all optimizers."""
+    optimizers = torch_module("optim.optimizer")
+    gradient = operator.attrgetter("grad")
+    handles: list[Handle] = [optimizers.register_optimizer_step_pre_hook(before_step(gradient, before))]
+    if after is not None:
+        handles.append(optimizers.register_optimizer_step_post_hook(after_step(gradient, after)))
+    if scaled is not None:
+        kind = torch_module("amp.grad_scaler").GradScaler
+        handles.append(attach_calls(vars(kind).get("step"), around_scaled(scaled)))
+    return Handles(handles)
 
 
 def optimizer_groups(optimizer: Any) -> list[dict[str, Any]]:

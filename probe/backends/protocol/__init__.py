@@ -14,7 +14,14 @@ from probe.backends.protocol.hooks import Hooks, ModuleHandles, OperatorListener
 from probe.backends.protocol.randomness import Randomness
 from probe.backends.protocol.replaying import KeptStep, ReplayError, Replaying, StepKeeper
 from probe.backends.protocol.scripts import ScriptParts, ScriptWords
-from probe.backends.protocol.settings import DescribedModule, Settings
+from probe.backends.protocol.settings import (
+    AfterUpdate,
+    AroundScaled,
+    BeforeUpdate,
+    DescribedModule,
+    OptimizedParameter,
+    Settings,
+)
 from probe.backends.protocol.tensors import Tensors
 from probe.backends.protocol.training import ScaledUpdate, Training, TrainingListener
 from probe.backends.protocol.trends import (
@@ -29,6 +36,9 @@ from probe.backends.protocol.trends import (
 
 __all__ = [
     "OPS",
+    "AfterUpdate",
+    "AroundScaled",
+    "BeforeUpdate",
     "CommunicationListener",
     "Compilation",
     "DescribedModule",
@@ -41,6 +51,7 @@ __all__ = [
     "Measurer",
     "ModuleHandles",
     "OperatorListener",
+    "OptimizedParameter",
     "Randomness",
     "ReplayError",
     "Replaying",

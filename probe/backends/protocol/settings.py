@@ -24,6 +24,29 @@ class DescribedModule(NamedTuple):
     """The names of those that are saved with the parameters."""
 
 
+class OptimizedParameter(NamedTuple):
+    """A parameter of an optimizer, before or after a step of it."""
+
+    group: int
+    """The index of its group in `Settings.optimizer_groups`."""
+    name: str
+    """The name that the optimizer itself has for it; empty where it has none."""
+    value: Any
+    gradient: Any
+    """The gradient that the optimizer takes; ``None`` if there is none, or before a step that computes it itself."""
+    state_step: Any
+    """The steps that the optimizer has counted for it: a number, a tensor of one element, or ``None``."""
+
+
+OptimizedParameters = Callable[[], Sequence[OptimizedParameter]]
+BeforeUpdate = Callable[[Any, OptimizedParameters], None]
+"""Called with an optimizer that is about to update its parameters."""
+AfterUpdate = Callable[[Any, OptimizedParameters, Any], None]
+"""Called when it has done so; the last argument is a tensor, not 0 if it has skipped the update itself, or ``None``."""
+AroundScaled = Callable[[Any, bool], None]
+"""Called with an optimizer before (true) and after a gradient scaler lets it update parameters, or skips that."""
+
+
 class Settings(Protocol):
     """Settings that change numbers, read without changing anything. No method starts a device."""
 
@@ -45,10 +68,12 @@ class Settings(Protocol):
     def random_states(self) -> Mapping[str, bytes]:
         """The states of its generators of the CPU, by name."""
 
-    def attach_first_update(self, note: Callable[[Any], None]) -> Handle:
-        """Tell `note` of each optimizer that is about to update parameters, until the handle is removed.
+    def attach_updates(
+        self, before: BeforeUpdate, after: AfterUpdate | None = None, scaled: AroundScaled | None = None
+    ) -> Handle:
+        """Report the steps of all optimizers, until the handle is removed, but not inside of `before`.
 
-        The handle is not removed inside of `note`.
+        If it is removed before an update ends, `after` is not called.
         """
 
     def optimizer_groups(self, optimizer: Any) -> Sequence[Mapping[str, Any]]:

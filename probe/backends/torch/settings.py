@@ -8,21 +8,26 @@ from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from probe.backends.protocol import DescribedModule
+from probe.backends.protocol import AfterUpdate, AroundScaled, BeforeUpdate, DescribedModule
+from probe.backends.shared.patching import Handles
 from probe.backends.shared.randomness.recorder import existing_calls
 from probe.backends.shared.settings.modules import SettingsForm, described_modules
+from probe.backends.shared.settings.optimizers import after_step, around_scaled, before_step
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
+from probe.backends.shared.training import OutermostCalls
 from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, passed_over, unobserved
 from probe.backends.torch.hooks.module_hooks import SHAPE
+from probe.backends.torch.hooks.scalers import scaler_step
+from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.backends.torch.originals import own
 from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
-    "attach_first_update",
     "attach_inputs",
+    "attach_updates",
     "devices",
     "layout",
     "model_settings",
@@ -106,16 +111,28 @@ def random_states() -> dict[str, bytes]:
         return {}
 
 
-def attach_first_update(note: Callable[[Any], None]) -> Handle:
-    """Tell `note` of each optimizer that is about to update parameters."""
+def attach_updates(
+    before: BeforeUpdate, after: AfterUpdate | None = None, scaled: AroundScaled | None = None
+) -> Handle:
+    """Report the steps of all optimizers; one that is compiled reports none."""
+    handles: list[Handle] = [register_optimizer_step_pre_hook(_unless_compiling(before_step(_gradient, before)))]
+    if after is not None:
+        handles.append(register_optimizer_step_post_hook(_unless_compiling(after_step(_gradient, after))))
+    if scaled is not None and (step := scaler_step()) is not None:
+        handles.append(OutermostCalls(step, readable_swap, passed_over(around_scaled(scaled))))
+    return Handles(handles)
 
+
+_gradient = own.grad.__get__
+
+
+def _unless_compiling(hook: Callable[..., None]) -> Callable[..., None]:
     @passed_over
-    def before_update(optimizer: Any, *_: Any) -> None:
+    def around_update(*args: Any) -> None:
         if not compiling():
-            note(optimizer)
+            hook(*args)
 
-    handle: Handle = register_optimizer_step_pre_hook(before_update)
-    return handle
+    return around_update
 
 
 def optimizer_groups(optimizer: Any) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from probe.collect.describing.described_once import Suspects
 from probe.collect.describing.values import SaveTensor
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
+from probe.common.dump.update_file import UpdateFrame
 from probe.common.interfaces import Handle, ModuleName
 
 
@@ -35,6 +36,7 @@ class Needs:
         tensors: To save tensors while they are described: `Sink.saver_of`. Records of all sinks name their files.
         random_states: The state from which a call whose tensors are saved draws random numbers.
         nonfinite: The entries of tensors that are not finite, in `Step.suspects`.
+        updates: The steps of optimizers: `Sink.update`.
         step_numbers: The loss and the gradient norm that the program gives to ``step``.
     """
 
@@ -46,6 +48,7 @@ class Needs:
     tensors: bool = False
     random_states: bool = False
     nonfinite: bool = False
+    updates: bool = False
     step_numbers: bool = False
 
     def __or__(self, other: Needs) -> Needs:
@@ -204,6 +207,9 @@ class Sink:
 
     def node(self, call: ActiveCall) -> None:
         """`call`, which has no fields, took place: its position in the call tree, and its stack."""
+
+    def update(self, update: UpdateFrame) -> None:
+        """An optimizer has made a step, or a gradient scaler has skipped it; entries may wait for their statistics."""
 
     # --- tensors
 

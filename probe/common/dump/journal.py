@@ -8,6 +8,7 @@ each an unsigned 32-bit little-endian integer, then the body: a MessagePack arra
     [2, name, begun, stack, parent, order, rule, fields]      a record
     [3, name, begun, stack, parent]                           a call that is in the tree but has no record
     [4, [[number, caller, [file, line, function]], ...]]      call stacks: the innermost frame, and the stack below it
+    [5, {"optimizer": "AdamW", ...}]                          a step of an optimizer, see `update_file.UpdateFrame`
 
 `begun` counts the beginnings of calls, -1 for what is no call; `stack` is a number or -1; `order` sorts the records.
 `caller` is -1 for the outermost frame, and else a smaller number than that of the stack, which stands before it.
@@ -40,13 +41,13 @@ from probe.common.dump.naming import OUTSIDE_MODULES
 from probe.common.dump.sketch_file import SketchWriter
 from probe.common.errors import DumpFormatError
 
-FORMAT_VERSION = 2
-"""1 (2026-11): first version. 2 (2026-11): stacks share their frames. Both are read."""
+FORMAT_VERSION = 3
+"""1: first version. 2: stacks share their frames. 3: steps of optimizers. All are of 2026-11, and are read."""
 
 MAGIC = b"MSPROBEJ"
 REPLACE, MOVE, ADD = 0, 1, 2
 
-_HEADER, _STACK, _RECORD, _NODE, _STACKS = 0, 1, 2, 3, 4
+_HEADER, _STACK, _RECORD, _NODE, _STACKS, _UPDATE = 0, 1, 2, 3, 4, 5
 _BIG_INTEGER = 1
 _MOST_BITS = 1023
 """The largest integer that stays a number: readers refuse what is beyond all formats, so a larger one is a text."""
@@ -95,8 +96,14 @@ class _NodeFrame(msgspec.Struct, array_like=True, tag=_NODE):
     parent: Optional[str]  # noqa: UP045
 
 
+class _UpdateFrame(msgspec.Struct, array_like=True, tag=_UPDATE):
+    content: dict[str, Any]
+
+
 _decode = msgspec.msgpack.Decoder(ext_hook=_big_integer).decode
-_decode_frame = msgspec.msgpack.Decoder(Union[_HeaderFrame, _StackFrame, _StacksFrame, _RecordFrame, _NodeFrame]).decode
+_decode_frame = msgspec.msgpack.Decoder(
+    Union[_HeaderFrame, _StackFrame, _StacksFrame, _RecordFrame, _NodeFrame, _UpdateFrame]
+).decode
 
 
 @dataclass(frozen=True)
@@ -176,6 +183,9 @@ class JournalWriter:
     def node(self, name: str, begun: int, stack: int, parent: str | None) -> None:
         self._append([_NODE, name, begun, stack, parent])
 
+    def update(self, content: dict[str, Any]) -> None:
+        self._append([_UPDATE, content])
+
     def close(self) -> None:
         self._stream.close()
 
@@ -241,6 +251,8 @@ class JournalReader:
         self.nodes: dict[str, Node] = {}
         self.sketches = SketchWriter()
         """The sketches and the makers of the tensors in the records that were read."""
+        self.updates: list[dict[str, Any]] = []
+        """The steps of optimizers, in order."""
         self._records: dict[str, list[Any]] = {}
         """For each record its order and then its frames: their fields, or their offsets if the journal is large."""
         try:
@@ -291,6 +303,8 @@ class JournalReader:
                 self._add_record(frame.name, frame.order, frame.rule, frame.fields if kept else offset)
             elif isinstance(frame, _NodeFrame):
                 self._node(frame)
+            elif isinstance(frame, _UpdateFrame):
+                self.updates.append(frame.content)
             elif isinstance(frame, _StackFrame):
                 self._stacks[frame.number] = frame.frames
             elif isinstance(frame, _StacksFrame):
@@ -305,8 +319,8 @@ class JournalReader:
 
     def _header(self, content: dict[str, Any]) -> Header:
         version = content.pop("version", None)
-        if version not in (1, FORMAT_VERSION):
-            known = f"1 and {FORMAT_VERSION}"
+        if version not in range(1, FORMAT_VERSION + 1):
+            known = f"1 to {FORMAT_VERSION}"
             raise DumpFormatError(f"{self.path}: journal version {version!r}; this release reads {known}.")
         try:
             return msgspec.convert(content, Header)

@@ -1,4 +1,4 @@
-"""The files of a dump, made from its journal: dump.json or debug.json, stack.json, construct.json, sketch.npz.
+"""The files of a dump, made from its journal: dump.json or debug.json, stack.json, construct.json and two of numpy.
 
 Each is written aside and renamed. Indented by one blank; NaN and the infinities as Python's json writes them, other
 numbers with the fewest digits that give the same value back.
@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Callable
 
 from probe.common import files
 from probe.common.callstack import Frame
+from probe.common.dump import update_file
 from probe.common.dump.journal import Header, JournalReader
 from probe.common.dump.json_encode import encode, encode_members, quote
 from probe.common.dump.layout import CONSTRUCT_FILE, JOURNAL_FILE, STACK_FILE, is_of_rank, is_without_rank
@@ -38,6 +39,7 @@ def skeleton(folder: str, header: Header) -> None:
             with files.replacing(os.path.join(folder, name)) as stream:
                 stream.write(b"{}")
     SketchWriter().write(folder)
+    update_file.write(folder, ())
 
 
 def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
@@ -59,6 +61,7 @@ def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
             _write_stacks(folder, journal)
             _write_tree(folder, journal)
         journal.sketches.write(folder)
+        update_file.write(folder, journal.updates)
     return header
 
 

@@ -6,6 +6,7 @@ Each process has a folder of its own in that of the step, and in it
     stack.json             the call stacks
     construct.json         the call tree
     sketch.npz             a sketch of every tensor, and what made it
+    updates.npz            what the optimizers did
     dump_tensor_data/      the files of tensors
     dump.journal           what the others are made from, while the process runs or after it died
     dump_error_info.log    failures of the tool itself
@@ -27,13 +28,14 @@ DEBUG_FILE = "debug.json"
 STACK_FILE = "stack.json"
 CONSTRUCT_FILE = "construct.json"
 SKETCH_FILE = "sketch.npz"
+UPDATES_FILE = "updates.npz"
 JOURNAL_FILE = "dump.journal"
 PROCESS_FILE = "process.json"
 TENSOR_FOLDER = "dump_tensor_data"
 
 RECORD_FILES = (DUMP_FILE, DEBUG_FILE)
 """The files that may hold the records of a process."""
-MADE_FILES = (*RECORD_FILES, STACK_FILE, CONSTRUCT_FILE, SKETCH_FILE)
+MADE_FILES = (*RECORD_FILES, STACK_FILE, CONSTRUCT_FILE, SKETCH_FILE, UPDATES_FILE)
 """The files that are made from a journal."""
 MODES = ("graph", "pynative")
 """The folders above those of steps in which MindSpore writes what ran as a graph, and what did not."""

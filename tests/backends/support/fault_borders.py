@@ -17,6 +17,7 @@ _EVERYWHERE: Borders = {
     # Looks at the traceback of the user's error, which is raised to the user next.
     "common/callstack.py": {"hide_own_frames"},
     # Hooks that do nothing but call, guarded, the tool.
+    "backends/shared/settings/optimizers.py": {"enter", "leave", "step"},
     "backends/shared/autograd/node_hooks.py": {"__call__"},
 }
 
@@ -25,7 +26,7 @@ _TORCH: Borders = {
     "backends/torch/hooks/api_hooks.py": {"_from_mode", "record", "__getattr__"},
     "backends/torch/hooks/torch_compile.py": {"handle"},
     "backends/torch/casts.py": {"see", "_suspended"},
-    "backends/torch/settings.py": {"before_update"},
+    "backends/torch/settings.py": {"around_update"},
     "backends/torch/hooks/api_calls.py": {"observe", "wrapper", "record"},
     "backends/torch/hooks/api_backward.py": {"__call__"},
     "backends/torch/hooks/function_mode.py": {
@@ -48,7 +49,6 @@ _MINDSPORE: Borders = {
     "api/mindspore.py": {"start"},
     # The user's optimizer runs inside.
     "backends/mindspore/settings.py": {"update"},
-    "backends/msadapter/settings.py": {"<lambda>"},
     "backends/mindspore/hooks/api_hooks.py": {"observe", "wrapper", "call_watched"},
     # The guards, and what waits for the user's own tensors, whose errors are the user's.
     "backends/mindspore/guards.py": {"guarded", "is_unobserved", "wait_for", "wait_for_all"},

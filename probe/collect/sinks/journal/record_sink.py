@@ -9,6 +9,7 @@ from probe.collect.sinks.journal.record_writer import RecordWriter
 from probe.collect.sinks.journal.tensor_budget import TensorBudget
 from probe.collect.sinks.sink import Host, Needs, Sink, Step
 from probe.common.config.config import Config
+from probe.common.dump.update_file import UpdateFrame
 
 
 class RecordSink(Sink):
@@ -42,6 +43,7 @@ class RecordSink(Sink):
             stacks=config.extra_info,
             tensors=self._writer.saves_tensors,
             random_states=config.task == "tensor",
+            updates=config.sketch and config.task in ("statistics", "tensor") and config.level != "debug",
         )
 
     # --- the life of a step
@@ -112,6 +114,9 @@ class RecordSink(Sink):
 
     def node(self, call: ActiveCall) -> None:
         self._writer.write_node(call)
+
+    def update(self, update: UpdateFrame) -> None:
+        self._writer.write_update(update)
 
     def saver_of(self, call: ActiveCall | None) -> SaveTensor | None:
         return self._writer.saver if call is None else self._writer.saver_of(call)

@@ -13,6 +13,7 @@ from probe.collect.sinks.journal.tensor_writer import TensorWriter
 from probe.collect.sinks.sink import Host
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
+from probe.common.dump.update_file import UpdateFrame
 
 _DELAYED = 256
 """Records that may wait for statistics on a device before they are fetched in one transfer."""
@@ -46,7 +47,7 @@ class RecordWriter:
         self._most_copied = config.async_dump_max_mib << 20 if config.async_dump else None
         self._reference = ReferenceChecksums(config.bench_path, config.diff_nums) if config.bench_path else None
         self._folder: DumpFolder | None = None
-        self._delayed: list[_RecordFrame] = []
+        self._delayed: list[_RecordFrame | UpdateFrame] = []
 
     # --- a step
 
@@ -98,6 +99,13 @@ class RecordWriter:
             self._folder.journal.stack(stack, self._stacks)
             self._folder.journal.node(call.name, call.begun, stack, call.parent)
 
+    def write_update(self, update: UpdateFrame) -> None:
+        """Write a step of an optimizer."""
+        if self._delayed or self._tensors.pending():
+            self._delayed.append(update)
+        elif self._folder is not None:
+            self._folder.journal.update(update.content())
+
     def _resolve(self) -> None:
         """Fetch the statistics that are still on a device, and write the records that needed them."""
         delayed, self._delayed = self._delayed, []
@@ -112,8 +120,11 @@ class RecordWriter:
             except Exception as error:
                 self._host.failed(frame[0], error)
 
-    def _append(self, frame: _RecordFrame) -> None:
+    def _append(self, frame: _RecordFrame | UpdateFrame) -> None:
         assert self._folder is not None
+        if isinstance(frame, UpdateFrame):
+            self._folder.journal.update(frame.content())
+            return
         self._folder.journal.stack(frame[2], self._stacks)
         self._folder.journal.record(*frame)
 

@@ -27,6 +27,7 @@ from probe.common.dump.reading.call_tree import CallTree, circle_in
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item, Record
 from probe.common.dump.reading.selection import Selected, Selection
 from probe.common.dump.reading.sources import DumpSource, Files, JournalSource, Stacks
+from probe.common.dump.update_file import Update
 from probe.common.errors import DumpFormatError, FileCheckException
 
 if TYPE_CHECKING:
@@ -193,6 +194,17 @@ class Dump:
     def stacks(self) -> Stacks | None:
         """The call stack of every record, innermost line first; ``None`` without stack.json."""
         return self._source.stacks()
+
+    @cached_property
+    def updates(self) -> list[Update]:
+        """The steps that optimizers made in this step, in order; none where they were not recorded.
+
+        Example:
+            >>> for update in dump.updates:  # doctest: +SKIP
+            ...     for parameter in update.parameters:
+            ...         print(parameter.name, parameter.gradient_norm, parameter.update_norm)
+        """
+        return self._source.updates()
 
     @property
     def missing(self) -> list[str]:

@@ -12,13 +12,14 @@ import msgspec
 
 from probe.common import log
 from probe.common.callstack import Frame
-from probe.common.dump import json_decode
+from probe.common.dump import json_decode, update_file
 from probe.common.dump.cut_json import whole_parts
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.layout import CONSTRUCT_FILE, SKETCH_FILE, STACK_FILE
 from probe.common.dump.reading.records import Record
 from probe.common.dump.sketch_file import UnreadTable, of_writer
 from probe.common.dump.stack_text import frame_text
+from probe.common.dump.update_file import Update
 from probe.common.errors import DumpFormatError
 
 T = TypeVar("T")
@@ -55,6 +56,9 @@ class DumpSource(Protocol):
 
     def stacks(self) -> Stacks | None:
         """``None`` when there are no stacks."""
+
+    def updates(self) -> list[Update]:
+        """The steps of optimizers."""
 
 
 class _Outline(msgspec.Struct):
@@ -104,6 +108,9 @@ class Files:
                 raise DumpFormatError(f"{path}: entry {key!r} is not a pair of names and frames.")
         return found
 
+    def updates(self) -> list[Update]:
+        return update_file.read(os.path.dirname(self.path))
+
     def _decoded_beside(self, path: str, kind: type[dict[str, V]], what: str) -> dict[str, V]:
         """The content of a file beside the records; what is cut off is missing, and said to be."""
         found, cut_at = _decoded(path, kind, 1, bool)
@@ -150,6 +157,7 @@ class JournalSource:
             # Frames of one record may lie far apart, so all are read in one pass.
             self._records = list(reader.records())
             self._sketches = of_writer(reader.sketches, path)
+            self._updates = reader.updates
             self._calls = reader.calls()
             self._stack = reader.stack
             self.torn_at = reader.torn_at
@@ -165,6 +173,12 @@ class JournalSource:
 
     def tree(self) -> Tree | None:
         return {name: node.parent for name, node in self._calls}
+
+    def updates(self) -> list[Update]:
+        try:
+            return update_file.of_frames(self._updates)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DumpFormatError(f"{self.path}: a step of an optimizer is not readable: {error!r}.") from None
 
     def stacks(self) -> Stacks | None:
         line = cache(_line)

@@ -1,0 +1,174 @@
+"""Steps of optimizers as every framework has them recorded: settings, gradients as taken, and updates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import batch, block_network
+
+import probe
+from probe.common.dump.update_file import Update
+from probe.common.numerics.sketch import sketch
+
+
+class Wide:
+    """A network with a parameter of more than 64 elements, and its batch."""
+
+    def __init__(self, backend: Any, seed: int = 7) -> None:
+        draws = np.random.default_rng(seed)
+        first = backend.linear(draws.standard_normal((40, 6), np.float32), draws.standard_normal(40, np.float32))
+        second = backend.linear(draws.standard_normal((3, 40), np.float32), draws.standard_normal(3, np.float32))
+
+        def forward(self: Any, x: Any) -> Any:
+            return self.second(self.first(x))
+
+        self.model = backend.module("Wide", forward, first=first, second=second)
+        self.batch = backend.tensor(draws.standard_normal((5, 6), np.float32))
+
+
+def arrays(backend: Any, model: Any) -> dict[str, Any]:
+    return {name: backend.numpy(value).astype(np.float64) for name, value in backend.parameters(model).items()}
+
+
+def updates(path: Path, step: int = 0) -> list[Update]:
+    found = probe.read(path / f"step{step}")
+    assert isinstance(found, probe.Dump)
+    return found.updates
+
+
+def holds(update: Update, before: dict[str, Any], after: dict[str, Any], gradients: dict[str, Any]) -> None:
+    """The update has each parameter, with the numbers that numpy gets from copies."""
+    assert [each.name for each in update.parameters] == list(after)
+    for each in update.parameters:
+        change, gradient = after[each.name] - before[each.name], gradients[each.name].astype(np.float64)
+        assert each.elements == change.size and each.note is None
+        assert each.gradient_norm == pytest.approx(np.linalg.norm(gradient), rel=1e-6)
+        assert each.parameter_norm == pytest.approx(np.linalg.norm(after[each.name]), rel=1e-6)
+        size = np.linalg.norm(after[each.name]) + np.linalg.norm(before[each.name])
+        assert each.gradient is not None and each.update is not None
+        np.testing.assert_allclose(each.gradient.sums, sketch(gradient).sums, rtol=0, atol=3e-7 * each.gradient_norm)
+        np.testing.assert_allclose(each.update.sums, sketch(change).sums, rtol=0, atol=3e-7 * size)
+        norm, exact = each.update_norm, float(np.linalg.norm(change))
+        assert norm is not None and norm.low <= norm.estimate <= norm.high
+        if change.size <= 64:
+            assert norm.estimate == pytest.approx(exact, abs=2e-7 * size)
+        assert norm.low <= exact * (1 + 1e-6) and exact <= norm.high * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_update_has_what_numpy_gets_from_copies(runs: Any, backend: Any, level: str) -> None:
+    network = Wide(backend)
+    _, train = backend.adam(network.model)
+    debugger = runs.new(level=level)
+    for step in range(2):
+        before = arrays(backend, network.model)
+        debugger.start(network.model)
+        train(network.batch)
+        debugger.stop()
+        debugger.step()
+        (update,) = updates(runs.path, step)
+        assert update.optimizer.endswith("Adam") and update.index == 0 and not update.skipped and update.groups
+        gradients = backend.state(network.model)
+        gradients = {name: gradients[f"{name}.grad"] for name in before}
+        holds(update, before, arrays(backend, network.model), gradients)
+
+
+def test_update_after_stop_belongs_to_the_step(runs: Any, backend: Any) -> None:
+    network = Wide(backend)
+    _, train = backend.adam(network.model)
+    debugger = runs.new(level="L0")
+    debugger.start(network.model)
+    network.model(network.batch)
+    debugger.stop()
+    train(network.batch)
+    debugger.step()
+    train(network.batch)
+    assert len(updates(runs.path)) == 1
+    assert backend.traces_left(network.model) == []
+
+
+def test_update_is_in_the_journal_before_the_step_ends(runs: Any, backend: Any) -> None:
+    network = Wide(backend)
+    _, train = backend.adam(network.model)
+    debugger = runs.new(level="L0")
+    debugger.start(network.model)
+    train(network.batch)
+    (journal,) = runs.path.glob("step0/*/dump.journal")
+    died = probe.read(journal)
+    assert isinstance(died, probe.Dump)
+    (from_journal,) = died.updates
+    debugger.stop()
+    debugger.step()
+    (from_file,) = updates(runs.path)
+    assert from_journal.groups == from_file.groups
+    for one, other in zip(from_journal.parameters, from_file.parameters):
+        assert one.gradient_norm == other.gradient_norm
+        assert one.update is not None and other.update is not None
+        np.testing.assert_array_equal(one.update.sums, other.update.sums)
+
+
+def test_json_files_are_those_without_updates(runs: Any, backend: Any, tmp_path: Path) -> None:
+    written = []
+    for sketched in (True, False):
+        network = Wide(backend)
+        _, train = backend.adam(network.model)
+        debugger = runs.new(tmp_path / str(sketched), level="L0", sketch=sketched)
+        debugger.start(network.model)
+        train(network.batch)
+        debugger.stop()
+        debugger.step()
+        (folder,) = (tmp_path / str(sketched)).glob("step0/*")
+        assert (folder / "updates.npz").exists() is sketched
+        written.append([(folder / name).read_bytes() for name in ("dump.json", "construct.json")])
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("settings", [{"task": "structure"}, {"task": "statistics", "sketch": False}])
+def test_without_sketches_nothing_is_recorded(runs: Any, backend: Any, settings: dict[str, Any]) -> None:
+    network = Wide(backend)
+    _, train = backend.adam(network.model)
+    debugger = runs.new(level="L0", **settings)
+    debugger.start(network.model)
+    train(network.batch)
+    debugger.stop()
+    debugger.step()
+    assert not list(runs.path.rglob("updates.npz"))
+    assert updates(runs.path) == []
+
+
+def test_training_is_bitwise_what_it_is_without(runs: Any, backend: Any) -> None:
+    ended = []
+    for collected in (False, True):
+        network = Wide(backend)
+        _, train = backend.adam(network.model)
+        debugger = runs.new(level="mix") if collected else None
+        for _ in range(3):
+            if debugger is not None:
+                debugger.start(network.model)
+            train(network.batch)
+            if debugger is not None:
+                debugger.stop()
+                debugger.step()
+        ended.append({name: value.tobytes() for name, value in arrays(backend, network.model).items()})
+    assert ended[0] == ended[1]
+
+
+def test_numpy_and_json_alone_read_the_file(runs: Any, backend: Any) -> None:
+    network = block_network(backend)
+    _, train = backend.adam(network)
+    debugger = runs.new(level="L0")
+    debugger.start(network)
+    train(batch(backend))
+    debugger.stop()
+    debugger.step()
+    (path,) = runs.path.glob("step0/*/updates.npz")
+    with np.load(path, allow_pickle=False) as content:
+        text = json.loads(content["updates.json"])
+        (update,) = text["updates"]
+        assert text["version"] == 1
+        assert update["names"] == ["body.fc.weight", "body.fc.bias", "head.weight", "head.bias"]
+        assert content["gradient"].shape == content["update"].shape == (4, 64)
