@@ -127,7 +127,7 @@ def test_nothing_but_the_files_is_left_after_step(runs: Any, backend: Any) -> No
     model(batch(backend))
     debugger.stop()
     debugger.step()
-    assert sorted(os.listdir(runs.read().folder)) == ["construct.json", "dump.json", "stack.json"]
+    assert sorted(os.listdir(runs.read().folder)) == ["construct.json", "dump.json", "sketch.npz", "stack.json"]
 
 
 def test_a_second_constructor_call_returns_the_first_instance(runs: Any, backend: Any) -> None:
