@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import torch
 
 import probe
+from probe.api.cli import main
 from probe.common.dump.update_file import Update
+from probe.common.errors import DumpFormatError
 from probe.common.numerics.sketch import sketch
 
 SEED = 11
@@ -245,3 +248,48 @@ def test_step_that_ends_in_a_hook_of_the_optimizer_has_its_update(runs: Any, end
     assert isinstance(dump, probe.Dump)
     (update,) = dump.updates
     check(update, before, copies(model), gradients(model))
+
+
+def test_show_prints_a_line_for_each_parameter(runs: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        loss(model).backward()
+        optimizer.step()
+
+    (update,) = recorded(runs, model, train)
+    capsys.readouterr()
+    assert main(["show", str(runs.path), "--updates"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "optimizer 0: AdamW" in lines and any(line.startswith("  group 0: lr = 0.001") for line in lines)
+    (row,) = (line for line in lines if line.split()[:3] == ["0.bias", "0", "1"])
+    assert f"{update['0.bias'].gradient_norm:.4g}" in row
+    assert main(["show", str(runs.path), "--updates", "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in shown["updates"][0]["parameters"]] == [each.name for each in update.parameters]
+
+
+def test_damaged_file_is_one_clear_error(runs: Any) -> None:
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        loss(model).backward()
+        optimizer.step()
+
+    recorded(runs, model, train)
+    (path,) = runs.path.glob("step0/*/updates.npz")
+    content = path.read_bytes()
+    draws = np.random.default_rng(SEED)
+    for _ in range(200):
+        damaged = bytearray(content)
+        for at in draws.integers(len(content), size=3):
+            damaged[at] = draws.integers(256)
+        path.write_bytes(damaged[: draws.integers(1, len(content) + 1)] if draws.random() < 0.3 else damaged)
+        dump = probe.read(path.parent)
+        assert isinstance(dump, probe.Dump)
+        try:
+            assert isinstance(dump.updates, list)
+        except DumpFormatError as error:
+            assert str(path) in str(error), f"seed {SEED}"
