@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import running
 import torch
 
 import probe
@@ -293,3 +295,30 @@ def test_damaged_file_is_one_clear_error(runs: Any) -> None:
             assert isinstance(dump.updates, list)
         except DumpFormatError as error:
             assert str(path) in str(error), f"seed {SEED}"
+
+
+PROGRAM = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 30))
+optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler("cpu", init_scale=8.0)
+for step in range(4):
+    loss = model(torch.randn(4, 8)).sum() * (float("inf") if step == 1 else 1)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
+
+
+def test_program_without_a_line_of_ours_has_its_updates(tmp_path: Path) -> None:
+    ran = running.quick("torch", tmp_path, PROGRAM, "--step", "0-2")
+    assert ran.status == 0
+    found = []
+    for step in range(3):
+        dump = probe.read(ran.folder / f"step{step}")
+        assert isinstance(dump, probe.Dump)
+        (update,) = dump.updates
+        found.append((update.skipped, [each.name for each in update.parameters]))
+    names = ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert found == [(False, names), (True, []), (False, names)]
