@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import running
 import torch
 
 import probe
+from probe.api.cli import main
 from probe.common.dump.update_file import Update
+from probe.common.errors import DumpFormatError
 from probe.common.numerics.sketch import sketch
 
 SEED = 11
@@ -245,3 +250,75 @@ def test_step_that_ends_in_a_hook_of_the_optimizer_has_its_update(runs: Any, end
     assert isinstance(dump, probe.Dump)
     (update,) = dump.updates
     check(update, before, copies(model), gradients(model))
+
+
+def test_show_prints_a_line_for_each_parameter(runs: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        loss(model).backward()
+        optimizer.step()
+
+    (update,) = recorded(runs, model, train)
+    capsys.readouterr()
+    assert main(["show", str(runs.path), "--updates"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "optimizer 0: AdamW" in lines and any(line.startswith("  group 0: lr = 0.001") for line in lines)
+    (row,) = (line for line in lines if line.split()[:3] == ["0.bias", "0", "1"])
+    assert f"{update['0.bias'].gradient_norm:.4g}" in row
+    assert main(["show", str(runs.path), "--updates", "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in shown["updates"][0]["parameters"]] == [each.name for each in update.parameters]
+
+
+def test_damaged_file_is_one_clear_error(runs: Any) -> None:
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def train() -> None:
+        loss(model).backward()
+        optimizer.step()
+
+    recorded(runs, model, train)
+    (path,) = runs.path.glob("step0/*/updates.npz")
+    content = path.read_bytes()
+    draws = np.random.default_rng(SEED)
+    for _ in range(200):
+        damaged = bytearray(content)
+        for at in draws.integers(len(content), size=3):
+            damaged[at] = draws.integers(256)
+        path.write_bytes(damaged[: draws.integers(1, len(content) + 1)] if draws.random() < 0.3 else damaged)
+        dump = probe.read(path.parent)
+        assert isinstance(dump, probe.Dump)
+        try:
+            assert isinstance(dump.updates, list)
+        except DumpFormatError as error:
+            assert str(path) in str(error), f"seed {SEED}"
+
+
+PROGRAM = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 30))
+optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler("cpu", init_scale=8.0)
+for step in range(4):
+    loss = model(torch.randn(4, 8)).sum() * (float("inf") if step == 1 else 1)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
+
+
+def test_program_without_a_line_of_ours_has_its_updates(tmp_path: Path) -> None:
+    ran = running.quick("torch", tmp_path, PROGRAM, "--step", "0-2")
+    assert ran.status == 0
+    found = []
+    for step in range(3):
+        dump = probe.read(ran.folder / f"step{step}")
+        assert isinstance(dump, probe.Dump)
+        (update,) = dump.updates
+        found.append((update.skipped, [each.name for each in update.parameters]))
+    names = ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert found == [(False, names), (True, []), (False, names)]

@@ -25,7 +25,7 @@ from probe.common.errors import DumpFormatError
 
 HEADER = Header("statistics", "mix", "pytorch", None)
 # Written by hand after the prose of the format.
-HEAD_BODY: list[Any] = [0, {"version": 2, "task": "statistics", "level": "mix", "framework": "pytorch"}]
+HEAD_BODY: list[Any] = [0, {"version": 3, "task": "statistics", "level": "mix", "framework": "pytorch"}]
 HEAD_BODY[1].update(dump_data_dir=None, extra_info=True)
 QUICK = settings(deadline=None, max_examples=200)
 
@@ -273,7 +273,7 @@ def test_what_is_no_journal_is_refused() -> None:
 
 
 def test_other_versions_are_refused_by_number() -> None:
-    for version in (0, 3, 99, "1", None):
+    for version in (0, 4, 99, "1", None):
         refused(raw(head=[0, {**HEAD_BODY[1], "version": version}]), f"version {version!r}.*reads 1")
     refused(raw(head=[0, {key: value for key, value in HEAD_BODY[1].items() if key != "version"}]), "version None")
 

@@ -42,6 +42,7 @@ class Show(Question):
         add("--tree", action="store_true", help="as a tree of modules and their calls")
         add("--stack", action="store_true", help="with the call stacks")
         add("--timeline", action="store_true", help="a line for each module and step, and how its output grows")
+        add("--updates", action="store_true", help="steps of optimizers: settings, and a line for each parameter")
         add(
             "--limit",
             metavar="N",
@@ -51,11 +52,16 @@ class Show(Question):
 
     def answer(
         self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None
-    ) -> Shown | Timeline:
+    ) -> Shown | Timeline | Updates:
         # Not needed by the other commands, and what it imports takes time.
         from probe.api.commands.collecting.wanted import Wanted
         from probe.common.dump.reading.run import read
 
+        if args.updates:
+            for flag in ("items", "where", "tree", "stack", "module", "api", "timeline"):
+                if getattr(args, flag):
+                    raise UsageError(f"--{flag} cannot be combined with --updates; leave one of them out.")
+            return Updates(read(args.path), args.limit)
         wanted = Wanted.of(args.module, args.api, args.where, args.items)
         if not args.timeline:
             return Shown(read(args.path), wanted, args.tree, args.stack, args.limit)
@@ -104,6 +110,30 @@ class Timeline:
 
     def as_json(self) -> list[Any]:
         return [row.as_json() for row in self.rows[: self.limit or None]]
+
+
+@dataclass(frozen=True)
+class Updates:
+    """The steps of optimizers."""
+
+    opened: Dump | Run
+    limit: int | None
+    found: bool = False
+
+    def _dumps(self) -> list[Dump] | Run:
+        from probe.common.dump.reading.dump import Dump
+
+        return [self.opened] if isinstance(self.opened, Dump) else self.opened
+
+    def lines(self) -> Iterator[Line]:
+        from probe.api.commands.collecting.update_text import update_lines
+
+        return _limited((line for dump in self._dumps() for line in update_lines(dump)), self.limit)
+
+    def as_json(self) -> list[Any]:
+        from probe.api.commands.collecting.update_text import updates_as_json
+
+        return [{"path": dump.path, "updates": updates_as_json(dump.updates)} for dump in self._dumps()]
 
 
 @dataclass(frozen=True)
