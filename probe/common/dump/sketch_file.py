@@ -5,7 +5,7 @@ An archive of numpy arrays, without pickles, that ``numpy.load`` reads:
     sketch_version  the version of the sketches, an integer
     items           JSON, as bytes: the names of the tensors, in the order of dump.json
     sketch          float32, a row of 64 sums for each of them; a row of NaN for a tensor without a sketch
-    made_by         JSON, as bytes: for each tensor the item that returned it, or null where that is not known
+    made_by         JSON, as bytes: for each tensor the maker, or null where that is not known (docs/reference/sketch.md)
     excluded_row    int64, the rows of tensors of which the sketch leaves elements out
     excluded        float32, for each of these the number of such elements and eight signed sums that tell which
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 import msgspec
 
@@ -30,8 +30,14 @@ if TYPE_CHECKING:
 
     from probe.common.numerics.sketch import Sketch
 
-SKETCH, MAKER = "sketch", "from"
-"""The keys of an entry in a journal: the packed sketch, and the name of the maker. dump.json has neither."""
+SKETCH, MAKER, SERIAL = "sketch", "from", "made"
+"""The keys of an entry in a journal: the packed sketch, the maker, and the number by which makers of others name it.
+
+dump.json has none of them. The maker is a text, or the number of another entry, which is negative for a view of that
+tensor. The maker of data is the number of the entry itself.
+"""
+VIEW, DATA = "view:", "data:"
+"""The beginnings of a maker's text: of a view that no recorded call made, and of what no recorded call made."""
 
 _LANES, _MARKS = 64, 8
 _ROW, _EXCLUDED = 4 * _LANES, 4 * (1 + _MARKS)
@@ -49,7 +55,9 @@ class SketchTable:
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
         self._sketches = bytearray()
-        self._makers: list[Optional[str]] = []  # noqa: UP045 (evaluated, on Python 3.9 too)
+        self._makers: list[Union[str, int, None]] = []  # noqa: UP007 (evaluated, on Python 3.9 too)
+        self._numbered: dict[int, str] = {}
+        """By the numbers that makers have, the names of their tensors, of data with `DATA` before."""
         self._excluded: dict[int, bytes] = {}
 
     def __len__(self) -> int:
@@ -75,9 +83,11 @@ class SketchTable:
             if type(value.get("type")) is str:
                 nested = value.get("tensor")
                 entry = nested if type(nested) is dict else value
-                sketch, maker = entry.pop(SKETCH, None), entry.pop(MAKER, None)
+                sketch, maker, serial = entry.pop(SKETCH, None), entry.pop(MAKER, None), entry.pop(SERIAL, None)
                 if sketch is not None or maker is not None:
                     self._add(name, sketch, maker)
+                if type(serial) is int:
+                    self._numbered[serial] = DATA + name if maker == serial else name
             elif depth < _DEEPEST:
                 for key, child in value.items():
                     self._take(f"{name}.{key}", child, depth + 1)
@@ -90,7 +100,7 @@ class SketchTable:
     def _add(self, name: str, sketch: Any, maker: Any) -> None:
         row = len(self._makers)
         self._rows[name] = row
-        self._makers.append(maker if type(maker) is str else None)
+        self._makers.append(maker if type(maker) in (str, int) else None)
         packed = sketch if type(sketch) is bytes else b""
         self._sketches += packed[:_ROW] if len(packed) >= _ROW else _NO_SKETCH
         if len(packed) == _ROW + _EXCLUDED:
@@ -119,7 +129,13 @@ class SketchTable:
     def made_by(self, name: str) -> str | None:
         """The item that returned the tensor of the item `name`; ``None`` where it is not known."""
         row = self._rows.get(name)
-        return None if row is None else self._makers[row]
+        return None if row is None else self._text_of(self._makers[row])
+
+    def _text_of(self, maker: str | int | None) -> str | None:
+        if not isinstance(maker, int):
+            return maker
+        named = self._numbered.get(abs(maker))
+        return VIEW + named if named is not None and maker < 0 else named
 
     # --- files
 
@@ -141,7 +157,7 @@ class SketchTable:
                 sketch_version=np.int64(VERSION),
                 items=_as_bytes(list(self._rows)),
                 sketch=np.frombuffer(self._sketches, "<f4").reshape(-1, _LANES),
-                made_by=_as_bytes(self._makers),
+                made_by=_as_bytes([self._text_of(maker) for maker in self._makers]),
                 excluded_row=np.array(list(self._excluded), np.int64),
                 excluded=excluded,
             )
@@ -174,7 +190,7 @@ def read(folder: str) -> SketchTable | None:
     if sketches.shape != (len(names), _LANES) or len(makers) != len(names) or excluded.shape != (len(rows), 1 + _MARKS):
         raise DumpFormatError(f"{path} is damaged: its parts have other lengths. Collect the dump again.")
     table._rows = {name: i for i, name in enumerate(names)}
-    table._makers = makers
+    table._makers = list(makers)
     table._sketches = bytearray(sketches)
     table._excluded = {row: values.tobytes() for row, values in zip(rows, excluded)}
     return table
