@@ -23,14 +23,14 @@ class ModuleShape:
         inside: Every module of a model, itself first, with its path.
         parameters: The module's own parameters by attribute name, ``None`` included.
         layers: The package with the framework's own layers, with a dot at its end.
+        held: The dictionaries of a module with the tensors that it holds, and what these are called.
     """
 
     root: str
     inside: Callable[[Any], Iterable[tuple[str, Any]]]
     parameters: Callable[[Any], Mapping[str, Any]]
     layers: str
-    held: tuple[tuple[str, str], ...] = (("_parameters", "parameter"), ("_buffers", "buffer"))
-    """The dictionaries of a module with the tensors that it holds, and what these are called."""
+    held: tuple[tuple[str, str], ...]
 
     def tensors(self, models: Any) -> dict[int, HeldTensor]:
         """See `probe.backends.protocol.Hooks.held_tensors`."""

@@ -1,12 +1,12 @@
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import ref
 
 class Memory:
-    ref: ref[Any]
+    ref: weakref.ref[Any]
     writer: int
     mark: Any
-    made: dict[int, tuple[ref[Any], int, Any]]
+    made: dict[int, tuple[weakref.ref[Any], int, Any]]
     def __new__(cls, storage: Any, mark: Any, number: int, /) -> Memory: ...
 
 class Noter:

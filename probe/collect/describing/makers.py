@@ -73,6 +73,10 @@ class Makers:
         self._gradients: dict[int, HeldTensor] = {}
         self.state: list[Any] = [False, None]
         """True if gradients may have become others; the function whose call is described, ``None`` for a module's."""
+        self._contents: dict[Any, int] = {}
+        """Where gradients are new objects for each call: the number of the entry that had these contents first."""
+        self._first = 0
+        """The memories of what no call returned."""
         self._accumulated = 0
         """The number of the last entry before the gradients were asked for."""
         self._one_memory = _Memory if compiled is None else compiled.Memory
@@ -85,7 +89,7 @@ class Makers:
 
     def forget(self) -> None:
         """The step is over."""
-        for known in (self._memories, self._held, self._gradients):
+        for known in (self._memories, self._held, self._gradients, self._contents):
             known.clear()
 
     def describing(self, kind: int, describe: Describe) -> Describe:
@@ -100,7 +104,7 @@ class Makers:
                 entry.pop(MAKER, None)
 
         if compiled is not None and self._counted_memory is not None:
-            known = self._held, self._gradients, self._memories, self._numbers, self.state
+            known: Any = self._held, self._gradients, self._memories, self._numbers, self.state
             return compiled.Noter(kind, _MOST, describe, rest, *self._counted_memory, *known)
 
         def described(value: Any) -> Entry | None:
@@ -139,6 +143,8 @@ class Makers:
         storage, itself, mark = self._memory(tensor)
         memory = self._known(storage)
         maker = None if memory is None else self._maker(memory, itself, mark, entry)
+        if memory is None and mark is None:
+            maker = self._contents.get(_contents_of(entry))
         if maker is not None:
             entry[MAKER] = maker
 
@@ -176,6 +182,11 @@ class Makers:
         """Note that a backward returned `tensor`."""
         self.state[0] = True
         self.returned(tensor, entry)
+        contents = _contents_of(entry) if self._counted_memory is None else None
+        if contents is not None:
+            first = self._contents.setdefault(contents, entry.get(SERIAL, 0))
+            if first and first != entry.get(SERIAL) and MAKER not in entry:
+                entry[MAKER] = first
 
     # --- parts
 
@@ -200,17 +211,17 @@ class Makers:
         if held is not None and held.holds(base):
             entry[MAKER] = VIEW + held.text
         elif self._is_data(tensor, entry):
+            self._first += 1
             entry[MAKER] = number = self._number(entry)
             self._remember(storage, itself, mark if mark is not None else _mark_of(entry), number)
 
     def _is_data(self, tensor: Any, entry: Entry) -> bool:
         """True if `tensor` came from outside of every recorded call."""
+        if len(self._memories) <= self._first:
+            return True  # no call has returned anything yet
         computed = self._is_computed(tensor)
-        if computed:
-            return False
-        if not self._memories or entry.get("requires_grad"):
-            return True
-        return self._sees_functions and computed is False
+        # A leaf that takes a gradient was not computed. Functions that are not recorded may have made any other one.
+        return not computed and bool(entry.get("requires_grad") or (self._sees_functions and computed is False))
 
     def _number(self, entry: Entry) -> int:
         entry[SERIAL] = number = next(self._numbers)
@@ -242,6 +253,12 @@ def _found(memory: Any, itself: Any) -> tuple[Any, int, Any] | None:
 def _add(memory: Any, itself: Any, number: int, mark: Any) -> None:
     if itself is not None:
         memory.made[id(itself)] = weakref.ref(itself), number, mark
+
+
+def _contents_of(entry: Entry) -> Any:
+    """The contents of a tensor, ``None`` where other tensors easily have the same."""
+    largest = entry.get("Max")
+    return None if largest is None or largest == entry.get("Min") else (str(entry["shape"]), _mark_of(entry))
 
 
 def _mark_of(entry: Entry) -> Any:

@@ -76,7 +76,7 @@ def content_mark(tensor: Any) -> tuple[Any, ...] | None:
 
 def memory(tensor: torch.Tensor) -> tuple[Any, torch.Tensor | None, int | None]:
     """See `probe.backends.protocol.Tensors.memory`."""
-    # The object of a storage lives as long as the storage, as that of a tensor does not. For the type see `content_mark`.
+    # The object of a storage lives as long as the storage, as that of a tensor does not. The type: see `content_mark`.
     itself = tensor if type(tensor) is torch.Tensor else None
     return own.untyped_storage(tensor), itself, None if own.is_inference(tensor) else tensor._version
 
