@@ -5,7 +5,7 @@ An archive of numpy arrays, without pickles, that ``numpy.load`` reads:
     sketch_version  the version of the sketches, an integer
     items           JSON, as bytes: the names of the tensors, in the order of dump.json
     sketch          float32, a row of 64 sums for each of them; a row of NaN for a tensor without a sketch
-    made_by         JSON, as bytes: for each tensor its maker, or null where that is not known (docs/reference/reading.md)
+    made_by         JSON, as bytes: for each tensor its maker (docs/reference/reading.md), or null where it is not known
     excluded_row    int64, the rows of tensors of which the sketch leaves elements out
     excluded        float32, for each of these the number of such elements and eight signed sums that tell which
 """
