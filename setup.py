@@ -10,6 +10,7 @@ _PARTS = (
     "probe/common/_frames.c",
     "probe/common/numerics/_differences.c",
     "probe/backends/shared/_reduction.c",
+    "probe/collect/describing/_makers.c",
     "probe/backends/torch/tensors/_plain_tensors.c",
 )
 

@@ -59,6 +59,7 @@ class AttachedHooks:
         """
         hooks, collector, handles = self._adapter.hooks, self._collector, self._until_stop
         handles.append(RaisedRecursionLimit())
+        collector.hold(models)
         if token_range is not None:
             # Before the hooks on modules: a pass has begun when the model that is one layer is recorded.
             handles.append(self._attach_passes(models, token_range[0], token_range[1]))
@@ -84,6 +85,7 @@ class AttachedHooks:
             self._modules.remove()
             self._until_stop.remove(self._modules)
             self._attach_modules(models)
+            self._collector.hold(models)
 
     def _attach_modules(self, models: Any) -> None:
         handles = self._adapter.hooks.attach_modules(models, self._collector)

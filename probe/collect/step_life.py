@@ -90,6 +90,10 @@ class StepLife:
         self.step = state if opened else None
         return bool(opened)
 
+    def hold(self, models: Any) -> None:
+        """The models of the step that has begun are these; ``None`` where the program gives none."""
+        self._describer.hold(models)
+
     def numbers(self) -> dict[str, int]:
         """The number that the next call of each name gets."""
         return self._state.upcoming()
@@ -130,7 +134,7 @@ class StepLife:
         if self.step is not None:
             self.step = None
             self.collecting = False
-        self._describer.forget()
+        self._describer.end_step()
 
     # --- failures
 

@@ -47,5 +47,6 @@ MODULES = ModuleKind(
     inside=lambda module: module.named_modules(),
     parameters=lambda module: module._parameters,
     layers=f"{_Module.__module__.rpartition('.')[0]}.",
+    held=(("_parameters", "parameter"), ("_buffers", "buffer")),
     attach=attach_to_module,
 )

@@ -10,7 +10,7 @@ from typing_extensions import Protocol
 
 from probe.backends.protocol.compiling import Compilation
 from probe.backends.protocol.execution import Evaluated, Execution, UnknownValue
-from probe.backends.protocol.hooks import Hooks, ModuleHandles, OperatorListener
+from probe.backends.protocol.hooks import HeldTensor, Hooks, ModuleHandles, OperatorListener
 from probe.backends.protocol.randomness import Randomness
 from probe.backends.protocol.replaying import KeptStep, ReplayError, Replaying, StepKeeper
 from probe.backends.protocol.scripts import ScriptParts, ScriptWords
@@ -45,6 +45,7 @@ __all__ = [
     "Evaluated",
     "Execution",
     "FrameworkAdapter",
+    "HeldTensor",
     "Hooks",
     "KeptStep",
     "Measured",

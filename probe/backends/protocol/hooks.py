@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from typing_extensions import Protocol
@@ -15,6 +16,30 @@ class ModuleHandles(NamedTuple):
 
     forward: Handle
     gradients: Handle
+
+
+class HeldTensor(NamedTuple):
+    """A tensor that a module holds under a name."""
+
+    text: str
+    """``parameter:layer.weight`` or ``buffer:norm.running_mean``."""
+    owner: weakref.ref[Any]
+    field: str
+    key: str
+    """The module, the name of its dictionary of such tensors, and the key there."""
+
+    def now(self) -> Any:
+        """The tensor that is held under the name; ``None`` without one."""
+        owner = self.owner()
+        return None if owner is None else owner.__dict__[self.field].get(self.key)
+
+    def holds(self, tensor: Any) -> bool:
+        """True if it is `tensor`: another one may have its identity when it is gone."""
+        return self.now() is tensor
+
+    def has_gradient(self, tensor: Any) -> bool:
+        """True if the gradient of it is `tensor`."""
+        return getattr(self.now(), "grad", None) is tensor
 
 
 class OperatorListener(Protocol):
@@ -84,6 +109,12 @@ class Hooks(Protocol):
 
         The index in the list, or the key, begins the names.
         """
+
+    def held_tensors(self, models: Any) -> Iterable[tuple[int, HeldTensor]]:
+        """The parameters and buffers of `models` (or ``None``), each once, with their identities."""
+
+    def held_gradients(self, held: Iterable[HeldTensor]) -> Iterable[tuple[int, HeldTensor]]:
+        """Those of `held` that have a gradient now, with the identities of the gradients."""
 
     def attach_module(
         self, module: Any, name: ModuleName, listener: Listener, parameters: bool = True

@@ -34,6 +34,27 @@ class Tensors(Protocol):
         ``None`` where that cannot be known. It raises nothing.
         """
 
+    def memory(self, tensor: Any) -> tuple[Any, Any, Any]:
+        """The memory of `tensor`, `tensor` itself, and a mark of the writes to it.
+
+        The memory is an object that lives as long as it does: the same one for each tensor there, as far as the
+        framework tells. It and the tensor itself are referred to weakly; a tensor to which nobody may refer so is
+        ``None``, and a stand-in is the tensor of the program. The mark is ``None`` where writes are not counted.
+
+        Raises:
+            Exception: it has no memory of its own.
+        """
+
+    counted_memory: tuple[type, Callable[[Any], Any], Callable[[Any], bool], str] | None
+    """`memory` in parts: the type of tensors for which these are enough, a function that gives the memory, one that is
+    true of a tensor whose writes are not counted, and the attribute with their number. ``None`` where it has none."""
+
+    def base(self, tensor: Any) -> Any:
+        """The tensor that `tensor` is a view of; ``None`` for none, or where the framework does not tell."""
+
+    def is_computed(self, tensor: Any) -> bool | None:
+        """True if a function with a gradient made `tensor`; ``None`` if one may have."""
+
     def describe_value(self, value: Any, key: str | None) -> Entry | None:
         """A framework value that is no tensor (dtype, device, process group …), or ``None`` if it is none.
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple
 
+from probe.backends.protocol import HeldTensor
 from probe.common import log
+from probe.common.containers import by_prefix
 from probe.common.dump import naming
 from probe.common.interfaces import ModuleName
 
@@ -21,12 +23,27 @@ class ModuleShape:
         inside: Every module of a model, itself first, with its path.
         parameters: The module's own parameters by attribute name, ``None`` included.
         layers: The package with the framework's own layers, with a dot at its end.
+        held: The dictionaries of a module with the tensors that it holds, and what these are called.
     """
 
     root: str
     inside: Callable[[Any], Iterable[tuple[str, Any]]]
     parameters: Callable[[Any], Mapping[str, Any]]
     layers: str
+    held: tuple[tuple[str, str], ...]
+
+    def tensors(self, models: Any) -> dict[int, HeldTensor]:
+        """See `probe.backends.protocol.Hooks.held_tensors`."""
+        found: dict[int, HeldTensor] = {}
+        for prefix, model in by_prefix(models).items():
+            for path, module in () if model is None else self.inside(model):
+                start = f"{prefix}.{path}." if prefix and path else f"{prefix or path}."
+                start, owner = start.replace(_COMPILED, "").lstrip("."), weakref.ref(module)
+                for field, kind in self.held:
+                    for key, tensor in module.__dict__.get(field, {}).items():
+                        if tensor is not None and id(tensor) not in found:
+                            found[id(tensor)] = HeldTensor(f"{kind}:{start}{key}", owner, field, key)
+        return found
 
     def is_one_layer(self, model: Any) -> bool:
         """True if nothing but a record of the model itself shows its call and its parameters.
@@ -41,6 +58,8 @@ class ModuleShape:
         )
 
 
+_COMPILED = "_orig_mod."
+"""Where torch's compiler puts the module that it was given."""
 _PARAMETRIZATIONS = "parametrizations"
 """The attribute in which torch keeps what computes a parameter, for weight normalization say."""
 
@@ -127,3 +146,11 @@ def _warn_of_names_used_before(before: dict[int, _Given], found: dict[int, tuple
                 once="names used before",
             )
             return
+
+
+def gradients(held: Iterable[HeldTensor]) -> Iterator[tuple[int, HeldTensor]]:
+    """See `probe.backends.protocol.Hooks.held_gradients`, where parameters have an attribute ``grad``."""
+    for each in held:
+        gradient = getattr(each.now(), "grad", None) if each.text.startswith("parameter:") else None
+        if gradient is not None:
+            yield id(gradient), each

@@ -9,6 +9,7 @@ from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall
 from probe.collect.collected_step import CollectedStep
 from probe.collect.describing.described_once import DescribedOnce, Suspects
+from probe.collect.describing.makers import KINDS, Makers
 from probe.collect.describing.values import ValueDescriber
 from probe.common.config.config import Config
 from probe.common.interfaces import Entry, StatisticsMode
@@ -28,12 +29,15 @@ class CallDescriber:
         self._failed = failed
         self._of: ActiveCall | None = None
         """The call whose values are described."""
+        self._hooks = adapter.hooks
+        self._makers: Makers | None = None
         self.once: DescribedOnce | None = None
         """Knows tensors again that were described in this step, where a sink needs those that are not finite."""
 
     def configure(self, config: Config) -> None:
         """Use other settings from now on; only between steps."""
         sketch = config.sketch and config.task in ("statistics", "tensor")
+        self._sees_functions = config.level != "L0"
         self._summary = StatisticsMode(config.summary_mode, config.precision == "high", config.nonfinite, sketch)
         try:
             self._direct = self._tensors.direct_describer(self._summary)
@@ -57,7 +61,31 @@ class CallDescriber:
             self.once = DescribedOnce(self._tensors, self._summary, direct, suspects, remembers)
             describe, direct = self.once.describe, None if direct is None else self.once.direct
         self._values = ValueDescriber(self._tensors, describe, self._tensor_failed, direct)
+        self._given = self._returned = self._given_gradients = self._returned_gradients = self._values
+        # An entry that several calls share has no maker of its own.
+        if self._summary.sketch and self.once is None:
+            self._makers = makers = Makers(self._tensors, self._hooks, self._sees_functions)
+            self._given, self._given_gradients, self._returned, self._returned_gradients = (
+                self._noting(makers, kind) for kind in range(len(KINDS))
+            )
         return suspects
+
+    def _noting(self, makers: Makers, kind: int) -> ValueDescriber:
+        describe: Any = makers.describing(kind, self._describe_tensor)
+        direct = None if self._direct is None else makers.describing(kind, self._direct)
+        return ValueDescriber(self._tensors, describe, self._tensor_failed, direct)
+
+    def hold(self, models: Any) -> None:
+        """The program's models are these, as far as it has told."""
+        if self._makers is not None:
+            self._makers.hold(models)
+
+    def end_step(self) -> None:
+        """The step is over."""
+        self.forget()
+        if self._makers is not None:
+            self._makers.forget()
+            self._makers = None
 
     def forget(self) -> None:
         """Any tensor may have been written to since it was described."""
@@ -85,11 +113,11 @@ class CallDescriber:
         if call.api is not None and call.api.known_before is not None:
             known = call.api.known_before
             args, kwargs = [known(value) for value in args], {key: known(value) for key, value in kwargs.items()}
-        self._of = call
+        self._begin(call)
         save = self._step.saver_of(call) if self._step.saving else None
         fields = call.fields
-        fields["input_args"] = self._values.sequence(args, save and f"{call.name}.input", save)
-        fields["input_kwargs"] = self._values.mapping(kwargs, save and f"{call.name}.kwargs", save) if kwargs else {}
+        fields["input_args"] = self._given.sequence(args, save and f"{call.name}.input", save)
+        fields["input_kwargs"] = self._given.mapping(kwargs, save and f"{call.name}.kwargs", save) if kwargs else {}
         if call.api is not None and call.api.function:
             fields["function"] = call.api.function
         if call.api is not None and call.api.attributes is not None:
@@ -105,29 +133,31 @@ class CallDescriber:
 
     def output(self, call: ActiveCall, output: Any) -> None:
         """Describe what a call returned."""
-        self._of = call
+        self._begin(call)
         save = self._step.saver_of(call) if self._step.saving else None
-        call.fields["output"] = self._values.output(output, save and f"{call.name}.output", save)
+        call.fields["output"] = self._returned.output(output, save and f"{call.name}.output", save)
 
     def parameters(self, call: ActiveCall, parameters: Mapping[str, Any]) -> None:
         """Describe the own parameters of a module."""
         self._of = call
         save = self._step.saver_of(call) if self._step.saving else None
-        described = self._values.mapping(parameters, save and f"{call.name}.parameters", save) if parameters else {}
+        described = self._given.mapping(parameters, save and f"{call.name}.parameters", save) if parameters else {}
         # Null stands for None, which no parameter is: one that cannot be described is left out.
         call.fields["parameters"] = {name: entry for name, entry in described.items() if entry is not None}
 
     def gradients(self, call: ActiveCall, field: str, gradients: Sequence[Any]) -> None:
         """Describe the gradients of the outputs (``input``) or of the inputs (``output``) of a function's call."""
-        self._of = call
+        self._begin(call)
         save = self._step.saver_of(call) if self._step.saving else None
-        call.fields[field] = self._values.sequence(gradients, save and f"{call.name}.{field}", save)
+        values = self._given_gradients if field == "input" else self._returned_gradients
+        call.fields[field] = values.sequence(gradients, save and f"{call.name}.{field}", save)
 
     def gradient(self, call: ActiveCall, value: Any, path: str) -> Any:
         """The entry of one gradient; `path` follows the name of the call: ``input.0`` or ``weight``."""
-        self._of = call
+        self._begin(call)
         save = self._step.saver_of(call) if self._step.saving else None
-        return self._values.single(value, save and f"{call.name}.{path}", save)
+        values = self._returned_gradients if path.startswith("output.") else self._given_gradients
+        return values.single(value, save and f"{call.name}.{path}", save)
 
     def saved(self, call: ActiveCall, value: Any, path: str) -> Entry:
         """The entry of a value that the program saves itself."""
@@ -135,6 +165,11 @@ class CallDescriber:
         return cast(Entry, self._values.describe(value, None, path, self._step.saver_of(None, call)))
 
     # --- shared steps
+
+    def _begin(self, call: ActiveCall) -> None:
+        self._of = call
+        if self._makers is not None:
+            self._makers.state[1] = call.api
 
     def _describe_tensor(self, tensor: Any) -> Entry:
         return self._tensors.describe_tensor(tensor, self._summary)

@@ -43,7 +43,7 @@ def inside(module: Net, path: str = "", seen: list[int] | None = None) -> Iterat
             yield from inside(child, f"{path}.{name}" if path else name, seen)
 
 
-SHAPE = ModuleShape("Module", inside, lambda module: module.parameters, "framework.layers.")
+SHAPE = ModuleShape("Module", inside, lambda module: module.parameters, "framework.layers.", ())
 
 
 @pytest.fixture(autouse=True)

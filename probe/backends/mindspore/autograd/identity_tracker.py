@@ -93,6 +93,15 @@ def _pass_through(callback: Callable[[Any], None], tensors: list[Tensor]) -> tup
     return tuple(passed)
 
 
+def unaliased(tensor: Tensor) -> Tensor:
+    """The tensor of the program that `tensor` stands for inside a call; any other tensor itself."""
+    assign = tensor.__dict__.get("assign_value")
+    while isinstance(assign, functools.partial) and assign.func is _assign_both:
+        tensor = assign.args[0]
+        assign = tensor.__dict__.get("assign_value")
+    return tensor
+
+
 def _assign_both(tensor: Tensor, alias: weakref.ref[Tensor], value: Tensor) -> Tensor:
     """Put `value` into both objects, as ``x[i] = v`` does with one."""
     tensor.assign_value(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -14,8 +14,9 @@ from probe.backends.mindspore.hooks.api_hooks import ApiHooks, async_work_types
 from probe.backends.mindspore.hooks.graph_mode import check_pynative
 from probe.backends.mindspore.hooks.jit import Compilation
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleHooks, ModuleKind
-from probe.backends.protocol import ModuleHandles, OperatorListener
+from probe.backends.protocol import HeldTensor, ModuleHandles, OperatorListener
 from probe.backends.shared.api_list import Watched, custom_name
+from probe.backends.shared.models import gradients
 from probe.backends.shared.patching import Handles, wrap_attribute
 from probe.common.interfaces import Handle, Listener, ModuleName
 
@@ -63,6 +64,7 @@ class MindSporeHooks:
         self.attach_gradient = module_hooks.attach_gradient
         self.unobserved = unobserved
         self.check_mode = check_pynative
+        self.held_gradients = gradients
 
     def _for(self, listener: Listener) -> _Parts:
         if self._parts is None or self._parts.listener is not listener:
@@ -75,6 +77,9 @@ class MindSporeHooks:
         apis = self._for(listener).apis
         apis.install(models, self._seen.modules)
         return apis
+
+    def held_tensors(self, models: Any) -> Iterable[tuple[int, HeldTensor]]:
+        return self._seen.modules.tensors(models).items()
 
     def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
         name = custom_name(owner, attribute, prefix, self._seen.functions())

@@ -93,6 +93,7 @@ CELLS = ModuleKind(
     base=nn.Cell,
     inside=lambda cell: cell.cells_and_names(),
     parameters=lambda cell: cell._params,
+    held=(("_params", "parameter"), ("_buffers", "buffer")),
     layers="mindspore.nn.layer.",
     attach=attach_to_cell,
 )

@@ -6,9 +6,10 @@ import contextlib
 from typing import Any, Callable, cast
 
 import numpy as np
-from mindspore import Tensor
+from mindspore import Parameter, Tensor
 
 from probe.backends.mindspore import internals
+from probe.backends.mindspore.autograd.identity_tracker import unaliased
 from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.tensors import statistics
 from probe.backends.mindspore.tensors.dtypes import dtype_name
@@ -18,6 +19,7 @@ from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
 _Dtype = internals.DtypeKind
 _takes_gradient = internals.requires_gradient
+_recording: Callable[[], bool] = internals.executor.requires_grad
 
 
 def is_tensor(value: Any) -> bool:
@@ -34,6 +36,27 @@ def content_mark(tensor: Any) -> None:
     return None
 
 
+def memory(tensor: Tensor) -> tuple[Tensor, Tensor, None]:
+    """See `probe.backends.protocol.Tensors.memory`."""
+    # MindSpore tells of a view whose memory it is only by an address, for which it waits.
+    known = unaliased(tensor)
+    return known, known, None
+
+
+def base(tensor: Tensor) -> None:
+    """None: MindSpore does not tell what a view is of."""
+    return None
+
+
+def is_computed(tensor: Tensor) -> bool | None:
+    """See `probe.backends.protocol.Tensors.is_computed`."""
+    if isinstance(tensor, Parameter):
+        return False
+    if _takes_gradient(tensor):
+        return True
+    return None if tensor.is_floating_point() and not _recording() else False
+
+
 class MindSporeTensors:
     """The group `Tensors` of MindSpore; statistics of tensors on a device wait for `resolve`.
 
@@ -48,6 +71,10 @@ class MindSporeTensors:
         self.is_tensor = is_tensor
         self.direct_describer = direct_describer
         self.content_mark = content_mark
+        self.memory = memory
+        self.counted_memory = None
+        self.base = base
+        self.is_computed = is_computed
         self.describe_value = values or describe_value
         self.tensor_file = tensor_file
         self.pending = self._statistics.pending

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Callable
 
 import torch
 
-from probe.backends.protocol import ModuleHandles, OperatorListener
+from probe.backends.protocol import HeldTensor, ModuleHandles, OperatorListener
 from probe.backends.shared.api_list import as_now, custom_name
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
+from probe.backends.shared.models import gradients
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
 from probe.backends.torch.guards import unobserved
@@ -45,6 +47,7 @@ class TorchHooks:
         self.attach_passes = module_hooks.attach_passes
         self.attach_gradient = module_hooks.attach_gradient
         self.unobserved = unobserved
+        self.held_gradients = gradients
 
     def _for(self, listener: Listener) -> _Parts:
         if self._parts is None or self._parts.listener is not listener:
@@ -63,6 +66,9 @@ class TorchHooks:
         apis = self._for(listener).apis
         apis.install(everything)
         return apis
+
+    def held_tensors(self, models: Any) -> Iterable[tuple[int, HeldTensor]]:
+        return module_hooks.SHAPE.tensors(models).items()
 
     def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
         name = custom_name(owner, attribute, prefix, api_list.watched())

@@ -40,6 +40,7 @@ SHAPE = ModuleShape(
     inside=lambda module: module.named_modules(),
     parameters=lambda module: module._parameters,
     layers="torch.nn.modules.",
+    held=(("_parameters", "parameter"), ("_buffers", "buffer")),
 )
 # Here, and not when they are called: a user may have put others in their place.
 _register_hook = of_torch(torch.Tensor.register_hook)

@@ -74,6 +74,26 @@ def content_mark(tensor: Any) -> tuple[Any, ...] | None:
         return None  # made in inference mode, or without memory
 
 
+def memory(tensor: torch.Tensor) -> tuple[Any, torch.Tensor | None, int | None]:
+    """See `probe.backends.protocol.Tensors.memory`."""
+    # The object of a storage lives as long as the storage, as that of a tensor does not. The type: see `content_mark`.
+    itself = tensor if type(tensor) is torch.Tensor else None
+    return own.untyped_storage(tensor), itself, None if own.is_inference(tensor) else tensor._version
+
+
+def base(tensor: torch.Tensor) -> torch.Tensor | None:
+    """See `probe.backends.protocol.Tensors.base`."""
+    return tensor._base
+
+
+def is_computed(tensor: torch.Tensor) -> bool | None:
+    """See `probe.backends.protocol.Tensors.is_computed`."""
+    if tensor.requires_grad:
+        return tensor.grad_fn is not None
+    numbers = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+    return None if numbers and not torch.is_grad_enabled() else False
+
+
 def direct_describer(summary: StatisticsMode) -> Describe | None:
     """See `probe.backends.protocol.Tensors.direct_describer`."""
     if describers is None or summary.mode != "statistics":

@@ -1,0 +1,272 @@
+"""Finds which call made each tensor that goes into another one.
+
+A tensor is known again by its memory, which views and detached tensors share, and by a mark of what was written to it.
+No name is made while the program runs: entries get serial numbers, and `probe.common.dump.sketch_file` makes names of
+them. A tensor is unknown, rather than said to be made by the wrong call, where something wrote to it that is not
+recorded.
+
+The compiled part does what is done for nearly every tensor; it need not be there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any, Callable, Optional
+
+from probe.backends.protocol import HeldTensor, Hooks, Tensors
+from probe.common.dump.sketch_file import MAKER, SERIAL, SKETCH, VIEW
+from probe.common.interfaces import Entry
+from probe.common.operations.lookup import writes_in_place
+
+try:
+    from probe.collect.describing import _makers as compiled
+except ImportError:
+    compiled = None  # type: ignore[assignment]
+
+Describe = Callable[[Any], Optional[Entry]]
+
+_MOST = 8192
+"""Memories that are remembered before it is looked which of them are gone."""
+
+
+class _Memory:
+    """The memory of one tensor or more.
+
+    Args:
+        storage: The memory, which is referred to weakly.
+        mark: Of what was written to it.
+        number: Of the entry of the tensor that was made there.
+    """
+
+    __slots__ = ("made", "mark", "ref", "writer")
+
+    def __init__(self, storage: Any, mark: Any, number: int) -> None:
+        self.ref = weakref.ref(storage)
+        self.writer = number
+        """The number of the entry of the tensor that was last made or written there."""
+        self.mark = mark
+        self.made: dict[int, tuple[weakref.ref[Any], int, Any]] = {}
+        """Each tensor there that a call returned, its number and its mark, by its identity."""
+
+
+class Makers:
+    """The makers of the tensors of one step.
+
+    Args:
+        tensors: Those of the framework.
+        hooks: Know which tensors models hold.
+        sees_functions: True if functions are recorded, and not modules alone.
+    """
+
+    def __init__(self, tensors: Tensors, hooks: Hooks, sees_functions: bool) -> None:
+        self._memory = tensors.memory
+        self._counted_memory = tensors.counted_memory
+        self._base = tensors.base
+        self._is_computed = tensors.is_computed
+        self._hooks = hooks
+        self._sees_functions = sees_functions
+        # The compiled part has these objects too.
+        self._numbers = itertools.count(1)
+        self._memories: dict[int, Any] = {}
+        self._held: dict[int, HeldTensor] = {}
+        self._gradients: dict[int, HeldTensor] = {}
+        self.state: list[Any] = [False, None]
+        """True if gradients may have become others; the function whose call is described, ``None`` for a module's."""
+        self._contents: dict[Any, int] = {}
+        """Where gradients are new objects for each call: the number of the entry that had these contents first."""
+        self._first = 0
+        """The memories of what no call returned."""
+        self._accumulated = 0
+        """The number of the last entry before the gradients were asked for."""
+        self._one_memory = _Memory if compiled is None else compiled.Memory
+
+    def hold(self, models: Any) -> None:
+        """Know the parameters and buffers of `models`, and no others, by their names."""
+        self._held.clear()
+        self._held.update(self._hooks.held_tensors(models))
+        self.state[0] = True
+
+    def forget(self) -> None:
+        """The step is over."""
+        for known in (self._memories, self._held, self._gradients, self._contents):
+            known.clear()
+
+    def describing(self, kind: int, describe: Describe) -> Describe:
+        """`describe`, which notes in each entry that it answers what `kind`, a place in `KINDS`, says."""
+        note = KINDS[kind]
+
+        def rest(value: Any, entry: Entry) -> None:
+            try:
+                note(self, value, entry)
+            except Exception:
+                # A tensor without memory of its own: inside a function transform, sparse, or of a user's class.
+                entry.pop(MAKER, None)
+
+        if compiled is not None and self._counted_memory is not None:
+            known: Any = self._held, self._gradients, self._memories, self._numbers, self.state
+            return compiled.Noter(kind, _MOST, describe, rest, *self._counted_memory, *known)
+
+        def described(value: Any) -> Entry | None:
+            entry = describe(value)
+            if entry is not None:
+                rest(value, entry)
+            return entry
+
+        return described
+
+    # --- what is described
+
+    def given(self, tensor: Any, entry: Entry) -> None:
+        """Note who made an input of a call."""
+        if self.state[0]:
+            self._take_gradients()
+        held = self._held.get(id(tensor))
+        if held is not None and held.holds(tensor):
+            entry[MAKER] = held.text
+            return
+        storage, itself, mark = self._memory(tensor)
+        memory = self._known(storage)
+        maker = None if memory is None else self._maker(memory, itself, mark, entry)
+        gradient = self._gradients.get(id(tensor))
+        if gradient is not None and gradient.has_gradient(tensor):
+            # A call that wrote to it, clipping say, is later than what was accumulated.
+            written = maker is not None and maker > self._accumulated
+            entry[MAKER] = maker if written else f"gradient:{gradient.text.partition(':')[2]}"
+        elif maker is not None:
+            entry[MAKER] = maker
+        elif memory is None:
+            self._note_first(tensor, entry, storage, itself, mark)
+
+    def given_gradient(self, tensor: Any, entry: Entry) -> None:
+        """Note who made a gradient that goes into a backward, or that was accumulated."""
+        storage, itself, mark = self._memory(tensor)
+        memory = self._known(storage)
+        maker = None if memory is None else self._maker(memory, itself, mark, entry)
+        if memory is None and mark is None:
+            maker = self._contents.get(_contents_of(entry))
+        if maker is not None:
+            entry[MAKER] = maker
+
+    def returned(self, tensor: Any, entry: Entry) -> None:
+        """Note that a call returned `tensor`."""
+        held = self._held.get(id(tensor))
+        if held is not None and held.holds(tensor):
+            entry[MAKER] = held.text
+            return
+        storage, itself, mark = self._memory(tensor)
+        memory = self._known(storage)
+        counted = mark is not None
+        if not counted:
+            mark = _mark_of(entry)
+        if memory is None:
+            self._remember(storage, itself, mark, self._number(entry))
+            return
+        api = self.state[1]
+        found = _found(memory, itself)
+        if api is None or not (api.returns_arguments or (not counted and writes_in_place(api.api))):
+            if found is not None and found[2] == mark:
+                entry[MAKER] = found[1]
+                return
+            if mark == memory.mark if counted else found is None:
+                # A view of what is there already.
+                if api is None:
+                    entry[MAKER] = -memory.writer
+                _add(memory, itself, self._number(entry), mark)
+                return
+        memory.writer = number = self._number(entry)
+        memory.mark = mark
+        _add(memory, itself, number, mark)
+
+    def returned_gradient(self, tensor: Any, entry: Entry) -> None:
+        """Note that a backward returned `tensor`."""
+        self.state[0] = True
+        self.returned(tensor, entry)
+        contents = _contents_of(entry) if self._counted_memory is None else None
+        if contents is not None:
+            first = self._contents.setdefault(contents, entry.get(SERIAL, 0))
+            if first and first != entry.get(SERIAL) and MAKER not in entry:
+                entry[MAKER] = first
+
+    # --- parts
+
+    def _known(self, storage: Any) -> Any:
+        memory = self._memories.get(id(storage))
+        return None if memory is None or memory.ref() is not storage else memory
+
+    def _maker(self, memory: Any, itself: Any, mark: Any, entry: Entry) -> int | None:
+        """The number of what made a tensor in `memory`, negative if it is a view of that; ``None`` if unknown."""
+        found = _found(memory, itself)
+        counted = mark is not None
+        if found is not None and found[2] == (mark if counted else _mark_of(entry)):
+            return int(found[1])
+        if mark == memory.mark if counted else found is None and self._sees_functions:
+            return -int(memory.writer)
+        return None
+
+    def _note_first(self, tensor: Any, entry: Entry, storage: Any, itself: Any, mark: Any) -> None:
+        """Nothing is known of the memory of an input."""
+        base = self._base(tensor)
+        held = None if base is None else self._held.get(id(base))
+        if held is not None and held.holds(base):
+            entry[MAKER] = VIEW + held.text
+        elif self._is_data(tensor, entry):
+            self._first += 1
+            entry[MAKER] = number = self._number(entry)
+            self._remember(storage, itself, mark if mark is not None else _mark_of(entry), number)
+
+    def _is_data(self, tensor: Any, entry: Entry) -> bool:
+        """True if `tensor` came from outside of every recorded call."""
+        if len(self._memories) <= self._first:
+            return True  # no call has returned anything yet
+        computed = self._is_computed(tensor)
+        # A leaf that takes a gradient was not computed. Functions that are not recorded may have made any other one.
+        return not computed and bool(entry.get("requires_grad") or (self._sees_functions and computed is False))
+
+    def _number(self, entry: Entry) -> int:
+        entry[SERIAL] = number = next(self._numbers)
+        return number
+
+    def _remember(self, storage: Any, itself: Any, mark: Any, number: int) -> None:
+        memories = self._memories
+        if len(memories) >= _MOST:
+            # A list first: another thread may add to them.
+            for key, memory in list(memories.items()):
+                if memory.ref() is None:
+                    memories.pop(key, None)
+        memories[id(storage)] = memory = self._one_memory(storage, mark, number)
+        _add(memory, itself, number, mark)
+
+    def _take_gradients(self) -> None:
+        self.state[0] = False
+        self._accumulated = next(self._numbers)
+        self._gradients.clear()
+        self._gradients.update(self._hooks.held_gradients(self._held.values()))
+
+
+def _found(memory: Any, itself: Any) -> tuple[Any, int, Any] | None:
+    found: tuple[Any, int, Any] | None = memory.made.get(id(itself))
+    # Another tensor may have the identity of one that is gone.
+    return found if found is not None and found[0]() is itself else None
+
+
+def _add(memory: Any, itself: Any, number: int, mark: Any) -> None:
+    if itself is not None:
+        memory.made[id(itself)] = weakref.ref(itself), number, mark
+
+
+def _contents_of(entry: Entry) -> Any:
+    """The contents of a tensor, ``None`` where other tensors easily have the same."""
+    largest = entry.get("Max")
+    return None if largest is None or largest == entry.get("Min") else (str(entry["shape"]), _mark_of(entry))
+
+
+def _mark_of(entry: Entry) -> Any:
+    """A mark of the contents of a tensor of which nobody counts the writes."""
+    return entry.get(SKETCH) or (entry.get("Max"), entry.get("Min"), entry.get("Mean"), entry.get("Norm"))
+
+
+KINDS: tuple[Callable[[Makers, Any, Entry], None], ...] = (
+    Makers.given, Makers.given_gradient, Makers.returned, Makers.returned_gradient,
+)  # fmt: skip
+"""What is noted of inputs, of gradients that go into a backward, of outputs, and of gradients that one returned."""
