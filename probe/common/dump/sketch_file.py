@@ -194,19 +194,23 @@ class SketchWriter:
         """Write the archive."""
         from probe.common.numerics.sketch import VERSION
 
-        self._settle()
         rest = {"made_by": self._made_by(), "views": self._views, "excluded": self._excluded}
         # What numpy's own writer takes for two arrays, this takes for the whole file several times over.
         with zipfile.ZipFile(stream, "w") as archive:
+            if self._rows is None:
+                # None waits, so that each member is written at once.
+                index = {"version": VERSION, "items": self._latest_names, **rest}
+                archive.writestr(_ARRAY, _header(self._count) + b"".join(self._latest))
+                archive.writestr(_INDEX, msgspec.json.encode(index))
+                return
+            self._settle()
             with archive.open(_ARRAY, "w", force_zip64=True) as member:
                 member.write(_header(self._count))
-                if self._rows is not None:
-                    self._rows.seek(0)
-                    shutil.copyfileobj(self._rows, member, _IN_MEMORY)
+                self._rows.seek(0)
+                shutil.copyfileobj(self._rows, member, _IN_MEMORY)
             with archive.open(_INDEX, "w", force_zip64=True) as member:
                 member.write(f'{{"version":{VERSION},"items":['.encode())
-                if self._names is not None:
-                    shutil.copyfileobj(_WithoutLast(self._names), member, _IN_MEMORY)
+                shutil.copyfileobj(_WithoutLast(self._names), member, _IN_MEMORY)
                 member.write(b"]," + msgspec.json.encode(rest)[1:])
 
     def _made_by(self) -> list[_MakerRow]:
