@@ -45,10 +45,13 @@ def read_settings(path: str) -> SettingsFile:
     """
     suffix = os.path.splitext(path)[1].lower()
     name = os.path.basename(path)
+    if not path:
+        raise FileCheckException(f"the path of a start script or settings file is empty; allowed: {ALLOWED}.")
     if os.path.isdir(path):
         raise FileCheckException(f"{path} is a folder; allowed: {ALLOWED}.")
     if suffix not in (*SHELL, *YAML, *JSON, *TOML):
-        raise FileCheckException(f"{path}: the file name ends with {suffix or 'nothing'!r}; allowed: {ALLOWED}.")
+        ending = f"ends with {suffix!r}" if suffix else "has no suffix"
+        raise FileCheckException(f"{path}: the file name {ending}; allowed: {ALLOWED}.")
     if suffix in YAML:
         settings = flat(_mapping(path, load_yaml(path)))
         return SettingsFile({name: settings}, notes=_twice(path, suffix, _text(path)))
