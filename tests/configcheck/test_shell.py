@@ -117,7 +117,7 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, name: str, text: str | Non
 
 
 def test_an_empty_path_is_said_to_be_empty() -> None:
-    with pytest.raises(MsprobeException, match="^the path of a start script or settings file is empty; allowed"):
+    with pytest.raises(MsprobeException, match=r"^the path of a start script or settings file is empty; allowed"):
         read_settings("")
 
 
