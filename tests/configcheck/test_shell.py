@@ -106,6 +106,9 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
         ("a.yaml", "a: [", "not valid YAML"),
         ("a.json", "{", "not valid JSON"),
         ("a.json", None, "cannot be read"),
+        ("a.json", '{"a": ' * 300 + "1" + "}" * 300, "nested too deeply"),
+        ("a.json", '{"a": ' + "[" * 300 + "1" + "]" * 300 + "}", "nested too deeply"),
+        ("a.yaml", "a: " + "[" * 300 + "1" + "]" * 300, "nested more than 100 levels deep"),
         ("launch", "", "the file name has no suffix; allowed: a shell script"),
     ],
 )

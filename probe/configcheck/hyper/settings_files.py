@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from probe.common import files
+from probe.common.containers import MOST_LEVELS, is_too_deep
 from probe.common.environment.secrets import is_secret_name, is_secret_value
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 from probe.common.yaml_file import load_yaml, parse_yaml
@@ -173,6 +174,8 @@ def _mapping(path: str, content: Any) -> Mapping[Any, Any]:
         return {}
     if not isinstance(content, Mapping):
         raise MsprobeException(f"{path} holds a {type(content).__name__}; allowed: names with values.")
+    if is_too_deep(content):
+        raise MsprobeException(f"{path} is nested too deeply; allowed: {MOST_LEVELS} levels.")
     return content
 
 
