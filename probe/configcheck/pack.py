@@ -33,8 +33,11 @@ DEFAULT_PACK = "./config_check_pack.zip"
 _MEMBER_LIMIT = 256 << 20
 """Bytes that a member may have. The weights of 100 000 parameters have 20 MB; the number is a guess."""
 _PACK_LIMIT = 1 << 30
-_MOST_MEMBERS = 100_000
-_STEP_AND_RANK = re.compile(r"(dataset|weights|checksums)/step(\d{1,18})/rank(\d{1,18})/(dataset|weight|weights)\.json\Z")
+_MOST_MEMBERS = 1_000_000
+"""A guess: each takes ten microseconds to look at, and packs of trainings have some thousands."""
+_STEP_AND_RANK = re.compile(
+    r"(dataset|weights|checksums)/step(\d{1,18})/rank(\d{1,18})/(dataset|weight|weights)\.json\Z"
+)
 _RANDOM = re.compile(r"(random|random_calls)/rank(\d{1,18})\.json\Z")
 _STATES = re.compile(r"(random_states)/step(\d{1,18})/rank(\d{1,18})\.json\Z")
 _HYPER = re.compile(r"hyperparameters/([\w.-]+\.json)\Z")
