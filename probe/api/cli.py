@@ -73,6 +73,10 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """Take no beginning of a flag for the flag: --rank would be --rank_size; -oDIR is still -o and its value."""
+        return [each for each in super()._get_option_tuples(option_string) if option_string.startswith(each[1])]
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Name what was probably meant where few values are allowed, as the names of commands are."""
         try:
@@ -113,7 +117,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.print_help()
             return FINE
         args.process_ends = arguments is None
-        # Flags may be shortened.
         invocation.as_json = getattr(args, "json", False)
         return int(args.command.run(args, invocation))
 

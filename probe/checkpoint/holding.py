@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from probe.checkpoint.measuring import measure
+from probe.checkpoint.measuring import is_complex, measure
 from probe.checkpoint.names.scheme import Layer, layer_of
 from probe.checkpoint.pairing.pairs import Pair
 from probe.checkpoint.pairing.sampling import SLACK, Samples, apart, sample
@@ -40,7 +40,7 @@ class _Held:
 
 
 class _Golden:
-    """The parameters of one shape of the second side."""
+    """The parameters of one shape of the second side, all real or all complex."""
 
     def __init__(self) -> None:
         self.members: list[_Held] = []
@@ -66,12 +66,12 @@ class _Golden:
 
 def explain(rows: Sequence[tuple[Parameter, Pair]]) -> None:
     """Add to each row that differs, or that the second side lacks, what it holds instead."""
-    golden: dict[Shape, _Golden] = defaultdict(_Golden)
+    golden: dict[tuple[Shape, bool], _Golden] = defaultdict(_Golden)
     labels = _labels([pair for _, pair in rows])
     for _, pair in rows:
         if pair.other is not None:
             tensor = pair.tensors[1] if pair.one is not None else pair.other.tensor
-            golden[tensor.shape].members.append(_Held(pair, tensor, labels[id(pair)]))
+            golden[tensor.shape, is_complex(tensor)].members.append(_Held(pair, tensor, labels[id(pair)]))
     told = 0
     for row, pair in rows:
         if pair.one is None or row.harmless or pair.wrong or row.verdict not in (DIFFERENT, MISSING):
@@ -79,10 +79,12 @@ def explain(rows: Sequence[tuple[Parameter, Pair]]) -> None:
         if row.verdict == DIFFERENT and row.numbers.get("max_abs") == 0:
             continue
         one = pair.tensors[0] if pair.other is not None else pair.one.tensor
-        words = _held(one, pair, golden[one.shape], row)
+        words = _held(one, pair, golden[one.shape, is_complex(one)], row)
         if not words and pair.other is not None and told < _MOST_TOLD:
             told += 1
-            words = "; ".join(_done(*pair.tensors, pair.key)) or _tied(pair, golden[pair.tensors[1].shape])
+            other = pair.tensors[1]
+            words = "; ".join(_done(one, other, pair.key))
+            words = words or _tied(pair, golden[other.shape, is_complex(other)])
         row.how = "; ".join(filter(None, (row.how, words)))
 
 
@@ -158,7 +160,7 @@ def _done(one: Tensor, other: Tensor, key: str) -> Iterator[str]:
     """A change of all numbers of a parameter, or of the order of its rows."""
     if one.shape != other.shape or max(one.nbytes, other.nbytes) > _LARGEST or not one.size:
         return
-    if any(format_of(each.dtype) is None for each in (one, other)):
+    if any(is_complex(each) or format_of(each.dtype) is None for each in (one, other)):
         return
     left, right = ((decoded(each.read().reshape(-1), each.dtype)).reshape(each.shape) for each in (one, other))
     bad = ~np.isfinite(left), ~np.isfinite(right)

@@ -68,6 +68,12 @@ def are_same(one: Tensor, other: Tensor) -> bool:
     return measure(one, other).verdict == IDENTICAL
 
 
+def is_complex(tensor: Tensor) -> bool:
+    """True if the numbers of a tensor are complex, which no real ones are compared with."""
+    found = format_of(tensor.dtype)
+    return found is not None and found.is_complex
+
+
 def _same_bits(one: Array, other: Array) -> bool:
     if not one.size:
         return True
@@ -79,7 +85,9 @@ def _same_bits(one: Array, other: Array) -> bool:
 def _measure(one: Tensor, other: Tensor) -> Measured:
     formats = format_of(one.dtype), format_of(other.dtype)
     if any(each is None or each.kind is Kind.BITS or each.packed > 1 for each in formats):
-        return Measured(DIFFERENT, "other bits", math.nan, math.nan, math.nan, math.nan, math.nan, math.nan, math.nan)
+        return Measured(DIFFERENT, "other bits", *[math.nan] * 7)
+    if is_complex(one) != is_complex(other):
+        return Measured(DIFFERENT, "only one is complex", *[math.nan] * 7)
     totals, ulps = Totals(), _Ulps(_coarser(one.dtype, other.dtype))
     guesses = _guesses(one.dtype, other.dtype)
     special = False

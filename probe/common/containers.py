@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 MAX_DEPTH = 400
 """The deepest level that is looked at."""
+MOST_LEVELS = 100
+"""Levels of settings and mappings that are read from a file, a guess: those of trainings have fewer than ten."""
 MAX_CONTAINERS = 10_000
 """So many containers of one value are followed, and further ones are not."""
 
@@ -47,6 +49,14 @@ def _parts(value: Any, in_fields: bool) -> Iterable[Any] | None:
     if in_fields and dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
     return None
+
+
+def is_too_deep(value: Any) -> bool:
+    """True if what was read from a file has containers in more than `MOST_LEVELS` levels, too many for recursion."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        level = [inner for each in level for inner in _parts(each, False) or ()]
+    return bool(level)
 
 
 def parts_of(value: Any) -> Sequence[tuple[Any, Any]] | None:

@@ -12,10 +12,10 @@ from functools import cache
 from typing import Any
 
 from probe.common import files
+from probe.common.containers import MOST_LEVELS
 from probe.common.errors import FileCheckException, MsprobeException
 
 MAX_BYTES = 64 << 20
-MAX_DEPTH = 100
 MAX_VALUES = 1_000_000
 """The largest number of values and keys together."""
 _LONGEST_NUMBER = 100
@@ -93,8 +93,8 @@ def _check(path: str, events: Iterable[Any]) -> None:
             depth -= 1
         elif isinstance(event, yaml.AliasEvent):
             wrong = f"*{(event.anchor or '')[:80]} repeats another part of the file; write it out"
-        if depth > MAX_DEPTH:
-            wrong = f"nested more than {MAX_DEPTH} levels deep; no mapping needs that"
+        if depth > MOST_LEVELS:
+            wrong = f"nested more than {MOST_LEVELS} levels deep; no mapping needs that"
         elif values > MAX_VALUES:
             wrong = f"more than {MAX_VALUES} values; no mapping needs that"
         if wrong:

@@ -19,6 +19,7 @@ from typing import Any, Optional
 
 from probe._version import __version__
 from probe.common import files, log
+from probe.common.containers import MOST_LEVELS, is_too_deep
 from probe.common.dump.stack_text import parse_frame
 from probe.common.environment.secrets import clean_line, clean_settings, clean_variables, is_secret_value
 from probe.common.errors import FileCheckException, MsprobeException
@@ -32,10 +33,13 @@ DEFAULT_PACK = "./config_check_pack.zip"
 _MEMBER_LIMIT = 256 << 20
 """Bytes that a member may have. The weights of 100 000 parameters have 20 MB; the number is a guess."""
 _PACK_LIMIT = 1 << 30
-_MOST_MEMBERS = 100_000
-_STEP_AND_RANK = re.compile(r"(dataset|weights|checksums)/step(\d+)/rank(\d+)/(dataset|weight|weights)\.json\Z")
-_RANDOM = re.compile(r"(random|random_calls)/rank(\d+)\.json\Z")
-_STATES = re.compile(r"(random_states)/step(\d+)/rank(\d+)\.json\Z")
+_MOST_MEMBERS = 1_000_000
+"""A guess: each takes ten microseconds to look at, and packs of trainings have some thousands."""
+_STEP_AND_RANK = re.compile(
+    r"(dataset|weights|checksums)/step(\d{1,18})/rank(\d{1,18})/(dataset|weight|weights)\.json\Z"
+)
+_RANDOM = re.compile(r"(random|random_calls)/rank(\d{1,18})\.json\Z")
+_STATES = re.compile(r"(random_states)/step(\d{1,18})/rank(\d{1,18})\.json\Z")
 _HYPER = re.compile(r"hyperparameters/([\w.-]+\.json)\Z")
 _PACKAGE = re.compile(r"[\w.-]+\Z")
 _SETTINGS = re.compile(r"settings/(.+)\.json\Z")
@@ -288,8 +292,10 @@ def read_pack(path: str) -> Pack:
                 f'{path}: "schema" of {MANIFEST} is {found.manifest.get("schema")!r}; allowed: {SCHEMA}. '
                 "The pack was written by another release of msprobe."
             )
-        listed = set(found.manifest.get("members") or ())
-        unlisted = sorted(set(members) - listed)
+        listed = found.manifest.get("members")
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            raise MsprobeException(f'{path}: "members" of {MANIFEST} is {listed!r:.60}; allowed: a list of names.')
+        unlisted = sorted(set(members).difference(listed))
         _warn_of_ignored(path, unlisted, f"not in {MANIFEST}")
         for name in unlisted:
             del members[name]
@@ -391,6 +397,8 @@ def _object(path: str, name: str, content: bytes) -> dict[str, Any]:
         raise MsprobeException(f"{path}: member {name!r} is not valid JSON: {error}.") from None
     if not isinstance(found, dict):
         raise MsprobeException(f"{path}: member {name!r} is a {type(found).__name__}; it has to be an object.")
+    if is_too_deep(found):
+        raise MsprobeException(f"{path}: member {name!r} is nested too deeply; allowed: {MOST_LEVELS} levels.")
     return found
 
 

@@ -14,6 +14,7 @@ import pytest
 from made_checkpoints import Weights, bfloat16_bits, llama, write_safetensors
 
 import probe
+from probe.api import cli
 from probe.checkpoint.output.text import lines
 from probe.checkpoint.report import Parameter, Report
 
@@ -503,3 +504,13 @@ def test_made_files_are_those_of_the_format(tmp_path: Path) -> None:
     values = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
     near = (made_checkpoints.bfloat16_bits(values).astype(np.uint32) << 16).view(np.float32)
     assert np.abs(near - values).max() <= np.abs(values).max() / 256
+
+
+@pytest.mark.parametrize("golden", ["complex64", "float32", "complex128"])
+def test_complex_numbers_are_compared_with_complex_ones_alone(tmp_path: Path, golden: str) -> None:
+    draw = np.random.default_rng(5).normal
+    names = [f"layers.{at}.weight" for at in range(3)]
+    np.savez(tmp_path / "a.npz", **{name: (draw(size=(4, 4)) + 1j * draw(size=(4, 4))).astype("c8") for name in names})
+    np.savez(tmp_path / "b.npz", **{name: draw(size=(4, 4)).astype(golden) for name in names})
+    for one, other in (("a", "b"), ("b", "a")):
+        assert cli.main(["ckpt_compare", str(tmp_path / f"{one}.npz"), str(tmp_path / f"{other}.npz")]) == 1

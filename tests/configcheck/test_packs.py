@@ -91,6 +91,27 @@ def test_damaged_members_are_one_sentence(tmp_path: Path) -> None:
         read_pack(archive(tmp_path / "b.zip", ("env", b"[]")))
     with pytest.raises(MsprobeException, match=r'"schema" of manifest\.json is 99; allowed: 1'):
         read_pack(archive(tmp_path / "c.zip", (MANIFEST, b'{"schema": 99}'), ("env", b"{}")))
+    for listed in (b"5", b"true", b"[[]]", b'{"env": 1}', b"null"):
+        with pytest.raises(MsprobeException, match=r'"members" of manifest\.json is .*; allowed: a list of names'):
+            path = tmp_path / f"{len(listed)}.zip"
+            read_pack(archive(path, (MANIFEST, b'{"schema": 1, "members": %b}' % listed), ("env", b"{}")))
+
+
+@pytest.mark.parametrize("depth", [110, 300, 900, 50_000])
+@pytest.mark.parametrize("name", ["environment.json", "settings/x.json", "hyperparameters/hyperparameters_static.json"])
+@pytest.mark.parametrize(("before", "after"), [("[", "]"), ('{"a": ', "}")])
+def test_a_member_that_is_nested_deeply_is_one_sentence(
+    tmp_path: Path, depth: int, name: str, before: str, after: str
+) -> None:
+    text = f'{{"python": {before * depth}1{after * depth}}}'.encode()
+    with pytest.raises(MsprobeException, match=f"member '{name}' is (nested too deeply|not valid JSON)"):
+        read_pack(archive(tmp_path / "a.zip", ("env", b"{}"), (name, text)))
+
+
+def test_a_number_of_thousands_of_digits_in_the_name_of_a_member_is_no_rank(tmp_path: Path) -> None:
+    names = [f"weights/step0/rank{'9' * 5000}/weight.json", f"random/rank{'1' * 4301}.json"]
+    found = read_pack(archive(tmp_path / "a.zip", ("env", b"{}"), *((name, b"{}") for name in names)))
+    assert not found.weights and not found.random
 
 
 def test_members_that_the_manifest_does_not_list_are_ignored_with_a_line(

@@ -106,6 +106,10 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
         ("a.yaml", "a: [", "not valid YAML"),
         ("a.json", "{", "not valid JSON"),
         ("a.json", None, "cannot be read"),
+        ("a.json", '{"a": ' * 300 + "1" + "}" * 300, "nested too deeply"),
+        ("a.json", '{"a": ' + "[" * 300 + "1" + "]" * 300 + "}", "nested too deeply"),
+        ("a.yaml", "a: " + "[" * 300 + "1" + "]" * 300, "nested more than 100 levels deep"),
+        ("launch", "", "the file name has no suffix; allowed: a shell script"),
     ],
 )
 def test_a_wrong_file_is_one_sentence(tmp_path: Path, name: str, text: str | None, message: str) -> None:
@@ -113,6 +117,11 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, name: str, text: str | Non
         (tmp_path / name).write_text(text)
     with pytest.raises(MsprobeException, match=message):
         read_settings(str(tmp_path / name))
+
+
+def test_an_empty_path_is_said_to_be_empty() -> None:
+    with pytest.raises(MsprobeException, match=r"^the path of a start script or settings file is empty; allowed"):
+        read_settings("")
 
 
 def test_every_branch_that_nobody_knows_is_read(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from monitor_rows import MadeTraining, write_first_layout
 
 import probe
+from probe.api.cli import main
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.monitor.reading.follower import Follower
 from probe.monitor.reading.run import read_monitor
@@ -153,6 +154,22 @@ def test_a_growing_folder_is_read_on(folder: Path) -> None:
         seen += follower.read_on().columns()["norm"]
     assert sorted(seen) == sorted(whole["norm"])
     assert follower.notes == []
+
+
+@pytest.mark.parametrize("number", ["99999999999999999999999", "-9223372036854775809", "1" + "0" * 4199, "1e30"])
+@pytest.mark.parametrize("column", ["step", "vpp_stage"])
+def test_a_number_of_more_than_64_bits_is_none_for_the_table_and_the_database(
+    tmp_path: Path, number: str, column: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run" / "Nov27_10-00-00-rank0-0123abcd"
+    folder.mkdir(parents=True)
+    row = f"0,a,{number},1.5" if column == "step" else f"{number},a,7,1.5"
+    (folder / "grad_reduced_7-7.csv").write_text(f"vpp_stage,name,step,norm\n{row}\n")
+    (folder / "grad_unreduced_7-7.csv").write_text("vpp_stage,name,step,norm\n0,a,7,1.5\n")
+    table = probe.load_monitor(str(tmp_path / "run"), "dict")
+    assert table["step"] == [7] * (1 if column == "step" else 2)
+    assert main(["data2db", "--data", str(tmp_path / "run"), "--db", str(tmp_path / "db")]) in (0, 2)
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_shards_of_which_a_rank_is_missing_are_not_joined(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from torch import nn
 
 import probe
 from probe.api.cli import main
+from probe.api.monitoring.second import TrainerMonitorV2
 from probe.api.pytorch import PrecisionDebugger, TrainerMon
 from probe.monitor import schedule
 from probe.monitor.requests import request_dump
@@ -77,13 +78,20 @@ def test_a_target_selects_tensors_of_its_module() -> None:
     assert [row["name"] for row in rows("actv_grad_0-0")] == ["2.output"]
 
 
-def test_ranks_that_are_not_monitored_write_and_hook_nothing() -> None:
+def test_ranks_that_are_not_monitored_write_and_hook_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     training = Training(wg_distribution=True, module_ranks=[1])
     training.steps(1)
     training.monitor.stop()
     assert training.monitor.folder == ""
     assert not Path("monitor_output").exists()
     assert not training.optimizer._optimizer_step_post_hooks
+    Path("second.json").write_text('{"rank": [1, 2]}')
+    second = TrainerMonitorV2("second.json")
+    second.start(training.model, training.optimizer)
+    second.stop()
+    told = "".join(capsys.readouterr())
+    for key in ("module_ranks has 1", "rank has 1-2"):
+        assert f"[WARNING] rank 0 is not monitored; {key}. This training has a single process" in told
 
 
 def test_output_is_appended_to_a_folder_whose_time_lies_in_the_range() -> None:

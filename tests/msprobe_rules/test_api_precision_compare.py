@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,21 @@ def test_a_wrong_command_line_ends_with_2(tmp_path: Path, capsys: pytest.Capture
     assert run(str(tmp_path / "none.csv"), CLEAN, tmp_path) == 2
     assert "none.csv: there is no such file" in capsys.readouterr().err
     assert run(CLEAN, CLEAN, tmp_path, "--standard", "8.1") == 2
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 4199, "-" + "9" * 400, "abc", "x" * 200_000])
+@pytest.mark.parametrize("side", ["npu", "gpu"])
+def test_a_cell_that_is_no_number_of_a_format_is_refused_by_its_heading(
+    tmp_path: Path, side: str, number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open(CLEAN, newline="", encoding="utf-8") as stream:
+        header, *rows = list(csv.reader(stream))
+    at = 5  # the largest absolute error
+    rows = [[number if place == at else cell for place, cell in enumerate(row)] for row in rows]
+    path = tmp_path / "changed.csv"
+    with path.open("w", newline="", encoding="utf-8") as written:
+        csv.writer(written).writerows([header, *rows])
+    tables = {"npu": CLEAN, "gpu": CLEAN, side: str(path)}
+    assert run(tables["npu"], tables["gpu"], tmp_path / "new") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "changed.csv" in line and len(line) < 500

@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 from probe.api.monitoring.armed_dump import ArmedDump
 from probe.api.monitoring.control import Control, first_step_of, is_dynamic, stack_text
 from probe.api.monitoring.first_wanted import check_targets, wanted_of
-from probe.api.monitoring.parts import AtExit, Receivers, adapter_for, as_models, check_models
+from probe.api.monitoring.parts import AtExit, Receivers, adapter_for, as_models, check_models, is_left_out
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.sinks.trend.recorder import TrendRecorder
 from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
-from probe.common.config.fields import numbers_text
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED, UNREDUCED, TrendStep
 from probe.monitor.output.folders import base, run_folder
@@ -202,8 +201,7 @@ class TrainerMon:
         rank = adapter.training.rank()
         self._rank = rank or 0
         log.set_rank(rank)
-        if settings.module_ranks and self._rank not in settings.module_ranks:
-            log.info(f"rank {self._rank} is not monitored; module_ranks has {numbers_text(settings.module_ranks)}.")
+        if is_left_out(rank, settings.module_ranks, "module_ranks"):
             return
         self._above = base()
         self._folder = run_folder(self._above, self._rank, settings.append_output)

@@ -11,6 +11,7 @@ from typing import Any
 from probe.backends import loader
 from probe.backends.protocol import FrameworkAdapter
 from probe.common import log
+from probe.common.config.fields import numbers_text
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.files import make_folder
 from probe.common.log import ErrorLog
@@ -109,3 +110,20 @@ def check_models(models: Sequence[Any], adapter: FrameworkAdapter, call: str) ->
             raise MsprobeException(f"{call}: model is a {type(each).__name__}; allowed: a module or a list of modules.")
     if not models:
         raise MsprobeException(f"{call}: model is an empty list; allowed: a module or a list of modules.")
+
+
+def is_left_out(rank: int | None, wanted: Sequence[int], key: str) -> bool:
+    """True, and said, if `key` of a configuration names ranks, and `rank` is not one of them.
+
+    Args:
+        rank: ``None`` in a training of a single process, which counts as rank 0.
+        wanted: The ranks that are monitored; empty for all.
+    """
+    if not wanted or (rank or 0) in wanted:
+        return False
+    text = f"rank {rank or 0} is not monitored; {key} has {numbers_text(wanted)}."
+    if rank is None:
+        log.warning(f"{text} This training has a single process, so nothing is written.")
+    else:
+        log.info(text)
+    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from probe.api.monitoring.parts import AtExit, Receivers, adapter_for, as_models, check_models
+from probe.api.monitoring.parts import AtExit, Receivers, adapter_for, as_models, check_models, is_left_out
 from probe.collect.sinks.trend.recorder import TrendRecorder
 from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, second_item_name
 from probe.collect.sinks.trend.watched import Watched
@@ -58,7 +58,7 @@ class TrainerMonitorV2:
         check_models(models, adapter, "start")
         rank = adapter.training.rank()
         log.set_rank(rank)
-        if settings.rank and (rank or 0) not in settings.rank:
+        if is_left_out(rank, settings.rank, "rank"):
             return
         gradients = settings.monitor("weight_grad")
         micro = context.get("grad_acc_steps") or context.get("micro_batch_number")

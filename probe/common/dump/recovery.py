@@ -50,7 +50,7 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
     check_exists(directory)
     if not os.path.isdir(directory):
         raise FileCheckException(f"{directory} is not a folder; give that of a process, a step or a run.")
-    if os.path.islink(directory.rstrip(os.sep)):
+    if os.path.islink(os.path.normpath(directory)):
         raise FileCheckException(f"{directory} is a symbolic link; give the folder it points to instead.")
     folders = _with_journal(directory)
     if not folders and not set_aside(directory) and not _holds(directory, *RECORD_FILES):

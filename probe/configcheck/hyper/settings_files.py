@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from probe.common import files
+from probe.common.containers import MOST_LEVELS, is_too_deep
 from probe.common.environment.secrets import is_secret_name, is_secret_value
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 from probe.common.yaml_file import load_yaml, parse_yaml
@@ -45,10 +46,13 @@ def read_settings(path: str) -> SettingsFile:
     """
     suffix = os.path.splitext(path)[1].lower()
     name = os.path.basename(path)
+    if not path:
+        raise FileCheckException(f"the path of a start script or settings file is empty; allowed: {ALLOWED}.")
     if os.path.isdir(path):
         raise FileCheckException(f"{path} is a folder; allowed: {ALLOWED}.")
     if suffix not in (*SHELL, *YAML, *JSON, *TOML):
-        raise FileCheckException(f"{path}: the file name ends with {suffix or 'nothing'!r}; allowed: {ALLOWED}.")
+        ending = f"ends with {suffix!r}" if suffix else "has no suffix"
+        raise FileCheckException(f"{path}: the file name {ending}; allowed: {ALLOWED}.")
     if suffix in YAML:
         settings = flat(_mapping(path, load_yaml(path)))
         return SettingsFile({name: settings}, notes=_twice(path, suffix, _text(path)))
@@ -170,6 +174,8 @@ def _mapping(path: str, content: Any) -> Mapping[Any, Any]:
         return {}
     if not isinstance(content, Mapping):
         raise MsprobeException(f"{path} holds a {type(content).__name__}; allowed: names with values.")
+    if is_too_deep(content):
+        raise MsprobeException(f"{path} is nested too deeply; allowed: {MOST_LEVELS} levels.")
     return content
 
 

@@ -130,7 +130,7 @@ def _columns(file: MonitorFile, header: list[str], rows: list[list[str]], notes:
         columns.update(zip(header, zip(*rows)))
     steps, steps_ok = _integers(columns["step"])
     if not steps_ok:
-        notes.append(f"{file.path}: column step has a value that is no number; the file is not read.")
+        notes.append(f"{file.path}: column step has a value that is no whole number of 64 bits; the file is not read.")
         return ReadFile([], notes, whole)
     name_column = _NAMES.get(file.layout, _NAME_OF_SECOND)
     stages, _ = _integers(columns.get("vpp_stage", ()))
@@ -208,18 +208,20 @@ def _family_of_rows(file: MonitorFile, columns: dict[str, tuple[str, ...]], leng
 
 
 def _integers(cells: Sequence[str]) -> tuple[list[int], bool]:
+    """Whole numbers, and true if all cells hold some; more than 64 bits, which no database has, are none."""
     try:
-        return [int(cell) for cell in cells], True
+        found = [int(cell) for cell in cells]
     except ValueError:
-        pass
-    found = []
-    for cell in cells:
-        try:
-            found.append(int(float(cell)))
-        except (ValueError, OverflowError):
-            if cell not in ("", "nan"):
-                return [0] * len(cells), False
-            found.append(0)
+        found = []
+        for cell in cells:
+            try:
+                found.append(int(float(cell)))
+            except (ValueError, OverflowError):
+                if cell not in ("", "nan"):
+                    return [0] * len(cells), False
+                found.append(0)
+    if any(not -(1 << 63) <= each < 1 << 63 for each in {*found}):
+        return [0] * len(cells), False
     return found, True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Union
@@ -88,9 +89,14 @@ class TableRow:
         if not text:
             return None
         try:
-            return int(text) if text.lstrip("+-").isdigit() else float(text)
+            number = float(text)
+            whole = text.lstrip("+-").isdigit()
+            if whole and math.isinf(number):
+                raise ValueError("it is beyond all formats")
+            return int(text) if whole else number
         except ValueError:
-            raise MsprobeException(f"{self.location}: {heading} is {text!r}; allowed: a number, or nothing.") from None
+            found = f"{self.location}: {heading} is {text!r:.80}"
+            raise MsprobeException(f"{found}; allowed: a number, or nothing.") from None
 
 
 def read(path: str, known: Sequence[Heading], needed: Sequence[str]) -> list[TableRow]:

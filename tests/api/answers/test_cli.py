@@ -54,6 +54,8 @@ def test_help_names_the_commands_and_an_example() -> None:
         (["compre", "a", "b"], '"compre" is not a command; did you mean "compare"? The commands are run, show,'),
         (["zzz"], '"zzz" is not a command. The commands are run, show,'),
         (["show", "x", "--moduel=y"], 'unrecognized arguments: --moduel=y; did you mean "--module"? See msprobe show'),
+        (["compare", "a", "b", "--rank_", "2"], 'unrecognized arguments: --rank_ 2; did you mean "--rank_size"? See'),
+        (["acc_check", "-api", "x"], "are required: -api_info"),
         (["show", "x", "y"], "unrecognized arguments: y. See msprobe show --help."),
         (["compare", "a"], "1 path was given; give two"),
         (["compare"], "two runs are missing; give two paths, or -tp and -gp, or --last"),

@@ -202,7 +202,7 @@ def test_recover_does_not_write_through_a_folder_that_is_a_link(tmp_path: Path) 
     dead.mkdir()
     JournalWriter(str(dead / JOURNAL_FILE), Header("statistics", "L1", "pytorch", None)).close()
     (tmp_path / "link").symlink_to(dead)
-    for given in ("link", "link/"):
-        with pytest.raises(FileCheckException, match=r"link/? is a symbolic link; give the folder"):
+    for given in ("link", "link/", "link/.", "link/./"):
+        with pytest.raises(FileCheckException, match=r"link[/.]* is a symbolic link; give the folder"):
             list(recover(f"{tmp_path}/{given}"))
     assert os.listdir(dead) == [JOURNAL_FILE]

@@ -65,7 +65,8 @@ class ConfigCheck(Question):
             help="compare logs of slime",
         )
         add = parser.add_argument
-        add("-o", "--output_path", metavar="PATH", type=arguments.path, help="the pack, or the folder for the files")
+        text = "the pack, or the folder for the files"
+        add("-o", "--output_path", "--output", metavar="PATH", type=arguments.path, help=text)
         add("--overwrite", action="store_true", help="write into a folder that has files already")
         add("--xlsx", action="store_true", help="with -c: fail if result.xlsx cannot be written")
         add(

@@ -44,6 +44,7 @@ class RunCommand:
         )
         parser.epilog = (
             "A step begins with the first forward that records gradients, and ends when every optimizer has stepped. "
+            "In a program that computes no gradients, each outermost forward is a step. "
             "With several processes: torchrun ... -m msprobe run train.py"
         )
         parser.add_argument("--config", metavar="FILE", help="a configuration file; the options below override it")

@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m msprobe.core.monitor.anomaly_processor",
         description="Write anomaly_analyse.json: the first anomalies of all ranks, in the order of step and call.",
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("-d", "--data_path", dest="data_path_dir", metavar="DIR", required=True, help="anomaly_detected of a monitor")
