@@ -57,15 +57,19 @@ class Makers:
         tensors: Those of the framework.
         hooks: Know which tensors models hold.
         sees_functions: True if functions are recorded, and not modules alone.
+        failed: Called with the error of a tensor whose maker cannot be found.
     """
 
-    def __init__(self, tensors: Tensors, hooks: Hooks, sees_functions: bool) -> None:
+    def __init__(
+        self, tensors: Tensors, hooks: Hooks, sees_functions: bool, failed: Callable[[Exception], None]
+    ) -> None:
         self._memory = tensors.memory
         self._counted_memory = tensors.counted_memory
         self._base = tensors.base
         self._is_computed = tensors.is_computed
         self._hooks = hooks
         self._sees_functions = sees_functions
+        self._failed = failed
         # The compiled part has these objects too.
         self._numbers = itertools.count(1)
         self._memories: dict[int, Any] = {}
@@ -99,9 +103,9 @@ class Makers:
         def rest(value: Any, entry: Entry) -> None:
             try:
                 note(self, value, entry)
-            except Exception:
-                # A tensor without memory of its own: inside a function transform, sparse, or of a user's class.
+            except Exception as error:
                 entry.pop(MAKER, None)
+                self._failed(error)
 
         if compiled is not None and self._counted_memory is not None:
             known: Any = self._held, self._gradients, self._memories, self._numbers, self.state
@@ -125,7 +129,10 @@ class Makers:
         if held is not None and held.holds(tensor):
             entry[MAKER] = held.text
             return
-        storage, itself, mark = self._memory(tensor)
+        of_tensor = self._memory(tensor)
+        if of_tensor is None:
+            return
+        storage, itself, mark = of_tensor
         memory = self._known(storage)
         maker = None if memory is None else self._maker(memory, itself, mark, entry)
         gradient = self._gradients.get(id(tensor))
@@ -140,7 +147,10 @@ class Makers:
 
     def given_gradient(self, tensor: Any, entry: Entry) -> None:
         """Note who made a gradient that goes into a backward, or that was accumulated."""
-        storage, itself, mark = self._memory(tensor)
+        of_tensor = self._memory(tensor)
+        if of_tensor is None:
+            return
+        storage, itself, mark = of_tensor
         memory = self._known(storage)
         maker = None if memory is None else self._maker(memory, itself, mark, entry)
         if memory is None and mark is None:
@@ -154,7 +164,10 @@ class Makers:
         if held is not None and held.holds(tensor):
             entry[MAKER] = held.text
             return
-        storage, itself, mark = self._memory(tensor)
+        of_tensor = self._memory(tensor)
+        if of_tensor is None:
+            return
+        storage, itself, mark = of_tensor
         memory = self._known(storage)
         counted = mark is not None
         if not counted:
