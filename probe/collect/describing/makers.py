@@ -171,7 +171,7 @@ class Makers:
         memory = self._known(storage)
         counted = mark is not None
         if not counted:
-            mark = _mark_of(entry)
+            mark = self._mark_of(entry)
         if memory is None:
             self._remember(storage, itself, mark, self._number(entry))
             return
@@ -211,11 +211,17 @@ class Makers:
         """The number of what made a tensor in `memory`, negative if it is a view of that; ``None`` if unknown."""
         found = _found(memory, itself)
         counted = mark is not None
-        if found is not None and found[2] == (mark if counted else _mark_of(entry)):
+        if found is not None and found[2] == (mark if counted else self._mark_of(entry)):
             return int(found[1])
         if mark == memory.mark if counted else found is None and self._sees_functions:
             return -int(memory.writer)
         return None
+
+    def _mark_of(self, entry: Entry) -> Any:
+        """A mark of the contents of a tensor of which nobody counts the writes."""
+        values = _values_of(entry)
+        # Still on a device: functions that write are recorded, or else it may have been written to.
+        return values if self._sees_functions or values[0] is not None else object()
 
     def _note_first(self, tensor: Any, entry: Entry, storage: Any, itself: Any, mark: Any) -> None:
         """Nothing is known of the memory of an input."""
@@ -226,7 +232,7 @@ class Makers:
         elif self._is_data(tensor, entry):
             self._first += 1
             entry[MAKER] = number = self._number(entry)
-            self._remember(storage, itself, mark if mark is not None else _mark_of(entry), number)
+            self._remember(storage, itself, mark if mark is not None else self._mark_of(entry), number)
 
     def _is_data(self, tensor: Any, entry: Entry) -> bool:
         """True if `tensor` came from outside of every recorded call."""
@@ -271,11 +277,11 @@ def _add(memory: Any, itself: Any, number: int, mark: Any) -> None:
 def _contents_of(entry: Entry) -> Any:
     """The contents of a tensor, ``None`` where other tensors easily have the same."""
     largest = entry.get("Max")
-    return None if largest is None or largest == entry.get("Min") else (str(entry["shape"]), _mark_of(entry))
+    return None if largest is None or largest == entry.get("Min") else (str(entry["shape"]), _values_of(entry))
 
 
-def _mark_of(entry: Entry) -> Any:
-    """A mark of the contents of a tensor of which nobody counts the writes."""
+def _values_of(entry: Entry) -> Any:
+    """The values of a tensor as far as the entry has them by now."""
     return entry.get(SKETCH) or (entry.get("Max"), entry.get("Min"), entry.get("Mean"), entry.get("Norm"))
 
 
