@@ -35,6 +35,17 @@ class NumpyTensors:
     def content_mark(self, tensor: Any) -> None:
         return None
 
+    def memory(self, tensor: Any) -> tuple[Any, Any, None]:
+        return tensor, tensor, None
+
+    counted_memory = None
+
+    def base(self, tensor: Any) -> None:
+        return None
+
+    def is_computed(self, tensor: Any) -> bool:
+        return False
+
     def direct_describer(self, summary: StatisticsMode) -> None:
         return None
 
@@ -79,6 +90,12 @@ class NumpyHooks:
     """What a collector asks of `probe.backends.protocol.Hooks`."""
 
     default_risk_level = "FOCUS"
+
+    def held_tensors(self, models: Any) -> tuple[()]:
+        return ()
+
+    def held_gradients(self, held: Any) -> tuple[()]:
+        return ()
 
     def risk_class(self, base: str) -> str:
         return {"Torch.matmul": "core", "Torch.relu": "middle"}.get(base, "low")

@@ -34,15 +34,13 @@ class Tensors(Protocol):
         ``None`` where that cannot be known. It raises nothing.
         """
 
-    def memory(self, tensor: Any) -> tuple[Any, Any, Any]:
+    def memory(self, tensor: Any) -> tuple[Any, Any, Any] | None:
         """The memory of `tensor`, `tensor` itself, and a mark of the writes to it.
 
         The memory is an object that lives as long as it does: the same one for each tensor there, as far as the
         framework tells. It and the tensor itself are referred to weakly; a tensor to which nobody may refer so is
-        ``None``, and a stand-in is the tensor of the program. The mark is ``None`` where writes are not counted.
-
-        Raises:
-            Exception: it has no memory of its own.
+        ``None``, and a stand-in is the tensor of the program. The mark is ``None`` where writes are not counted; all is
+        ``None`` where the tensor has no memory of its own.
         """
 
     counted_memory: tuple[type, Callable[[Any], Any], Callable[[Any], bool], str] | None

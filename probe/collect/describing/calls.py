@@ -64,7 +64,7 @@ class CallDescriber:
         self._given = self._returned = self._given_gradients = self._returned_gradients = self._values
         # An entry that several calls share has no maker of its own.
         if self._summary.sketch and self.once is None:
-            self._makers = makers = Makers(self._tensors, self._hooks, self._sees_functions)
+            self._makers = makers = Makers(self._tensors, self._hooks, self._sees_functions, self._tensor_failed)
             self._given, self._given_gradients, self._returned, self._returned_gradients = (
                 self._noting(makers, kind) for kind in range(len(KINDS))
             )

@@ -57,15 +57,19 @@ class Makers:
         tensors: Those of the framework.
         hooks: Know which tensors models hold.
         sees_functions: True if functions are recorded, and not modules alone.
+        failed: Called with the error of a tensor whose maker cannot be found.
     """
 
-    def __init__(self, tensors: Tensors, hooks: Hooks, sees_functions: bool) -> None:
+    def __init__(
+        self, tensors: Tensors, hooks: Hooks, sees_functions: bool, failed: Callable[[Exception], None]
+    ) -> None:
         self._memory = tensors.memory
         self._counted_memory = tensors.counted_memory
         self._base = tensors.base
         self._is_computed = tensors.is_computed
         self._hooks = hooks
         self._sees_functions = sees_functions
+        self._failed = failed
         # The compiled part has these objects too.
         self._numbers = itertools.count(1)
         self._memories: dict[int, Any] = {}
@@ -99,9 +103,9 @@ class Makers:
         def rest(value: Any, entry: Entry) -> None:
             try:
                 note(self, value, entry)
-            except Exception:
-                # A tensor without memory of its own: inside a function transform, sparse, or of a user's class.
+            except Exception as error:
                 entry.pop(MAKER, None)
+                self._failed(error)
 
         if compiled is not None and self._counted_memory is not None:
             known: Any = self._held, self._gradients, self._memories, self._numbers, self.state
@@ -125,7 +129,10 @@ class Makers:
         if held is not None and held.holds(tensor):
             entry[MAKER] = held.text
             return
-        storage, itself, mark = self._memory(tensor)
+        of_tensor = self._memory(tensor)
+        if of_tensor is None:
+            return
+        storage, itself, mark = of_tensor
         memory = self._known(storage)
         maker = None if memory is None else self._maker(memory, itself, mark, entry)
         gradient = self._gradients.get(id(tensor))
@@ -140,7 +147,10 @@ class Makers:
 
     def given_gradient(self, tensor: Any, entry: Entry) -> None:
         """Note who made a gradient that goes into a backward, or that was accumulated."""
-        storage, itself, mark = self._memory(tensor)
+        of_tensor = self._memory(tensor)
+        if of_tensor is None:
+            return
+        storage, itself, mark = of_tensor
         memory = self._known(storage)
         maker = None if memory is None else self._maker(memory, itself, mark, entry)
         if memory is None and mark is None:
@@ -154,11 +164,14 @@ class Makers:
         if held is not None and held.holds(tensor):
             entry[MAKER] = held.text
             return
-        storage, itself, mark = self._memory(tensor)
+        of_tensor = self._memory(tensor)
+        if of_tensor is None:
+            return
+        storage, itself, mark = of_tensor
         memory = self._known(storage)
         counted = mark is not None
         if not counted:
-            mark = _mark_of(entry)
+            mark = self._mark_of(entry)
         if memory is None:
             self._remember(storage, itself, mark, self._number(entry))
             return
@@ -198,11 +211,17 @@ class Makers:
         """The number of what made a tensor in `memory`, negative if it is a view of that; ``None`` if unknown."""
         found = _found(memory, itself)
         counted = mark is not None
-        if found is not None and found[2] == (mark if counted else _mark_of(entry)):
+        if found is not None and found[2] == (mark if counted else self._mark_of(entry)):
             return int(found[1])
         if mark == memory.mark if counted else found is None and self._sees_functions:
             return -int(memory.writer)
         return None
+
+    def _mark_of(self, entry: Entry) -> Any:
+        """A mark of the contents of a tensor of which nobody counts the writes."""
+        values = _values_of(entry)
+        # Still on a device: functions that write are recorded, or else it may have been written to.
+        return values if self._sees_functions or values[0] is not None else object()
 
     def _note_first(self, tensor: Any, entry: Entry, storage: Any, itself: Any, mark: Any) -> None:
         """Nothing is known of the memory of an input."""
@@ -213,7 +232,7 @@ class Makers:
         elif self._is_data(tensor, entry):
             self._first += 1
             entry[MAKER] = number = self._number(entry)
-            self._remember(storage, itself, mark if mark is not None else _mark_of(entry), number)
+            self._remember(storage, itself, mark if mark is not None else self._mark_of(entry), number)
 
     def _is_data(self, tensor: Any, entry: Entry) -> bool:
         """True if `tensor` came from outside of every recorded call."""
@@ -258,11 +277,11 @@ def _add(memory: Any, itself: Any, number: int, mark: Any) -> None:
 def _contents_of(entry: Entry) -> Any:
     """The contents of a tensor, ``None`` where other tensors easily have the same."""
     largest = entry.get("Max")
-    return None if largest is None or largest == entry.get("Min") else (str(entry["shape"]), _mark_of(entry))
+    return None if largest is None or largest == entry.get("Min") else (str(entry["shape"]), _values_of(entry))
 
 
-def _mark_of(entry: Entry) -> Any:
-    """A mark of the contents of a tensor of which nobody counts the writes."""
+def _values_of(entry: Entry) -> Any:
+    """The values of a tensor as far as the entry has them by now."""
     return entry.get(SKETCH) or (entry.get("Max"), entry.get("Min"), entry.get("Mean"), entry.get("Norm"))
 
 

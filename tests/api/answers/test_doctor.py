@@ -144,8 +144,8 @@ def test_nothing_is_recommended_that_breaks_what_is_there(
 def test_compiled_parts_are_those_beside_the_sources() -> None:
     lines = doctor(options=("--no-import",))
     for path in (
-        "backends/shared/_reduction", "backends/torch/tensors/_plain_tensors", "common/numerics/_differences",
-        "common/_frames",
+        "backends/shared/_reduction", "backends/torch/tensors/_plain_tensors", "collect/describing/_makers",
+        "common/numerics/_differences", "common/_frames",
     ):  # fmt: skip
         built = Path(probe.__file__).parent / f"{path}{sysconfig.get_config_var('EXT_SUFFIX')}"
         assert line(lines, built.name.partition(".")[0])[1] == ("there" if built.exists() else "missing:")

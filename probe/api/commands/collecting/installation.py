@@ -57,6 +57,7 @@ _CHECKED_WITH = {"MSPROBE_LOG_LEVEL": "2", "GLOG_v": "3"}
 _COMPILED = (
     ("backends/shared/_reduction", "statistics on the CPU take three or four passes over a tensor and not one"),
     ("backends/torch/tensors/_plain_tensors", "describing a small PyTorch tensor takes more than twice the time"),
+    ("collect/describing/_makers", "finding who made a tensor takes several times as long"),
     ("common/numerics/_differences", "ckpt_compare of different values takes several times as long"),
     ("common/_frames", "call stacks are walked in Python"),
 )

@@ -74,11 +74,14 @@ def content_mark(tensor: Any) -> tuple[Any, ...] | None:
         return None  # made in inference mode, or without memory
 
 
-def memory(tensor: torch.Tensor) -> tuple[Any, torch.Tensor | None, int | None]:
+def memory(tensor: torch.Tensor) -> tuple[Any, torch.Tensor | None, int | None] | None:
     """See `probe.backends.protocol.Tensors.memory`."""
     # The object of a storage lives as long as the storage, as that of a tensor does not. The type: see `content_mark`.
     itself = tensor if type(tensor) is torch.Tensor else None
-    return own.untyped_storage(tensor), itself, None if own.is_inference(tensor) else tensor._version
+    try:
+        return own.untyped_storage(tensor), itself, None if own.is_inference(tensor) else tensor._version
+    except (RuntimeError, NotImplementedError):
+        return None  # inside a function transform, sparse, or of a user's class
 
 
 def base(tensor: torch.Tensor) -> torch.Tensor | None:
