@@ -50,9 +50,6 @@ class Tensors(Protocol):
     def base(self, tensor: Any) -> Any:
         """The tensor that `tensor` is a view of; ``None`` for none, or where the framework does not tell."""
 
-    def is_computed(self, tensor: Any) -> bool | None:
-        """True if a function with a gradient made `tensor`; ``None`` if one may have."""
-
     def describe_value(self, value: Any, key: str | None) -> Entry | None:
         """A framework value that is no tensor (dtype, device, process group …), or ``None`` if it is none.
 

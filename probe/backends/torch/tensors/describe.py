@@ -47,7 +47,6 @@ class TorchTensors:
         self.memory = plain_tensors.memory
         self.counted_memory = _Tensor, own.untyped_storage, own.is_inference, "_version"
         self.base = plain_tensors.base
-        self.is_computed = plain_tensors.is_computed
         self.describe_value = FrameworkValues(torch).describe
         self.tensor_file = tensor_file
         self.pending = self._statistics.pending

@@ -89,14 +89,6 @@ def base(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor._base
 
 
-def is_computed(tensor: torch.Tensor) -> bool | None:
-    """See `probe.backends.protocol.Tensors.is_computed`."""
-    if tensor.requires_grad:
-        return tensor.grad_fn is not None
-    numbers = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-    return None if numbers and not torch.is_grad_enabled() else False
-
-
 def direct_describer(summary: StatisticsMode) -> Describe | None:
     """See `probe.backends.protocol.Tensors.direct_describer`."""
     if describers is None or summary.mode != "statistics":
