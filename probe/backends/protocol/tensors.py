@@ -43,7 +43,7 @@ class Tensors(Protocol):
         ``None`` where the tensor has no memory of its own.
         """
 
-    counted_memory: tuple[type, Callable[[Any], Any], Callable[[Any], bool], str] | None
+    counted_memory: Any
     """`memory` in parts: the type of tensors for which these are enough, a function that gives the memory, one that is
     true of a tensor whose writes are not counted, and the attribute with their number. ``None`` where it has none."""
 

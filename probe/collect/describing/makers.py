@@ -78,7 +78,7 @@ class Makers:
         self.state: list[Any] = [False, None]
         """True if gradients may have become others; the function whose call is described, ``None`` for a module's."""
         self._contents: dict[Any, int] = {}
-        """Where gradients are new objects for each call: the number of the entry that had these contents first."""
+        """The number of the entry that had these contents first, if gradients are new objects for each call."""
         self._first = 0
         """The memories of what no call returned."""
         self._accumulated = 0
@@ -288,4 +288,4 @@ def _values_of(entry: Entry) -> Any:
 KINDS: tuple[Callable[[Makers, Any, Entry], None], ...] = (
     Makers.given, Makers.given_gradient, Makers.returned, Makers.returned_gradient,
 )  # fmt: skip
-"""What is noted of inputs, of gradients that go into a backward, of outputs, and of gradients that one returned."""
+"""The notes on inputs, on gradients that go into a backward, on outputs, and on gradients that one returned."""
