@@ -50,6 +50,12 @@ class Tensors(Protocol):
     def base(self, tensor: Any) -> Any:
         """The tensor that `tensor` is a view of; ``None`` for none, or where the framework does not tell."""
 
+    def part(self, tensor: Any) -> tuple[int, int, bool] | None:
+        """The first byte of `tensor` in its memory, the byte behind the last one, and if there are no gaps between.
+
+        ``None`` of a tensor that fills its memory, or where the framework does not tell.
+        """
+
     def is_computed(self, tensor: Any) -> bool | None:
         """True if a function with a gradient made `tensor`; ``None`` if one may have."""
 

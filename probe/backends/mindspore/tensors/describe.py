@@ -48,6 +48,11 @@ def base(tensor: Tensor) -> None:
     return None
 
 
+def part(tensor: Tensor) -> None:
+    """None: each tensor is a memory of its own, see `memory`."""
+    return None
+
+
 def is_computed(tensor: Tensor) -> bool | None:
     """See `probe.backends.protocol.Tensors.is_computed`."""
     if isinstance(tensor, Parameter):
@@ -75,6 +80,7 @@ class MindSporeTensors:
         self.counted_memory = None
         self.base = base
         self.is_computed = is_computed
+        self.part = part
         self.describe_value = values or describe_value
         self.tensor_file = tensor_file
         self.pending = self._statistics.pending

@@ -48,6 +48,7 @@ class TorchTensors:
         self.counted_memory = _Tensor, own.untyped_storage, own.is_inference, "_version"
         self.base = plain_tensors.base
         self.is_computed = plain_tensors.is_computed
+        self.part = plain_tensors.part
         self.describe_value = FrameworkValues(torch).describe
         self.tensor_file = tensor_file
         self.pending = self._statistics.pending
