@@ -1,4 +1,4 @@
-"""What the optimizers of a step did: settings of the groups, and what became of each parameter.
+"""The recorder of the updates of optimizers: settings of the groups, and the change of each parameter.
 
 The gradient is described as the optimizer takes it, the parameter before and after; the update's sketch is the
 difference of the last two, since a sketch is linear, and no copy of a parameter is made. What is on a device waits for

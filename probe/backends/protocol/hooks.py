@@ -114,7 +114,7 @@ class Hooks(Protocol):
         """The parameters and buffers of `models` (or ``None``), each once, with their identities."""
 
     def held_gradients(self, held: Iterable[HeldTensor]) -> Iterable[tuple[int, HeldTensor]]:
-        """Those of `held` that have a gradient now, with the identities of the gradients."""
+        """The tensors of `held` that have a gradient now, with the identities of the gradients."""
 
     def attach_module(
         self, module: Any, name: ModuleName, listener: Listener, parameters: bool = True

@@ -43,12 +43,18 @@ class Tensors(Protocol):
         ``None`` where the tensor has no memory of its own.
         """
 
-    counted_memory: tuple[type, Callable[[Any], Any], Callable[[Any], bool], str] | None
+    counted_memory: Any
     """`memory` in parts: the type of tensors for which these are enough, a function that gives the memory, one that is
     true of a tensor whose writes are not counted, and the attribute with their number. ``None`` where it has none."""
 
     def base(self, tensor: Any) -> Any:
         """The tensor that `tensor` is a view of; ``None`` for none, or where the framework does not tell."""
+
+    def part(self, tensor: Any) -> tuple[int, int, bool] | None:
+        """The first byte of `tensor` in its memory, the byte behind the last one, and if there are no gaps between.
+
+        ``None`` of a tensor that fills its memory, or where the framework does not tell.
+        """
 
     def describe_value(self, value: Any, key: str | None) -> Entry | None:
         """A framework value that is no tensor (dtype, device, process group …), or ``None`` if it is none.

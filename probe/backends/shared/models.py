@@ -59,7 +59,7 @@ class ModuleShape:
 
 
 _COMPILED = "_orig_mod."
-"""Where torch's compiler puts the module that it was given."""
+"""The attribute in which torch's compiler puts the module that it was given."""
 _PARAMETRIZATIONS = "parametrizations"
 """The attribute in which torch keeps what computes a parameter, for weight normalization say."""
 

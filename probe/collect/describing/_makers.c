@@ -13,7 +13,7 @@ enum { GIVEN, GIVEN_GRADIENT, RETURNED, RETURNED_GRADIENT };
 /* --- Memory: what is known of the memory of one tensor or more */
 
 typedef struct {
-    PyObject_HEAD PyObject *ref, *writer, *mark, *made;
+    PyObject_HEAD PyObject *ref, *writer, *mark, *made, *written;
 } Memory;
 
 static PyObject *new_memory(PyTypeObject *type, PyObject *storage, PyObject *mark, PyObject *number) {
@@ -23,6 +23,7 @@ static PyObject *new_memory(PyTypeObject *type, PyObject *storage, PyObject *mar
     self->ref = PyWeakref_NewRef(storage, NULL);
     Py_INCREF(number), self->writer = number;
     Py_INCREF(mark), self->mark = mark;
+    Py_INCREF(Py_None), self->written = Py_None;
     if (!self->made || !self->ref) Py_CLEAR(self);
     return (PyObject *)self;
 }
@@ -38,6 +39,7 @@ static void dealloc_memory(Memory *self) {
     Py_XDECREF(self->writer);
     Py_XDECREF(self->mark);
     Py_XDECREF(self->made);
+    Py_XDECREF(self->written);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -46,6 +48,7 @@ static PyMemberDef MEMBERS[] = {
     {"writer", T_OBJECT_EX, offsetof(Memory, writer), 0, NULL},
     {"mark", T_OBJECT_EX, offsetof(Memory, mark), 0, NULL},
     {"made", T_OBJECT_EX, offsetof(Memory, made), READONLY, NULL},
+    {"written", T_OBJECT_EX, offsetof(Memory, written), 0, NULL},
     {NULL},
 };
 
@@ -69,7 +72,7 @@ typedef struct {
     int kind;
 } Noter;
 
-static PyObject *s_from, *s_made, *s_dict, *s_returns_arguments;
+static PyObject *s_from, *s_made, *s_dict, *s_nbytes, *s_returns_arguments;
 
 /* 1 if the module still holds `tensor` under the name in `held`, -1 on an error. */
 static int holds(PyObject *held, PyObject *tensor) {
@@ -112,19 +115,32 @@ static int remember(Noter *self, PyObject *tensor, PyObject *entry, PyObject *st
     return failed ? -1 : 1;
 }
 
-/* Note the latest maker in a memory as that of a view. */
+/* Note the latest maker in a memory as that of a view; 0 where it wrote to a part of it, which Python is to look at. */
 static int put_view(PyObject *entry, const Memory *memory) {
+    if (memory->written != Py_None) return 0;
     PyObject *number = PyNumber_Negative(memory->writer);
     const int failed = number == NULL || PyDict_SetItem(entry, s_from, number) < 0;
     Py_XDECREF(number);
     return failed ? -1 : 1;
 }
 
+/* 1 if `tensor` fills its memory, -1 on an error. */
+static int fills(PyObject *tensor, PyObject *storage) {
+    PyObject *size = PyObject_GetAttr(tensor, s_nbytes), *there = PyObject_CallMethodNoArgs(storage, s_nbytes);
+    const int does = size == NULL || there == NULL ? -1 : PyObject_RichCompareBool(size, there, Py_EQ);
+    Py_XDECREF(size);
+    Py_XDECREF(there);
+    return does;
+}
+
 /* A call returned a tensor in a known memory, which it wrote or handed on. */
-static int put_returned(Noter *self, Memory *memory, PyObject *tensor, PyObject *entry, PyObject *identity, PyObject *mark) {
+static int put_returned(Noter *self, Memory *memory, PyObject *tensor, PyObject *entry, PyObject *identity, PyObject *storage,
+                        PyObject *mark) {
     PyObject *api = PyList_GET_ITEM(self->state, 1);
     const int is_view = PyObject_RichCompareBool(memory->mark, mark, Py_EQ);
-    if (is_view < 0 || (is_view && api == Py_None && put_view(entry, memory) < 0)) return -1;
+    if (is_view < 0) return -1;
+    const int done_before = !is_view ? fills(tensor, storage) : api == Py_None ? put_view(entry, memory) : 1;
+    if (done_before < 1) return done_before;
     PyObject *number = numbered(self, entry);
     if (number == NULL) return -1;
     if (!is_view) {
@@ -132,6 +148,8 @@ static int put_returned(Noter *self, Memory *memory, PyObject *tensor, PyObject 
         Py_SETREF(memory->writer, number);
         Py_INCREF(mark);
         Py_SETREF(memory->mark, mark);
+        Py_INCREF(Py_None);
+        Py_SETREF(memory->written, Py_None);
     }
     const int done = add(memory, tensor, identity, number, mark);
     Py_DECREF(number);
@@ -158,7 +176,7 @@ static int note_memory(Noter *self, PyObject *tensor, PyObject *entry, PyObject 
             PyObject_RichCompareBool(PyTuple_GET_ITEM(made, 2), mark, Py_EQ) == 1)
             done = PyDict_SetItem(entry, s_from, PyTuple_GET_ITEM(made, 1)) < 0 ? -1 : 1;
         else if (!given)
-            done = put_returned(self, memory, tensor, entry, identity, mark);
+            done = put_returned(self, memory, tensor, entry, identity, storage, mark);
         else if (PyObject_RichCompareBool(memory->mark, mark, Py_EQ) == 1)
             done = put_view(entry, memory);
         else
@@ -279,14 +297,24 @@ static PyTypeObject NoterType = {
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_makers", NULL, 0, NULL, NULL, NULL, NULL, NULL};
 
+/* `PyModule_AddType`, which Python 3.9 lacks. */
+static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
+    if (PyType_Ready(type) < 0) return -1;
+    Py_INCREF(type);
+    if (PyModule_AddObject(module, name, (PyObject *)type) == 0) return 0;
+    Py_DECREF(type);
+    return -1;
+}
+
 PyMODINIT_FUNC PyInit__makers(void) {
     s_from = PyUnicode_InternFromString("from");
     s_made = PyUnicode_InternFromString("made");
     s_returns_arguments = PyUnicode_InternFromString("returns_arguments");
     s_dict = PyUnicode_InternFromString("__dict__");
+    s_nbytes = PyUnicode_InternFromString("nbytes");
     PyObject *module = PyModule_Create(&MODULE);
-    if (!s_from || !s_made || !s_dict || !s_returns_arguments || module == NULL || PyModule_AddType(module, &MemoryType) < 0 ||
-        PyModule_AddType(module, &NoterType) < 0)
+    if (!s_from || !s_made || !s_dict || !s_nbytes || !s_returns_arguments || module == NULL ||
+        add_type(module, "Memory", &MemoryType) < 0 || add_type(module, "Noter", &NoterType) < 0)
         Py_CLEAR(module);
     return module;
 }

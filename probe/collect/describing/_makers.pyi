@@ -7,6 +7,7 @@ class Memory:
     writer: int
     mark: Any
     made: dict[int, tuple[weakref.ref[Any], int, Any]]
+    written: Any
     def __new__(cls, storage: Any, mark: Any, number: int, /) -> Memory: ...
 
 class Noter:

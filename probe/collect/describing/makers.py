@@ -11,6 +11,7 @@ The compiled part does what is done for nearly every tensor; it need not be ther
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from typing import Any, Callable, Optional
 
@@ -40,13 +41,15 @@ class _Memory:
         number: Of the entry of the tensor that was made there.
     """
 
-    __slots__ = ("made", "mark", "ref", "writer")
+    __slots__ = ("made", "mark", "ref", "writer", "written")
 
     def __init__(self, storage: Any, mark: Any, number: int) -> None:
         self.ref = weakref.ref(storage)
         self.writer = number
         """The number of the entry of the tensor that was last made or written there."""
         self.mark = mark
+        self.written: Any = None
+        """The part that the last write was to, as `Tensors.part` gives it; ``None`` if that was all of it."""
         self.made: dict[int, tuple[weakref.ref[Any], int, Any]] = {}
         """Each tensor there that a call returned, its number and its mark, by its identity."""
 
@@ -67,6 +70,7 @@ class Makers:
         self._memory = tensors.memory
         self._counted_memory = tensors.counted_memory
         self._base = tensors.base
+        self._part = tensors.part
         self._hooks = hooks
         self._sees_functions = sees_functions
         self._failed = failed
@@ -78,7 +82,7 @@ class Makers:
         self.state: list[Any] = [False, None]
         """True if gradients may have become others; the function whose call is described, ``None`` for a module's."""
         self._contents: dict[Any, int] = {}
-        """Where gradients are new objects for each call: the number of the entry that had these contents first."""
+        """The number of the entry that had these contents first, if gradients are new objects for each call."""
         self._data = 0
         """The last number before the first one of what a call returned."""
         self._accumulated = 0
@@ -134,7 +138,7 @@ class Makers:
             return
         storage, itself, mark = of_tensor
         memory = self._known(storage)
-        maker = None if memory is None else self._maker(memory, itself, mark, entry)
+        maker = None if memory is None else self._maker(memory, tensor, itself, mark, entry)
         gradient = self._gradients.get(id(tensor))
         if gradient is not None and gradient.has_gradient(tensor):
             # A call that wrote to it, clipping say, is later than what was accumulated.
@@ -152,7 +156,7 @@ class Makers:
             return
         storage, itself, mark = of_tensor
         memory = self._known(storage)
-        maker = None if memory is None else self._maker(memory, itself, mark, entry)
+        maker = None if memory is None else self._maker(memory, tensor, itself, mark, entry)
         if memory is None and mark is None:
             maker = self._contents.get(_contents_of(entry))
         if maker is not None:
@@ -183,12 +187,12 @@ class Makers:
                 return
             if mark == memory.mark if counted else found is None:
                 # A view of what is there already.
-                if api is None:
+                if api is None and self._is_of_writer(memory, tensor):
                     entry[MAKER] = -memory.writer
                 _add(memory, itself, self._number(entry), mark)
                 return
         memory.writer = number = self._number(entry)
-        memory.mark = mark
+        memory.mark, memory.written = mark, self._part(tensor)
         _add(memory, itself, number, mark)
 
     def returned_gradient(self, tensor: Any, entry: Entry) -> None:
@@ -207,15 +211,28 @@ class Makers:
         memory = self._memories.get(id(storage))
         return None if memory is None or memory.ref() is not storage else memory
 
-    def _maker(self, memory: Any, itself: Any, mark: Any, entry: Entry) -> int | None:
+    def _maker(self, memory: Any, tensor: Any, itself: Any, mark: Any, entry: Entry) -> int | None:
         """The number of what made a tensor in `memory`, negative if it is a view of that; ``None`` if unknown."""
         found = _found(memory, itself)
         counted = mark is not None
         if found is not None and found[2] == (mark if counted else self._mark_of(entry)):
             return int(found[1])
         if mark == memory.mark if counted else found is None and self._sees_functions:
-            return -int(memory.writer)
+            return -int(memory.writer) if self._is_of_writer(memory, tensor) else None
         return None
+
+    def _is_of_writer(self, memory: Any, tensor: Any) -> bool:
+        """True if the last write to `memory` was to all of it, to a part of `tensor`, or to what `tensor` is a part of.
+
+        A part with gaps, such as a column, may have others between its elements: it contains none for certain.
+        """
+        written = memory.written
+        if written is None:
+            return True
+        start, end, is_dense = self._part(tensor) or (0, math.inf, True)
+        if start <= written[0] and written[1] <= end:
+            return bool(is_dense)
+        return bool(written[0] <= start and end <= written[1] and written[2])
 
     def _mark_of(self, entry: Entry) -> Any:
         """A mark of the contents of a tensor of which nobody counts the writes."""
@@ -287,4 +304,4 @@ def _values_of(entry: Entry) -> Any:
 KINDS: tuple[Callable[[Makers, Any, Entry], None], ...] = (
     Makers.given, Makers.given_gradient, Makers.returned, Makers.returned_gradient,
 )  # fmt: skip
-"""What is noted of inputs, of gradients that go into a backward, of outputs, and of gradients that one returned."""
+"""The notes on inputs, on gradients that go into a backward, on outputs, and on gradients that one returned."""

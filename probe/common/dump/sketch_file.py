@@ -76,7 +76,7 @@ class SketchWriter:
         """Rows, and their names, that are not among those that wait yet."""
         self._latest_names: list[str] = []
         self._rows: Any = None
-        """Those that wait: files in memory, or on the disk, from the first ones on."""
+        """The waiting rows: files in memory, or on the disk, from the first row on."""
         self._names: Any = None
         self._makers = array("q")
         """For each row the number of its maker, `_UNKNOWN`, or `_TEXT` less the index of a text."""

@@ -153,7 +153,7 @@ def _differences(rows: Sequence[UpdateRow]) -> bytes:
 
 @dataclass(frozen=True)
 class UpdatedParameter:
-    """What one step of an optimizer did to one parameter."""
+    """The update of one parameter by one step of an optimizer."""
 
     name: str
     """The name in the model, such as ``layers.0.weight``."""

@@ -234,3 +234,29 @@ def test_tensors_can_be_swapped_while_they_are_followed(runs: Any) -> None:
         torch.utils.swap_tensors(first.weight, second.weight)
 
     made(runs, None, program, "L1")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_write_to_one_part_makes_no_other_part(
+    runs: Any, dim: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr("probe.collect.describing.makers.compiled", None)
+    model, x = layer(), torch.randn(8, 4)
+
+    def program() -> None:
+        hidden = model(x).detach()
+        query, key = hidden.chunk(2, dim)
+        query.mul_(2)
+        torch.abs(query)
+        torch.abs(key)
+        torch.abs(hidden)
+        torch.abs(query[:1])
+
+    names = made(runs, model, program, "L1")
+    assert names["Torch.abs.0.forward.input.0"] == "Tensor.mul_.0.forward.output.0"
+    assert names["Torch.abs.1.forward.input.0"] is None
+    assert names["Torch.abs.2.forward.input.0"] == "view:Tensor.mul_.0.forward.output.0"
+    expected = "Tensor.__getitem__.0.forward.output.0"
+    assert names["Torch.abs.3.forward.input.0"] in (expected, "view:Tensor.mul_.0.forward.output.0", None)

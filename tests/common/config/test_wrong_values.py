@@ -312,6 +312,7 @@ OTHER_KINDS = {
         {"case": ("MD5", '"MD5"'), "flag": (True, "true"), "object": ({}, "an object")},
     ),
     "statistics.nonfinite": (FLAGS, {"number": (1, "1"), "text": ("true", '"true"')}),
+    "statistics.sketch": (FLAGS, {"number": (0, "0"), "text": ("false", '"false"')}),
     "tensor.list": (TEXTS, {"text": ("relu", '"relu"')}),
     "tensor.summary_mode": (SUMMARIES, {"number": (5, "5")}),
     "tensor.data_mode": (f"a list of {WORDS}", {"text": ("forward", '"forward"')}),

@@ -47,6 +47,11 @@ def base(tensor: Tensor) -> None:
     return None
 
 
+def part(tensor: Tensor) -> None:
+    """None: each tensor is a memory of its own, see `memory`."""
+    return None
+
+
 class MindSporeTensors:
     """The group `Tensors` of MindSpore; statistics of tensors on a device wait for `resolve`.
 
@@ -64,6 +69,7 @@ class MindSporeTensors:
         self.memory = memory
         self.counted_memory = None
         self.base = base
+        self.part = part
         self.describe_value = values or describe_value
         self.tensor_file = tensor_file
         self.pending = self._statistics.pending

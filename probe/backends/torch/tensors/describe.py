@@ -45,8 +45,10 @@ class TorchTensors:
         self.direct_describer = plain_tensors.direct_describer
         self.content_mark = plain_tensors.content_mark
         self.memory = plain_tensors.memory
+        self.counted_memory: tuple[type, Any, Any, str] | None
         self.counted_memory = _Tensor, own.untyped_storage, own.is_inference, "_version"
         self.base = plain_tensors.base
+        self.part = plain_tensors.part
         self.describe_value = FrameworkValues(torch).describe
         self.tensor_file = tensor_file
         self.pending = self._statistics.pending

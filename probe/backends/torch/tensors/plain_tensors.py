@@ -89,6 +89,17 @@ def base(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor._base
 
 
+def part(tensor: torch.Tensor) -> tuple[int, int, bool] | None:
+    """See `probe.backends.protocol.Tensors.part`."""
+    size = own.element_size(tensor)
+    there = own.untyped_storage(tensor).nbytes()
+    if own.numel(tensor) * size == there:
+        return None
+    last = sum((length - 1) * stride for length, stride in zip(tensor.shape, own.stride(tensor)))
+    start, bytes_of_all = own.storage_offset(tensor) * size, own.numel(tensor) * size
+    return start, start + (last + 1) * size, (last + 1) * size == bytes_of_all
+
+
 def direct_describer(summary: StatisticsMode) -> Describe | None:
     """See `probe.backends.protocol.Tensors.direct_describer`."""
     if describers is None or summary.mode != "statistics":
