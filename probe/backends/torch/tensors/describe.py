@@ -113,8 +113,8 @@ class TorchTensors:
             entry.update({"md5": None} if summary.mode == "xor" else dict.fromkeys(KEYS))
             reason = _first_line(error)
         if summary.sketch and values is not None and reason is None and special.elements is None:
-            # A dtype without numbers has a checksum and no sketch.
-            with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
+            # A dtype without numbers has a checksum and no sketch; zeros that stand for a gradient have no memory.
+            with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
                 self._statistics.sketch(entry, values)
         entry["requires_grad"] = tensor.requires_grad
         if summary.mode == "md5":
