@@ -68,7 +68,6 @@ typedef struct {
     PyObject_HEAD vectorcallfunc call;
     PyObject *describe, *slow, *tensor, *storage, *is_uncounted, *count; /* functions, and the attribute with the number of writes */
     PyObject *held, *gradients, *memories, *numbers, *state;
-    Py_ssize_t most;
     int kind;
 } Noter;
 
@@ -166,7 +165,7 @@ static int note_memory(Noter *self, PyObject *tensor, PyObject *entry, PyObject 
     if (memory == NULL || PyWeakref_GetObject(memory->ref) != storage) {
         if (self->kind == GIVEN_GRADIENT)
             done = 1;
-        else if (!given && PyDict_GET_SIZE(self->memories) < self->most)
+        else if (!given && PyDict_GET_SIZE(self->memories) < PyLong_AsSsize_t(PyList_GET_ITEM(self->state, 2)))
             done = remember(self, tensor, entry, storage, place, identity, mark);
     } else {
         /* Another tensor may have the identity of one that is gone. */
@@ -234,9 +233,8 @@ static PyObject *call(PyObject *object, PyObject *const *args, size_t flagged, P
 
 static PyObject *create_noter(PyTypeObject *type, PyObject *args, PyObject *names) {
     PyObject *parts[11];
-    Py_ssize_t most;
     int kind;
-    if (!PyArg_ParseTuple(args, "inOOOOOUO!O!O!OO!", &kind, &most, &parts[0], &parts[1], &parts[2], &parts[3], &parts[4],
+    if (!PyArg_ParseTuple(args, "iOOOOOUO!O!O!OO!", &kind, &parts[0], &parts[1], &parts[2], &parts[3], &parts[4],
                           &parts[5], &PyDict_Type, &parts[6], &PyDict_Type, &parts[7], &PyDict_Type, &parts[8],
                           &parts[9], &PyList_Type, &parts[10]))
         return NULL;
@@ -247,7 +245,6 @@ static PyObject *create_noter(PyTypeObject *type, PyObject *args, PyObject *name
     for (int i = 0; i < 11; i++) Py_INCREF(parts[i]), *places[i] = parts[i];
     self->call = call;
     self->kind = kind;
-    self->most = most;
     return (PyObject *)self;
 }
 
@@ -291,7 +288,7 @@ static PyTypeObject NoterType = {
     .tp_traverse = (traverseproc)traverse,
     .tp_clear = (inquiry)clear,
     .tp_dealloc = (destructor)dealloc,
-    .tp_doc = "Noter(kind, most, describe, slow, tensor, storage, is_uncounted, count, held, gradients, memories, numbers, state)"
+    .tp_doc = "Noter(kind, describe, slow, tensor, storage, is_uncounted, count, held, gradients, memories, numbers, state)"
               "(value): its entry, with who made it.",
 };
 

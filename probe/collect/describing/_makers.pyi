@@ -14,7 +14,6 @@ class Noter:
     def __new__(
         cls,
         kind: int,
-        most: int,
         describe: Callable[[Any], dict[str, Any] | None],
         slow: Callable[[Any, dict[str, Any]], None],
         tensor: type,

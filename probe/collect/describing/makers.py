@@ -28,8 +28,8 @@ except ImportError:
 
 Describe = Callable[[Any], Optional[Entry]]
 
-_MOST = 8192
-"""Memories that are remembered before it is looked which of them are gone."""
+_MANY = 8192
+"""Memories that are remembered before it is looked which of them are gone: less than 2 MB."""
 
 
 class _Memory:
@@ -79,8 +79,9 @@ class Makers:
         self._memories: dict[int, Any] = {}
         self._held: dict[int, HeldTensor] = {}
         self._gradients: dict[int, HeldTensor] = {}
-        self.state: list[Any] = [False, None]
-        """True if gradients may have become others; the function whose call is described, ``None`` for a module's."""
+        self.state: list[Any] = [False, None, _MANY]
+        """True if gradients may have become others; the function whose call is described, ``None`` for a module's; the
+        number of memories from which on it is looked which are gone."""
         self._contents: dict[Any, int] = {}
         """The number of the entry that had these contents first, if gradients are new objects for each call."""
         self._data = 0
@@ -113,7 +114,7 @@ class Makers:
 
         if compiled is not None and self._counted_memory is not None:
             known: Any = self._held, self._gradients, self._memories, self._numbers, self.state
-            return compiled.Noter(kind, _MOST, describe, rest, *self._counted_memory, *known)
+            return compiled.Noter(kind, describe, rest, *self._counted_memory, *known)
 
         def described(value: Any) -> Entry | None:
             entry = describe(value)
@@ -247,13 +248,13 @@ class Makers:
         if held is not None and held.holds(base):
             entry[MAKER] = VIEW + held.text
             return
-        number = self._number(entry)
+        number = next(self._numbers)
         are_data = number == self._data + 1  # no call has returned anything yet
         if are_data:
             self._data = number
         # Later, a function that is not recorded may have made it of what a call returned, unless it is labels, say.
         if are_data or (self._sees_functions and not rounds(str(entry.get("dtype")))):
-            entry[MAKER] = number
+            entry[MAKER] = entry[SERIAL] = number
             self._remember(storage, itself, mark if mark is not None else self._mark_of(entry), number)
 
     def _number(self, entry: Entry) -> int:
@@ -262,11 +263,13 @@ class Makers:
 
     def _remember(self, storage: Any, itself: Any, mark: Any, number: int) -> None:
         memories = self._memories
-        if len(memories) >= _MOST:
+        if len(memories) >= self.state[2]:
             # A list first: another thread may add to them.
             for key, memory in list(memories.items()):
                 if memory.ref() is None:
                     memories.pop(key, None)
+            # Seldom, so that a step whose tensors all live is not looked through at each of its calls.
+            self.state[2] = max(_MANY, 2 * len(memories))
         memories[id(storage)] = memory = self._one_memory(storage, mark, number)
         _add(memory, itself, number, mark)
 
