@@ -43,9 +43,6 @@ class NumpyTensors:
     def base(self, tensor: Any) -> None:
         return None
 
-    def is_computed(self, tensor: Any) -> bool:
-        return False
-
     def direct_describer(self, summary: StatisticsMode) -> None:
         return None
 

@@ -56,9 +56,6 @@ class Tensors(Protocol):
         ``None`` of a tensor that fills its memory, or where the framework does not tell.
         """
 
-    def is_computed(self, tensor: Any) -> bool | None:
-        """True if a function with a gradient made `tensor`; ``None`` if one may have."""
-
     def describe_value(self, value: Any, key: str | None) -> Entry | None:
         """A framework value that is no tensor (dtype, device, process group …), or ``None`` if it is none.
 

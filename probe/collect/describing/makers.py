@@ -18,6 +18,7 @@ from typing import Any, Callable, Optional
 from probe.backends.protocol import HeldTensor, Hooks, Tensors
 from probe.common.dump.sketch_file import MAKER, SERIAL, SKETCH, VIEW
 from probe.common.interfaces import Entry
+from probe.common.numerics.formats import rounds
 from probe.common.operations.lookup import writes_in_place
 
 try:
@@ -69,7 +70,6 @@ class Makers:
         self._memory = tensors.memory
         self._counted_memory = tensors.counted_memory
         self._base = tensors.base
-        self._is_computed = tensors.is_computed
         self._part = tensors.part
         self._hooks = hooks
         self._sees_functions = sees_functions
@@ -83,8 +83,8 @@ class Makers:
         """True if gradients may have become others; the function whose call is described, ``None`` for a module's."""
         self._contents: dict[Any, int] = {}
         """The number of the entry that had these contents first, if gradients are new objects for each call."""
-        self._first = 0
-        """The memories of what no call returned."""
+        self._data = 0
+        """The last number before the first one of what a call returned."""
         self._accumulated = 0
         """The number of the last entry before the gradients were asked for."""
         self._one_memory = _Memory if compiled is None else compiled.Memory
@@ -246,18 +246,15 @@ class Makers:
         held = None if base is None else self._held.get(id(base))
         if held is not None and held.holds(base):
             entry[MAKER] = VIEW + held.text
-        elif self._is_data(tensor, entry):
-            self._first += 1
-            entry[MAKER] = number = self._number(entry)
+            return
+        number = self._number(entry)
+        are_data = number == self._data + 1  # no call has returned anything yet
+        if are_data:
+            self._data = number
+        # Later, a function that is not recorded may have made it of what a call returned, unless it is labels, say.
+        if are_data or (self._sees_functions and not rounds(str(entry.get("dtype")))):
+            entry[MAKER] = number
             self._remember(storage, itself, mark if mark is not None else self._mark_of(entry), number)
-
-    def _is_data(self, tensor: Any, entry: Entry) -> bool:
-        """True if `tensor` came from outside of every recorded call."""
-        if len(self._memories) <= self._first:
-            return True  # no call has returned anything yet
-        computed = self._is_computed(tensor)
-        # A leaf that takes a gradient was not computed. Functions that are not recorded may have made any other one.
-        return not computed and bool(entry.get("requires_grad") or (self._sees_functions and computed is False))
 
     def _number(self, entry: Entry) -> int:
         entry[SERIAL] = number = next(self._numbers)
@@ -275,7 +272,9 @@ class Makers:
 
     def _take_gradients(self) -> None:
         self.state[0] = False
-        self._accumulated = next(self._numbers)
+        self._accumulated = number = next(self._numbers)
+        if number == self._data + 1:
+            self._data = number
         self._gradients.clear()
         self._gradients.update(self._hooks.held_gradients(self._held.values()))
 

@@ -81,6 +81,8 @@ class SketchWriter:
         self._makers = array("q")
         """For each row the number of its maker, `_UNKNOWN`, or `_TEXT` less the index of a text."""
         self._views: list[int] = []
+        self._hashes = array("q")
+        """Of the packed sketch of each row; 0 without one."""
         self._numbered: dict[int, int] = {}
         """The rows of entries, by the numbers that makers have."""
         self._texts: dict[str, int] = {}
@@ -137,6 +139,7 @@ class SketchWriter:
         row = self._count
         self._count = row + 1
         self._latest_names.append(name)
+        self._hashes.append(hash(sketch) if type(sketch) is bytes else 0)
         if type(sketch) is not bytes:
             sketch = _NO_SKETCH
         elif len(sketch) != _ROW:
@@ -215,11 +218,17 @@ class SketchWriter:
 
     def _made_by(self) -> list[_MakerRow]:
         texts = list(self._texts)
-        numbered = self._numbered
-        return [
-            numbered.get(maker) if maker >= 0 else None if maker == _UNKNOWN else texts[_TEXT - maker]
-            for maker in self._makers
-        ]
+        numbered, hashes, views = self._numbered, self._hashes, frozenset(self._views)
+        found: list[_MakerRow] = []
+        for row, number in enumerate(self._makers):
+            if number < 0:
+                found.append(None if number == _UNKNOWN else texts[_TEXT - number])
+                continue
+            maker = numbered.get(number)
+            # Nothing counts what is written through `data`, numpy or a foreign kernel: the values then are others.
+            is_same = maker is None or row in views or hashes[row] == hashes[maker]
+            found.append(maker if is_same else None)
+        return found
 
 
 class _WithoutLast:

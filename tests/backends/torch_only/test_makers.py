@@ -62,6 +62,41 @@ def test_a_write_to_a_part_is_known_in_the_whole(runs: Any) -> None:
         assert names["Torch.exp.0.forward.input.0"] is None
 
 
+@LEVELS
+@pytest.mark.parametrize("write", ["data", "numpy", "storage"])
+def test_a_tensor_that_was_written_to_uncounted_has_no_maker(runs: Any, level: str, write: str) -> None:
+    model, x = nn.Sequential(layer(), layer()), torch.randn(3, 4)
+
+    def program() -> None:
+        hidden = model[0](x)
+        if write == "data":
+            hidden.data.mul_(2)
+        elif write == "numpy":
+            hidden.detach().numpy()[0] = 5
+        else:
+            hidden.untyped_storage().copy_(torch.randn(3, 4).untyped_storage())
+        model[1](hidden)
+
+    names = made(runs, model, program, level)
+    given = "Functional.linear.1.forward.input.0" if level == "L1" else "Module.1.Linear.forward.0.input.0"
+    assert names[given] is None
+
+
+@LEVELS
+@pytest.mark.parametrize("unrecorded", [torch.clone, torch.Tensor.half, torch.fft.rfft])
+def test_what_an_unrecorded_function_made_of_a_result_is_no_data(runs: Any, level: str, unrecorded: Any) -> None:
+    first, second = layer().requires_grad_(False), nn.Flatten()
+    model = nn.Sequential(first, second)
+
+    def program() -> None:
+        hidden = unrecorded(first(torch.randn(3, 4)))
+        second(hidden.requires_grad_())
+
+    names = made(runs, model, program, level)
+    given = [maker for name, maker in names.items() if "latten" in name and ".input.0" in name]
+    assert given and not [maker for maker in given if str(maker).startswith("data:")]
+
+
 def test_memory_that_is_used_again_is_another_tensor(runs: Any) -> None:
     model, x = layer(), torch.randn(64, 4)
 

@@ -6,7 +6,7 @@ import contextlib
 from typing import Any, Callable, cast
 
 import numpy as np
-from mindspore import Parameter, Tensor
+from mindspore import Tensor
 
 from probe.backends.mindspore import internals
 from probe.backends.mindspore.autograd.identity_tracker import unaliased
@@ -19,7 +19,6 @@ from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
 _Dtype = internals.DtypeKind
 _takes_gradient = internals.requires_gradient
-_recording: Callable[[], bool] = internals.executor.requires_grad
 
 
 def is_tensor(value: Any) -> bool:
@@ -53,15 +52,6 @@ def part(tensor: Tensor) -> None:
     return None
 
 
-def is_computed(tensor: Tensor) -> bool | None:
-    """See `probe.backends.protocol.Tensors.is_computed`."""
-    if isinstance(tensor, Parameter):
-        return False
-    if _takes_gradient(tensor):
-        return True
-    return None if tensor.is_floating_point() and not _recording() else False
-
-
 class MindSporeTensors:
     """The group `Tensors` of MindSpore; statistics of tensors on a device wait for `resolve`.
 
@@ -79,7 +69,6 @@ class MindSporeTensors:
         self.memory = memory
         self.counted_memory = None
         self.base = base
-        self.is_computed = is_computed
         self.part = part
         self.describe_value = values or describe_value
         self.tensor_file = tensor_file

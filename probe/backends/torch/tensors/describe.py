@@ -45,9 +45,9 @@ class TorchTensors:
         self.direct_describer = plain_tensors.direct_describer
         self.content_mark = plain_tensors.content_mark
         self.memory = plain_tensors.memory
+        self.counted_memory: tuple[type, Any, Any, str] | None
         self.counted_memory = _Tensor, own.untyped_storage, own.is_inference, "_version"
         self.base = plain_tensors.base
-        self.is_computed = plain_tensors.is_computed
         self.part = plain_tensors.part
         self.describe_value = FrameworkValues(torch).describe
         self.tensor_file = tensor_file
@@ -113,8 +113,8 @@ class TorchTensors:
             entry.update({"md5": None} if summary.mode == "xor" else dict.fromkeys(KEYS))
             reason = _first_line(error)
         if summary.sketch and values is not None and reason is None and special.elements is None:
-            # A dtype without numbers has a checksum and no sketch.
-            with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
+            # A dtype without numbers has a checksum and no sketch; zeros that stand for a gradient have no memory.
+            with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
                 self._statistics.sketch(entry, values)
         entry["requires_grad"] = tensor.requires_grad
         if summary.mode == "md5":

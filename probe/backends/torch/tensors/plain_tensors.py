@@ -100,14 +100,6 @@ def part(tensor: torch.Tensor) -> tuple[int, int, bool] | None:
     return start, start + (last + 1) * size, (last + 1) * size == bytes_of_all
 
 
-def is_computed(tensor: torch.Tensor) -> bool | None:
-    """See `probe.backends.protocol.Tensors.is_computed`."""
-    if tensor.requires_grad:
-        return tensor.grad_fn is not None
-    numbers = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-    return None if numbers and not torch.is_grad_enabled() else False
-
-
 def direct_describer(summary: StatisticsMode) -> Describe | None:
     """See `probe.backends.protocol.Tensors.direct_describer`."""
     if describers is None or summary.mode != "statistics":

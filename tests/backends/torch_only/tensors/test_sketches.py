@@ -45,6 +45,11 @@ def test_other_short_floats(backend: Any, dtype: str) -> None:
     both_ways(backend, tensor, tensor.to(torch.float64))
 
 
+def test_zeros_without_memory_keep_their_statistics(backend: Any) -> None:
+    entry = describe(backend, torch._efficientzerotensor((3, 4)), sketch=True)
+    assert (entry["Max"], entry["Norm"], "sketch" in entry) == (0.0, 0.0, False)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_half_complex_numbers_are_pairs(backend: Any) -> None:
     tensor = torch.view_as_complex(normal(90, 2).to(torch.float16))
