@@ -127,4 +127,4 @@ def test_without_extra_info_there_are_neither_stacks_nor_tree(runs: Any, backend
     debugger.step()
     dump = runs.read()
     assert len(dump.forward) == 7
-    assert [path.name for path in dump.folder.iterdir()] == ["dump.json"]
+    assert sorted(path.name for path in dump.folder.iterdir()) == ["dump.json", "sketch.npz"]
