@@ -46,14 +46,15 @@ tensor. The maker of data is the number of the entry itself.
 DATA, VIEW = "data:", "view:"
 """The beginnings of a maker's text: of what no recorded call made, and of a view that no recorded call made."""
 
-_LANES = 64
-_ROW = 4 * _LANES
+LANES = 64
+ROW = 4 * LANES
 """Bytes; see `probe.common.numerics.sketch.Sketch.packed`."""
 _EXCLUDED = struct.Struct("<9f")
 """The number of excluded elements and eight marks, which may follow a row."""
 _ARRAY, _INDEX = "sketch.npy", "index.json"
-_DAMAGED = (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
-_NO_SKETCH = b"\0\0\xc0\x7f" * _LANES
+DAMAGED = (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+"""The errors that reading an archive raises where it is damaged."""
+NO_SKETCH = b"\0\0\xc0\x7f" * LANES
 """A row of NaN."""
 _PARTS = {"input_args": "input", "input_kwargs": "input"}
 """The words for the fields of a record in the names of items, where they are others."""
@@ -141,11 +142,11 @@ class SketchWriter:
         self._latest_names.append(name)
         self._hashes.append(hash(sketch) if type(sketch) is bytes else 0)
         if type(sketch) is not bytes:
-            sketch = _NO_SKETCH
-        elif len(sketch) != _ROW:
-            if len(sketch) == _ROW + _EXCLUDED.size:
-                self._excluded[row] = _EXCLUDED.unpack_from(sketch, _ROW)
-            sketch = sketch[:_ROW] if len(sketch) > _ROW else _NO_SKETCH
+            sketch = NO_SKETCH
+        elif len(sketch) != ROW:
+            if len(sketch) == ROW + _EXCLUDED.size:
+                self._excluded[row] = _EXCLUDED.unpack_from(sketch, ROW)
+            sketch = sketch[:ROW] if len(sketch) > ROW else NO_SKETCH
         self._latest.append(sketch)
         if len(self._latest) == _AT_ONCE:
             self._settle()
@@ -203,12 +204,12 @@ class SketchWriter:
             if self._rows is None:
                 # None waits, so that each member is written at once.
                 index = {"version": VERSION, "items": self._latest_names, **rest}
-                archive.writestr(_ARRAY, _header(self._count) + b"".join(self._latest))
+                archive.writestr(_ARRAY, array_header(self._count) + b"".join(self._latest))
                 archive.writestr(_INDEX, msgspec.json.encode(index))
                 return
             self._settle()
             with archive.open(_ARRAY, "w", force_zip64=True) as member:
-                member.write(_header(self._count))
+                member.write(array_header(self._count))
                 self._rows.seek(0)
                 shutil.copyfileobj(self._rows, member, _IN_MEMORY)
             with archive.open(_INDEX, "w", force_zip64=True) as member:
@@ -245,9 +246,9 @@ class _WithoutLast:
         return found
 
 
-def _header(rows: int) -> bytes:
+def array_header(rows: int) -> bytes:
     """The beginning of an .npy file of version 1.0 with `rows` sketches."""
-    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {_LANES}), }}"
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {LANES}), }}"
     padded = text + " " * (-(len(text) + 11) % 64) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(padded)) + padded.encode()
 
@@ -284,7 +285,7 @@ class SketchTable:
 
         from probe.common.numerics.sketch import Sketch
 
-        sums = np.frombuffer(self._sketches, "<f4", _LANES, row * _ROW)
+        sums = np.frombuffer(self._sketches, "<f4", LANES, row * ROW)
         if sums[0] != sums[0]:
             return None
         excluded = self._index.excluded.get(row)
@@ -360,18 +361,18 @@ def read_from(stream: BinaryIO, path: str) -> SketchTable | None:
 
     try:
         with zipfile.ZipFile(stream) as archive:
-            index = msgspec.json.decode(_member(archive, stream, _INDEX), type=_Index)
-            rows = memoryview(_member(archive, stream, _ARRAY))
+            index = msgspec.json.decode(read_member(archive, stream, _INDEX), type=_Index)
+            rows = memoryview(read_member(archive, stream, _ARRAY))
         if index.version != VERSION:
             return None
         _check(index, rows)
-    except (*_DAMAGED, msgspec.MsgspecError) as error:
+    except (*DAMAGED, msgspec.MsgspecError) as error:
         reason = str(error)[:_LONGEST_REASON]
         raise DumpFormatError(f"{path} is damaged: {reason}. Collect the dump again, or delete this file.") from None
-    return SketchTable(index, rows[len(rows) - len(index.items) * _ROW :])
+    return SketchTable(index, rows[len(rows) - len(index.items) * ROW :])
 
 
-def _member(archive: zipfile.ZipFile, stream: BinaryIO, name: str) -> bytes:
+def read_member(archive: zipfile.ZipFile, stream: BinaryIO, name: str) -> bytes:
     """A member of the archive, checked before memory is taken for it."""
     entry = archive.getinfo(name)
     if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > stream.seek(0, os.SEEK_END):
@@ -385,8 +386,8 @@ def _check(index: _Index, rows: memoryview) -> None:
     Raises:
         ValueError: they do not.
     """
-    known, header = range(len(index.items)), _header(len(index.items))
-    if rows[: len(header)] != header or len(rows) != len(header) + len(known) * _ROW:
+    known, header = range(len(index.items)), array_header(len(index.items))
+    if rows[: len(header)] != header or len(rows) != len(header) + len(known) * ROW:
         raise ValueError(f"its rows are not those of {len(known)} tensors")
     if len(index.made_by) != len(known) or len(set(index.items)) != len(known):
         raise ValueError(f"{len(index.made_by)} makers of {len(set(index.items))} tensors")

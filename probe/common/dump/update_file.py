@@ -25,20 +25,18 @@ The sketch of the update is the sketch of the parameter after it, less that of t
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import math
 import os
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from probe.common import files
 from probe.common.dump.layout import UPDATES_FILE
-from probe.common.dump.sketch_file import SKETCH
+from probe.common.dump.sketch_file import DAMAGED, LANES, NO_SKETCH, ROW, SKETCH, array_header, read_member
 from probe.common.errors import DumpFormatError
 from probe.common.interfaces import Entry
 
@@ -49,14 +47,11 @@ if TYPE_CHECKING:
     from probe.common.numerics.sketch import Distance, Sketch
 
 VERSION = 1
-_LANES = 64
-_ROW = 4 * _LANES
 _COLUMNS = ("names", "notes", "group", "state_step", "elements", "gradient_norm", "parameter_norm", "excluded")
 _SKETCHES = ("gradient", "update")
 _TEXT = "updates.json"
 _NUMBERS = (int, float)
 _ROUNDING = 2.0**-24
-_DAMAGED = (ValueError, KeyError, OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 Count = Union[int, float, Entry, None]
 """A number, or the entry of a tensor of one element, whose statistics may come later."""
@@ -100,13 +95,9 @@ class UpdateFrame(NamedTuple):
             "gradient_norm": [_norm(row.gradient) for row in rows],
             "parameter_norm": [_norm(row.after) for row in rows],
             "excluded": [_excluded(row.gradient) for row in rows],
-            "gradient": b"".join(row.gradient.get(SKETCH, _NO_SKETCH)[:_ROW] for row in rows),
+            "gradient": b"".join(row.gradient.get(SKETCH, NO_SKETCH)[:ROW] for row in rows),
             "update": _differences(rows),
         }
-
-
-_NO_SKETCH = b"\0\0\xc0\x7f" * _LANES
-"""A row of NaN."""
 
 
 def _number(count: Count) -> float:
@@ -123,7 +114,7 @@ def _excluded(entry: Entry) -> int:
     import numpy as np
 
     packed = entry.get(SKETCH, b"")
-    return int(np.frombuffer(packed, "<f4", 1, _ROW)[0]) if len(packed) > _ROW else 0
+    return int(np.frombuffer(packed, "<f4", 1, ROW)[0]) if len(packed) > ROW else 0
 
 
 def _note(row: UpdateRow) -> str | None:
@@ -141,7 +132,7 @@ def _differences(rows: Sequence[UpdateRow]) -> bytes:
     import numpy as np
 
     before, after = (
-        np.frombuffer(b"".join(entry.get(SKETCH, _NO_SKETCH)[:_ROW] for entry in entries), "<f4")
+        np.frombuffer(b"".join(entry.get(SKETCH, NO_SKETCH)[:ROW] for entry in entries), "<f4")
         for entries in ([row.before for row in rows], [row.after for row in rows])
     )
     found: bytes = (after.astype(np.float64) - before).astype("<f4").tobytes()
@@ -186,7 +177,7 @@ class UpdatedParameter:
 
         from probe.common.numerics.sketch import Distance, Sketch, distance
 
-        found = distance(self.update, Sketch(np.zeros(_LANES, np.float32)), self.elements)
+        found = distance(self.update, Sketch(np.zeros(LANES, np.float32)), self.elements)
         rounding = 2 * _ROUNDING * self.parameter_norm
         relative = found.estimate / self.parameter_norm if self.parameter_norm else math.inf
         return Distance(found.estimate, max(0.0, found.low - rounding), found.high + rounding, relative)
@@ -224,7 +215,7 @@ def of_frames(frames: Sequence[Mapping[str, Any]]) -> list[Update]:
 
     found = []
     for frame in frames:
-        sketches = (np.frombuffer(frame[key], "<f4").reshape(len(frame["names"]), _LANES) for key in _SKETCHES)
+        sketches = (np.frombuffer(frame[key], "<f4").reshape(len(frame["names"]), LANES) for key in _SKETCHES)
         rows = [_parameter(*row) for row in zip(*(frame[key] for key in _COLUMNS), *sketches)]
         found.append(Update(frame["optimizer"], frame["index"], frame["groups"], frame["skipped"], rows))
     return found
@@ -265,16 +256,9 @@ def write(folder: str, frames: Sequence[Mapping[str, Any]]) -> None:
     text = json.dumps({"version": VERSION, "sketch_version": sketch.VERSION, "updates": updates})
     with files.replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         for key in _SKETCHES:
-            archive.writestr(f"{key}.npy", _array_file(b"".join(frame[key] for frame in frames)))
+            rows = b"".join(frame[key] for frame in frames)
+            archive.writestr(f"{key}.npy", array_header(len(rows) // ROW) + rows)
         archive.writestr(_TEXT, text)
-
-
-def _array_file(rows: bytes) -> bytes:
-    import numpy as np
-
-    file = io.BytesIO()
-    np.save(file, np.frombuffer(rows, "<f4").reshape(-1, _LANES))
-    return file.getvalue()
 
 
 def read(folder: str) -> list[Update]:
@@ -290,20 +274,21 @@ def read(folder: str) -> list[Update]:
 
     try:
         with files.open_for_reading(path) as stream, zipfile.ZipFile(stream) as archive:
-            content = json.loads(archive.read(_TEXT))
+            content = json.loads(read_member(archive, stream, _TEXT))
             if (content["version"], content["sketch_version"]) != (VERSION, sketch.VERSION):
                 return []
             frames = content["updates"]
             ends = [0, *itertools.accumulate(len(frame["names"]) for frame in frames)]
+            header = array_header(ends[-1])
+            head = len(header)
             for key in _SKETCHES:
-                whole, file = _array_file(b"\0" * (ends[-1] * _ROW)), archive.read(f"{key}.npy")
-                head = len(whole) - ends[-1] * _ROW
-                if len(file) != len(whole) or file[:head] != whole[:head]:
+                file = read_member(archive, stream, f"{key}.npy")
+                if len(file) != head + ends[-1] * ROW or file[:head] != header:
                     raise ValueError("its parts have other lengths")
                 for frame, start, end in zip(frames, ends, ends[1:]):
-                    frame[key] = file[head + start * _ROW : head + end * _ROW]
+                    frame[key] = file[head + start * ROW : head + end * ROW]
         if any(len(frame[key]) != len(frame["names"]) for frame in frames for key in _COLUMNS):
             raise ValueError("its parts have other lengths")
         return of_frames(frames)
-    except (*_DAMAGED, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (*DAMAGED, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DumpFormatError(f"{path} is damaged: {error}. Collect the dump again, or delete this file.") from None
