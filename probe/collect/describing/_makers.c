@@ -102,9 +102,20 @@ static int add(Memory *memory, PyObject *tensor, PyObject *identity, PyObject *n
     return failed ? -1 : 1;
 }
 
-/* Remember that a call made `tensor`, whose memory was not known. */
+/* 1 if `tensor` fills its memory, -1 on an error. */
+static int fills(PyObject *tensor, PyObject *storage) {
+    PyObject *size = PyObject_GetAttr(tensor, s_nbytes), *there = PyObject_CallMethodNoArgs(storage, s_nbytes);
+    const int does = size == NULL || there == NULL ? -1 : PyObject_RichCompareBool(size, there, Py_EQ);
+    Py_XDECREF(size);
+    Py_XDECREF(there);
+    return does;
+}
+
+/* Remember that a call made `tensor`, whose memory was not known; 0 where it is a part of that, which Python is to look at. */
 static int remember(Noter *self, PyObject *tensor, PyObject *entry, PyObject *storage, PyObject *place,
                     PyObject *identity, PyObject *mark) {
+    const int does_fill = fills(tensor, storage);
+    if (does_fill < 1) return does_fill;
     PyObject *number = numbered(self, entry);
     PyObject *memory = number == NULL ? NULL : new_memory(&MemoryType, storage, mark, number);
     const int failed = memory == NULL || add((Memory *)memory, tensor, identity, number, mark) < 0 ||
@@ -121,15 +132,6 @@ static int put_view(PyObject *entry, const Memory *memory) {
     const int failed = number == NULL || PyDict_SetItem(entry, s_from, number) < 0;
     Py_XDECREF(number);
     return failed ? -1 : 1;
-}
-
-/* 1 if `tensor` fills its memory, -1 on an error. */
-static int fills(PyObject *tensor, PyObject *storage) {
-    PyObject *size = PyObject_GetAttr(tensor, s_nbytes), *there = PyObject_CallMethodNoArgs(storage, s_nbytes);
-    const int does = size == NULL || there == NULL ? -1 : PyObject_RichCompareBool(size, there, Py_EQ);
-    Py_XDECREF(size);
-    Py_XDECREF(there);
-    return does;
 }
 
 /* A call returned a tensor in a known memory, which it wrote or handed on. */

@@ -178,7 +178,7 @@ class Makers:
         if not counted:
             mark = self._mark_of(entry)
         if memory is None:
-            self._remember(storage, itself, mark, self._number(entry))
+            self._remember(tensor, storage, itself, mark, self._number(entry))
             return
         api = self.state[1]
         found = _found(memory, itself)
@@ -255,13 +255,13 @@ class Makers:
         # Later, a function that is not recorded may have made it of what a call returned, unless it is labels, say.
         if are_data or (self._sees_functions and not rounds(str(entry.get("dtype")))):
             entry[MAKER] = entry[SERIAL] = number
-            self._remember(storage, itself, mark if mark is not None else self._mark_of(entry), number)
+            self._remember(tensor, storage, itself, mark if mark is not None else self._mark_of(entry), number)
 
     def _number(self, entry: Entry) -> int:
         entry[SERIAL] = number = next(self._numbers)
         return number
 
-    def _remember(self, storage: Any, itself: Any, mark: Any, number: int) -> None:
+    def _remember(self, tensor: Any, storage: Any, itself: Any, mark: Any, number: int) -> None:
         memories = self._memories
         if len(memories) >= self.state[2]:
             # A list first: another thread may add to them.
@@ -271,6 +271,7 @@ class Makers:
             # Seldom, so that a step whose tensors all live is not looked through at each of its calls.
             self.state[2] = max(_MANY, 2 * len(memories))
         memories[id(storage)] = memory = self._one_memory(storage, mark, number)
+        memory.written = self._part(tensor)
         _add(memory, itself, number, mark)
 
     def _take_gradients(self) -> None:

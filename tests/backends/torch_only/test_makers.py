@@ -99,6 +99,27 @@ def test_what_an_unrecorded_function_made_of_a_result_is_no_data(runs: Any, leve
     assert given and not [maker for maker in given if str(maker).startswith("data:")]
 
 
+@LEVELS
+def test_another_part_of_the_memory_of_data_or_of_a_result_is_no_view_of_it(runs: Any, level: str) -> None:
+    class First(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return kept[0]
+
+    model, x, kept = nn.Sequential(First(), layer(), nn.Identity()), torch.randn(4, 4), torch.randn(3, 4)
+
+    def program() -> None:
+        model[2](x[0])
+        model[0](x)
+        with torch.no_grad():
+            for value in (x[1], kept[1], kept[0]):
+                model[1](value)
+
+    names = made(runs, model, program, level)
+    start = "Functional.linear.{}.forward.input.0" if level == "L1" else "Module.1.Linear.forward.{}.input.0"
+    given = [str(names[start.format(index)]) for index in range(3)]
+    assert not [maker for maker in given[:2] if maker.startswith("view:")]
+
+
 def test_a_call_takes_no_longer_where_many_tensors_live(backend: Any) -> None:
     makers = Makers(backend.adapter.tensors, backend.adapter.hooks, True, raised)
     note = makers.describing(KINDS.index(Makers.returned), lambda tensor: {"dtype": "torch.float32"})
