@@ -214,7 +214,7 @@ def test_a_damaged_file_is_one_clear_error_and_hides_nothing_else(
         _ = next(iter(next(iter(dump)).items())).sketch
 
 
-def test_makers_are_items_views_texts_or_data(tmp_path: Path) -> None:
+def test_makers_are_items_views_texts_or_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = JournalWriter(str(tmp_path / JOURNAL_FILE), Header("statistics", "L1", "pytorch", None))
     fields = {
         "input_args": [
@@ -240,6 +240,11 @@ def test_makers_are_items_views_texts_or_data(tmp_path: Path) -> None:
         f"{a}.output.0", f"view:{a}.output.0", f"data:{a}.input.0", f"view:data:{a}.input.0",
     ]  # fmt: skip
     assert b'"from"' not in (tmp_path / "dump.json").read_bytes()
+    assert main(["show", str(tmp_path), "--items"]) == 0
+    assert f"{b}  input.1  from view:{a}.output.0\n" in capsys.readouterr().out
+    assert main(["show", str(tmp_path), "--items", "--json"]) == 0
+    item = json.loads(capsys.readouterr().out)[0]["records"][1]["items"][0]
+    assert item["made_by"] == f"{a}.output.0" and len(item["sketch"]) == 64
 
 
 def test_other_versions_have_no_sketches(tmp_path: Path) -> None:

@@ -184,6 +184,7 @@ class _Row(NamedTuple):
     item: Item | None
     depth: int = 0
     ends_record: bool = True
+    maker: str | None = None
 
 
 def _rows(dump: Dump, wanted: Wanted) -> Iterator[_Row]:
@@ -215,7 +216,7 @@ def _rows_of(dump: Dump, record: Record, wanted: Wanted) -> Iterator[_Row]:
         return
     chosen = [item for item in items if item.dtype is not None and (wanted.fits is None or wanted.fits(item))]
     for number, item in enumerate(chosen, 1):
-        yield _Row(record.name, item, ends_record=number == len(chosen))
+        yield _Row(record.name, item, ends_record=number == len(chosen), maker=item.made_by if wanted.makers else None)
 
 
 def _shown(items: Sequence[Item]) -> Item | None:
@@ -257,6 +258,7 @@ def _cells(row: _Row) -> tuple[str, ...]:
     if item.is_tensor:
         numbers = tuple(map(number_text, statistics(item)))
         shape = "" if item.shape is None else shape_text(item.shape)
+        name = f"{name}  from {row.maker}" if row.maker else name
         return (*numbers, kind, shape, f"{name}  {item.md5}" if item.md5 else name)
     return ("", "", "", "", kind, "", f"{name} = {_cut(str(item.value))}")
 
@@ -318,7 +320,7 @@ def dump_as_json(dump: Dump, wanted: Wanted, with_stacks: bool = False, limit: i
         items = [item for item in dump.items(record) if wanted.fits is None or wanted.fits(item)]
         if items or wanted.fits is None:
             found: dict[str, Any] = {"name": record.name, "inside": tree.get(record.name)}
-            found["items"] = [_item_json(item) for item in items]
+            found["items"] = [_item_json(item, wanted.makers) for item in items]
             if stacks is not None:
                 found["stack"] = stacks.get(record.name, [])
             records.append(found)
@@ -339,7 +341,8 @@ def dump_as_json(dump: Dump, wanted: Wanted, with_stacks: bool = False, limit: i
     }
 
 
-def _item_json(item: Item) -> dict[str, Any]:
+def _item_json(item: Item, with_sketch: bool = False) -> dict[str, Any]:
+    sketch = item.sketch if with_sketch else None
     numbers = {name: json_safe(value) for name, value in zip(_NUMBERS, _recorded(item))}
     if item.nonfinite is not None:
         numbers.update({"Nonfinite": item.nonfinite, "Finite Max": item.finite_max, "Finite Min": item.finite_min})
@@ -353,6 +356,7 @@ def _item_json(item: Item) -> dict[str, Any]:
         "md5": item.md5,
         "value": json_safe(item.value),
         "data_name": item.data_name,
+        **({"made_by": item.made_by, "sketch": None if sketch is None else sketch.sums.tolist()} if with_sketch else {}),
     }
 
 

@@ -31,6 +31,8 @@ class Wanted:
     """The condition for items; all, if none is given."""
     items: bool = False
     """True if each item has its line."""
+    makers: bool = False
+    """True if items say what made them."""
 
     @classmethod
     def of(cls, module: str | None, api: str | None, where: str | None, items: bool = False) -> Wanted:
@@ -39,7 +41,7 @@ class Wanted:
         Raises:
             MsprobeException: `where` is no condition.
         """
-        return cls(module, api, None if where is None else condition(where), items or where is not None)
+        return cls(module, api, None if where is None else condition(where), items or where is not None, items)
 
     @property
     def everything(self) -> bool:
