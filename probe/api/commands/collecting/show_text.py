@@ -343,6 +343,7 @@ def dump_as_json(dump: Dump, wanted: Wanted, with_stacks: bool = False, limit: i
 
 def _item_json(item: Item, with_sketch: bool = False) -> dict[str, Any]:
     sketch = item.sketch if with_sketch else None
+    sums = None if sketch is None else sketch.sums.tolist()
     numbers = {name: json_safe(value) for name, value in zip(_NUMBERS, _recorded(item))}
     if item.nonfinite is not None:
         numbers.update({"Nonfinite": item.nonfinite, "Finite Max": item.finite_max, "Finite Min": item.finite_min})
@@ -356,7 +357,7 @@ def _item_json(item: Item, with_sketch: bool = False) -> dict[str, Any]:
         "md5": item.md5,
         "value": json_safe(item.value),
         "data_name": item.data_name,
-        **({"made_by": item.made_by, "sketch": None if sketch is None else sketch.sums.tolist()} if with_sketch else {}),
+        **({"made_by": item.made_by, "sketch": sums} if with_sketch else {}),
     }
 
 
