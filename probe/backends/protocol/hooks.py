@@ -31,7 +31,9 @@ class HeldTensor(NamedTuple):
     def now(self) -> Any:
         """The tensor that is held under the name; ``None`` without one."""
         owner = self.owner()
-        return None if owner is None else owner.__dict__[self.field].get(self.key)
+        members = {} if owner is None else owner.__dict__[self.field]
+        # Not by `get`, which what a compiled module has in the place of its dictionaries lacks.
+        return members[self.key] if self.key in members else None  # noqa: SIM401
 
     def holds(self, tensor: Any) -> bool:
         """True if it is `tensor`: another one may have its identity when it is gone."""

@@ -157,6 +157,11 @@ static int put_returned(Noter *self, Memory *memory, PyObject *tensor, PyObject 
     return done;
 }
 
+/* Whether Python need not look which memories are gone. */
+static int has_room(const Noter *self) {
+    return PyDict_GET_SIZE(self->memories) < PyLong_AsSsize_t(PyList_GET_ITEM(self->state, 2));
+}
+
 /* 1 if all is noted, 0 if Python is to do it, -1 on an error. */
 static int note_memory(Noter *self, PyObject *tensor, PyObject *entry, PyObject *identity, PyObject *storage, PyObject *mark) {
     PyObject *place = PyLong_FromVoidPtr(storage);
@@ -167,7 +172,7 @@ static int note_memory(Noter *self, PyObject *tensor, PyObject *entry, PyObject 
     if (memory == NULL || PyWeakref_GetObject(memory->ref) != storage) {
         if (self->kind == GIVEN_GRADIENT)
             done = 1;
-        else if (!given && PyDict_GET_SIZE(self->memories) < PyLong_AsSsize_t(PyList_GET_ITEM(self->state, 2)))
+        else if (!given && has_room(self))
             done = remember(self, tensor, entry, storage, place, identity, mark);
     } else {
         /* Another tensor may have the identity of one that is gone. */

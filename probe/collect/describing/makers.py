@@ -28,8 +28,8 @@ except ImportError:
 
 Describe = Callable[[Any], Optional[Entry]]
 
-_MANY = 8192
-"""Memories that are remembered before it is looked which of them are gone: less than 2 MB."""
+_FEW = 64
+"""Memories that are remembered before it is looked for the first time which of them are gone."""
 
 
 class _Memory:
@@ -79,9 +79,9 @@ class Makers:
         self._memories: dict[int, Any] = {}
         self._held: dict[int, HeldTensor] = {}
         self._gradients: dict[int, HeldTensor] = {}
-        self.state: list[Any] = [False, None, _MANY]
+        self.state: list[Any] = [False, None, _FEW]
         """True if gradients may have become others; the function whose call is described, ``None`` for a module's; the
-        number of memories from which on it is looked which are gone."""
+        number of memories at which it is looked which of them are gone."""
         self._contents: dict[Any, int] = {}
         """The number of the entry that had these contents first, if gradients are new objects for each call."""
         self._data = 0
@@ -268,8 +268,8 @@ class Makers:
             for key, memory in list(memories.items()):
                 if memory.ref() is None:
                     memories.pop(key, None)
-            # Seldom, so that a step whose tensors all live is not looked through at each of its calls.
-            self.state[2] = max(_MANY, 2 * len(memories))
+            # Twice as many as are left, so that to look takes a constant time for each.
+            self.state[2] = max(_FEW, 2 * len(memories))
         memories[id(storage)] = memory = self._one_memory(storage, mark, number)
         memory.written = self._part(tensor)
         _add(memory, itself, number, mark)
