@@ -17,8 +17,8 @@ FINE, BROKEN = tensor(), tensor(NAN, NAN)
 @pytest.mark.parametrize(
     ("record", "inputs", "kwargs"),
     [
-        ("Torch.log.0.forward", [tensor(10**400, 10**400)], {}),
-        ("Torch.div.0.forward", [FINE, plain(10**400)], {}),
+        ("Torch.log.0.forward", [tensor(10**300, 10**300)], {}),
+        ("Torch.div.0.forward", [FINE, plain(10**300)], {}),
         ("Torch.pow.0.forward", [FINE, plain(float("inf"))], {}),
         ("Torch.pow.0.forward", [FINE, plain(NAN)], {}),
         ("Torch.matmul.0.forward", [tensor(3e38, 0.0, shape=[10**300, 10**300, 10**300])], {}),

@@ -162,8 +162,8 @@ def test_the_command_ends_with_how_much_is_missing_on_a_full_disk(
     assert main(["recover", str(full / "left")]) == 0
     missing = expected[0] - names(full / "left" / "out", 0)
     told = int(re.search(r"step 0: (\d+) records or tensor files are missing or incomplete", last)[1])
-    # One record more may lack only its stack, or its place in the tree.
-    assert len(missing) <= told <= len(missing) + 2, (told, missing)
+    # One record more may lack only its stack, or its place in the tree; and the update is missing.
+    assert len(missing) <= told <= len(missing) + 3, (told, missing)
     assert f"`msprobe recover {full / 'dump' / 'out'}`" in last
 
 
@@ -181,7 +181,7 @@ def test_files_that_may_not_be_large_leave_the_status_to_the_script(
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))"
     ended = run_command(scripts, tmp_path, "statistics", limit, end)
     assert ended.status == status and ended.lines[-1].count("File too large") == 1
-    text = r"not everything was collected\. steps 0-2: \d+ records or .*, dump\.json and the files next to it are not"
+    text = r"not everything was collected\. steps 0-2: \d+ records or tensor files are missing or incomplete"
     assert re.match(text, ended.lines[-1]), ended.lines
 
 

@@ -152,7 +152,7 @@ class JournalSink(RecordSink):
         """The training goes on; what is in the journal can still be recovered."""
         folder.log_error(f"the files of step {self._step}", error, report=False)
         # After `stop` has reported it, `step` need not do so again.
-        reported, self._unmade = self._unmade, (self._step, str(error))
+        reported, self._unmade = self._unmade, (self._step, getattr(error, "strerror", None) or str(error))
         if reported == self._unmade:
             return
         log.error(
