@@ -76,6 +76,7 @@ def check(update: Update, before: dict[str, Any], after: dict[str, Any], taken: 
         assert each.update_norm.high >= np.linalg.norm(change) * (1 - 1e-6)
 
 
+@pytest.mark.sampled(least=3, each=False)
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_each_kind_of_optimizer(runs: Any, kind: str) -> None:
     model = network()

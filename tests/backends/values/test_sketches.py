@@ -69,6 +69,7 @@ def tensor_of(backend: Any, dtype: str, *shape: int) -> Any:
     return backend.tensor(values_of(dtype, *shape), dtype)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_and_shape_is_sketched_by_its_definition(backend: Any, dtype: str, way: str) -> None:
     for shape in ((), (7,), (3, 5, 50), (0, 3)):
@@ -76,6 +77,7 @@ def test_every_dtype_and_shape_is_sketched_by_its_definition(backend: Any, dtype
         agree(made(backend, tensor, way), sketch(backend.numpy(tensor)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ["md5", "xor"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool", "complex64"])
 def test_checksums_have_a_sketch_beside_them(backend: Any, dtype: str, mode: str, way: str) -> None:
@@ -86,6 +88,7 @@ def test_checksums_have_a_sketch_beside_them(backend: Any, dtype: str, mode: str
         assert plain == {key: value for key, value in sketched.items() if key != "sketch"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "complex64"])
 def test_views_are_read_in_the_order_of_the_tensor(backend: Any, dtype: str, way: str) -> None:
     images = tensor_of(backend, dtype, 2, 6, 7, 33)
@@ -102,6 +105,7 @@ def test_views_are_read_in_the_order_of_the_tensor(backend: Any, dtype: str, way
         agree(made(backend, view, way), sketch(np.ascontiguousarray(expected)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
 def test_elements_that_are_not_finite_are_left_out_and_marked(backend: Any, dtype: str, way: str) -> None:
     numbers = values_of(dtype, 30, 50)
@@ -112,6 +116,7 @@ def test_elements_that_are_not_finite_are_left_out_and_marked(backend: Any, dtyp
         agree(made(backend, tensor, way), expected)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_masks_of_the_lowest_number_are_marks(backend: Any, dtype: str, way: str) -> None:
     lowest = -float(np.finfo(np.float32).max) if dtype != "bfloat16" else -3.3e38
@@ -122,6 +127,7 @@ def test_masks_of_the_lowest_number_are_marks(backend: Any, dtype: str, way: str
     assert found[0].marks is not None and not np.array_equal(found[0].marks, found[1].marks)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
 def test_tensors_longer_than_a_period_of_lanes(backend: Any, dtype: str, way: str) -> None:
     for elements in (PERIOD - 2, PERIOD + 64, 2 * PERIOD + 70):
@@ -139,6 +145,7 @@ def test_nothing_is_sketched_unless_it_is_wanted(backend: Any, way: str) -> None
         assert "sketch" not in describe(backend, backend.tensor(normal(9)), mode=mode)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("level", "mode"),
     [("L0", "statistics"), ("L1", "statistics"), ("mix", "statistics"), ("mix", "md5"), ("mix", "xor")],
