@@ -43,6 +43,9 @@ class NumpyTensors:
     def base(self, tensor: Any) -> None:
         return None
 
+    def part(self, tensor: Any) -> None:
+        return None
+
     def direct_describer(self, summary: StatisticsMode) -> None:
         return None
 

@@ -15,6 +15,7 @@ import torch
 
 from probe.backends.shared import reduction
 from probe.backends.torch.originals import functions, own
+from probe.backends.torch.tensors.storage import bytes_of
 from probe.common.numerics import sketch as definition
 from probe.common.numerics.sketch import LANES, LIMIT, MARKS, SHIFTED_ROWS
 
@@ -41,7 +42,10 @@ def packed(tensor: torch.Tensor) -> bytes:
         made = reduction.reduce(own.data_ptr(plain), plain.shape, own.stride(plain), kind, False, True)[4]
         assert made is not None
         return made
-    return definition.sketch(own.numpy(own.to(plain, _wider(plain.dtype)))).packed()
+    # Lent, and not by torch's own way: after that it would refuse to resize the memory, as FSDP2 does all the time.
+    wider = _wider(plain.dtype)
+    lent = bytes_of(own.to(plain, wider)).view(np.float32 if wider is torch.float32 else np.float64)
+    return definition.sketch(lent).packed()
 
 
 def _wider(dtype: torch.dtype) -> torch.dtype:
