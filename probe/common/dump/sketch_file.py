@@ -83,7 +83,7 @@ class SketchWriter:
         """For each row the number of its maker, `_UNKNOWN`, or `_TEXT` less the index of a text."""
         self._views: list[int] = []
         self._hashes = array("q")
-        """Of the packed sketch of each row; 0 without one."""
+        """The hash of the packed sketch of each row; 0 without one."""
         self._numbered: dict[int, int] = {}
         """The rows of entries, by the numbers that makers have."""
         self._texts: dict[str, int] = {}
