@@ -301,7 +301,7 @@ def test_whatever_fails_inside_the_tool_the_training_goes_on_unchanged(
 NO_RECORD = re.compile(
     r"(start|stop|step)\(\)|save\('hidden'\)|the (end|beginning) of (the step|step \d+)|"
     r"the files of (the step|step \d+)|the (end|beginning) of (collection|the program)|hooks on the models|"
-    r"the look for an earlier run|the environment of the run|the step of the optimizer|"
+    r"the look for an earlier run|the environment of the run|the step of the optimizer|UpdateRecorder\.\w+|"
     r"what a dead run left|what waited for its statistics|process\.json|the faster way to describe tensors|"
     r"ms\.jit|torch\.jit\.script|"
     r"(Session|StepLife|SinkGroup|SavedValues|Collector|RunEnvironment|\w+Hooks)\._?[a-z_]+|\w+\.remove|\w+"
