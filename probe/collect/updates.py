@@ -54,8 +54,9 @@ class UpdateRecorder:
         self._describe_any = adapter.tensors.describe_tensor
         try:
             self._direct = adapter.tensors.direct_describer(_MODE)
-        except Exception:
-            self._direct = None  # what describes calls has told of it
+        except Exception as error:
+            self._direct = None
+            collector.failed("the faster way to describe tensors", error)
         self._handle: Handle | None = None
         self._models: dict[str, weakref.ref[Any]] = {}
         self._names: dict[int, str] | None = None

@@ -114,7 +114,9 @@ def _with_precedence(found: Sequence[Entry], sources: Sources) -> list[Entry]:
     for source, settings in sources.items():
         file = settings.get(_CONFIG_FILE)
         if file is not None and "accelerate" in str(settings.get(PROGRAM)).split():
-            own = {each.key for each in found if each.source == source and each.name.startswith(LAUNCHER)}
+            # A number of processes that is computed, such as that of Slurm, is none of its options.
+            names = {name for name in settings if name.startswith(LAUNCHER)}
+            own = {each.key for each in found if each.source == source and each.name in names}
             options.setdefault(_last(str(file)), []).append(own)
     return [replace(each, is_overridden=True) if (given := options.get(each.source))
             and all(each.key in keys for keys in given) else each for each in found]  # fmt: skip

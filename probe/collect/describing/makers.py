@@ -137,9 +137,7 @@ class Makers:
         of_tensor = self._memory(tensor)
         if of_tensor is None:
             return
-        storage, itself, mark = of_tensor
-        memory = self._known(storage)
-        maker = None if memory is None else self._maker(memory, tensor, itself, mark, entry)
+        is_known, maker = self._maker(tensor, of_tensor, entry)
         gradient = self._gradients.get(id(tensor))
         if gradient is not None and gradient.has_gradient(tensor):
             # A call that wrote to it, clipping say, is later than what was accumulated.
@@ -147,18 +145,16 @@ class Makers:
             entry[MAKER] = maker if written else f"gradient:{gradient.text.partition(':')[2]}"
         elif maker is not None:
             entry[MAKER] = maker
-        elif memory is None:
-            self._note_first(tensor, entry, storage, itself, mark)
+        elif not is_known:
+            self._note_first(tensor, entry, *of_tensor)
 
     def given_gradient(self, tensor: Any, entry: Entry) -> None:
         """Note who made a gradient that goes into a backward, or that was accumulated."""
         of_tensor = self._memory(tensor)
         if of_tensor is None:
             return
-        storage, itself, mark = of_tensor
-        memory = self._known(storage)
-        maker = None if memory is None else self._maker(memory, tensor, itself, mark, entry)
-        if memory is None and mark is None:
+        is_known, maker = self._maker(tensor, of_tensor, entry)
+        if not is_known and of_tensor[2] is None:
             maker = self._contents.get(_contents_of(entry))
         if maker is not None:
             entry[MAKER] = maker
@@ -212,15 +208,27 @@ class Makers:
         memory = self._memories.get(id(storage))
         return None if memory is None or memory.ref() is not storage else memory
 
-    def _maker(self, memory: Any, tensor: Any, itself: Any, mark: Any, entry: Entry) -> int | None:
-        """The number of what made a tensor in `memory`, negative if it is a view of that; ``None`` if unknown."""
+    def _maker(self, tensor: Any, of_tensor: tuple[Any, Any, Any], entry: Entry) -> tuple[bool, int | None]:
+        """True if the memory of `tensor` is known, and the number of what made it.
+
+        Args:
+            tensor: The tensor that is described.
+            of_tensor: The answer of `Tensors.memory` about it.
+            entry: The entry of the tensor.
+
+        Returns:
+            The number is negative if the tensor is a view of what has it, and ``None`` if the maker is unknown.
+        """
+        storage, itself, mark = of_tensor
+        memory = self._known(storage)
+        if memory is None:
+            return False, None
         found = _found(memory, itself)
         counted = mark is not None
         if found is not None and found[2] == (mark if counted else self._mark_of(entry)):
-            return int(found[1])
-        if mark == memory.mark if counted else found is None and self._sees_functions:
-            return -int(memory.writer) if self._is_of_writer(memory, tensor) else None
-        return None
+            return True, int(found[1])
+        is_view = mark == memory.mark if counted else found is None and self._sees_functions
+        return True, -int(memory.writer) if is_view and self._is_of_writer(memory, tensor) else None
 
     def _is_of_writer(self, memory: Any, tensor: Any) -> bool:
         """True if the last write to `memory` was to all of it, to a part of `tensor`, or to what `tensor` is a part of.

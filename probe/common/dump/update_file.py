@@ -72,9 +72,9 @@ class UpdateFrame(NamedTuple):
     """One step of an optimizer, as it is recorded."""
 
     optimizer: str
-    """Its class."""
+    """The class of the optimizer."""
     number: int
-    """Its index among the optimizers of the process."""
+    """The index of the optimizer among those of the process, in the order of their first steps."""
     groups: list[dict[str, Any]]
     skipped: bool | Entry
     rows: list[UpdateRow]

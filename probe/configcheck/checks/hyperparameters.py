@@ -47,7 +47,8 @@ def _compared(golden: Sequence[Entry], target: Sequence[Entry], files: set[str])
     for side, is_golden in ((golden, True), (target, False)):
         rest = target if is_golden else golden
         for entry in side:
-            if entry.is_overridden and rest and not found and not any(_is_equal(entry, each) for each in rest):
+            differs = rest and not found and not any(_is_equal(entry, each) for each in rest)
+            if entry.is_overridden and not entry.has_no_effect and differs:
                 both = (entry, rest[-1]) if is_golden else (rest[-1], entry)
                 yield replace(_differing(*both, (golden, target), files), level=WARNING, why=_OVERRIDDEN)
 

@@ -298,5 +298,5 @@ def test_a_write_to_one_part_makes_no_other_part(
     assert names["Torch.abs.0.forward.input.0"] == "Tensor.mul_.0.forward.output.0"
     assert names["Torch.abs.1.forward.input.0"] is None
     assert names["Torch.abs.2.forward.input.0"] == "view:Tensor.mul_.0.forward.output.0"
-    expected = "Tensor.__getitem__.0.forward.output.0"
-    assert names["Torch.abs.3.forward.input.0"] in (expected, "view:Tensor.mul_.0.forward.output.0", None)
+    # A column has gaps, so that it contains no part for certain.
+    assert names["Torch.abs.3.forward.input.0"] == (None if dim else "view:Tensor.mul_.0.forward.output.0")

@@ -37,7 +37,7 @@ FAMILIES = (
         ("launch", "launch --main_process_port 29501", ""), ("launch", "launch --debug --quiet", ""),
         ("launch", "launch --gradient_accumulation_steps 2", "accumulation"),
         ("launch", "launch --gradient_accumulation_steps 1", ""),
-        ("launch", "launch --use_deepspeed --zero_stage 3", "zero"), ("launch", "launch --dynamo_backend inductor", "compile"),
+        ("launch", "launch --use_deepspeed --zero_stage 3", "zero"), ("launch", "launch --dynamo_backend inductor", "compilation"),
         ("accelerate launch", "python -m accelerate.commands.launch", ""),
         ("run.py", "run.py --report_to wandb --logging_dir logs", ""), ("run.py", "run.py --use_flash_attn", "attention"),
     )),

@@ -93,7 +93,7 @@ class MindSporeTensors:
             reason = str(error).split("\n")[0]
         if summary.sketch and reason is None:
             # On a device a dtype may have a checksum and no kernels.
-            with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
+            with contextlib.suppress(RuntimeError, NotImplementedError):
                 self._statistics.sketch(entry, tensor)
         if summary.mode == "xor":
             entry["md5"] = checksum

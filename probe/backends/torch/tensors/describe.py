@@ -114,7 +114,7 @@ class TorchTensors:
             reason = _first_line(error)
         if summary.sketch and values is not None and reason is None and special.elements is None:
             # A dtype without numbers has a checksum and no sketch; zeros that stand for a gradient have no memory.
-            with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
+            with contextlib.suppress(RuntimeError, NotImplementedError, ValueError):
                 self._statistics.sketch(entry, values)
         entry["requires_grad"] = tensor.requires_grad
         if summary.mode == "md5":
