@@ -27,6 +27,7 @@ from probe.common.dump.reading.call_tree import CallTree, circle_in
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item, Record
 from probe.common.dump.reading.selection import Selected, Selection
 from probe.common.dump.reading.sources import DumpSource, Files, JournalSource, Stacks
+from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.dump.update_file import Update
 from probe.common.errors import DumpFormatError, FileCheckException
 
@@ -205,6 +206,11 @@ class Dump:
             ...         print(parameter.name, parameter.gradient_norm, parameter.update_norm)
         """
         return self._source.updates()
+
+    @cached_property
+    def sketches(self) -> SketchTable | UnreadTable | None:
+        """The sketches and makers of all tensors by the names of items; ``None`` without any."""
+        return self._source.sketches()
 
     @property
     def missing(self) -> list[str]:

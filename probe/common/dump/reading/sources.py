@@ -17,7 +17,7 @@ from probe.common.dump.cut_json import whole_parts
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.layout import CONSTRUCT_FILE, SKETCH_FILE, STACK_FILE
 from probe.common.dump.reading.records import Record
-from probe.common.dump.sketch_file import UnreadTable, of_writer
+from probe.common.dump.sketch_file import SketchTable, UnreadTable, of_writer
 from probe.common.dump.stack_text import frame_text
 from probe.common.dump.update_file import Update
 from probe.common.errors import DumpFormatError
@@ -60,6 +60,9 @@ class DumpSource(Protocol):
     def updates(self) -> list[Update]:
         """The steps of optimizers."""
 
+    def sketches(self) -> SketchTable | UnreadTable | None:
+        """The sketches and makers of tensors; ``None`` without any."""
+
 
 class _Outline(msgspec.Struct):
     """dump.json or debug.json; what old releases did not write has a default, what is new is skipped."""
@@ -80,11 +83,17 @@ class Files:
         self.missing: list[str] = []
         self.task, self.level, self.framework = outline.task, outline.level, outline.framework
         self._data = outline.data
+        self._sketches: UnreadTable | None = None
 
     def records(self) -> list[Record]:
-        folder = os.path.dirname(self.path)
-        sketches = UnreadTable(folder) if os.path.isfile(os.path.join(folder, SKETCH_FILE)) else None
+        sketches = self.sketches()
         return [Record(name, raw, self.path, sketches) for name, raw in self._data.items()]
+
+    def sketches(self) -> SketchTable | UnreadTable | None:
+        folder = os.path.dirname(self.path)
+        if self._sketches is None and os.path.isfile(os.path.join(folder, SKETCH_FILE)):
+            self._sketches = UnreadTable(folder)
+        return self._sketches
 
     def release(self) -> None:
         self._data = {}
@@ -167,6 +176,9 @@ class JournalSource:
 
     def records(self) -> list[Record]:
         return [Record(name, fields, self.path, self._sketches) for name, fields in self._records]
+
+    def sketches(self) -> SketchTable | UnreadTable | None:
+        return self._sketches
 
     def release(self) -> None:
         self._records = []

@@ -1,0 +1,1 @@
+"""Where two runs diverge: facts, one graph per run, one walk, causes, words."""

@@ -1,0 +1,235 @@
+"""The facts on two runs: how far apart each pair of tensors is, measured once and never changed.
+
+The distance of two tensors is the norm of their difference, relative to the larger of the two norms. It is that of the
+elements where both runs saved them, that of the sketches where both have one, and else what four statistics give away,
+which is a lower bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Optional, Union
+
+import msgspec
+
+from probe.common.align.row import Row
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, function_name, parse
+from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
+from probe.common.dump.sketch_file import SketchTable, UnreadTable
+from probe.common.numerics.error_bounds import (
+    ALTOGETHER,
+    beside_fill_values,
+    extent,
+    is_same,
+    relative_difference,
+)
+from probe.common.numerics.formats import unit_roundoff
+from probe.compare.result import Mode
+
+_AT_ONCE = 4096
+"""Pairs of sketches that are subtracted at once: 4 MiB in float64."""
+_FILL = 1e4
+"""The size from which on an element is taken for the fill of a mask and not for a value of the model."""
+
+
+Tables = tuple[Union[SketchTable, UnreadTable], Union[SketchTable, UnreadTable]]
+"""The sketches of target and golden run."""
+
+
+class Evidence(Enum):
+    """What a distance was measured from."""
+
+    ELEMENTS = "elements"
+    SKETCH = "sketch"
+    STATISTICS = "statistics"
+
+
+class Call(msgspec.Struct, gc=False):
+    """A call that both runs, or one of them, made."""
+
+    index: int
+    """The place among the calls, in the order of the target."""
+    record: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The record of the target; ``None`` where the golden run alone made the call."""
+    golden_record: Optional[str]  # noqa: UP045
+    rows: list[Row]
+    parsed: Optional[ParsedName]  # noqa: UP045
+    """The parts of its name: of the target's record, and of the golden run's where the target has none."""
+
+    @property
+    def name(self) -> str:
+        """The record, on whichever side it is."""
+        return self.record or self.golden_record or ""
+
+    @property
+    def is_of_both(self) -> bool:
+        return self.record is not None and self.golden_record is not None
+
+    @property
+    def is_module(self) -> bool:
+        return self.parsed is not None and self.parsed.is_module
+
+    @property
+    def direction(self) -> str:
+        return FORWARD if self.parsed is None else self.parsed.direction
+
+    @property
+    def is_forward(self) -> bool:
+        return self.direction == FORWARD
+
+    @property
+    def function(self) -> str:
+        """The function's own name; the class of a module."""
+        if self.parsed is None:
+            return ""
+        return self.parsed.base.rpartition(".")[2] if self.parsed.is_module else function_name(self.name)
+
+    @property
+    def inputs(self) -> list[Row]:
+        """What goes in, parameters included."""
+        return [row for row in self.rows if goes_in(row)]
+
+    @property
+    def outputs(self) -> list[Row]:
+        return [row for row in self.rows if not goes_in(row)]
+
+
+def call_of(index: int, record: str | None, golden_record: str | None, rows: list[Row]) -> Call:
+    """The call of a pair of records."""
+    return Call(index, record, golden_record, rows, parse(record or golden_record or ""))
+
+
+def goes_in(row: Row) -> bool:
+    """True if the item goes into its call."""
+    item = row.target or row.golden
+    return item is not None and (item.state == INPUT or item.state == PARAMETERS)
+
+
+def is_parameter(row: Row) -> bool:
+    """True if the item is a parameter of its module."""
+    item = row.target or row.golden
+    return item is not None and item.state == PARAMETERS
+
+
+def is_compared(row: Row) -> bool:
+    """True if both sides have a tensor there with as many elements, so that a distance is known."""
+    return row.relative_difference is not None
+
+
+def distance(row: Row) -> float:
+    """The distance of the two tensors; 0 where none is known."""
+    return row.relative_difference or 0.0
+
+
+def is_rounded(row: Row) -> bool:
+    """True if both tensors have dtypes that round; whole numbers and truth values do not."""
+    target, golden = row.target, row.golden
+    return target is not None and golden is not None and bool(
+        unit_roundoff(target.dtype) and unit_roundoff(golden.dtype)
+    )  # fmt: skip
+
+
+def coarser(row: Row) -> float:
+    """The unit roundoff of the coarser of the two dtypes; 0 where none rounds."""
+    return max(unit_roundoff(item.dtype) if item is not None and item.is_tensor else 0.0 for item in (row.target, row.golden))
+
+
+def of_gradient(call: Call) -> bool:
+    """True if the call is a backward, or the gradients of parameters."""
+    return call.direction in (BACKWARD, PARAMETERS_GRAD)
+
+
+# --- measuring
+
+
+def measure(rows: Sequence[Row], mode: Mode, tables: Tables | None) -> Evidence:
+    """Give every row the distance of its two tensors, in `Row.relative_difference`; returns the evidence of most.
+
+    A row without it has no tensors of one size on both sides.
+
+    Args:
+        rows: the items of both runs, paired.
+        mode: what the runs are compared by.
+        tables: the sketches of target and golden run; ``None`` where one has none.
+    """
+    sketched: list[Row] = []
+    for row in rows:
+        target, golden = row.target, row.golden
+        if target is None or golden is None:
+            continue
+        if not (target.is_tensor and golden.is_tensor):
+            continue
+        if target.shape != golden.shape and extent(target.shape).elements != extent(golden.shape).elements:
+            continue
+        exact = _of_elements(row, mode)
+        if exact is None and tables is not None:
+            sketched.append(row)
+        else:
+            row.relative_difference = relative_difference(target, golden, exact)
+    if sketched and tables is not None:
+        _measure_sketches(sketched, tables)
+    if mode is Mode.TENSOR:
+        return Evidence.ELEMENTS
+    return Evidence.SKETCH if sketched else Evidence.STATISTICS
+
+
+def _of_elements(row: Row, mode: Mode) -> float | None:
+    """The norm of the difference relative to that of the larger tensor, where their values were compared."""
+    if mode is not Mode.TENSOR or not row.metrics or row.golden is None:
+        return None
+    euclidean = row.metrics[1]
+    if type(euclidean) is not float:
+        return None
+    norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
+    norm = max(filter(math.isfinite, norms), default=0.0)
+    return euclidean / norm if norm else (0.0 if not euclidean else None)
+
+
+def _measure_sketches(rows: Sequence[Row], tables: Tables) -> None:
+    import numpy as np
+
+    for start in range(0, len(rows), _AT_ONCE):
+        part = rows[start : start + _AT_ONCE]
+        names = [row.target.name for row in part if row.target], [row.golden.name for row in part if row.golden]
+        mine, theirs = (table.sums(of_side).astype(np.float64) for table, of_side in zip(tables, names))
+        differences = np.sqrt(np.square(mine - theirs).sum(1))
+        sizes = np.sqrt(np.maximum(np.square(mine).sum(1), np.square(theirs).sum(1)))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            relative = np.where(differences == 0, 0.0, differences / sizes)
+        for row, found in zip(part, relative.tolist()):
+            row.relative_difference = _settled(row, found)
+
+
+def _settled(row: Row, of_sketches: float) -> float:
+    """The distance of two tensors, given that of their sketches, which is NaN where one has none."""
+    target, golden = row.target, row.golden
+    assert target is not None and golden is not None
+    if of_sketches != of_sketches:
+        return relative_difference(target, golden)
+    if of_sketches == 0.0 and is_same(target, golden):
+        return 0.0
+    by_statistics = relative_difference(target, golden)
+    if not is_rounded(row):
+        return by_statistics or (ALTOGETHER if of_sketches else 0.0)
+    if by_statistics >= ALTOGETHER:
+        return by_statistics  # A NaN or an infinity on one side.
+    if _is_filled(target) or _is_filled(golden):
+        beside = beside_fill_values(target, golden)
+        # The fill of a mask would hide everything else.
+        return by_statistics if beside is None else min(beside, by_statistics)
+    if of_sketches == 0.0:
+        # Sums of float32: what is below their digits shows in the statistics, if at all.
+        return min(by_statistics, 2.0**-23)
+    return of_sketches
+
+
+def _is_filled(item: Item) -> bool:
+    return any(type(value) is float and abs(value) >= _FILL for value in (item.max, item.min))
+
+
+def shortest(rows: Iterable[Row]) -> float:
+    """The unit roundoff of the coarsest dtype of any tensor; 0 without one that rounds."""
+    types = {item.dtype for row in rows for item in (row.target, row.golden) if item is not None and item.is_tensor}
+    return max(map(unit_roundoff, types), default=0.0)
