@@ -1,0 +1,112 @@
+"""Two runs side by side: what every part of the verdict may ask of them. Nothing in it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Optional
+
+from probe.common.align.row import Row
+from probe.common.dump.naming import ParsedName, is_module, parse, record_name
+from probe.common.dump.reading.call_tree import around
+from probe.common.dump.reading.records import Item
+from probe.common.dump.reading.sources import Tree
+from probe.common.dump.update_file import Update
+from probe.common.environment.modules import Settings
+from probe.compare.result import Mode
+from probe.compare.verdict.dataflow import Graph
+from probe.compare.verdict.facts import Call, Evidence, Tables
+
+
+@dataclass(frozen=True)
+class TwoRuns:
+    """The calls of two runs in one step and process, with the facts on each.
+
+    Args:
+        calls: the calls in the order of the target; those of the golden run alone stand where they would be.
+        mode: what the runs are compared by.
+        evidence: what distances are measured from.
+        tables: the sketches of target and golden run; ``None`` where one has none.
+        graphs: who made each tensor, in the target and in the golden run.
+        trees: the call trees.
+        across_frameworks: true if the runs are of two frameworks.
+        same_names: true if both use the same names for the same things: one program.
+        settings: the settings of the modules of both runs, by the part of the names that their records share.
+        updates: the steps of the optimizers of both runs.
+        product_roundoff: the unit roundoff of matrix products that are computed with less than their dtype; 0 without.
+    """
+
+    calls: Sequence[Call]
+    mode: Mode
+    evidence: Evidence
+    tables: Optional[Tables]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    graphs: tuple[Graph, Graph]
+    trees: tuple[Tree, Tree]
+    across_frameworks: bool = False
+    same_names: bool = True
+    settings: tuple[Settings, Settings] = field(default_factory=lambda: ({}, {}))
+    updates: tuple[Sequence[Update], Sequence[Update]] = ((), ())
+    product_roundoff: float = 0.0
+
+    @cached_property
+    def by_record(self) -> Mapping[str, Call]:
+        """The calls by the target's records."""
+        return {call.record: call for call in self.calls if call.record is not None}
+
+    @cached_property
+    def by_golden_record(self) -> Mapping[str, Call]:
+        """The calls by the golden run's records."""
+        return {call.golden_record: call for call in self.calls if call.golden_record is not None}
+
+    @cached_property
+    def row_of(self) -> Mapping[str, Row]:
+        """The rows by the names of the target's items."""
+        return {row.target.name: row for call in self.calls for row in call.rows if row.target is not None}
+
+    def in_direction(self, call: Call, direction: str) -> Call | None:
+        """The forward, backward or gradients of parameters of the same call; ``None`` where it is not recorded."""
+        if call.parsed is None:
+            return None
+        names = self.by_record if call.record is not None else self.by_golden_record
+        number = call.parsed.number
+        return names.get(record_name(ParsedName(call.parsed.base, number, direction, call.parsed.is_module)))
+
+    def around(self, call: Call) -> Iterator[Call]:
+        """The recorded modules around a call, the innermost first."""
+        side = int(call.record is None)
+        names = (self.by_record, self.by_golden_record)[side]
+        for name in around(self.trees[side], call.name):
+            found = names.get(name)
+            if found is not None:
+                yield found
+
+    def parent(self, call: Call) -> str | None:
+        """The name of the innermost scope around a call: a module's record, or that of an optimizer."""
+        return self.trees[int(call.record is None)].get(call.name)
+
+    def module_name(self, call: Call) -> str:
+        """The record of the innermost module around a call, or of the call if it is one; empty without a call tree."""
+        if call.is_module:
+            return call.name
+        side = int(call.record is None)
+        return next((name for name in around(self.trees[side], call.name) if is_module(name)), "")
+
+    def maker(self, item: Item, side: int) -> Call | None:
+        """The call that made a tensor of the target (side 0) or of the golden run (side 1)."""
+        record = self.graphs[side].source(item).record
+        if record is None:
+            return None
+        return (self.by_record, self.by_golden_record)[side].get(record)
+
+
+def path_of(parsed: ParsedName | None) -> str:
+    """The path of a module in its model, such as ``layers.0.norm``; empty of the model itself and of functions."""
+    if parsed is None or not parsed.is_module:
+        return ""
+    return parsed.base.rpartition(".")[0].partition(".")[2]
+
+
+def parsed_path(record: str) -> str:
+    """The path of the module of a record."""
+    return path_of(parse(record))
