@@ -152,8 +152,3 @@ def term(
     best.sort(key=lambda each: (abs(each[1] - round(each[1])) > 4 * least or not round(each[1]), each[0]))
     _, value, item, side = best[0]
     return Term(item, side, value)
-
-
-def constant_rows(item: Item) -> bool:
-    """True if all elements are one number, so that they are no evidence."""
-    return item.max == item.min

@@ -14,13 +14,16 @@ from functools import cached_property
 from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
+from probe.common.dump.naming import CLIP_GRAD, is_module
+from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent, is_number
-from probe.common.numerics.formats import FORMATS, unit_roundoff
+from probe.common.numerics.formats import FORMATS, is_boolean, unit_roundoff
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import canonical, function
 from probe.compare.sentences import NOTHING, Sentence, item_words
 from probe.compare.verdict import arithmetic, gradients
+from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, distance, goes_in, is_compared, is_parameter, of_gradient
 from probe.compare.verdict.kinds import has_tensor, kinds_of, own_name
 from probe.compare.verdict.settings import Design, Setting, differences_of
@@ -71,6 +74,7 @@ class Causes:
         call, row = place.call, place.row
         if of_gradient(call):
             found = gradients.missing(self._runs, call, row)
+            found = found or (gradients.lost(self._runs, call) if place.difference > 2 * place.allowed else NOTHING)
             if found:
                 return found
         if row is not None and is_parameter(row):
@@ -81,26 +85,34 @@ class Causes:
 
     def _of_output(self, place: Place) -> Sentence:
         call = place.call
-        found = self._in_kind(call)
-        if found:
-            return found
         settings = self._settings(place)
-        if settings:
+        if settings and settings[0].decides:
             return self._said(settings[0], place)
-        inside = self._on_the_way(place, [row for row in call.outputs if row is place.row] or call.outputs)
-        if inside:
-            return inside
-        found = self._of_values(place, place.row) if place.row is not None else NOTHING
-        return found or self._around(place)
-
-    def _of_input(self, place: Place, row: Row) -> Sentence:
+        # What makes an input another one is nearer to the fault than the input.
+        rows = [row for row, _ in kinds_of(self._runs, call, self._design)]
         return (
-            self._in_kind(place.call, only=row)
-            or self._on_the_way(place, [row])
-            or self._between(place, row)
-            or self._of_values(place, row)
+            (self._on_the_way(place, rows) if rows else NOTHING)
+            or self._in_kind(call)
+            or self._on_the_way(place, [row for row in call.outputs if row is place.row] or call.outputs)
+            or (self._of_values(place, place.row) if place.row is not None else NOTHING)
+            or (settings[0].sentence if settings else NOTHING)
             or self._around(place)
         )
+
+    def _of_input(self, place: Place, row: Row) -> Sentence:
+        found = self._on_the_way(place, [row]) or self._in_kind(place.call, only=row) or self._between(place, row)
+        if found:
+            return found
+        if self._is_state(row):
+            # A step before wrote it, with these settings.
+            settings = self._settings(place)
+            if settings:
+                return self._said(settings[0], place)
+        return self._of_values(place, row) or self._around(place)
+
+    def _is_state(self, row: Row) -> bool:
+        item = row.target
+        return item is not None and self._runs.graphs[0].source(item).origin is Origin.BUFFER
 
     # --- the call itself
 
@@ -112,8 +124,10 @@ class Causes:
 
     def _settings(self, place: Place) -> list[Setting]:
         """The settings of the call that differ and may be the cause, those that decide first."""
-        found = [each for each in differences_of(self._runs, place.call, self._design) if not self._is_idle(each, place)]
-        return sorted(found, key=lambda each: not each.decides)
+        differing = differences_of(self._runs, place.call, self._design)
+        return sorted(
+            (each for each in differing if not self._is_idle(each, place)), key=lambda each: not each.decides
+        )
 
     def _is_idle(self, setting: Setting, place: Place) -> bool:
         """True if a setting differs as well in a call that agrees."""
@@ -138,8 +152,8 @@ class Causes:
     def _said(self, setting: Setting, place: Place) -> Sentence:
         """The setting in words; with the name that the module around has for the number, if it is there."""
         if not setting.is_of_module and not place.call.is_module:
-            for around in self._around_on_both(place.call):
-                for own in differences_of(self._runs, around, self._design):
+            for module in self._around_on_both(place.call):
+                for own in differences_of(self._runs, module, self._design):
                     if own.is_of_module and _are_of_one_value(own, setting):
                         return own.sentence
                 break
@@ -235,18 +249,33 @@ class Causes:
         return bool(near.any())
 
     def _between(self, place: Place, row: Row) -> Sentence:
-        """The fate of a tensor between the call that returned it and the one that takes it, by code without a record."""
+        """The fate of a tensor between the call that returned it and the one that takes it."""
         target, golden = row.target, row.golden
         if target is None or golden is None:
             return NOTHING
         sources = [graph.source(item) for graph, item in zip(self._runs.graphs, (target, golden))]
         makers = [self._runs.maker(item, side) for side, item in enumerate((target, golden))]
-        if makers[0] is not None and makers[1] is not None and makers[0] is not makers[1]:
-            mine, theirs = makers[0].record, makers[1].golden_record
-            if makers[0].is_of_both and makers[1].is_of_both:
-                text = f"{own_name(row)} is what {mine} returned, and in the golden run what {theirs} returned"
-                return Sentence(text, f"{item_words(own_name(row))} is what {mine} returned (golden: {theirs})")
-        returned = next((self._returned(makers[side], sources[side].name, side) for side in (0, 1) if makers[side]), None)
+        origins = {source.origin for source in sources}
+        if origins <= {Origin.PARAMETER, Origin.BUFFER} and sources[0].name != sources[1].name:
+            if not self._runs.same_names:
+                return NOTHING
+            kind = sources[0].origin.value
+            text = f"{own_name(row)} is {kind} {sources[0].name} and in the golden run {sources[1].name}"
+            labelled = f"{item_words(own_name(row))} is {kind} {sources[0].name} (golden: {sources[1].name})"
+            return Sentence(text, labelled)
+        mine, theirs = makers
+        if mine is not None and theirs is not None and mine is not theirs and mine.is_of_both and theirs.is_of_both:
+            names = self._call_name(mine, 0), self._call_name(theirs, 1)
+            text = f"{own_name(row)} is what {names[0]} returned, and in the golden run what {names[1]} returned"
+            return Sentence(text, f"{item_words(own_name(row))} is what {names[0]} returned (golden: {names[1]})")
+        if sources[0][:2] == sources[1][:2] and sources[0].origin is Origin.DATA and sources[0].is_view:
+            given = sources[0].name
+            found = self._runs.row_of.get(given)
+            if found is not None and is_compared(found) and not distance(found):
+                said = f"is another part of {given} than in the golden run"
+                return Sentence(f"{own_name(row)} {said}", f"{item_words(own_name(row))} {said}")
+        sides = [side for side in (0, 1) if makers[side] is not None]
+        returned = next((self._returned(makers[side], sources[side].name, side) for side in sides), None)
         if returned is None or not is_compared(returned) or distance(returned) > place.allowed:
             return NOTHING
         maker = makers[0] or makers[1]
@@ -257,6 +286,12 @@ class Causes:
                 return Sentence(f"{text}, by code that is not recorded")
         return NOTHING
 
+    def _call_name(self, call: Call, side: int) -> str:
+        """A call, with the module around it, whose name tells more than a number."""
+        record = (call.record, call.golden_record)[side] or ""
+        module = next((name for name in around(self._runs.trees[side], record) if is_module(name)), "")
+        return f"{record} in {module}" if module and not call.is_module else record
+
     def _returned(self, maker: Call | None, name: str, side: int) -> Row | None:
         for row in () if maker is None else maker.outputs:
             item = (row.target, row.golden)[side]
@@ -265,7 +300,7 @@ class Causes:
         return None
 
     def _change(self, taken: Item, returned: Item, side: int) -> str:
-        """The verb for what became of a tensor that one call returned and another one takes; empty if it is the same."""
+        """The verb for what became of a tensor that was returned until it is taken; empty if it is the same."""
         mine, theirs = arithmetic.sums(self._runs, side, [taken]), arithmetic.sums(self._runs, side, [returned])
         if mine is None or theirs is None or extent(taken.shape).elements != extent(returned.shape).elements:
             return ""
@@ -289,17 +324,16 @@ class Causes:
     # --- the module around
 
     def _around_on_both(self, call: Call) -> Iterator[Call]:
-        for around in self._runs.around(call):
-            if around.is_module and around.is_of_both:
-                yield around
+        for module in self._runs.around(call):
+            if module.is_module and module.is_of_both:
+                yield module
 
     def _around(self, place: Place) -> Sentence:
         """A setting of the innermost module around a call; for an input, of those up to the maker of the input."""
-        for around in self._around_on_both(place.call):
-            of_around = Place(around, None, place.difference, place.allowed)
-            for setting in self._settings(of_around):
+        for module in self._around_on_both(place.call):
+            for setting in self._settings(Place(module, None, place.difference, place.allowed)):
                 if setting.is_of_module and (setting.decides or setting.name == "training"):
-                    return setting.sentence.inside(around.name)
+                    return setting.sentence.inside(module.name)
             break
         return NOTHING
 
@@ -312,12 +346,14 @@ class Causes:
             return NOTHING
         if extent(target.shape).elements != extent(golden.shape).elements or extent(target.shape).elements < 2:
             return NOTHING
+        name = self._shown(place.call, row)
+        if not (unit_roundoff(target.dtype) and unit_roundoff(golden.dtype)):
+            return _of_whole_numbers(name, target, golden)
         if target.max == target.min or golden.max == golden.min:
-            return NOTHING
+            return self._of_constant(name, target, golden)
         rounding = arithmetic.noise((target, golden), place.allowed)
         if place.difference <= 2 * rounding:
             return NOTHING
-        name = _shown(place.call, row)
         if arithmetic.is_reordered(target, golden, min(rounding, 1e-3)):
             return Sentence(f"{name} has the same elements in another order")
         mine, theirs = arithmetic.sums(self._runs, 0, [target]), arithmetic.sums(self._runs, 1, [golden])
@@ -330,14 +366,32 @@ class Causes:
             return NOTHING
         return self._of_term(place, row, (target, golden), rounding)
 
+    def _of_constant(self, name: str, target: Item, golden: Item) -> Sentence:
+        for side, (item, other) in enumerate(((target, golden), (golden, target))):
+            if item.max == item.min and other.max != other.min and is_number(item.max) and item.max == item.max:
+                return Sentence(f"all elements of {name} are {item.max:g} in the {SIDES[side]}")
+        return NOTHING
+
     def _of_factor(self, place: Place, row: Row, scaled: arithmetic.Factor) -> Sentence:
-        shapes = [item.shape or () for each in place.call.rows for item in (each.target, each.golden) if has_tensor(item) and item]
+        items = [item for each in place.call.rows for item in (each.target, each.golden)]
+        shapes = [item.shape or () for item in items if item is not None and item.is_tensor]
         value = arithmetic.in_words(scaled.value, shapes, scaled.rest)
+        parameter = self._gradient_of(row)
+        if parameter:
+            clips = [side for side, tree in enumerate(self._runs.trees) if CLIP_GRAD in tree.values()]
+            why = f": only the {SIDES[clips[0]]} clips gradients (clip_grad)" if len(clips) == 1 else ""
+            return Sentence(f"the gradient of {parameter} is {value} times that of the golden run{why}")
         if of_gradient(place.call):
             every = gradients.one_factor(self._runs, scaled.value)
             if every:
                 return every
-        return Sentence(f"{_shown(place.call, row)} is {value} times that of the golden run")
+        return Sentence(f"{self._shown(place.call, row)} is {value} times that of the golden run")
+
+    def _gradient_of(self, row: Row) -> str:
+        """The parameter of which an input is the gradient; empty of anything else."""
+        items = (row.target, row.golden)
+        sources = [graph.source(item) for graph, item in zip(self._runs.graphs, items) if item is not None]
+        return next((source.name for source in sources if source.origin is Origin.GRADIENT), "")
 
     def _of_term(self, place: Place, row: Row, pair: tuple[Item, Item], rounding: float) -> Sentence:
         candidates, makers = self._in_reach(place, row, extent(pair[0].shape).elements)
@@ -345,14 +399,25 @@ class Causes:
         if found is None:
             return NOTHING
         record, own = makers[found.side, found.item.name]
-        what = f"{item_words(own)}" if record == (place.call.record, place.call.golden_record)[found.side] else f"{own} of {record}"
-        name = _shown(place.call, row)
+        is_own = record == (place.call.record, place.call.golden_record)[found.side]
+        what = item_words(own) if is_own else f"{own} of {record}"
+        name = self._shown(place.call, row)
         value = found.value
         if math.isclose(value, -1.0, abs_tol=1e-2):
             return Sentence(f"{what} is not added to {name} in the target")
         if math.isclose(value, 1.0, abs_tol=1e-2):
             return Sentence(f"{what} is added to {name} in the target only, or once more than in the golden run")
         return Sentence(f"{name} has {value:.4g} times {what} more than in the golden run")
+
+    def _shown(self, call: Call, row: Row) -> str:
+        """An item in words; a parameter with its path."""
+        name = own_name(row)
+        if is_parameter(row):
+            return f"parameter {'.'.join(filter(None, (path_of(call.parsed), name.partition('.')[2])))}"
+        source = None if row.target is None else self._runs.graphs[0].source(row.target)
+        if source is not None and source.origin in (Origin.PARAMETER, Origin.BUFFER):
+            return f"{source.origin.value} {source.name}"
+        return item_words(name)
 
     def _in_reach(
         self, place: Place, row: Row, elements: int
@@ -361,16 +426,16 @@ class Causes:
         call = place.call
         start = next((index for index, each in enumerate(self._runs.calls) if each is call), call.index)
         near = [call, *reversed(self._runs.calls[max(0, start - _IN_REACH) : start])]
-        around = next(iter(self._runs.around(call)), None)
-        if around is not None:
-            near.append(around)
+        module = next(iter(self._runs.around(call)), None)
+        if module is not None:
+            near.append(module)
         candidates: tuple[list[Item], list[Item]] = [], []
         makers: dict[tuple[int, str], tuple[str, str]] = {}
         for each in near:
             if each.direction != call.direction:
                 continue
             for other in each.rows:
-                if each is around and not goes_in(other):
+                if each is module and not goes_in(other):
                     continue
                 for side, item in enumerate((other.target, other.golden)):
                     if item is None or not item.is_tensor or item.max == item.min or other is row:
@@ -406,16 +471,20 @@ def _kind(call: Call) -> str:
     return _ALIKE.get(name, name)
 
 
+def _of_whole_numbers(name: str, target: Item, golden: Item) -> Sentence:
+    """The sentence on other truth values, or other whole numbers."""
+    if is_boolean(target.dtype or "") and is_boolean(golden.dtype or ""):
+        shares = [item.mean for item in (target, golden)]
+        if all(map(is_number, shares)) and shares[0] != shares[1]:
+            return Sentence(f"{name} is true in {shares[0]:.3g} of its elements (golden: {shares[1]:.3g})")
+        return NOTHING
+    if arithmetic.is_reordered(target, golden, 0.0):
+        return Sentence(f"{name} has the same elements in another order")
+    return NOTHING
+
+
 def _are_of_one_value(one: Setting, other: Setting) -> bool:
     pairs = list(zip(one.values, other.values))
     return all(is_number(value) for pair in pairs for value in pair) and all(
         math.isclose(mine, theirs, rel_tol=1e-6) for mine, theirs in pairs
     )
-
-
-def _shown(call: Call, row: Row) -> str:
-    """An item in words: a parameter with its path."""
-    name = own_name(row)
-    if is_parameter(row):
-        return f"parameter {'.'.join(filter(None, (path_of(call.parsed), name.partition('.')[2])))}"
-    return item_words(name)

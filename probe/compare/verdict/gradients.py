@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD
-from probe.common.dump.reading.records import Item
+from probe.common.dump.reading.call_tree import around
+from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.error_bounds import extent
 from probe.compare.sentences import NOTHING, Sentence
 from probe.compare.verdict import arithmetic
@@ -16,6 +17,8 @@ from probe.compare.verdict.kinds import has_tensor, own_name
 from probe.compare.verdict.two_runs import TwoRuns, path_of
 
 _SIDES = "target", "golden run"
+_MOST_CALLS = 200
+"""Calls behind a forward that are looked at; a guess."""
 
 
 def missing(runs: TwoRuns, call: Call, row: Row | None) -> Sentence:
@@ -52,7 +55,8 @@ def _frozen(forward: Call, row: Row | None, side: int) -> str:
     """The sentence on parameters that one side does not train."""
     wanted = "" if row is None else own_name(row).partition(".")[0]
     for each in forward.inputs:
-        if not is_parameter(each) or (wanted and own_name(each).partition(".")[2] != wanted and wanted not in ("input", "output")):
+        own = own_name(each).partition(".")[2]
+        if not is_parameter(each) or wanted not in ("", INPUT, OUTPUT, own):
             continue
         items = each.target, each.golden
         lacks, has = items[side], items[1 - side]
@@ -62,28 +66,75 @@ def _frozen(forward: Call, row: Row | None, side: int) -> str:
 
 
 def _without_graph(runs: TwoRuns, forward: Call, side: int) -> str:
-    """The sentence on the first call at or behind a forward that loses the graph on one side."""
+    """The sentence on the first call at or behind a forward that loses the graph on one side; empty if none does."""
     if any(_loses_graph(row, side) for row in forward.outputs):
+        made = [runs.maker(item, side) for row in forward.outputs if (item := (row.target, row.golden)[side]) is not None]
+        if any(call is not None and _has_graph(call, side) for call in made):
+            return f"what {forward.name} returns is detached (detach)"
+        inner = next((call for call in inside(runs, forward) if _is_lost_at(call, side)), None)
+        if inner is not None and not any(_loses_graph(row, side) for row in inner.outputs):
+            return f"{inner.name} takes a tensor that is detached (detach)"
         inputs = [(row.target, row.golden)[side] for row in forward.inputs if not is_parameter(row)]
         tensors = [item for item in inputs if item is not None and item.is_tensor]
         checkpointed = bool(tensors) and not any(item.requires_grad for item in tensors)
         more = ", or a reentrant checkpoint of which no input takes a gradient" if checkpointed else ""
-        return f"its forward is computed without a graph (no_grad{more})"
+        return f"{forward.name} is computed without a graph (no_grad{more})"
+    return _lost_behind(runs, [forward], side)
+
+
+def _lost_behind(runs: TwoRuns, starts: Sequence[Call], side: int) -> str:
     seen: set[str] = set()
-    waiting = [(forward.record, forward.golden_record)[side] or ""]
-    while waiting:
+    waiting = [(call.record, call.golden_record)[side] or "" for call in starts]
+    while waiting and len(seen) < _MOST_CALLS:
         record = waiting.pop(0)
         for taker in runs.graphs[side].takers(record):
             call = (runs.by_record, runs.by_golden_record)[side].get(taker)
             if call is None or taker in seen:
                 continue
             seen.add(taker)
-            if any(_loses_graph(row, side) for row in call.inputs):
+            if any(_loses_graph(row, side) for row in call.inputs if not is_parameter(row)):
                 return f"what {record} returned is detached before {taker} takes it (detach)"
             if any(_loses_graph(row, side) for row in call.outputs):
-                return f"{taker} is computed without a graph (no_grad, detach)"
+                return f"{taker} is computed without a graph (no_grad)"
             waiting.append(taker)
     return ""
+
+
+def lost(runs: TwoRuns, call: Call) -> Sentence:
+    """The sentence on a part of a gradient that one side lacks, because the graph is lost inside its forward or behind."""
+    forward = runs.in_direction(call, FORWARD)
+    if forward is None or not forward.is_of_both:
+        return NOTHING
+    starts = [forward, *inside(runs, forward)]
+    for side in (0, 1):
+        for each in starts:
+            if _is_lost_at(each, side):
+                why = _without_graph(runs, each, side) or f"{each.name} takes a tensor that is detached (detach)"
+                return Sentence(f"a part of the gradient is missing in the {_SIDES[side]}: {why}")
+        why = _lost_behind(runs, starts, side)
+        if why:
+            return Sentence(f"a part of the gradient is missing in the {_SIDES[side]}: {why}")
+    return NOTHING
+
+
+def inside(runs: TwoRuns, module: Call) -> list[Call]:
+    """The forward calls of both sides that a module makes, in order."""
+    if not module.is_module:
+        return []
+    return [
+        call
+        for call in runs.calls
+        if call.is_of_both and call.is_forward and module.name in around(runs.trees[0], call.record or "")
+    ]
+
+
+def _has_graph(call: Call, side: int) -> bool:
+    items = ((row.target, row.golden)[side] for row in call.outputs)
+    return any(item is not None and bool(item.requires_grad) for item in items)
+
+
+def _is_lost_at(call: Call, side: int) -> bool:
+    return any(_loses_graph(row, side) for row in call.rows if not is_parameter(row))
 
 
 def _loses_graph(row: Row, side: int) -> bool:

@@ -199,7 +199,8 @@ def _of_arguments(runs: TwoRuns, call: Call, design: Design) -> Iterator[Setting
                 continue
             if is_device(given) or _dtype(given):
                 continue
-            yield Setting(name, *(None if each is _NOT_GIVEN else given for each in pair), call.name)
+            mine_only, golden_only = (None if each is _NOT_GIVEN else given for each in pair)
+            yield Setting(name, mine_only, golden_only, call.name)
         elif not are_one(*pair, tolerance) and _by_design(pair, design) is False:
             decides = not call.is_module or all(type(each) is float for each in pair)
             yield Setting(name, mine[name], theirs[name], call.name, decides=decides)
@@ -279,10 +280,9 @@ def _across_frameworks(runs: TwoRuns, call: Call) -> Iterator[Setting]:
         other = theirs[1].get(name)
         if other is None or are_one(value, other):
             continue
-        if isinstance(value, list) or isinstance(other, list):
-            # One of them may name dimensions that the other leaves out.
-            if not (isinstance(value, list) and isinstance(other, list) and len(value) == len(other)):
-                continue
+        # One of them may name dimensions that the other leaves out.
+        if isinstance(value, list) != isinstance(other, list) or (isinstance(value, list) and len(value) != len(other)):
+            continue
         if name == "padding" and "same" in (value, other):
             continue
         yield Setting(name, value, other, call.name)
@@ -444,7 +444,8 @@ def of_attributes(
             ):  # fmt: skip
                 for hook in hooks:
                     if hook not in others:
-                        yield Setting("hooks", None, None, where, True, f"the {hook} is there in the {side} only")
+                        text = f"the {hook} is there in the {side} only"
+                        yield Setting("hooks", None, None, where, True, text, decides=False)
     for casts, others, side in ((target.casts, golden.casts, _SIDES[0]), (golden.casts, target.casts, _SIDES[1])):
         if casts and not others:
             yield Setting("casts", None, None, where, True, f"only the {side} casts tensors to {casts[0]} in it")
