@@ -295,6 +295,22 @@ class SketchTable:
         excluded = self._index.excluded.get(row)
         return Sketch(sums) if excluded is None else Sketch(sums, int(excluded[0]), np.array(excluded[1:], "<f4"))
 
+    def names(self) -> Iterable[str]:
+        """The names of the items, in the order of the run."""
+        return self._index.items
+
+    def first_of(self, kind: str) -> dict[str, str]:
+        """The first item that is each parameter, or what else `kind` says, by the name behind it.
+
+        Args:
+            kind: the beginning of a maker's text, such as ``parameter:``.
+        """
+        found: dict[str, str] = {}
+        for row, (item, maker) in enumerate(zip(self._index.items, self._index.made_by)):
+            if type(maker) is str and maker.startswith(kind) and row not in self._views:
+                found.setdefault(maker[len(kind) :], item)
+        return found
+
     def sums(self, names: Iterable[str]) -> NDArray[Any]:
         """The sketches of several items, a row of 64 float32 for each; of NaN where there is none."""
         import numpy as np
@@ -342,6 +358,14 @@ class UnreadTable:
     def sketch(self, name: str) -> Sketch | None:
         """The sketch of the item `name`; ``None`` where there is none."""
         return self._read().sketch(name)
+
+    def names(self) -> Iterable[str]:
+        """The names of the items, as `SketchTable.names` gives them."""
+        return self._read().names()
+
+    def first_of(self, kind: str) -> dict[str, str]:
+        """The first item of each parameter, as `SketchTable.first_of` gives it."""
+        return self._read().first_of(kind)
 
     def sums(self, names: Iterable[str]) -> NDArray[Any]:
         """The sketches of several items, as `SketchTable.sums` gives them."""

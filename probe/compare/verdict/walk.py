@@ -1,0 +1,348 @@
+"""One walk over the calls of two runs: the first that leaves what explains it, and what excuses all others.
+
+A value is explained if it is no further apart than its call's inputs and rounding make it (`bounds`), and, where dtypes
+are short, than that of its like is (`likeness`). Distances are measured, so that each call is judged by itself, and
+what lies behind a divergence follows it without being told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, Optional
+
+from probe.common.align.row import Row
+from probe.common.dump.naming import PARAMETERS_GRAD
+from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, is_same, rms, rounding
+from probe.common.numerics.formats import unit_roundoff
+from probe.common.operations.function import COMPUTING_NOTHING, Trait
+from probe.common.operations.lookup import has
+from probe.compare.verdict import bounds
+from probe.compare.verdict.between import Between
+from probe.compare.verdict.bounds import Given
+from probe.compare.verdict.dataflow import Origin
+from probe.compare.verdict.effects import shows
+from probe.compare.verdict.facts import Call, coarser, distance, goes_in, is_parameter, is_rounded
+from probe.compare.verdict.likeness import Judged, Likeness, Usual, role
+from probe.compare.verdict.two_runs import TwoRuns
+
+SHORT = unit_roundoff("float32") * 2.0**8
+"""The unit roundoff from which on a dtype is short: rounding makes differences that a fault may make, and its like tell
+more than its type. Between float32 and float16; TF32 is short."""
+_FLOAT32 = unit_roundoff("float32")
+
+
+class Kind(Enum):
+    """What shows a divergence."""
+
+    OUTPUT = "output"
+    """A result is further apart than its inputs explain."""
+    LIKE = "like"
+    """A result is further apart than that of similar calls."""
+    INPUT = "input"
+    """An input is further apart than anything before it that is recorded."""
+    DATA = "data"
+    """Data differ."""
+    PARAMETER = "parameter"
+    """A parameter differs."""
+    NONFINITE = "nonfinite"
+    """One side has a NaN or an infinity."""
+    WHOLE = "whole"
+    """Whole numbers differ."""
+    RANDOM = "random"
+    """Random numbers differ."""
+    GRADIENT = "gradient"
+    """One side has no gradient."""
+
+
+class Finding(NamedTuple):
+    """A value that nothing explains."""
+
+    call: Call
+    row: Row
+    kind: Kind
+    distance: float
+    given: float
+    """The largest distance of what it is made from."""
+    allowed: float
+    """The distance that is explained."""
+    others: int = 0
+    """The calls like it that tell what is usual, where they do."""
+
+
+class Excused(NamedTuple):
+    """A value that is apart and explained."""
+
+    call: Call
+    row: Row
+    distance: float
+    given: float
+    allowed: float
+    """The distance that is explained, which is the smallest that would have been seen."""
+
+
+@dataclass
+class Walked:
+    """What was found on the way."""
+
+    findings: list[Finding] = field(default_factory=list)
+    """In the order of the calls; the first is where the runs diverge."""
+    excused: list[Excused] = field(default_factory=list)
+    undecided: list[Finding] = field(default_factory=list)
+    """Values that may be a divergence: random numbers, whole numbers that rounding may have decided."""
+
+
+class _Value(NamedTuple):
+    """A value to be judged."""
+
+    row: Row
+    judged: Judged
+    bound: float
+    condition: float
+    is_result: bool
+    of_module: bool
+
+
+class Walk:
+    """Judges every call of two runs in their order.
+
+    Args:
+        runs: the runs.
+        shortest: the unit roundoff of the coarsest dtype that takes part in much of the runs.
+        between: the updates of parameters since the step before; ``None`` where they are not known.
+    """
+
+    def __init__(self, runs: TwoRuns, shortest: float, between: Between | None = None) -> None:
+        self._runs = runs
+        self._between = between
+        self._shortest = max(shortest, runs.product_roundoff)
+        self._is_short = self._shortest >= SHORT
+        self._inside: dict[str | None, float] = {}
+        """The largest distance of what calls inside each module returned so far."""
+        self._inside_absolute: dict[str | None, float] = {}
+        """The largest error of an element there, in units of the elements."""
+        self._largest = {True: 0.0, False: 0.0}
+        """The largest distance of any result so far, of the forward and of the rest."""
+        self._noise = {True: 0.0, False: 0.0}
+        """The largest distance of any result so far that is explained."""
+        self._values: dict[int, list[_Value]] = {}
+        self._given: dict[int, Given] = {}
+        self._at_the_end = 0.0
+        """The distance of what the last call outside of all modules returned in the forward."""
+
+    def walked(self) -> Walked:
+        """What the walk finds."""
+        for call in self._runs.calls:
+            if call.is_of_both:
+                self._values[call.index] = list(self._measured(call))
+        self._like = Likeness(value.judged for values in self._values.values() for value in values)
+        found = Walked()
+        for call in self._runs.calls:
+            if call.is_of_both:
+                self._judge(call, found)
+        return found
+
+    # --- first, what is judged of each call
+
+    def _measured(self, call: Call) -> Iterator[_Value]:
+        rows = call.rows
+        if not any(row.relative_difference for row in rows):
+            return
+        of = bounds.given(self._runs, call)
+        self._given[call.index] = of
+        inside = self._inside.get(call.record, 0.0) if call.is_module else 0.0
+        for row in call.inputs:
+            if distance(row) and is_rounded(row) and self._is_unrecorded(row):
+                base = self._base(call, row)
+                floor = rounding(1.0, max(coarser(row), self._shortest, _FLOAT32))
+                key = role(self._runs, call, _suffix(call, row))
+                yield _Value(row, Judged(key, distance(row), base, floor), SAFETY * base + floor, 1.0, False, True)
+        largest = absolute = 0.0
+        for row in call.outputs:
+            if row.relative_difference is None or not is_rounded(row) or distance(row) >= ALTOGETHER:
+                continue
+            largest = max(largest, distance(row))
+            if row.golden is not None:
+                absolute = max(absolute, distance(row) * rms(row.golden))
+            bound = bounds.bound(self._runs, call, of, row, inside, self._shortest)
+            key = role(self._runs, call, _suffix(call, row))
+            floor = rounding(1.0, max(coarser(row), self._shortest))
+            # Errors are relative to the terms; a result that cancels is no other kind of call.
+            judged = Judged(key, distance(row) / bound.condition, of.distance, floor)
+            yield _Value(row, judged, bound.explained, bound.condition, True, call.is_module)
+        if call.direction == PARAMETERS_GRAD:
+            return
+        parent = self._runs.parent(call)
+        if parent is None and call.is_forward:
+            self._at_the_end = largest
+        self._inside[parent] = max(self._inside.get(parent, 0.0), largest)
+        self._inside_absolute[parent] = max(self._inside_absolute.get(parent, 0.0), absolute)
+        self._largest[call.is_forward] = max(self._largest[call.is_forward], largest)
+
+    def _base(self, call: Call, row: Row) -> float:
+        """The distance of what was recorded before and may have made an input that no recorded call made.
+
+        What cancels in it has the errors of its terms.
+        """
+        parent = self._runs.parent(call)
+        module = self._runs.by_record.get(parent or "")
+        if module is None:
+            # The gradient of the loss is made from the last results.
+            return self._largest[True] if call.is_forward else max(self._largest[False], self._at_the_end)
+        size = 0.0 if row.golden is None else rms(row.golden)
+        found = self._inside.get(parent, 0.0)
+        absolute = self._inside_absolute.get(parent, 0.0)
+        for each in module.inputs:
+            if is_rounded(each) and distance(each) < ALTOGETHER and each.golden is not None:
+                found = max(found, distance(each))
+                absolute = max(absolute, distance(each) * rms(each.golden))
+        return max(found, absolute / size if size else 0.0)
+
+    def _is_unrecorded(self, row: Row) -> bool:
+        """True if no recorded call that has a counterpart made an input."""
+        if is_parameter(row) or row.target is None or row.golden is None:
+            return False
+        mine, theirs = (
+            graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden))
+        )  # fmt: skip
+        if mine.origin is not Origin.CALL or theirs.origin is not Origin.CALL:
+            return mine.origin in (Origin.UNKNOWN, Origin.CALL) and theirs.origin in (Origin.UNKNOWN, Origin.CALL)
+        made = self._runs.row_of.get(mine.name)
+        return made is None or made.golden is None or made.golden.name != theirs.name
+
+    # --- then, call by call
+
+    def _judge(self, call: Call, found: Walked) -> None:
+        finding = self._of_inputs(call) or self._of_discrete(call, found) or self._of_values(call, found)
+        if finding is not None:
+            found.findings.append(finding)
+
+    def _of_inputs(self, call: Call) -> Finding | None:
+        """Parameters and data that differ."""
+        for row in call.inputs:
+            target, golden, apart = row.target, row.golden, distance(row)
+            if not apart or target is None or golden is None:
+                continue
+            source = self._runs.graphs[0].source(target)
+            origin = source.origin
+            if origin is Origin.PARAMETER and self._between is not None and self._between.excuses(source.name):
+                continue
+            if is_parameter(row):
+                origin = Origin.PARAMETER
+            if origin not in (Origin.PARAMETER, Origin.BUFFER, Origin.DATA):
+                continue
+            unit = max(coarser(row), self._shortest if origin is not Origin.DATA else 0.0)
+            allowed = rounding(1.0, unit) if unit else 0.0
+            if apart > allowed and (is_parameter(row) or (self._has_effect(call) and self._shows(call))):
+                kind = Kind.DATA if origin is Origin.DATA else Kind.PARAMETER
+                if apart == math.inf:
+                    kind = Kind.NONFINITE
+                return Finding(call, row, kind, apart, 0.0, allowed)
+        return None
+
+    def _has_effect(self, call: Call) -> bool:
+        """True if anything that a call returns is apart, or nothing of it is compared."""
+        outputs = [row for row in call.outputs if row.relative_difference is not None]
+        return not outputs or any(map(distance, outputs))
+
+    def _of_discrete(self, call: Call, found: Walked) -> Finding | None:
+        """Whole numbers, and values that are finite on one side alone."""
+        given = [distance(row) for row in self._given[call.index].rows] if call.index in self._given else []
+        for row in call.outputs:
+            apart = distance(row)
+            if apart < ALTOGETHER:
+                continue
+            if apart == math.inf:
+                if not any(each == math.inf for each in given):
+                    return Finding(call, row, Kind.NONFINITE, apart, max(given, default=0.0), 0.0)
+                continue
+            if not any(given) and not self._draws(call) and self._shows(call):
+                return Finding(call, row, Kind.WHOLE, apart, 0.0, 0.0)
+        return None
+
+    def _shows(self, call: Call) -> bool:
+        """True if what a call returns makes a value that stays apart further down."""
+        return shows(self._runs, call, self._agrees)
+
+    def _agrees(self, call: Call, row: Row, others: list[Row]) -> bool:
+        """True if an output is as near as the noise so far, and what else goes into its call, explain."""
+        noise = self._noise[call.is_forward]
+        if distance(row) <= SAFETY * noise + rounding(1.0, max(coarser(row), self._shortest)):
+            return True
+        apart = max((distance(each) for each in others), default=0.0)
+        if not apart:
+            return False
+        of = bounds.given(self._runs, call, others)
+        return distance(row) <= bounds.bound(self._runs, call, of, row, 0.0, self._shortest).explained
+
+    def _draws(self, call: Call) -> bool:
+        return has(call.function.lower(), Trait.DRAWS, Trait.DROPS, Trait.DRAWS_INSIDE, Trait.MAY_DROP_INSIDE)
+
+    def _draws_on_one_side(self, call: Call) -> bool:
+        """True if one side alone returns its argument as it is."""
+        result = next((row for row in call.outputs if row.target is not None and row.golden is not None), None)
+        taken = next((row for row in call.inputs if row.target is not None and row.golden is not None), None)
+        if result is None or taken is None:
+            return False
+        sides = (taken.target, result.target), (taken.golden, result.golden)
+        kept = [one is not None and other is not None and is_same(one, other) for one, other in sides]
+        return kept[0] != kept[1]
+
+    def _of_values(self, call: Call, found: Walked) -> Finding | None:
+        values = self._values.get(call.index, ())
+        if not values:
+            return None
+        given = self._given[call.index]
+        has_whole = any(distance(row) >= ALTOGETHER for row in given.rows)
+        worst: Optional[Finding] = None  # noqa: UP045
+        for value in values:
+            if has_whole and value.is_result:
+                continue
+            if value.is_result and not call.is_forward and has(call.function, *COMPUTING_NOTHING):
+                # Where it is the identity, the gradient of what it returns is that of its argument with all its takers.
+                continue
+            finding = self._finding(call, value)
+            if finding is None:
+                if value.is_result and call.direction != PARAMETERS_GRAD:
+                    self._noise[call.is_forward] = max(self._noise[call.is_forward], distance(value.row))
+                found.excused.append(
+                    Excused(call, value.row, distance(value.row), value.judged.given, value.bound)
+                )  # fmt: skip
+            elif worst is None:
+                worst = finding
+        if worst is not None and self._draws(call) and not self._draws_on_one_side(call):
+            found.undecided.append(worst._replace(kind=Kind.RANDOM))
+            return None
+        if worst is not None and not worst.row.relative_difference:
+            return None
+        return worst
+
+    def _finding(self, call: Call, value: _Value) -> Finding | None:
+        judged, apart = value.judged, distance(value.row)
+        usual = self._usual(value)
+        allowed, others = value.bound, 0
+        if usual is not None:
+            limit = value.condition * max(usual.limit, judged.floor)
+            if value.of_module or limit < allowed:
+                allowed, others = limit, usual.others
+        if apart <= allowed:
+            return None
+        kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
+        if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
+            return None
+        return Finding(call, value.row, kind, apart, judged.given, allowed, others)
+
+    def _usual(self, value: _Value) -> Usual | None:
+        """What the like of a value tell, where its type tells less: short dtypes, and code that is not recorded."""
+        if not (self._is_short or not value.is_result):
+            return None
+        return self._like.usual(value.judged)
+
+
+def _suffix(call: Call, row: Row) -> str:
+    """The part of an item's name behind the record."""
+    item = row.target or row.golden
+    name = "" if item is None else item.name
+    return name[len(call.name) :]
