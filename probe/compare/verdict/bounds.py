@@ -25,7 +25,7 @@ from probe.common.numerics.error_bounds import (
     turned_by_division,
 )
 from probe.common.numerics.formats import unit_roundoff
-from probe.compare.verdict.facts import Call, coarser, distance
+from probe.compare.verdict.facts import Call, distance
 from probe.compare.verdict.two_runs import TwoRuns
 
 
@@ -54,28 +54,31 @@ def given(runs: TwoRuns, call: Call, only: list[Row] | None = None) -> Given:
     """
     terms, rows = Terms(), call.inputs if only is None else only
     for row in rows:
-        _add(terms, row)
+        _add(runs, terms, row)
     if call.is_forward:
         return Given("" if call.is_module else call.function, terms, rows)
     kept: list[Row] = []
     if call.direction == PARAMETERS_GRAD:
         for each in _backwards(runs, call):
             for row in each.inputs:
-                _add(terms, row)
+                _add(runs, terms, row)
                 rows = [*rows, row]
     for each in _forwards(runs, call):
         kept += each.inputs
     for row in kept:
-        if row.golden is not None:
-            terms.add_kept(row.golden, distance(row))
+        item = runs.precision.expected(row)
+        if item is not None:
+            terms.add_kept(item, distance(row))
     return Given(GRADIENT, terms, [*rows, *kept])
 
 
-def _add(terms: Terms, row: Row) -> None:
-    if row.golden is None:
-        return
-    add = terms.add if row.golden.state == INPUT else terms.add_operand
-    add(row.golden, distance(row))
+def _add(runs: TwoRuns, terms: Terms, row: Row) -> None:
+    item = runs.precision.expected(row)
+    if item is not None:
+        # What precision that is lost in this place has changed is to be seen, and not to be excused.
+        (terms.add if item.state == INPUT else terms.add_operand)(
+            item, distance(row) if runs.precision.is_by_design(row) else 0.0
+        )
 
 
 def _backwards(runs: TwoRuns, call: Call) -> list[Call]:
@@ -113,7 +116,7 @@ def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, s
     target, golden = row.target, row.golden
     assert target is not None and golden is not None
     terms = of.terms
-    roundoff = max(terms.roundoff, coarser(row), shortest, runs.product_roundoff if _may_be_product(of) else 0.0)
+    roundoff = max(terms.roundoff, runs.precision.unit(row), shortest, runs.product_roundoff if _may_be_product(of) else 0.0)
     of_parameter = call.direction == PARAMETERS_GRAD or (
         of.function == GRADIENT and extent(golden.shape).elements < terms.count
     )
@@ -131,21 +134,3 @@ def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, s
 
 def _may_be_product(of: Given) -> bool:
     return of.function in ("", GRADIENT) or bool(of.terms.operands[1] > 1)
-
-
-def unit_of(rows: list[Row]) -> float:
-    """The unit roundoff of the coarsest dtype among items."""
-    return max(map(coarser, rows), default=0.0)
-
-
-def finer(row: Row) -> float:
-    """The unit roundoff of the finer of two dtypes."""
-    return min(
-        (unit_roundoff(item.dtype) for item in (row.target, row.golden) if item is not None and item.is_tensor),
-        default=0.0,
-    )
-
-
-def is_zero(value: float) -> bool:
-    """True if a distance is none."""
-    return value == 0.0 or math.isnan(value)

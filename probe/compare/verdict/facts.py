@@ -8,6 +8,7 @@ which is a lower bound.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Optional, Union
@@ -25,7 +26,7 @@ from probe.common.numerics.error_bounds import (
     is_same,
     relative_difference,
 )
-from probe.common.numerics.formats import unit_roundoff
+from probe.common.numerics.formats import plain_name, unit_roundoff
 from probe.compare.result import Mode
 
 _AT_ONCE = 4096
@@ -131,11 +132,6 @@ def is_rounded(row: Row) -> bool:
     )  # fmt: skip
 
 
-def coarser(row: Row) -> float:
-    """The unit roundoff of the coarser of the two dtypes; 0 where none rounds."""
-    return max(unit_roundoff(item.dtype) if item is not None and item.is_tensor else 0.0 for item in (row.target, row.golden))
-
-
 def of_gradient(call: Call) -> bool:
     """True if the call is a backward, or the gradients of parameters."""
     return call.direction in (BACKWARD, PARAMETERS_GRAD)
@@ -229,7 +225,72 @@ def _is_filled(item: Item) -> bool:
     return any(type(value) is float and abs(value) >= _FILL for value in (item.max, item.min))
 
 
-def shortest(rows: Iterable[Row]) -> float:
-    """The unit roundoff of the coarsest dtype of any tensor; 0 without one that rounds."""
-    types = {item.dtype for row in rows for item in (row.target, row.golden) if item is not None and item.is_tensor}
-    return max(map(unit_roundoff, types), default=0.0)
+TypePair = tuple[str, str]
+"""The dtypes of a tensor in the target and in the golden run, without what frameworks put before them."""
+
+
+class Precision:
+    """The dtypes of two runs: which differ by design, such as a whole run in bfloat16, and which in one place.
+
+    Args:
+        rows: the items of both runs.
+    """
+
+    _SHARE = 0.1
+    """The share of the tensors that makes a pair of dtypes a design, as autocast does,"""
+    _FEWEST = 16
+    """and how many these are at least. Both are guesses. The pair of most tensors is one in any case."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        pairs = Counter(
+            (row.target.dtype, row.golden.dtype)
+            for row in rows
+            if row.target is not None and row.golden is not None and row.relative_difference is not None
+        )
+        floating: Counter[TypePair] = Counter()
+        for (mine, theirs), number in pairs.items():
+            if unit_roundoff(mine) and unit_roundoff(theirs):
+                floating[plain_name(mine or ""), plain_name(theirs or "")] += number
+        most, all_tensors = max(floating.values(), default=0), sum(floating.values())
+        many = max(self._FEWEST, self._SHARE * all_tensors)
+        self.design: frozenset[TypePair] = frozenset(
+            pair for pair, number in floating.items() if number == most or number >= many
+        )
+        """The pairs of dtypes that are by design, equal ones included."""
+        self.shortest: float = _shortest(floating, self._SHARE * all_tensors)
+        """The unit roundoff of the shortest dtype that a tenth of the tensors has, on one side at least."""
+
+    def is_by_design(self, row: Row) -> bool:
+        """True if the dtypes of an item agree, or differ as those of much of the runs do."""
+        target, golden = row.target, row.golden
+        if target is None or golden is None or target.dtype == golden.dtype:
+            return True
+        pair = plain_name(target.dtype or ""), plain_name(golden.dtype or "")
+        return pair[0] == pair[1] or pair in self.design
+
+    def unit(self, row: Row) -> float:
+        """The unit roundoff that an item is expected to have been rounded with.
+
+        Where precision is lost in one place, values of the finer dtype are expected.
+        """
+        return (max if self.is_by_design(row) else min)(_units(row), default=0.0)
+
+    def expected(self, row: Row) -> Item | None:
+        """The item of the side that rounds as is expected."""
+        target, golden = row.target, row.golden
+        if target is None or golden is None or self.is_by_design(row):
+            return golden
+        return min((target, golden), key=lambda item: unit_roundoff(item.dtype) or 1.0)
+
+
+def _units(row: Row) -> list[float]:
+    return [unit_roundoff(item.dtype) for item in (row.target, row.golden) if item is not None and item.is_tensor]
+
+
+def _shortest(floating: Counter[TypePair], many: float) -> float:
+    number = 0
+    for unit, of_pair in sorted(((max(map(unit_roundoff, pair)), n) for pair, n in floating.items()), reverse=True):
+        number += of_pair
+        if number >= many:
+            return unit
+    return 0.0

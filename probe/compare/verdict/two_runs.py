@@ -16,7 +16,7 @@ from probe.common.dump.update_file import Update
 from probe.common.environment.modules import Settings
 from probe.compare.result import Mode
 from probe.compare.verdict.dataflow import Graph
-from probe.compare.verdict.facts import Call, Evidence, Tables
+from probe.compare.verdict.facts import Call, Evidence, Precision, Tables
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,11 @@ class TwoRuns:
     def by_golden_record(self) -> Mapping[str, Call]:
         """The calls by the golden run's records."""
         return {call.golden_record: call for call in self.calls if call.golden_record is not None}
+
+    @cached_property
+    def precision(self) -> Precision:
+        """The dtypes of both runs."""
+        return Precision(row for call in self.calls for row in call.rows)
 
     @cached_property
     def has_functions(self) -> bool:

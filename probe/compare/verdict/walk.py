@@ -19,12 +19,13 @@ from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, is_same, rms,
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import has
+from probe.common.operations.signatures import argument_name
 from probe.compare.verdict import bounds
 from probe.compare.verdict.between import Between
 from probe.compare.verdict.bounds import Given
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.effects import shows
-from probe.compare.verdict.facts import Call, coarser, distance, goes_in, is_parameter, is_rounded
+from probe.compare.verdict.facts import Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.likeness import Judged, Likeness, Usual, role
 from probe.compare.verdict.two_runs import TwoRuns
 
@@ -32,6 +33,10 @@ SHORT = unit_roundoff("float32") * 2.0**8
 """The unit roundoff from which on a dtype is short: rounding makes differences that a fault may make, and its like tell
 more than its type. Between float32 and float16; TF32 is short."""
 _FLOAT32 = unit_roundoff("float32")
+
+
+_GIVEN = (Origin.PARAMETER, Origin.BUFFER, Origin.DATA)
+"""The origins of tensors that no call made."""
 
 
 class Kind(Enum):
@@ -110,14 +115,13 @@ class Walk:
 
     Args:
         runs: the runs.
-        shortest: the unit roundoff of the coarsest dtype that takes part in much of the runs.
         between: the updates of parameters since the step before; ``None`` where they are not known.
     """
 
-    def __init__(self, runs: TwoRuns, shortest: float, between: Between | None = None) -> None:
+    def __init__(self, runs: TwoRuns, between: Between | None = None) -> None:
         self._runs = runs
         self._between = between
-        self._shortest = max(shortest, runs.product_roundoff)
+        self._shortest = max(runs.precision.shortest, runs.product_roundoff)
         self._is_short = self._shortest >= SHORT
         self._inside: dict[str | None, float] = {}
         """The largest distance of what calls inside each module returned so far."""
@@ -156,7 +160,7 @@ class Walk:
         for row in call.inputs:
             if distance(row) and is_rounded(row) and self._is_unrecorded(row):
                 base = self._base(call, row)
-                floor = rounding(1.0, max(coarser(row), self._shortest, _FLOAT32))
+                floor = rounding(1.0, max(self._runs.precision.unit(row), self._shortest, _FLOAT32))
                 key = role(self._runs, call, _suffix(call, row))
                 yield _Value(row, Judged(key, distance(row), base, floor), SAFETY * base + floor, 1.0, False, True)
         largest = absolute = 0.0
@@ -166,9 +170,10 @@ class Walk:
             largest = max(largest, distance(row))
             if row.golden is not None:
                 absolute = max(absolute, distance(row) * rms(row.golden))
-            bound = bounds.bound(self._runs, call, of, row, inside, self._shortest)
+            hidden = self._hidden(call)
+            bound = bounds.bound(self._runs, call, of, row, inside, hidden)
             key = role(self._runs, call, _suffix(call, row))
-            floor = rounding(1.0, max(coarser(row), self._shortest))
+            floor = rounding(1.0, max(self._runs.precision.unit(row), hidden))
             # Errors are relative to the terms; a result that cancels is no other kind of call.
             judged = Judged(key, distance(row) / bound.condition, of.distance, floor)
             yield _Value(row, judged, bound.explained, bound.condition, True, call.is_module)
@@ -180,6 +185,10 @@ class Walk:
         self._inside[parent] = max(self._inside.get(parent, 0.0), largest)
         self._inside_absolute[parent] = max(self._inside_absolute.get(parent, 0.0), absolute)
         self._largest[call.is_forward] = max(self._largest[call.is_forward], largest)
+
+    def _hidden(self, call: Call) -> float:
+        """The unit roundoff of dtypes that no item of a call shows, because modules cast inside of their code."""
+        return self._shortest if call.is_module or not call.is_forward else 0.0
 
     def _base(self, call: Call, row: Row) -> float:
         """The distance of what was recorded before and may have made an input that no recorded call made.
@@ -195,20 +204,22 @@ class Walk:
         found = self._inside.get(parent, 0.0)
         absolute = self._inside_absolute.get(parent, 0.0)
         for each in module.inputs:
-            if is_rounded(each) and distance(each) < ALTOGETHER and each.golden is not None:
+            if each.golden is None or not is_rounded(each) or self._is_unrecorded(each):
+                continue
+            if distance(each) < ALTOGETHER:
                 found = max(found, distance(each))
                 absolute = max(absolute, distance(each) * rms(each.golden))
         return max(found, absolute / size if size else 0.0)
 
     def _is_unrecorded(self, row: Row) -> bool:
-        """True if no recorded call that has a counterpart made an input."""
+        """True if an input is neither data, a parameter nor a buffer, nor the counterpart of what a call returned."""
         if is_parameter(row) or row.target is None or row.golden is None:
             return False
-        mine, theirs = (
-            graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden))
-        )  # fmt: skip
+        mine, theirs = (graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden)))
+        if mine.origin is theirs.origin and mine.origin in _GIVEN:
+            return False
         if mine.origin is not Origin.CALL or theirs.origin is not Origin.CALL:
-            return mine.origin in (Origin.UNKNOWN, Origin.CALL) and theirs.origin in (Origin.UNKNOWN, Origin.CALL)
+            return True
         made = self._runs.row_of.get(mine.name)
         return made is None or made.golden is None or made.golden.name != theirs.name
 
@@ -231,9 +242,9 @@ class Walk:
                 continue
             if is_parameter(row):
                 origin = Origin.PARAMETER
-            if origin not in (Origin.PARAMETER, Origin.BUFFER, Origin.DATA):
+            if origin not in _GIVEN or self._is_unrecorded(row):
                 continue
-            unit = max(coarser(row), self._shortest if origin is not Origin.DATA else 0.0)
+            unit = max(self._runs.precision.unit(row), self._shortest if origin is not Origin.DATA else 0.0)
             allowed = rounding(1.0, unit) if unit else 0.0
             if apart > allowed and (is_parameter(row) or (self._has_effect(call) and self._shows(call))):
                 kind = Kind.DATA if origin is Origin.DATA else Kind.PARAMETER
@@ -269,16 +280,33 @@ class Walk:
     def _agrees(self, call: Call, row: Row, others: list[Row]) -> bool:
         """True if an output is as near as the noise so far, and what else goes into its call, explain."""
         noise = self._noise[call.is_forward]
-        if distance(row) <= SAFETY * noise + rounding(1.0, max(coarser(row), self._shortest)):
+        if distance(row) <= SAFETY * noise + rounding(1.0, max(self._runs.precision.unit(row), self._shortest)):
             return True
         apart = max((distance(each) for each in others), default=0.0)
         if not apart:
             return False
         of = bounds.given(self._runs, call, others)
-        return distance(row) <= bounds.bound(self._runs, call, of, row, 0.0, self._shortest).explained
+        return distance(row) <= bounds.bound(self._runs, call, of, row, 0.0, self._hidden(call)).explained
 
     def _draws(self, call: Call) -> bool:
-        return has(call.function.lower(), Trait.DRAWS, Trait.DROPS, Trait.DRAWS_INSIDE, Trait.MAY_DROP_INSIDE)
+        name = call.function.lower()
+        if has(name, Trait.DRAWS, Trait.DROPS, Trait.DRAWS_INSIDE):
+            return True
+        return has(name, Trait.MAY_DROP_INSIDE) and self._drops_inside(call)
+
+    def _drops_inside(self, call: Call) -> bool:
+        """True if a call is told to set a share of what it computes with to zero at random."""
+        shares: list[object] = []
+        if call.is_module and call.parsed is not None:
+            settings = self._runs.settings[0].get(call.parsed.base)
+            shares = [] if settings is None or not settings.training else [settings.values.get("dropout")]
+        else:
+            for row in call.inputs:
+                if row.target is not None and row.target.value is not None and "drop" in argument_name(
+                    call.name, row.target.name
+                ):  # fmt: skip
+                    shares.append(row.target.value)
+        return any(type(share) in (int, float) and share != 0 for share in shares)
 
     def _draws_on_one_side(self, call: Call) -> bool:
         """True if one side alone returns its argument as it is."""
@@ -332,6 +360,9 @@ class Walk:
         kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
             return None
+        if kind is Kind.INPUT and not self._runs.has_functions:
+            # The code of the module around it, of which no call is recorded, made it.
+            call = next((each for each in self._runs.around(call) if each.is_of_both), call)
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
 
     def _usual(self, value: _Value) -> Usual | None:
