@@ -14,6 +14,7 @@ from probe.common.align.row import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD
 from probe.common.dump.reading.records import INPUT
 from probe.common.numerics.error_bounds import (
+    CONFIDENCE,
     GRADIENT,
     Terms,
     approximation,
@@ -26,6 +27,7 @@ from probe.common.numerics.error_bounds import (
 )
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.verdict.facts import Call, distance
+from probe.compare.verdict.partial_sums import error_of_partial_sums
 from probe.compare.verdict.two_runs import TwoRuns
 
 
@@ -128,6 +130,9 @@ def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, s
     error = max(terms.error, inside)
     found = explained(error, factor, own)
     items = [each.golden for each in call.inputs if each.golden is not None and each.golden.is_tensor]
+    if call.parsed is not None and not call.is_forward:
+        of_kernel = CONFIDENCE * error_of_partial_sums(call.parsed, target, golden, terms.count, terms.scale)
+        own, found = max(own, of_kernel / factor), math.hypot(found, of_kernel)
     found = max(found, turned_by_division(of.function, items, golden, max(error, roundoff)))
     return Bound(factor * own, found, factor)
 

@@ -39,6 +39,10 @@ Tables = tuple[Union[SketchTable, UnreadTable], Union[SketchTable, UnreadTable]]
 """The sketches of target and golden run."""
 
 
+LARGEST = 2.0**100
+"""The size from which on elements are left out of a sketch."""
+
+
 class Evidence(Enum):
     """What a distance was measured from."""
 
@@ -208,21 +212,27 @@ def _settled(row: Row, of_sketches: float) -> float:
         return 0.0
     by_statistics = relative_difference(target, golden)
     if not is_rounded(row):
-        return by_statistics or (ALTOGETHER if of_sketches else 0.0)
-    if by_statistics >= ALTOGETHER:
-        return by_statistics  # A NaN or an infinity on one side.
+        return ALTOGETHER if by_statistics or of_sketches else 0.0
+    if _has_nonfinite(target) != _has_nonfinite(golden):
+        return math.inf
     if _is_filled(target) or _is_filled(golden):
         beside = beside_fill_values(target, golden)
         # The fill of a mask would hide everything else.
         return by_statistics if beside is None else min(beside, by_statistics)
     if of_sketches == 0.0:
         # Sums of float32: what is below their digits shows in the statistics, if at all.
-        return min(by_statistics, 2.0**-23)
+        return min(by_statistics, 2.0**-23) if by_statistics == by_statistics else 0.0
     return of_sketches
 
 
+def _has_nonfinite(item: Item) -> bool:
+    """True if an element is a NaN or infinite; where mean and norm alone are, their sums went beyond the dtype."""
+    return item.has_nan or any(type(value) is float and math.isinf(value) for value in (item.max, item.min))
+
+
 def _is_filled(item: Item) -> bool:
-    return any(type(value) is float and abs(value) >= _FILL for value in (item.max, item.min))
+    """True if the fill of a mask is among the elements that a sketch adds up; larger ones are left out of it."""
+    return any(type(value) is float and _FILL <= abs(value) < LARGEST for value in (item.max, item.min))
 
 
 TypePair = tuple[str, str]

@@ -15,7 +15,7 @@ from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import PARAMETERS_GRAD
-from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, is_same, rms, rounding
+from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, is_same, rms, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import has
@@ -181,7 +181,8 @@ class Walk:
             return
         parent = self._runs.parent(call)
         if parent is None and call.is_forward:
-            self._at_the_end = largest
+            # Without a call tree nobody knows which results are the last.
+            self._at_the_end = max(largest, 0.0 if self._runs.trees[0] else self._at_the_end)
         self._inside[parent] = max(self._inside.get(parent, 0.0), largest)
         self._inside_absolute[parent] = max(self._inside_absolute.get(parent, 0.0), absolute)
         self._largest[call.is_forward] = max(self._largest[call.is_forward], largest)
@@ -201,12 +202,13 @@ class Walk:
             # The gradient of the loss is made from the last results.
             return self._largest[True] if call.is_forward else max(self._largest[False], self._at_the_end)
         size = 0.0 if row.golden is None else rms(row.golden)
-        found = self._inside.get(parent, 0.0)
-        absolute = self._inside_absolute.get(parent, 0.0)
+        found, absolute = self._inside.get(parent, 0.0), self._inside_absolute.get(parent, 0.0)
         for each in module.inputs:
-            if each.golden is None or not is_rounded(each) or self._is_unrecorded(each):
+            if each.golden is None or not is_rounded(each) or distance(each) >= ALTOGETHER:
                 continue
-            if distance(each) < ALTOGETHER:
+            if self._is_unrecorded(each):
+                found = max(found, self._base(module, each))
+            else:
                 found = max(found, distance(each))
                 absolute = max(absolute, distance(each) * rms(each.golden))
         return max(found, absolute / size if size else 0.0)
@@ -280,6 +282,8 @@ class Walk:
     def _agrees(self, call: Call, row: Row, others: list[Row]) -> bool:
         """True if an output is as near as the noise so far, and what else goes into its call, explain."""
         noise = self._noise[call.is_forward]
+        if row.golden is None or extent(row.golden.shape).elements == 1:
+            return not distance(row)  # A sum hides what its terms differ by.
         if distance(row) <= SAFETY * noise + rounding(1.0, max(self._runs.precision.unit(row), self._shortest)):
             return True
         apart = max((distance(each) for each in others), default=0.0)
@@ -334,7 +338,7 @@ class Walk:
             finding = self._finding(call, value)
             if finding is None:
                 if value.is_result and call.direction != PARAMETERS_GRAD:
-                    self._noise[call.is_forward] = max(self._noise[call.is_forward], distance(value.row))
+                    self._noise[call.is_forward] = max(self._noise[call.is_forward], value.judged.distance)
                 found.excused.append(
                     Excused(call, value.row, distance(value.row), value.judged.given, value.bound)
                 )  # fmt: skip
