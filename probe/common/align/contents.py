@@ -51,7 +51,7 @@ class Contents:
         sides = [[item for item in side if is_evidence(item)] for side in (target, golden)]
         self._keys: dict[int, _Key] = {}
         self._labels: dict[_Key, Label] = {}
-        by_sketch = all(any(item.sketch is not None for item in side[:_ROWS]) for side in sides)
+        self._by_sketch = by_sketch = all(any(item.sketch is not None for item in side[:_ROWS]) for side in sides)
         for way in (True, False) if by_sketch and in_any_order else (by_sketch,):
             self._look(sides, way)
 
@@ -59,6 +59,11 @@ class Contents:
         """The label of one of the tensors; ``None`` where the other run has nothing like it."""
         key = None if item is None else self._keys.get(id(item))
         return None if key is None else self._labels.get(key)
+
+    def contradict(self, item: Item | None, other: Item | None) -> bool:
+        """True if one of two tensors holds what is elsewhere in the other run."""
+        labels = self.label(item), self.label(other)
+        return labels[0] != labels[1] and (self._by_sketch or None not in labels)
 
     def _look(self, sides: Sequence[Sequence[Item]], by_sketch: bool) -> None:
         """Label the contents of both sides; what has a label keeps it."""

@@ -138,7 +138,7 @@ def _search(
 
     contents = None
     if options.layer_mapping is not None or are_two_programs(both, dumps):
-        contents = Contents(_forward_tensors(both[0]), _forward_tensors(both[1]))
+        contents = Contents(_tensors(both[0]), _tensors(both[1]))
     if options.layer_mapping is not None:
         target, golden, rules = layer_mapping(dumps, both, options)
         paths = {path: (other, "mapping") for path, other in translated_paths(target, golden, rules).items()}
@@ -191,15 +191,9 @@ def _have_other_shapes(both: Calls) -> bool:
     return 2 * moved > compared
 
 
-def _forward_tensors(calls: Sequence[KeyedCall]) -> list[Item]:
-    """What forward calls take and return."""
-    return [
-        item
-        for call in calls
-        if is_forward(call.record.name)
-        for item in call.items
-        if item.is_tensor and item.state in (INPUT, OUTPUT)
-    ]
+def _tensors(calls: Sequence[KeyedCall]) -> list[Item]:
+    """What calls take and return."""
+    return [item for call in calls for item in call.items if item.is_tensor and item.state in (INPUT, OUTPUT)]
 
 
 # --- calls of one function in another order

@@ -11,10 +11,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from probe.common.align.call_order import Pairs, ascending, refined
-from probe.common.align.operations import operation
+from probe.common.align.operations import Operation, operation
 from probe.common.align.side import Side, path_of
 from probe.common.dump.naming import BACKWARD, FORWARD, is_module, parse
-from probe.common.dump.reading.records import INPUT, OUTPUT
+from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.error_bounds import extent
 
 if TYPE_CHECKING:
@@ -157,7 +157,9 @@ class FunctionPairs:
         """Pair calls of one key in their order, between `pairs` that are known."""
         keys = self._keys(0, mine, way), self._keys(1, theirs, way)
         for i, j in refined(pairs or [], *keys):
-            self._found.add(mine[i], theirs[j], how)
+            results = self._sides[0].result(mine[i]), self._sides[1].result(theirs[j])
+            if self._contents is None or not self._contents.contradict(*results):
+                self._found.add(mine[i], theirs[j], how)
 
     def _keys(self, number: int, calls: Sequence[int], way: Way) -> list[Key]:
         known = self._found.back if number else self._found.partner
@@ -168,22 +170,11 @@ class FunctionPairs:
         if self._contents is None:
             self._of_one_program(mine, theirs)
             return
-        for way in (self._shaped(_meaning), self._shaped(_akin)):
-            position = {call: index for index, call in enumerate(theirs)}
+        position = {call: index for index, call in enumerate(theirs)}
+        for way in (_meaning_of_sizes, _meaning_of_result, _akin_of_result):
             pairs = ((i, self._found.partner.get(call, -1)) for i, call in enumerate(mine))
             anchors = ascending((i, position[other]) for i, other in pairs if other in position)
             self._add(mine, theirs, way, "order", anchors)
-
-    def _shaped(self, way: Way) -> Way:
-        """A way that also looks at the number and the size of tensors, and at values that are elsewhere."""
-
-        def shaped(side: Side, call: int) -> Key:
-            result = side.result(call)
-            size = None if result is None else extent(result.shape).elements
-            label = None if self._contents is None else self._contents.label(result)
-            return way(side, call), len(side.given(call)), size, label
-
-        return shaped
 
     def _of_one_program(self, mine: Sequence[int], theirs: Sequence[int]) -> None:
         """Pair the calls of each function: as many in their order, otherwise by what they are given, then in order."""
@@ -192,14 +183,13 @@ class FunctionPairs:
         shared = kinds[0].keys() & kinds[1].keys()
         marks = [self._marks(number, each) for number, each in enumerate(kinds)]
         marked = {
-            kind
-            for kind in shared
-            if _is_part(*([own[call] for call in each[kind]] for own, each in zip(marks, kinds)))
+            kind for kind in shared if _tells(*([own[call] for call in each[kind]] for own, each in zip(marks, kinds)))
         }
         for kind in shared:
             one, other = kinds[0][kind], kinds[1][kind]
             if len(one) == len(other) and kind not in marked:
-                for i, j in zip(one, other):
+                numbers = (sorted(calls, key=side.number_of_call) for side, calls in zip(self._sides, (one, other)))
+                for i, j in zip(*numbers):
                     self._found.add(i, j, "name" if _is_named_alike(self._sides, i, j) else "order")
         position = {call: index for index, call in enumerate(theirs)}
         partner = self._found.partner
@@ -220,14 +210,22 @@ class FunctionPairs:
 
     def _of_equal_values(self, mine: Sequence[int], theirs: Sequence[int]) -> None:
         """Pair calls of one function that take and return the same values, the first ones first."""
+        target, golden = self._sides
+        there = set(theirs)
+        values = {call: _values(golden, call) for call in theirs}
+        own = {call: _values(target, call) for call in mine}
+        for call in mine:
+            other = golden.index.get(target.calls[call].record.name, -1)
+            if other in there and own[call] == values[other]:
+                self._found.add(call, other, "name")
         groups: dict[Hashable, list[int]] = {}
         for call in reversed(theirs):
-            groups.setdefault(_values(self._sides[1], call), []).append(call)
+            if call not in self._found.back:
+                groups.setdefault(values[call], []).append(call)
         for call in mine:
-            others = groups.get(_values(self._sides[0], call))
-            if others:
-                other = others.pop()
-                self._found.add(call, other, "name" if _is_named_alike(self._sides, call, other) else "value")
+            others = groups.get(own[call])
+            if others and call not in self._found.partner:
+                self._found.add(call, others.pop(), "value")
 
     def _by_kind(self, number: int, calls: Sequence[int]) -> dict[Key, list[int]]:
         """The calls of each function that have no partner yet."""
@@ -270,10 +268,10 @@ class FunctionPairs:
         return known[call]
 
 
-def _is_part(mine: Sequence[Key], theirs: Sequence[Key]) -> bool:
-    """True if what marks the calls of the side with fewer is as often on the other side."""
+def _tells(mine: Sequence[Key], theirs: Sequence[Key]) -> bool:
+    """True if calls have several marks, and those of the side with fewer calls are as often on the other side."""
     fewer, more = sorted((Counter(mine), Counter(theirs)), key=lambda each: sum(each.values()))
-    return None not in fewer and not fewer - more
+    return len(more) > 1 and None not in fewer and not fewer - more
 
 
 def _values(side: Side, call: int) -> Key:
@@ -292,11 +290,32 @@ def _base(side: Side, call: int) -> Key:
     return None if parsed is None else parsed.base
 
 
-def _meaning(side: Side, call: int) -> Key:
+def _operation(side: Side, call: int) -> Operation | None:
     parsed = side.parsed[call]
-    return None if parsed is None else operation(parsed.base, side.framework).name
+    return None if parsed is None else operation(parsed.base, side.framework)
+
+
+def _meaning(side: Side, call: int) -> Key:
+    known = _operation(side, call)
+    return None if known is None else known.name
 
 
 def _akin(side: Side, call: int) -> Key:
-    parsed = side.parsed[call]
-    return None if parsed is None else operation(parsed.base, side.framework).akin
+    known = _operation(side, call)
+    return None if known is None else known.akin
+
+
+def _meaning_of_sizes(side: Side, call: int) -> Key:
+    return _meaning(side, call), tuple(sorted(extent(item.shape).elements for item in side.given(call)))
+
+
+def _meaning_of_result(side: Side, call: int) -> Key:
+    return _meaning(side, call), len(side.given(call)), _size(side.result(call))
+
+
+def _akin_of_result(side: Side, call: int) -> Key:
+    return _akin(side, call), len(side.given(call)), _size(side.result(call))
+
+
+def _size(item: Item | None) -> int | None:
+    return None if item is None else extent(item.shape).elements

@@ -104,9 +104,11 @@ class _Search:
 
     def weights(self, layer: Layer) -> Label | None:
         """The content of the largest parameter that the other side has, too."""
-        known = [item for item in layer.parameters if self._parameters.label(item) is not None]
-        largest = max(known, key=lambda item: extent(item.shape).elements, default=None)
-        return self._parameters.label(largest)
+        return self._parameters.label(self._weight(layer))
+
+    def _weight(self, layer: Layer) -> Item | None:
+        known = (item for item in layer.parameters if self._parameters.label(item) is not None)
+        return max(known, key=lambda item: extent(item.shape).elements, default=None)
 
     def result(self, layer: Layer) -> Label | None:
         """The content that the first call of the layer returns."""
@@ -174,9 +176,9 @@ class _Search:
             return True
         if mine.size != theirs.size and mine.is_leaf and theirs.is_leaf:
             return True
-        if self.weights(mine) != self.weights(theirs):
+        if self._parameters.contradict(self._weight(mine), self._weight(theirs)):
             return True
-        return self.result(mine) != self.result(theirs)
+        return self._results.contradict(mine.result, theirs.result)
 
     def around(self) -> None:
         """Pair layers that hold most of each other's counterparts."""
