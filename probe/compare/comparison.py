@@ -82,7 +82,7 @@ def compared(
     classify_records(comparison, (list(rows) for _, rows in groups), mode)
     stacks = target.stacks, golden.stacks
     result = ComparisonResult(target.path, golden.path, mode, comparison.debug, matched.rows, *stacks)
-    result.data_mapping, result.proposal, result.algorithms = matched.derived, matched.proposal, algorithms
+    result.data_mapping, result.algorithms = matched.derived, algorithms
     seen = add_divergence(comparison, both, matched, result, keeps_judged)
     comparison.options.rules.conclude(result)
     return ComparedDumps(result, both, seen)

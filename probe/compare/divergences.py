@@ -7,18 +7,19 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from probe.common.align.calls import Calls
+from probe.common.align.counterparts import CallPair, table
+from probe.common.align.one_sided import LEFT_OUT
 from probe.common.dump.layout import step_and_rank
+from probe.common.dump.levels import differ
 from probe.common.dump.reading.dump import Dump
 from probe.common.environment import files as environment_files
 from probe.common.environment.modules import settings_at
 from probe.common.environment.products import product_roundoff
 from probe.compare.answers.bare_names import are_of_two_programs, untold
-from probe.compare.answers.compared_values import with_compared_values
 from probe.compare.answers.reordered import with_known_order
-from probe.compare.coverage import count_parameters, coverage
-from probe.compare.divergence.aligned_calls import AlignedCall, aligned_calls, with_golden_only
+from probe.compare.coverage import coverage
+from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.judged_calls import JudgedCall
-from probe.compare.divergence.overlap import Overlap, overlap
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.search.search import unexplained
 from probe.compare.divergence.settings import with_settings
@@ -50,14 +51,17 @@ def add_divergence(
     if comparison.debug:
         return SeenCalls()
     result.without_tree = [side for side, dump in ((TARGET, target), (GOLDEN, golden)) if dump.tree is None]
-    order = [call.record.name for call in both[1]]
-    shared = overlap(result.rows, order, (target.tree, golden.tree), result.levels, result.truncations)
+    pairs = [pair for pair in matched.pairs if pair.rows and pair.how not in LEFT_OUT]
+    trees: Trees = (target.tree, golden.tree)
+    if not all(trees) or (differ(result.levels) and "L1" in result.levels):
+        trees = None, None
     by_hand = dict(options.pairs)
-    aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, matched.same_names, by_hand, matched.moved)
-    _add_coverage(comparison, both, shared, aligned, result, matched.aligned)
+    aligned = pairs if matched.same_names else [pair for pair in pairs if pair.record is not None]
+    _add_coverage(comparison, pairs, trees, result, matched.aligned)
     regions = None
     if matched.aligned and not comparison.across_frameworks:
-        regions = Regions(shared.rows, shared.golden_order, shared.trees)
+        regions = Regions(table(pairs), [call.record.name for call in both[1]], trees)
+    level = "L0" if "L0" in result.levels else result.levels[0] or ""
     environments = [environment_files.of_record_file(path) for path in (target.path, golden.path)]
     mine, theirs = (
         settings_at(environment, step_and_rank(path)[0])
@@ -68,8 +72,8 @@ def add_divergence(
     runs = Runs(
         aligned,
         result.mode,
-        shared.level,
-        shared.trees,
+        level,
+        trees,
         matched.same_names,
         comparison.across_frameworks,
         before=comparison.before,
@@ -78,7 +82,7 @@ def add_divergence(
         regions=regions,
         product_roundoff=product_roundoff(environments),
         settings=(mine, theirs),
-        with_golden_only=None if matched.same_names else with_golden_only(aligned, shared.rows, shared.golden_order),
+        with_golden_only=None if matched.same_names else pairs,
     )
     judged = set_divergence(result, runs)
     if result.divergence is not None:
@@ -86,7 +90,7 @@ def add_divergence(
         if parts is not None:
             result.divergence, result.undecided = None, [parts, *result.undecided]
     chosen = options.maps_names or by_hand
-    if result.divergence is not None and shared.level == "L1" and matched.same_names and not by_hand:
+    if result.divergence is not None and level == "L1" and matched.same_names and not by_hand:
         _take_back_by_bare_names(result, runs)
     if result.coverage.is_of_two_models and not chosen:
         result.divergence = None
@@ -109,20 +113,11 @@ def _take_back_by_bare_names(result: ComparisonResult, runs: Runs) -> None:
 
 
 def _add_coverage(
-    comparison: Comparison,
-    both: Calls,
-    shared: Overlap,
-    aligned: Sequence[AlignedCall],
-    result: ComparisonResult,
-    by_layers: bool,
+    comparison: Comparison, pairs: Sequence[CallPair], trees: Trees, result: ComparisonResult, by_layers: bool
 ) -> None:
     """Say in `result` how much was compared, and how calls were paired."""
-    of_golden = (row for row in shared.rows if row.golden is not None)
-    golden_records = dict.fromkeys(row.golden_record or row.record for row in of_golden)
-    pairs = [(call.record, call.golden_record) for call in aligned]
-    compared = with_compared_values(aligned)
-    result.coverage = coverage(compared, golden_records, shared.trees, count_parameters(shared.rows), both)
-    result.pairing = pairing(pairs, comparison.options, by_layers)
+    result.coverage = coverage(pairs, trees)
+    result.pairing = pairing([(pair.record, pair.golden_record) for pair in pairs], comparison.options, by_layers)
 
 
 def set_divergence(result: ComparisonResult, runs: Runs) -> list[JudgedCall]:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
-from probe.common.align.layers.same_values import SameValues
 from probe.common.align.row import Row
 from probe.common.dump.naming import (
     FORWARD,
@@ -52,6 +51,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.causes.setting_meanings import is_one_value
 from probe.compare.divergence.effects import Effects, Key, key_of
+from probe.compare.divergence.same_values import SameValues
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.divergence.two_programs.held_values import SPREAD
 from probe.compare.result import GOLDEN, TARGET, Difference, Mode

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from probe.common.align.layers.same_values import Contents
 from probe.common.align.row import Row
 from probe.common.dump.naming import PARAMETERS_GRAD
 from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.same_values import Contents
 from probe.compare.divergence.two_programs.following import Effect, Hidden, Outcome, most_seen, together
 from probe.compare.divergence.two_programs.held_values import COARSE, TARGET, error_of, least_shown
 

@@ -7,11 +7,11 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property
 
-from probe.common.align.layers.same_values import Contents, allowed_difference, common_roundoff
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import SAFETY, extent
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.peers.random_error import random_error
+from probe.compare.divergence.same_values import Contents, allowed_difference, common_roundoff
 from probe.compare.divergence.two_programs.graph import rounds
 
 TARGET, GOLDEN = 0, 1

@@ -8,7 +8,7 @@ import pytest
 from made_dumps import tensor, write
 
 from probe.api import cli
-from probe.common.align.layers.rules import load_rules, translate
+from probe.common.align.layer_names import load_rules, translate
 from probe.common.align.mapping_files import load_names, write_names
 from probe.common.align.options import BUILT_IN
 from probe.common.dump.reading.dump import read

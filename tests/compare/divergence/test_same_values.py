@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from made_dumps import tensor_of
 
-from probe.common.align.layers.same_values import SameValues
+from probe.compare.divergence.same_values import SameValues
 from probe.common.dump.reading.records import Item, Record
 
 RNG = np.random.default_rng(5)

@@ -1,18 +1,88 @@
-"""The place in the module tree of every record of a dump."""
+"""Two networks matched by where in the module tree a call stands, given only what layers are called differently.
+
+Every record has a scope: of a module its own path, of an API the path of the module it ran inside. A target's scope is
+translated part by part from the root, by the rules for the class of the layer reached so far, and what stands there on
+the golden side is the counterpart.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from probe.common.align.calls import KeyedCall
-from probe.common.align.mapping_files import translated_names
+from probe.common.align.mapping_files import load_mapping, translated_names
 from probe.common.align.name_mapping import map_api
 from probe.common.dump.naming import BACKWARD, FORWARD, is_module, parse
 from probe.common.dump.reading.sources import Tree
+from probe.common.errors import MsprobeException
+from probe.common.show import show
+
+TOP = "TopLayer"
+UNMATCHED = "N/A"
+
+Path = tuple[str, ...]
+Rules = dict[str, dict[Path, Path]]
+"""Paths below a layer and their names on the golden side, by the class of the layer."""
+
+
+def load_rules(path: str) -> Rules:
+    """Read a file of layer names.
+
+    Raises:
+        FileCheckException: it cannot be read.
+        MsprobeException: it holds something else.
+    """
+    rules: Rules = {}
+    for layer, names in load_mapping(path, "classes of layers, each with lines of the form `name: name`").items():
+        if not isinstance(names, dict):
+            raise MsprobeException(f"{path}: {show(layer)}: expected lines of the form `name: name`.")
+        # Old files say Cell for the top.
+        of_layer = rules.setdefault(TOP if layer == "Cell" else str(layer), {})
+        for mine, theirs in names.items():
+            of_layer[_parts(mine)] = _parts(theirs)
+    return rules
+
+
+def _parts(name: Any) -> Path:
+    # Nothing stands for a level that the other side does not have.
+    text = "" if name is None else str(name)
+    return tuple(part for part in text.partition("(")[0].strip().split(".") if part)
+
+
+def translate(path: Path, classes: dict[Path, str], rules: Rules) -> Path:
+    """`path` as the golden side calls it; of several rules that fit the longest is taken."""
+    found: list[str] = []
+    start = 0
+    while start < len(path):
+        names = rules.get(classes.get(path[:start], "") if start else TOP, {})
+        fits = (path[start:end] for end in range(len(path), start, -1)) if names else ()
+        best = next((part for part in fits if part in names), ())
+        found += names[best] if best else path[start : start + 1]
+        start += len(best) or 1
+    return tuple(found)
+
+
+def translated_paths(target: ScopedRecords, golden: ScopedRecords, rules: Rules) -> dict[str, str]:
+    """The golden path of each path of a module that both sides have, as the records name them."""
+    there = {golden.scopes[name][0]: name for name in golden.scopes if golden.scopes[name][2]}
+    found: dict[str, str] = {}
+    for name, (path, _, is_layer) in target.scopes.items():
+        other = there.get(translate(path, target.classes, rules)) if is_layer else None
+        if other is not None:
+            found[_path(name)] = _path(other)
+    return found
+
+
+def _path(record: str) -> str:
+    parsed = parse(record)
+    return "" if parsed is None else ".".join(_module(parsed.base)[0])
+
+
+# --- the place in the module tree of every record
 
 _BLOCKS = "layers"
 
-Path = tuple[str, ...]
 Scope = tuple[Path, str, bool]
 """A path, a direction, and whether it is a module. The path of an API is that of the module it ran inside, and its
 name."""
@@ -23,19 +93,10 @@ class ScopedRecords:
     """The records of one dump by scope."""
 
     framework: str
-    calls: dict[str, KeyedCall] = field(default_factory=dict)
-    """The calls by the names of their records, in order; what is in no tree is left out."""
     scopes: dict[str, Scope] = field(default_factory=dict)
-    """The scope of each of these records."""
+    """The scope of each record, in order; what is in no tree is left out."""
     classes: dict[Path, str] = field(default_factory=dict)
     """Layers that ran, by their path."""
-
-    def by_scope(self) -> dict[Scope, list[str]]:
-        """The records of every scope, in order."""
-        found: dict[Scope, list[str]] = {}
-        for name, key in self.scopes.items():
-            found.setdefault(key, []).append(name)
-        return found
 
 
 def side_of(calls: list[KeyedCall], tree: Tree | None, framework: str) -> ScopedRecords:
@@ -54,7 +115,6 @@ def side_of(calls: list[KeyedCall], tree: Tree | None, framework: str) -> Scoped
             side.classes[path] = class_name
         else:
             path = (*_parent(name, parsed.base, parsed.number, tree), _api(parsed.base, framework))
-        side.calls[name] = call
         side.scopes[name] = path, parsed.direction, parsed.is_module
     for name in tree or ():
         parsed = parse(name) if is_module(name) else None
