@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Optional
+from typing import Any, Optional
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import ParsedName, is_module, parse, record_name
@@ -17,6 +17,8 @@ from probe.common.environment.modules import Settings
 from probe.compare.result import Mode
 from probe.compare.verdict.dataflow import Graph
 from probe.compare.verdict.facts import Call, Evidence, Precision, Tables
+
+Attributes = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class TwoRuns:
         same_names: true if both use the same names for the same things: one program.
         settings: the settings of the modules of both runs, by the part of the names that their records share.
         updates: the steps of the optimizers of both runs.
+        frameworks: the frameworks of the dumps.
+        attributes: the attributes of MindSpore's primitives, by their records.
         product_roundoff: the unit roundoff of matrix products that are computed with less than their dtype; 0 without.
     """
 
@@ -48,6 +52,8 @@ class TwoRuns:
     settings: tuple[Settings, Settings] = field(default_factory=lambda: ({}, {}))
     updates: tuple[Sequence[Update], Sequence[Update]] = ((), ())
     product_roundoff: float = 0.0
+    frameworks: tuple[str, str] = ("pytorch", "pytorch")
+    attributes: tuple[Attributes, Attributes] = field(default_factory=lambda: ({}, {}))
 
     @cached_property
     def by_record(self) -> Mapping[str, Call]:

@@ -1,0 +1,421 @@
+"""The cause of a divergence: backwards from the place, the nearest thing that differs in kind.
+
+In this order: the arguments and items of the call; the calls on the way of the value, between the call and the last
+tensors that agree; the module around it; and what arithmetic on sketches shows. A cause lies on the way of the value,
+and differs nowhere where nothing diverges. None is named rather than a wrong one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple, Optional
+
+from probe.common.align.row import Row
+from probe.common.dump.reading.records import Item
+from probe.common.numerics.error_bounds import extent, is_number
+from probe.common.numerics.formats import FORMATS, unit_roundoff
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import canonical, function
+from probe.compare.sentences import NOTHING, Sentence, item_words
+from probe.compare.verdict import arithmetic, gradients
+from probe.compare.verdict.facts import Call, distance, goes_in, is_compared, is_parameter, of_gradient
+from probe.compare.verdict.kinds import has_tensor, kinds_of, own_name
+from probe.compare.verdict.settings import Design, Setting, differences_of
+from probe.compare.verdict.two_runs import TwoRuns, path_of
+
+SIDES = "target", "golden run"
+_MOST_CALLS = 200
+"""Calls on the way that are looked at; a guess."""
+_IN_REACH = 24
+"""Calls before the place, in the same module, whose tensors may be a term of it; a guess."""
+
+
+class Place(NamedTuple):
+    """A divergence: where it is, and how large."""
+
+    call: Call
+    row: Optional[Row]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The input, parameter or output that shows it; ``None`` of a call as a whole."""
+    difference: float
+    allowed: float
+
+
+def cause_of(runs: TwoRuns, place: Place, design: Design = frozenset()) -> Sentence:
+    """The cause of a divergence; `NOTHING` if the dumps show none.
+
+    Args:
+        runs: both runs.
+        place: the divergence.
+        design: dtypes that are meant to be other ones, as pairs of plain names: ``bfloat16, float32``.
+    """
+    return Causes(runs, design).of(place)
+
+
+class Causes:
+    """Looks for causes.
+
+    Args:
+        runs: both runs.
+        design: dtypes that are meant to be other ones.
+    """
+
+    def __init__(self, runs: TwoRuns, design: Design = frozenset()) -> None:
+        self._runs = runs
+        self._design = design
+
+    def of(self, place: Place) -> Sentence:
+        """The cause of a divergence; `NOTHING` if there is none."""
+        call, row = place.call, place.row
+        if of_gradient(call):
+            found = gradients.missing(self._runs, call, row)
+            if found:
+                return found
+        if row is not None and is_parameter(row):
+            return self._in_kind(call, only=row) or self._of_values(place, row)
+        if row is not None and goes_in(row):
+            return self._of_input(place, row)
+        return self._of_output(place)
+
+    def _of_output(self, place: Place) -> Sentence:
+        call = place.call
+        found = self._in_kind(call)
+        if found:
+            return found
+        settings = self._settings(place)
+        if settings:
+            return self._said(settings[0], place)
+        inside = self._on_the_way(place, [row for row in call.outputs if row is place.row] or call.outputs)
+        if inside:
+            return inside
+        found = self._of_values(place, place.row) if place.row is not None else NOTHING
+        return found or self._around(place)
+
+    def _of_input(self, place: Place, row: Row) -> Sentence:
+        return (
+            self._in_kind(place.call, only=row)
+            or self._on_the_way(place, [row])
+            or self._between(place, row)
+            or self._of_values(place, row)
+            or self._around(place)
+        )
+
+    # --- the call itself
+
+    def _in_kind(self, call: Call, only: Row | None = None) -> Sentence:
+        for row, sentence in kinds_of(self._runs, call, self._design):
+            if only is None or row is only:
+                return sentence
+        return NOTHING
+
+    def _settings(self, place: Place) -> list[Setting]:
+        """The settings of the call that differ and may be the cause, those that decide first."""
+        found = [each for each in differences_of(self._runs, place.call, self._design) if not self._is_idle(each, place)]
+        return sorted(found, key=lambda each: not each.decides)
+
+    def _is_idle(self, setting: Setting, place: Place) -> bool:
+        """True if a setting differs as well in a call that agrees."""
+        if setting.decides and not setting.is_of_module and all(type(each) is float for each in setting.values):
+            return False  # The effect of a number depends on the values.
+        call = place.call
+        small = max(place.allowed, place.difference / 100)
+        for other in self._alike.get((call.function, call.direction, call.is_module), ()):
+            if other is call or not other.is_of_both or not _agrees(other, small):
+                continue
+            if any(each.name == setting.name for each in differences_of(self._runs, other, self._design)):
+                return True
+        return False
+
+    @cached_property
+    def _alike(self) -> dict[tuple[str, str, bool], list[Call]]:
+        found: dict[tuple[str, str, bool], list[Call]] = {}
+        for call in self._runs.calls:
+            found.setdefault((call.function, call.direction, call.is_module), []).append(call)
+        return found
+
+    def _said(self, setting: Setting, place: Place) -> Sentence:
+        """The setting in words; with the name that the module around has for the number, if it is there."""
+        if not setting.is_of_module and not place.call.is_module:
+            for around in self._around_on_both(place.call):
+                for own in differences_of(self._runs, around, self._design):
+                    if own.is_of_module and _are_of_one_value(own, setting):
+                        return own.sentence
+                break
+        return setting.sentence
+
+    # --- the way of the value
+
+    def _on_the_way(self, place: Place, rows: Sequence[Row]) -> Sentence:
+        """The nearest difference in calls that some tensors come from, up to those whose results agree."""
+        alone: tuple[list[Call], list[Call]] = [], []
+        small = place.allowed
+        waiting = [(side, row, 0) for row in rows for side in (0, 1)]
+        seen: set[tuple[int, int]] = set()
+        number = 0
+        while waiting and number < _MOST_CALLS:
+            side, row, depth = waiting.pop(0)
+            number += 1
+            item = (row.target, row.golden)[side]
+            maker = None if item is None or not item.is_tensor else self._runs.maker(item, side)
+            if maker is None or maker is place.call or (maker.index, side) in seen:
+                continue
+            seen.add((maker.index, side))
+            if not maker.is_of_both:
+                alone[side].append(maker)
+                waiting += [(side, each, depth + 1) for each in maker.inputs]
+                continue
+            if _agrees_in_outputs(maker, small):
+                continue
+            found = self._in_kind(maker)
+            if not found:
+                of_maker = Place(maker, None, place.difference, place.allowed)
+                found = next((each.sentence for each in self._settings(of_maker)), NOTHING)
+            if found:
+                return found.inside(maker.name)
+            waiting += [(side, each, depth + 1) for each in maker.inputs if distance(each) > small]
+        return self._of_one_side(alone, place)
+
+    def _of_one_side(self, alone: tuple[list[Call], list[Call]], place: Place) -> Sentence:
+        """The sentence on calls that one side alone makes on the way of the value."""
+        kinds = tuple(
+            [(call, kind) for call in calls if (kind := _kind(call)) and not self._has_equal(call, side)]
+            for side, calls in enumerate(alone)
+        )
+        counts = Counter(kind for _, kind in kinds[0]), Counter(kind for _, kind in kinds[1])
+        own = tuple(
+            [call for call, kind in kinds[side] if counts[side][kind] > counts[1 - side][kind]] for side in (0, 1)
+        )
+        if own[0] and own[1]:
+            if len(own[0]) == len(own[1]) == 1:
+                mine, theirs = own[0][0], own[1][0]
+                return Sentence(f"the target calls {mine.name} where the golden run calls {theirs.name}")
+            return NOTHING
+        side = 0 if own[0] else 1
+        if not own[side]:
+            return NOTHING
+        call = own[side][0]
+        return Sentence(f"only the {SIDES[side]} calls {call.name}{self._given(call, side)}")
+
+    def _given(self, call: Call, side: int) -> str:
+        """The plain numbers that a call is given."""
+        values = []
+        for row in call.inputs:
+            item = (row.target, row.golden)[side]
+            if item is not None and is_number(item.value):
+                values.append(str(item.value))
+        return f" ({', '.join(values)})" if 0 < len(values) <= 3 else ""
+
+    def _has_equal(self, call: Call, side: int) -> bool:
+        """True if the other side makes such a call as well, with an equal result, only elsewhere."""
+        mine = [row for row in call.outputs if has_tensor((row.target, row.golden)[side])]
+        if not mine or self._runs.tables is None:
+            return False
+        kind = _kind(call)
+        others = [
+            item
+            for other in self._runs.calls
+            if (other.record, other.golden_record)[1 - side] and other is not call and _kind(other) == kind
+            for row in other.outputs
+            if (item := (row.target, row.golden)[1 - side]) is not None and item.is_tensor
+        ]
+        own = (mine[0].target, mine[0].golden)[side]
+        if own is None or not others:
+            return False
+        import numpy as np
+
+        sketch = arithmetic.sums(self._runs, side, [own])
+        table = arithmetic.sums(self._runs, 1 - side, others)
+        if sketch is None or table is None:
+            return False
+        size = math.sqrt(float(sketch[0] @ sketch[0]))
+        with np.errstate(invalid="ignore"):
+            near = np.sqrt(np.square(table - sketch).sum(1)) <= arithmetic.noise([own]) * size
+        return bool(near.any())
+
+    def _between(self, place: Place, row: Row) -> Sentence:
+        """The fate of a tensor between the call that returned it and the one that takes it, by code without a record."""
+        target, golden = row.target, row.golden
+        if target is None or golden is None:
+            return NOTHING
+        sources = [graph.source(item) for graph, item in zip(self._runs.graphs, (target, golden))]
+        makers = [self._runs.maker(item, side) for side, item in enumerate((target, golden))]
+        if makers[0] is not None and makers[1] is not None and makers[0] is not makers[1]:
+            mine, theirs = makers[0].record, makers[1].golden_record
+            if makers[0].is_of_both and makers[1].is_of_both:
+                text = f"{own_name(row)} is what {mine} returned, and in the golden run what {theirs} returned"
+                return Sentence(text, f"{item_words(own_name(row))} is what {mine} returned (golden: {theirs})")
+        returned = next((self._returned(makers[side], sources[side].name, side) for side in (0, 1) if makers[side]), None)
+        if returned is None or not is_compared(returned) or distance(returned) > place.allowed:
+            return NOTHING
+        maker = makers[0] or makers[1]
+        for side, (item, other) in enumerate(((target, returned.target), (golden, returned.golden))):
+            did = "" if item is None or other is None or maker is None else self._change(item, other, side)
+            if did:
+                text = f"the {SIDES[side]} {did} what {maker.name if maker else ''} returned before it comes here"
+                return Sentence(f"{text}, by code that is not recorded")
+        return NOTHING
+
+    def _returned(self, maker: Call | None, name: str, side: int) -> Row | None:
+        for row in () if maker is None else maker.outputs:
+            item = (row.target, row.golden)[side]
+            if item is not None and item.name == name:
+                return row
+        return None
+
+    def _change(self, taken: Item, returned: Item, side: int) -> str:
+        """The verb for what became of a tensor that one call returned and another one takes; empty if it is the same."""
+        mine, theirs = arithmetic.sums(self._runs, side, [taken]), arithmetic.sums(self._runs, side, [returned])
+        if mine is None or theirs is None or extent(taken.shape).elements != extent(returned.shape).elements:
+            return ""
+        import numpy as np
+
+        size = float(np.linalg.norm(theirs))
+        apart = float(np.linalg.norm(mine - theirs)) / size if size else 0.0
+        if apart <= arithmetic.noise([taken, returned]):
+            return ""
+        scaled = arithmetic.factor(mine[0], theirs[0], arithmetic.noise([taken, returned]))
+        if scaled is not None:
+            return f"multiplies by {arithmetic.in_words(scaled.value, [taken.shape or ()], scaled.rest)}"
+        if arithmetic.is_reordered(taken, returned, arithmetic.noise([taken, returned])):
+            return "puts into another order the elements of"
+        for name in ("float16", "bfloat16"):
+            # The error of one rounding is at most the roundoff, and half of it in the mean.
+            if unit_roundoff(name) / 8 < apart < unit_roundoff(name) and name in FORMATS:
+                return f"rounds to {name}"
+        return ""
+
+    # --- the module around
+
+    def _around_on_both(self, call: Call) -> Iterator[Call]:
+        for around in self._runs.around(call):
+            if around.is_module and around.is_of_both:
+                yield around
+
+    def _around(self, place: Place) -> Sentence:
+        """A setting of the innermost module around a call; for an input, of those up to the maker of the input."""
+        for around in self._around_on_both(place.call):
+            of_around = Place(around, None, place.difference, place.allowed)
+            for setting in self._settings(of_around):
+                if setting.is_of_module and (setting.decides or setting.name == "training"):
+                    return setting.sentence.inside(around.name)
+            break
+        return NOTHING
+
+    # --- values
+
+    def _of_values(self, place: Place, row: Row | None) -> Sentence:
+        """A factor, another order, or a term that one side lacks."""
+        target, golden = (None, None) if row is None else (row.target, row.golden)
+        if row is None or target is None or golden is None or not target.is_tensor or not golden.is_tensor:
+            return NOTHING
+        if extent(target.shape).elements != extent(golden.shape).elements or extent(target.shape).elements < 2:
+            return NOTHING
+        if target.max == target.min or golden.max == golden.min:
+            return NOTHING
+        rounding = arithmetic.noise((target, golden), place.allowed)
+        if place.difference <= 2 * rounding:
+            return NOTHING
+        name = _shown(place.call, row)
+        if arithmetic.is_reordered(target, golden, min(rounding, 1e-3)):
+            return Sentence(f"{name} has the same elements in another order")
+        mine, theirs = arithmetic.sums(self._runs, 0, [target]), arithmetic.sums(self._runs, 1, [golden])
+        if mine is None or theirs is None:
+            return NOTHING
+        scaled = arithmetic.factor(mine[0], theirs[0], rounding)
+        if scaled is not None:
+            return self._of_factor(place, row, scaled)
+        if is_parameter(row) or of_gradient(place.call):
+            return NOTHING
+        return self._of_term(place, row, (target, golden), rounding)
+
+    def _of_factor(self, place: Place, row: Row, scaled: arithmetic.Factor) -> Sentence:
+        shapes = [item.shape or () for each in place.call.rows for item in (each.target, each.golden) if has_tensor(item) and item]
+        value = arithmetic.in_words(scaled.value, shapes, scaled.rest)
+        if of_gradient(place.call):
+            every = gradients.one_factor(self._runs, scaled.value)
+            if every:
+                return every
+        return Sentence(f"{_shown(place.call, row)} is {value} times that of the golden run")
+
+    def _of_term(self, place: Place, row: Row, pair: tuple[Item, Item], rounding: float) -> Sentence:
+        candidates, makers = self._in_reach(place, row, extent(pair[0].shape).elements)
+        found = arithmetic.term(self._runs, pair, candidates, rounding)
+        if found is None:
+            return NOTHING
+        record, own = makers[found.side, found.item.name]
+        what = f"{item_words(own)}" if record == (place.call.record, place.call.golden_record)[found.side] else f"{own} of {record}"
+        name = _shown(place.call, row)
+        value = found.value
+        if math.isclose(value, -1.0, abs_tol=1e-2):
+            return Sentence(f"{what} is not added to {name} in the target")
+        if math.isclose(value, 1.0, abs_tol=1e-2):
+            return Sentence(f"{what} is added to {name} in the target only, or once more than in the golden run")
+        return Sentence(f"{name} has {value:.4g} times {what} more than in the golden run")
+
+    def _in_reach(
+        self, place: Place, row: Row, elements: int
+    ) -> tuple[tuple[list[Item], list[Item]], dict[tuple[int, str], tuple[str, str]]]:
+        """The tensors of one size that may be a term: what the call takes, and what calls around it take and return."""
+        call = place.call
+        start = next((index for index, each in enumerate(self._runs.calls) if each is call), call.index)
+        near = [call, *reversed(self._runs.calls[max(0, start - _IN_REACH) : start])]
+        around = next(iter(self._runs.around(call)), None)
+        if around is not None:
+            near.append(around)
+        candidates: tuple[list[Item], list[Item]] = [], []
+        makers: dict[tuple[int, str], tuple[str, str]] = {}
+        for each in near:
+            if each.direction != call.direction:
+                continue
+            for other in each.rows:
+                if each is around and not goes_in(other):
+                    continue
+                for side, item in enumerate((other.target, other.golden)):
+                    if item is None or not item.is_tensor or item.max == item.min or other is row:
+                        continue
+                    if extent(item.shape).elements == elements:
+                        candidates[side].append(item)
+                        record = (each.record, each.golden_record)[side] or ""
+                        makers.setdefault((side, item.name), (record, item.name[len(record) + 1 :]))
+        return candidates, makers
+
+
+def _agrees(call: Call, small: float) -> bool:
+    """True if a call takes and returns the same on both sides, and something is compared of what it returns."""
+    return all(distance(row) <= small for row in call.rows) and any(is_compared(row) for row in call.outputs)
+
+
+def _agrees_in_outputs(call: Call, small: float) -> bool:
+    return all(distance(row) <= small for row in call.outputs) and any(is_compared(row) for row in call.outputs)
+
+
+_ALIKE = {"div": "mul", "pow": "mul", "square": "mul", "true_divide": "mul", "sub": "add"}
+"""Functions that are often one: a quotient has a reciprocal as a factor, a square is ``x * x``. A guess."""
+
+
+def _kind(call: Call) -> str:
+    """The kind of function that a call is; empty if it changes no value and no order."""
+    if call.is_module:
+        return call.function
+    known = function(call.function)
+    if known.has(Trait.FITS) or known.has(Trait.TELLS):
+        return ""
+    name = canonical(call.function).rstrip("_")
+    return _ALIKE.get(name, name)
+
+
+def _are_of_one_value(one: Setting, other: Setting) -> bool:
+    pairs = list(zip(one.values, other.values))
+    return all(is_number(value) for pair in pairs for value in pair) and all(
+        math.isclose(mine, theirs, rel_tol=1e-6) for mine, theirs in pairs
+    )
+
+
+def _shown(call: Call, row: Row) -> str:
+    """An item in words: a parameter with its path."""
+    name = own_name(row)
+    if is_parameter(row):
+        return f"parameter {'.'.join(filter(None, (path_of(call.parsed), name.partition('.')[2])))}"
+    return item_words(name)

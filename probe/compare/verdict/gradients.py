@@ -1,0 +1,169 @@
+"""Causes of gradients: one that a side does not have, one parameter for two, one factor over all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from probe.common.align.row import Row
+from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD
+from probe.common.dump.reading.records import Item
+from probe.common.numerics.error_bounds import extent
+from probe.compare.sentences import NOTHING, Sentence
+from probe.compare.verdict import arithmetic
+from probe.compare.verdict.facts import Call, is_parameter, of_gradient
+from probe.compare.verdict.kinds import has_tensor, own_name
+from probe.compare.verdict.two_runs import TwoRuns, path_of
+
+_SIDES = "target", "golden run"
+
+
+def missing(runs: TwoRuns, call: Call, row: Row | None) -> Sentence:
+    """The reason why one side has no gradient; `NOTHING` if both have it, or nothing tells."""
+    side = _side_without(call, row)
+    if side is None:
+        return NOTHING
+    name = _parameter_name(call, row)
+    forward = runs.in_direction(call, FORWARD)
+    why = "" if forward is None else _frozen(forward, row, side) or _without_graph(runs, forward, side)
+    said = f"{name} has no gradient in the {_SIDES[side]}"
+    return Sentence(f"{said}: {why}" if why else said)
+
+
+def _side_without(call: Call, row: Row | None) -> int | None:
+    if not call.is_of_both:
+        return 0 if call.record is None else 1
+    if row is None:
+        return None
+    there = has_tensor(row.target), has_tensor(row.golden)
+    return None if there[0] == there[1] else int(there[0])
+
+
+def _parameter_name(call: Call, row: Row | None) -> str:
+    path = path_of(call.parsed) or call.name
+    if call.direction == PARAMETERS_GRAD:
+        rows = [row] if row is not None else call.rows
+        names = [".".join(filter(None, (path_of(call.parsed), own_name(each).partition(".")[0]))) for each in rows]
+        return names[0] if len(names) == 1 else f"{path} ({', '.join(own_name(each) for each in rows)})"
+    return path
+
+
+def _frozen(forward: Call, row: Row | None, side: int) -> str:
+    """The sentence on parameters that one side does not train."""
+    wanted = "" if row is None else own_name(row).partition(".")[0]
+    for each in forward.inputs:
+        if not is_parameter(each) or (wanted and own_name(each).partition(".")[2] != wanted and wanted not in ("input", "output")):
+            continue
+        items = each.target, each.golden
+        lacks, has = items[side], items[1 - side]
+        if lacks is not None and has is not None and has.requires_grad and lacks.requires_grad is False:
+            return "the parameter is frozen (requires_grad = False)"
+    return ""
+
+
+def _without_graph(runs: TwoRuns, forward: Call, side: int) -> str:
+    """The sentence on the first call at or behind a forward that loses the graph on one side."""
+    if any(_loses_graph(row, side) for row in forward.outputs):
+        inputs = [(row.target, row.golden)[side] for row in forward.inputs if not is_parameter(row)]
+        tensors = [item for item in inputs if item is not None and item.is_tensor]
+        checkpointed = bool(tensors) and not any(item.requires_grad for item in tensors)
+        more = ", or a reentrant checkpoint of which no input takes a gradient" if checkpointed else ""
+        return f"its forward is computed without a graph (no_grad{more})"
+    seen: set[str] = set()
+    waiting = [(forward.record, forward.golden_record)[side] or ""]
+    while waiting:
+        record = waiting.pop(0)
+        for taker in runs.graphs[side].takers(record):
+            call = (runs.by_record, runs.by_golden_record)[side].get(taker)
+            if call is None or taker in seen:
+                continue
+            seen.add(taker)
+            if any(_loses_graph(row, side) for row in call.inputs):
+                return f"what {record} returned is detached before {taker} takes it (detach)"
+            if any(_loses_graph(row, side) for row in call.outputs):
+                return f"{taker} is computed without a graph (no_grad, detach)"
+            waiting.append(taker)
+    return ""
+
+
+def _loses_graph(row: Row, side: int) -> bool:
+    lacks, has = (row.target, row.golden)[side], (row.target, row.golden)[1 - side]
+    return (
+        lacks is not None and has is not None and lacks.is_tensor and has.is_tensor
+        and lacks.requires_grad is False and bool(has.requires_grad)
+    )  # fmt: skip
+
+
+def one_factor(runs: TwoRuns, value: float) -> Sentence:
+    """The sentence on gradients of parameters that are all one multiple; `NOTHING` if they are not."""
+    number = 0
+    for row in _parameter_gradients(runs):
+        found = _factor(runs, row)
+        if found is None or not math.isclose(found.value, value, rel_tol=1e-3):
+            return NOTHING
+        number += 1
+    if not number:
+        return NOTHING
+    scaled = arithmetic.in_words(value, _shapes_of_loss(runs), 1e-5)
+    text = f"all gradients of parameters are {scaled} times those of the golden run"
+    terms = _number_of_terms(runs, value)
+    if terms:
+        sides = _SIDES if value > 1.0 else _SIDES[::-1]
+        return Sentence(
+            f"{text}: probably the {sides[0]} sums the loss over {terms} terms, and the {sides[1]} takes the mean"
+        )
+    return Sentence(f"{text}: the loss is scaled, or summed instead of averaged, or gradients are clipped")
+
+
+def _parameter_gradients(runs: TwoRuns) -> Iterator[Row]:
+    for call in runs.calls:
+        if call.direction == PARAMETERS_GRAD and call.is_of_both:
+            for row in call.rows:
+                items = row.target, row.golden
+                if all(has_tensor(item) and item is not None and item.norm for item in items):
+                    yield row
+
+
+def _factor(runs: TwoRuns, row: Row) -> arithmetic.Factor | None:
+    assert row.target is not None and row.golden is not None
+    mine, theirs = arithmetic.sums(runs, 0, [row.target]), arithmetic.sums(runs, 1, [row.golden])
+    if mine is None or theirs is None:
+        return None
+    square = float(theirs[0] @ theirs[0])
+    if not square:
+        return None
+    value = float(mine[0] @ theirs[0]) / square
+    left = mine[0] - value * theirs[0]
+    rest = math.sqrt(float(left @ left) / float(mine[0] @ mine[0])) if mine[0].any() else 1.0
+    # The sums that make gradients round more than their elements.
+    return arithmetic.Factor(value, rest) if rest <= 4 * arithmetic.noise((row.target, row.golden)) else None
+
+
+def _first_of_backward(runs: TwoRuns) -> Item | None:
+    for call in runs.calls:
+        if of_gradient(call):
+            for row in call.rows:
+                if row.target is not None and row.target.is_tensor:
+                    return row.target
+    return None
+
+
+def _shapes_of_loss(runs: TwoRuns) -> list[tuple[int, ...]]:
+    shapes = []
+    for call in runs.calls:
+        if of_gradient(call):
+            shapes += [row.target.shape or () for row in call.rows if row.target is not None and row.target.is_tensor]
+            if len(shapes) > 4:
+                break
+    return shapes
+
+
+def _number_of_terms(runs: TwoRuns, value: float) -> int:
+    """The number of elements, or of rows, of a gradient near the loss that is the factor; 0 if none is."""
+    size = max(abs(value), 1.0 / abs(value)) if value else 0.0
+    for shape in _shapes_of_loss(runs):
+        elements = extent(shape).elements
+        for number in (elements, elements // shape[-1] if shape and shape[-1] else 0, shape[0] if shape else 0):
+            if number > 1 and math.isclose(size, number, rel_tol=1e-3):
+                return number
+    return 0

@@ -1,0 +1,597 @@
+"""One table of settings, {meaning: value}, of each call and of each module, and the settings that differ.
+
+The arguments of a call come from its record, the attributes of a module from the environment file. An argument by
+position and by keyword is one thing, and a default counts as given. Other names and other conventions of frameworks are
+data (`CONVENTIONS`); settings that two programs call differently have a meaning (`MEANINGS`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple, Optional
+
+from probe.common.align.operations import arguments_of, operation
+from probe.common.dump.naming import FORWARD, function_name
+from probe.common.dump.reading.records import INPUT, Item
+from probe.common.environment.modules import Buffer, ModuleSettings
+from probe.common.numerics.dtypes import is_device
+from probe.common.numerics.error_bounds import SAFETY, is_number
+from probe.common.numerics.formats import FORMATS, plain_name, unit_roundoff
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import function
+from probe.common.operations.signatures import OF_DIMENSIONS, OF_MEMORY, argument_name, is_default
+from probe.compare.sentences import Sentence, on_one_side, other_value
+from probe.compare.verdict.facts import Call, coarser
+from probe.compare.verdict.two_runs import TwoRuns
+
+Design = Collection[tuple[str, str]]
+"""Pairs of dtypes of target and golden run that are meant to be other ones, in plain names: ``bfloat16, float32``."""
+
+SAME = 1e-6
+"""The relative difference of two numbers that are one, one of them rounded to float32. A guess, near its roundoff."""
+_NOT_GIVEN = object()
+_SIDES = "target", "golden run"
+
+
+class Setting(NamedTuple):
+    """A setting that differs."""
+
+    name: str
+    target: Any
+    """Its value; ``None`` if the target does not give it."""
+    golden: Any
+    where: str
+    """The record of the call that has it, or of the module."""
+    is_of_module: bool = False
+    text: str = ""
+    """The sentence where it is no value."""
+    decides: bool = True
+    """True if it decides values in any case: a number, or an argument of a function."""
+
+    @property
+    def sentence(self) -> Sentence:
+        if self.text:
+            return Sentence(self.text)
+        if self.target is None or self.golden is None:
+            value = self.golden if self.target is None else self.target
+            return on_one_side(self.name, str(value), _SIDES[self.target is None])
+        return other_value(self.name, self.target, self.golden)
+
+    @property
+    def values(self) -> tuple[Any, Any]:
+        return self.target, self.golden
+
+
+def differences_of(runs: TwoRuns, call: Call, design: Design = frozenset()) -> list[Setting]:
+    """The settings that differ in a call: its arguments, and for a module its attributes.
+
+    Args:
+        runs: both runs.
+        call: the call; of a backward the settings of its forward.
+        design: dtypes that are meant to be other ones.
+    """
+    if not call.is_of_both:
+        return []
+    forward = call if call.is_forward else runs.in_direction(call, FORWARD)
+    found = [] if forward is None or not forward.is_of_both else list(_of_arguments(runs, forward, design))
+    return found + list(_of_module(runs, call)) if call.is_module else found
+
+
+# --- conventions
+
+
+class Convention(NamedTuple):
+    """PyTorch's words for a setting that another framework has in another way."""
+
+    name: str
+    value: Any = None
+    """A function of the other framework's value; ``None`` if it is the same."""
+
+
+def _padding_of(mode: Any) -> Any:
+    mode = str(mode).lower()
+    return "same" if mode == "same" else 0 if mode == "valid" else None
+
+
+CONVENTIONS: Mapping[str, Convention] = {
+    "axis": Convention("dim"),
+    "epsilon": Convention("eps"),
+    "group": Convention("groups"),
+    "is_training": Convention("training"),
+    "keep_dims": Convention("keepdim"),
+    "keepdims": Convention("keepdim"),
+    "pad": Convention("padding"),
+    "strides": Convention("stride"),
+    "keep_prob": Convention("p", lambda kept: 1.0 - kept if is_number(kept) else None),
+    "pad_mode": Convention("padding", _padding_of),
+    "vocab_size": Convention("num_embeddings"),
+    "embedding_size": Convention("embedding_dim"),
+}
+"""By the name in the other framework. The momentum of MindSpore's BatchNorm is recorded as that of PyTorch is."""
+_OF_CLASS: Mapping[tuple[str, str], Convention] = {("LeakyReLU", "alpha"): Convention("negative_slope")}
+_AS_TANH = {True: "tanh", False: "none"}
+_SIZES = ("stride", "dilation", "padding", "kernel_size")
+_NO_PADDING = "valid"
+
+
+def _as_torch(given: Mapping[str, Any], class_name: str = "") -> dict[str, Any]:
+    """Settings in the words of PyTorch; what is given in these words wins."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        convention = _OF_CLASS.get((class_name, name)) or CONVENTIONS.get(name) or Convention(name)
+        if convention.name != name and convention.name in given and name != "pad_mode":
+            continue
+        said = value if convention.value is None else convention.value(value)
+        if said is not None:
+            found[convention.name] = said
+    if isinstance(found.get("approximate"), bool):
+        found["approximate"] = _AS_TANH[found["approximate"]]
+    for name in _SIZES:
+        if isinstance(found.get(name), (list, tuple)) and found[name]:
+            sizes = list(found[name])
+            # A primitive names all four dimensions, the first two of which have none of it.
+            sizes = sizes[2:] if len(sizes) == 4 and sizes[:2] == [1, 1] and name != "padding" else sizes
+            found[name] = sizes[0] if all(each == sizes[0] for each in sizes) else sizes
+    return found
+
+
+def are_one(one: Any, other: Any, tolerance: float = SAME) -> bool:
+    """True if two plain values mean the same.
+
+    Numbers with many digits were computed, and may differ by rounding.
+    """
+    if is_number(one) and is_number(other):
+        if float not in (type(one), type(other)):
+            return bool(one == other)
+        many = max(tolerance, SAME) if _was_computed(one) and _was_computed(other) else SAME
+        return math.isclose(one, other, rel_tol=many)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(are_one(*pair, tolerance) for pair in zip(one, other))
+    if _NO_PADDING in (one, other):
+        return _is_no_padding(one) and _is_no_padding(other)
+    if is_device(one) and is_device(other):
+        return True
+    return str(one) == str(other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _was_computed(value: float) -> bool:
+    return len(f"{value:.12g}".partition("e")[0].strip("-0.").replace(".", "")) > 6
+
+
+def _is_no_padding(value: object) -> bool:
+    sizes = value if isinstance(value, (list, tuple)) else [value]
+    return value == _NO_PADDING or (len(sizes) > 0 and all(type(each) is int and each == 0 for each in sizes))
+
+
+# --- arguments of a call
+
+
+def _of_arguments(runs: TwoRuns, call: Call, design: Design) -> Iterator[Setting]:
+    if not call.is_module and runs.across_frameworks:
+        yield from _across_frameworks(runs, call)
+        return
+    known = function(call.function)
+    if known.has(Trait.FITS) and not call.is_module:
+        return
+    mine, theirs = (_arguments(call, side) for side in (0, 1))
+    if call.is_module:
+        mine, theirs = _without_shared(mine, theirs), _without_shared(theirs, mine)
+        if runs.across_frameworks:
+            mine = {name: value for name, value in mine.items() if name in theirs}
+    tolerance = 4 * max(map(coarser, call.rows), default=0.0)
+    shape = _first_shape(call)
+    rank = len(shape) + known.has(Trait.ADDS_A_DIMENSION)
+    for name in dict.fromkeys((*mine, *theirs)):
+        if name in OF_MEMORY or name in ("generator", "device", "name"):
+            continue
+        pair = mine.get(name, _NOT_GIVEN), theirs.get(name, _NOT_GIVEN)
+        if name in OF_DIMENSIONS and rank:
+            pair = _counted(pair[0], rank), _counted(pair[1], rank)
+        if _NOT_GIVEN in pair:
+            if not runs.same_names and call.is_module:
+                continue
+            side = int(pair[0] is _NOT_GIVEN)
+            record = (call.record, call.golden_record)[side] or ""
+            given = (mine, theirs)[side][name]
+            if not call.is_module and is_default(record, f"{INPUT}.{name}", given, shape[-1] if shape else None):
+                continue
+            if is_device(given) or _dtype(given):
+                continue
+            yield Setting(name, *(None if each is _NOT_GIVEN else given for each in pair), call.name)
+        elif not are_one(*pair, tolerance) and _by_design(pair, design) is False:
+            decides = not call.is_module or all(type(each) is float for each in pair)
+            yield Setting(name, mine[name], theirs[name], call.name, decides=decides)
+
+
+def _by_design(pair: tuple[Any, Any], design: Design) -> bool:
+    types = _dtype(pair[0]), _dtype(pair[1])
+    return all(types) and types in design
+
+
+def _dtype(value: Any) -> str:
+    """The plain name of a dtype that is an argument; empty of anything else."""
+    name = plain_name(value) if isinstance(value, str) else ""
+    return name if name in FORMATS else ""
+
+
+def _without_shared(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a module, those by position named as the other side names an equal one.
+
+    The names of a module's arguments are not known.
+    """
+    found = dict(mine)
+    for name, value in mine.items():
+        if name not in theirs and any(
+            other not in mine and str(value) == str(given) and _is_by_position(name) != _is_by_position(other)
+            for other, given in theirs.items()
+        ):
+            del found[name]
+    return found
+
+
+def _is_by_position(name: str) -> bool:
+    return name.startswith(f"{INPUT}.") or name.isdigit()
+
+
+def _counted(value: Any, rank: int) -> Any:
+    if isinstance(value, list):
+        return [_counted(each, rank) for each in value]
+    return value % rank if type(value) is int and -rank <= value < rank else value
+
+
+def _first_shape(call: Call) -> tuple[int, ...]:
+    items = (row.target or row.golden for row in call.inputs)
+    return next((item.shape or () for item in items if item is not None and item.is_tensor), ())
+
+
+def _given(call: Call, side: int) -> Iterator[tuple[str, Item]]:
+    record = (call.record, call.golden_record)[side] or ""
+    for row in call.rows:
+        item = (row.target, row.golden)[side]
+        if item is not None and item.state == INPUT and item.value is not None:
+            yield item.name[len(record) + 1 :], item
+
+
+def _arguments(call: Call, side: int) -> dict[str, Any]:
+    """The plain arguments of a call by name; of a list of them, a list."""
+    record = (call.record, call.golden_record)[side] or ""
+    found: dict[str, Any] = {}
+    for own, item in _given(call, side):
+        state, place, rest = (*own.split(".", 2), "")[:3]
+        name = argument_name(record, f"{state}.{place}") if not call.is_module else f"{state}.{place}"
+        name = name[len(INPUT) + 1 :] if name.startswith(f"{INPUT}.") and not place.isdigit() else name
+        if rest:
+            kept = found.setdefault(name, [])
+            if isinstance(kept, list):
+                kept.append(item.value)
+        else:
+            found[name] = item.value
+    return found
+
+
+def _across_frameworks(runs: TwoRuns, call: Call) -> Iterator[Setting]:
+    mine, theirs = (_in_one_vocabulary(runs, call, side) for side in (0, 1))
+    if mine is None or theirs is None or mine[0] != theirs[0]:
+        return
+    for name, value in mine[1].items():
+        other = theirs[1].get(name)
+        if other is None or are_one(value, other):
+            continue
+        if isinstance(value, list) or isinstance(other, list):
+            # One of them may name dimensions that the other leaves out.
+            if not (isinstance(value, list) and isinstance(other, list) and len(value) == len(other)):
+                continue
+        if name == "padding" and "same" in (value, other):
+            continue
+        yield Setting(name, value, other, call.name)
+
+
+def _in_one_vocabulary(runs: TwoRuns, call: Call, side: int) -> Optional[tuple[str, dict[str, Any]]]:  # noqa: UP045
+    """The operation that a call is, and its settings in the words of PyTorch."""
+    record = (call.record, call.golden_record)[side] or ""
+    base = record.rpartition(".")[0].rpartition(".")[0]
+    meaning = operation(base, runs.frameworks[side])
+    known = arguments_of(meaning.name, runs.frameworks[side])
+    attributes = runs.attributes[side].get(record, {})
+    given: dict[str, Any] = dict(known.defaults_of_primitive if meaning.primitive else known.defaults)
+    for own, item in _given(call, side):
+        place = own[len(INPUT) + 1 :]
+        if place.isdigit():
+            place = known.names_by_index.get(int(place)) or (own if known.numbers else "")
+        if place and "." not in place.replace(f"{INPUT}.", ""):
+            given[place] = item.value
+    said = _as_torch({**given, **attributes}, function_name(record))
+    shape = _first_shape(call)
+    for name in OF_DIMENSIONS & said.keys():
+        said[name] = _counted(said[name], len(shape))
+    return meaning.name, said
+
+
+# --- attributes of a module
+
+_FILLS_MASKS = -1e4
+"""The largest number with which programs fill masks; it depends on the dtype and not on the model."""
+_IDLE = re.compile(
+    r"training\Z|inplace\Z|name\Z|layer_(?:idx|id|number|index)\Z|gradient_checkpointing\Z|recompute"
+    # Where a module is, and what it has kept; how long what it gets may be.
+    r"|(?:.*_)?(?:rank|world|tp|pp|cp|ep|partition|cached?|device|version)(?:_|\Z)"
+    r"|(?:.*_)?max_(?:\w+_)?(?:len|length|positions?|embeddings|tokens|batch)(?:_|\Z)"
+    # What parameters begin with, and where from.
+    r"|(?:.*_)?init(?:ial|ializer)?(?:_|\Z)|(?:.*_)?(?:path|file|folder|dir|url|revision|tags|prefix)\Z"
+)
+"""Attributes that decide no value of a call, or none that its shapes do not show."""
+_OF_TRAINING = re.compile(r"p\Z|momentum\Z|.*(?:drop|jitter|noise|aux_loss)")
+"""Attributes that a module uses only while it is trained."""
+
+
+class Meaning(NamedTuple):
+    """One thing that programs have other names for."""
+
+    attribute: re.Pattern[str]
+    """Its names."""
+    module: re.Pattern[str] | None = None
+    """Words in the path or the class of modules of which it is one, in lower case; any module if ``None``."""
+    powers: Mapping[str, tuple[float, ...]] = {}
+    """The powers of which it may be one, under names that are not it itself."""
+    is_of_model: bool = False
+    """True if the layers of a model share it, so that one program has it once and another one in each layer."""
+
+
+_ATTENTION = re.compile(r"attention|attn|att\b|mha")
+_INVERSE_FREQUENCIES = re.compile(r"inv_freqs?\Z")
+ROTARY_BASE = Meaning(
+    re.compile(r"(?:rope|rotary|rotary_emb|rope_freq)_(?:theta|base)\Z|base\Z|theta\Z"),
+    re.compile(rf"rotary|(?:\b|_)rope|rope\b|{_ATTENTION.pattern}"),
+    is_of_model=True,
+)
+MEANINGS = (
+    Meaning(re.compile(r"(?:\w+_)?eps(?:ilon)?\Z")),
+    Meaning(
+        re.compile(
+            r"(?:softmax_|sm_|attn_|attention_|qk_)?scal(?:e|ing)\Z|(?:inv_)?norm_factor\Z|query_pre_attn_scalar\Z"
+        ),
+        _ATTENTION,
+        {**dict.fromkeys(("attn_scale", "norm_factor", "inv_norm_factor"), (1.0, -1.0)),
+         "query_pre_attn_scalar": (-0.5,)},
+    ),
+    Meaning(re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), _ATTENTION),
+    ROTARY_BASE,
+)  # fmt: skip
+"""The names are those of the programs in ``benchmarks/verdicts``, and of Megatron and vLLM."""
+
+
+class _Number(NamedTuple):
+    """A number with a meaning."""
+
+    module: str
+    name: str
+    value: float
+    tolerance: float = SAME
+    powers: tuple[float, ...] = (1.0,)
+
+    def is_same(self, other: _Number) -> bool:
+        if self.value <= 0 or other.value <= 0:
+            return self.value == other.value
+        tolerance = max(self.tolerance, other.tolerance)
+        return any(
+            math.isclose(mine * math.log(self.value), theirs * math.log(other.value), rel_tol=0.0, abs_tol=tolerance)
+            for mine in self.powers
+            for theirs in other.powers
+        )
+
+
+def settings_of(runs: TwoRuns, call: Call) -> tuple[ModuleSettings, ModuleSettings] | None:
+    """The settings of a module in both runs; ``None`` if one of them has none."""
+    bases = _base(call.record), _base(call.golden_record)
+    mine, theirs = runs.settings[0].get(bases[0]), runs.settings[1].get(bases[1])
+    return None if mine is None or theirs is None else (mine, theirs)
+
+
+def _base(record: str | None) -> str:
+    return "" if record is None else record.rpartition(".")[0].rpartition(".")[0]
+
+
+def _of_module(runs: TwoRuns, call: Call) -> Iterator[Setting]:
+    both = settings_of(runs, call)
+    if both is None:
+        return
+    target, golden = both
+    bases = _base(call.record), _base(call.golden_record)
+    seen = set()
+    for each in of_attributes(target, golden, call.name, runs):
+        seen.add(each.name)
+        yield each
+    if not runs.same_names:
+        yield from (each for each in _by_meaning(runs, bases, call.name) if each.name not in seen)
+
+
+def of_attributes(
+    target: ModuleSettings, golden: ModuleSettings, where: str, runs: TwoRuns
+) -> Iterator[Setting]:
+    """The attributes, buffers, hooks and casts that differ between two modules."""
+    across = runs.across_frameworks
+    is_layer = target.is_layer and golden.is_layer
+    if is_layer and target.is_model:
+        return  # What holds layers, or is around a model to train it on several devices.
+    # Two programs have classes of one name that do other things.
+    is_one_class = target.class_name == golden.class_name if runs.same_names else target.kind == golden.kind
+    is_one_class |= across and is_layer
+    is_trained = target.training or golden.training
+    sides = target.values, golden.values
+    if across:
+        sides = _as_torch(target.values, target.class_name), _as_torch(golden.values, golden.class_name)
+    for name, value in sides[0].items():
+        other = sides[1].get(name)
+        if value is None or other is None or are_one(value, other) or _IDLE.match(name):
+            continue
+        if not (is_one_class or (type(value) is float and type(other) is float)):
+            continue  # Whole numbers and texts of other classes mean other things.
+        if across and (isinstance(value, (list, str)) != isinstance(other, (list, str)) or isinstance(value, list)):
+            continue
+        if is_trained or not _OF_TRAINING.match(name):
+            # Of a layer of the framework it is an argument; a truth value or a text may as well choose a kernel.
+            decides = is_layer or (is_number(value) and is_number(other))
+            yield Setting(name, value, other, where, True, decides=decides)
+    if is_one_class and target.training != golden.training:
+        yield Setting("training", target.training, golden.training, where, True, decides=is_layer)
+    if is_one_class and not across:
+        yield from _of_buffers(target, golden, where)
+        if runs.same_names:
+            for hooks, others, side in (
+                (target.hooks, golden.hooks, _SIDES[0]), (golden.hooks, target.hooks, _SIDES[1])
+            ):  # fmt: skip
+                for hook in hooks:
+                    if hook not in others:
+                        yield Setting("hooks", None, None, where, True, f"the {hook} is there in the {side} only")
+    for casts, others, side in ((target.casts, golden.casts, _SIDES[0]), (golden.casts, target.casts, _SIDES[1])):
+        if casts and not others:
+            yield Setting("casts", None, None, where, True, f"only the {side} casts tensors to {casts[0]} in it")
+
+
+def _of_buffers(target: ModuleSettings, golden: ModuleSettings, where: str) -> Iterator[Setting]:
+    is_trained = target.training or golden.training
+    for name, mine in target.buffers.items():
+        other = golden.buffers.get(name)
+        if other is None or mine.shape != other.shape or ((mine.is_state or other.is_state) and is_trained):
+            continue  # What is saved with the parameters moves with them.
+        apart = _apart(mine, other)
+        types = plain_name(mine.dtype), plain_name(other.dtype)
+        if types[0] != types[1]:
+            text = f"buffer {name} is {types[0]} (golden: {types[1]})"
+            yield Setting(name, *types, where, True, text, decides=apart > 0)
+        elif apart > _rounding(mine, other):
+            size = f"differs by {apart:.1e} of its size" if math.isfinite(apart) else "has other values"
+            yield Setting(name, None, None, where, True, f"buffer {name} {size}")
+
+
+def _apart(mine: Buffer, other: Buffer) -> float:
+    """The largest relative difference of two statistics; 0 if too little is known."""
+    if len(mine.statistics) != len(other.statistics):
+        return 0.0
+    pairs = list(zip(mine.statistics, other.statistics))
+    if not all(is_number(value) and math.isfinite(value) for pair in pairs for value in pair):
+        return 0.0 if any(None in pair for pair in pairs) or mine.statistics == other.statistics else math.inf
+    if not pairs or max(pairs[1]) <= _FILLS_MASKS:
+        return 0.0
+    # The mean may be the rest of what cancels.
+    sizes = [max(map(abs, pair)) for pair in pairs]
+    largest = max(sizes[:2])
+    sizes[2] = largest
+    return max((abs(one - two) / size for (one, two), size in zip(pairs, sizes) if size), default=0.0)
+
+
+def _rounding(mine: Buffer, other: Buffer) -> float:
+    """The relative difference of two buffers that were computed alike, and rounded to their types."""
+    roundoffs = [unit_roundoff(each.dtype) for each in (mine, other)]
+    if not all(roundoffs):
+        return 0.0  # Whole numbers are not rounded.
+    return max(2 * max(roundoffs), SAFETY * unit_roundoff("float32"))
+
+
+def _by_meaning(runs: TwoRuns, bases: tuple[str, str], where: str) -> Iterator[Setting]:
+    """Numbers of one meaning that differ between two modules, or in what is inside of them without a counterpart."""
+    for meaning in MEANINGS:
+        # The layers of a model share some: the other program may have it anywhere.
+        outside = [("" if meaning.is_of_model else base) for base in bases]
+        mine, theirs = (list(_numbers(meaning, runs, outside[side], side)) for side in (0, 1))
+        if not mine or not theirs:
+            continue
+        if meaning.is_of_model:
+            own = [each for each in mine if each.module == bases[0]] or mine[:1]
+            if any(number.is_same(other) for number in own for other in theirs):
+                continue
+            yield _other(own[0], theirs[0], bases, where)
+            continue
+        others = [number for number in mine if not _taken_from(theirs, number)]
+        for number, golden in zip(others, theirs):
+            yield _other(number, golden, bases, where)
+
+
+def _numbers(meaning: Meaning, runs: TwoRuns, base: str, side: int) -> Iterator[_Number]:
+    path = base.rpartition(".")[0]
+    paired = _paired_paths(runs)[side]
+    for module, settings in runs.settings[side].items():
+        own = module.rpartition(".")[0]
+        if module != base and base:
+            if not own.startswith(f"{path}."):
+                continue
+            below = own[len(path) + 1 :].split(".")
+            if any(".".join((path, *below[: index + 1])) in paired for index in range(len(below))):
+                continue
+        if meaning.module is not None and not meaning.module.search(module.lower()):
+            continue
+        for name, value in settings.values.items():
+            if meaning.attribute.match(name) and is_number(value) and math.isfinite(value):
+                yield _Number(module, name, value, powers=meaning.powers.get(name, (1.0,)))
+        if meaning is ROTARY_BASE:
+            for name, buffer in settings.buffers.items():
+                found = rotary_base(buffer) if _INVERSE_FREQUENCIES.match(name) else None
+                if found is not None:
+                    yield _Number(module, f"base of {name}", *found)
+
+
+def _paired_paths(runs: TwoRuns) -> tuple[frozenset[str], frozenset[str]]:
+    """The paths of modules that have a counterpart."""
+    calls = [call for call in runs.calls if call.is_module and call.is_of_both]
+    mine, theirs = ({_base(record).rpartition(".")[0] for record in records} for records in (
+        [call.record for call in calls], [call.golden_record for call in calls]
+    ))  # fmt: skip
+    return frozenset(mine), frozenset(theirs)
+
+
+def _other(number: _Number, golden: _Number, bases: tuple[str, str], where: str) -> Setting:
+    name, own = _named(number, bases[0]), _named(golden, bases[1])
+    called = "" if name == own else f" ({own})"
+    values = _shown(number), _shown(golden)
+    text = "" if not called else f"{name} = {values[0]} (golden: {values[1]}{called})"
+    return Setting(name, *values, where, True, text)
+
+
+def _named(number: _Number, around: str) -> str:
+    """The attribute, with its path below the module around it."""
+    path, outside = number.module.rpartition(".")[0], around.rpartition(".")[0]
+    below = path[len(outside) + 1 :] if path.startswith(f"{outside}.") else "" if path == outside else path
+    return f"{below}.{number.name}" if below else number.name
+
+
+def _taken_from(theirs: list[_Number], number: _Number) -> bool:
+    """True if `theirs` has the number; it is taken out then."""
+    for index, golden in enumerate(theirs):
+        if number.is_same(golden):
+            del theirs[index]
+            return True
+    return False
+
+
+_GEOMETRIC = 1e-2
+"""The relative difference of the mean of frequencies from that of powers of one base; bfloat16 makes 4e-3."""
+_LARGEST_LOGARITHM = 700.0
+"""The logarithm of about the largest float64."""
+
+
+def rotary_base(frequencies: Buffer) -> tuple[float, float] | None:
+    """The base of which inverse frequencies are powers, and its relative error; ``None`` if they are no such powers.
+
+    Of n frequencies the k-th is ``base ** (-k / n)``.
+    """
+    if len(frequencies.shape) != 1 or len(frequencies.statistics) < 3 or frequencies.shape[0] < 2:
+        return None
+    number, (largest, least, mean) = frequencies.shape[0], frequencies.statistics[:3]
+    if not all(map(is_number, (largest, least, mean))) or largest != 1 or not 0 < least < 1:
+        return None
+    ratio = least ** (1 / (number - 1))
+    if ratio >= 1:
+        return None  # Rounding leaves nothing of the powers.
+    if not math.isclose(mean, (1 - ratio**number) / (1 - ratio) / number, rel_tol=_GEOMETRIC):
+        return None  # They are scaled, as for longer contexts.
+    tolerance = 4 * number / (number - 1) * max(unit_roundoff(frequencies.dtype), unit_roundoff("float32"))
+    return math.exp(min(-number * math.log(ratio), _LARGEST_LOGARITHM)), tolerance
+
+
+def _shown(number: _Number) -> float:
+    """The number with the digits that are known of it."""
+    if not isinstance(number.value, float):
+        return number.value
+    return float(f"{number.value:.{1 - math.floor(math.log10(number.tolerance))}g}")
