@@ -14,6 +14,7 @@ from probe.common.dump.naming import PARAMETERS_GRAD, parse
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.numerics.error_bounds import SAFETY
+from probe.compare.sentences import NOTHING, Sentence
 from probe.compare.verdict.two_runs import TwoRuns, path_of
 
 if TYPE_CHECKING:
@@ -64,6 +65,19 @@ class Between(NamedTuple):
         """True if most updates are unexplained: it is the optimizer and not a parameter."""
         return 2 * sum(not each.is_explained for each in self.updates.values()) > len(self.updates)
 
+    def in_words(self) -> Sentence:
+        """What the optimizer did otherwise, where nothing says why; `NOTHING` if it is no more than one parameter."""
+        apart = [each for each in self.updates.values() if not each.is_explained]
+        if 2 * len(apart) <= len(self.updates):
+            return NOTHING
+        ratios = sorted(each.ratio for each in apart)
+        middle = ratios[len(ratios) // 2]
+        alike = sum(math.isclose(each, middle, rel_tol=_OF_NORMS - 1.0) for each in ratios)
+        what = f"updates are {middle:.3g} times those of the golden run in {alike} of {len(self.updates)} parameters"
+        if math.isclose(middle, 1.0, rel_tol=_OF_NORMS - 1.0):
+            what = f"updates differ in {len(apart)} of {len(self.updates)} parameters"
+        return Sentence(f"the optimizer step before this step diverges: {what}")
+
     def excuses(self, name: str) -> bool:
         """True if a parameter that differs does so by its gradient, which is rounding in some of its elements."""
         update = self.updates.get(name)
@@ -72,13 +86,12 @@ class Between(NamedTuple):
         return update.is_explained or not (update.has_other_size or self.is_of_all)
 
 
-def between(runs: TwoRuns, before: tuple[str, str] | None, roundoff: float) -> Between | None:
+def between(runs: TwoRuns, before: tuple[str, str] | None) -> Between | None:
     """The updates between the step before and this one; ``None`` where they are not known.
 
     Args:
         runs: the runs in this step.
         before: the paths of their dumps of the step before.
-        roundoff: the unit roundoff of the coarsest dtype of parameters.
     """
     if before is None or runs.tables is None:
         return None
@@ -90,7 +103,7 @@ def between(runs: TwoRuns, before: tuple[str, str] | None, roundoff: float) -> B
     updates: dict[str, Update] = {}
     sides = [_Side(now, then, dump) for now, then, dump in zip(runs.tables, of_before, dumps) if then is not None]
     for name, golden_name in pairs.items():
-        found = _update(name, golden_name, sides, roundoff)
+        found = _update(name, golden_name, sides, runs.precision.shortest)
         if found is not None:
             updates[name] = found
     return Between(updates) if updates else None

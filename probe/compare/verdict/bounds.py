@@ -25,7 +25,6 @@ from probe.common.numerics.error_bounds import (
     rounding,
     turned_by_division,
 )
-from probe.common.numerics.formats import unit_roundoff
 from probe.compare.verdict.facts import Call, distance
 from probe.compare.verdict.partial_sums import error_of_partial_sums
 from probe.compare.verdict.two_runs import TwoRuns
@@ -118,7 +117,9 @@ def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, s
     target, golden = row.target, row.golden
     assert target is not None and golden is not None
     terms = of.terms
-    roundoff = max(terms.roundoff, runs.precision.unit(row), shortest, runs.product_roundoff if _may_be_product(of) else 0.0)
+    roundoff = max(
+        terms.roundoff, runs.precision.unit(row), shortest, runs.product_roundoff if _may_be_product(of) else 0.0
+    )
     of_parameter = call.direction == PARAMETERS_GRAD or (
         of.function == GRADIENT and extent(golden.shape).elements < terms.count
     )

@@ -112,7 +112,9 @@ class Causes:
 
     def _settings(self, place: Place) -> list[Setting]:
         """The settings of the call that differ and may be the cause, those that decide first."""
-        found = [each for each in differences_of(self._runs, place.call, self._design) if not self._is_idle(each, place)]
+        found = [
+            each for each in differences_of(self._runs, place.call, self._design) if not self._is_idle(each, place)
+        ]
         return sorted(found, key=lambda each: not each.decides)
 
     def _is_idle(self, setting: Setting, place: Place) -> bool:
@@ -246,7 +248,9 @@ class Causes:
             if makers[0].is_of_both and makers[1].is_of_both:
                 text = f"{own_name(row)} is what {mine} returned, and in the golden run what {theirs} returned"
                 return Sentence(text, f"{item_words(own_name(row))} is what {mine} returned (golden: {theirs})")
-        returned = next((self._returned(makers[side], sources[side].name, side) for side in (0, 1) if makers[side]), None)
+        returned = next(
+            (self._returned(makers[side], sources[side].name, side) for side in (0, 1) if makers[side]), None
+        )
         if returned is None or not is_compared(returned) or distance(returned) > place.allowed:
             return NOTHING
         maker = makers[0] or makers[1]
@@ -331,7 +335,12 @@ class Causes:
         return self._of_term(place, row, (target, golden), rounding)
 
     def _of_factor(self, place: Place, row: Row, scaled: arithmetic.Factor) -> Sentence:
-        shapes = [item.shape or () for each in place.call.rows for item in (each.target, each.golden) if has_tensor(item) and item]
+        shapes = [
+            item.shape or ()
+            for each in place.call.rows
+            for item in (each.target, each.golden)
+            if has_tensor(item) and item
+        ]
         value = arithmetic.in_words(scaled.value, shapes, scaled.rest)
         if of_gradient(place.call):
             every = gradients.one_factor(self._runs, scaled.value)
@@ -345,7 +354,11 @@ class Causes:
         if found is None:
             return NOTHING
         record, own = makers[found.side, found.item.name]
-        what = f"{item_words(own)}" if record == (place.call.record, place.call.golden_record)[found.side] else f"{own} of {record}"
+        what = (
+            f"{item_words(own)}"
+            if record == (place.call.record, place.call.golden_record)[found.side]
+            else f"{own} of {record}"
+        )
         name = _shown(place.call, row)
         value = found.value
         if math.isclose(value, -1.0, abs_tol=1e-2):

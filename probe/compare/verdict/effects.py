@@ -17,7 +17,7 @@ Agrees = Callable[[Call, Row, list[Row]], bool]
 
 
 def shows(runs: TwoRuns, start: Call, agrees: Agrees) -> bool:
-    """True if what a call returns makes a value that stays apart.
+    """True if what a call returns makes a value that both runs have, is apart, and stays so.
 
     Args:
         runs: the runs.
@@ -26,13 +26,14 @@ def shows(runs: TwoRuns, start: Call, agrees: Agrees) -> bool:
     """
     seen: set[int] = {start.index}
     waiting = [start]
-    is_first = True
+    is_first, is_apart = True, False
     while waiting:
         call = waiting.pop()
         outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
         others = [] if is_first else _others(runs, call, seen)
         if outputs and all(agrees(call, row, others) for row in outputs):
             continue
+        is_apart = is_apart or bool(outputs)
         followers = [each for each in _takers(runs, call) if each.index not in seen]
         if runs.has_functions:
             # What a module returns is made by calls inside of it, which are recorded as well.
@@ -40,9 +41,9 @@ def shows(runs: TwoRuns, start: Call, agrees: Agrees) -> bool:
         if not followers and (outputs or is_first):
             # Nothing that is recorded takes it: the end of the pass, or code that is not recorded.
             around = next((each for each in runs.around(call) if each.index not in seen), None)
-            if around is None:
+            if around is None and is_apart:
                 return True
-            followers = [around]
+            followers = [] if around is None else [around]
         seen.update(each.index for each in followers)
         waiting += followers
         is_first = False

@@ -136,6 +136,11 @@ def is_rounded(row: Row) -> bool:
     )  # fmt: skip
 
 
+def coarser(row: Row) -> float:
+    """The unit roundoff of the coarser of the two dtypes; 0 where none rounds."""
+    return max(_units(row), default=0.0)
+
+
 def of_gradient(call: Call) -> bool:
     """True if the call is a backward, or the gradients of parameters."""
     return call.direction in (BACKWARD, PARAMETERS_GRAD)

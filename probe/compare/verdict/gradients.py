@@ -52,7 +52,9 @@ def _frozen(forward: Call, row: Row | None, side: int) -> str:
     """The sentence on parameters that one side does not train."""
     wanted = "" if row is None else own_name(row).partition(".")[0]
     for each in forward.inputs:
-        if not is_parameter(each) or (wanted and own_name(each).partition(".")[2] != wanted and wanted not in ("input", "output")):
+        if not is_parameter(each) or (
+            wanted and own_name(each).partition(".")[2] != wanted and wanted not in ("input", "output")
+        ):
             continue
         items = each.target, each.golden
         lacks, has = items[side], items[1 - side]

@@ -50,7 +50,9 @@ def kinds_of(runs: TwoRuns, call: Call, design: Design, going_in: bool = True) -
     alone: tuple[dict[str, Row], dict[str, Row]] = {}, {}
     for row in rows:
         there = has_tensor(row.target), has_tensor(row.golden)
-        if there[0] != there[1] and not any(item is not None and item.value is not None for item in (row.target, row.golden)):
+        if there[0] != there[1] and not any(
+            item is not None and item.value is not None for item in (row.target, row.golden)
+        ):
             side = int(there[1])
             alone[side][_known_name(call, row, side)] = row
     for side in (0, 1):

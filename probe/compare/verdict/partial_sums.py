@@ -19,9 +19,7 @@ from probe.common.operations.function import DOT_PRODUCT, Trait
 from probe.common.operations.lookup import function
 
 
-def error_of_partial_sums(
-    parsed: ParsedName, target: Item, golden: Item, count: int, scale: float
-) -> float:
+def error_of_partial_sums(parsed: ParsedName, target: Item, golden: Item, count: int, scale: float) -> float:
     """The relative error of a gradient whose kernel rounds each partial sum; 0 if its kernel rounds the sum alone.
 
     n terms of rms s and random sign have partial sums P_k of rms sqrt(k) s. Each is rounded, which adds an error of

@@ -60,6 +60,8 @@ class Kind(Enum):
     """Random numbers differ."""
     GRADIENT = "gradient"
     """One side has no gradient."""
+    REGION = "region"
+    """A result has no counterpart though everything that goes in has one, and what is computed from it stays apart."""
 
 
 class Finding(NamedTuple):
@@ -96,7 +98,9 @@ class Walked:
     """In the order of the calls; the first is where the runs diverge."""
     excused: list[Excused] = field(default_factory=list)
     undecided: list[Finding] = field(default_factory=list)
-    """Values that may be a divergence: random numbers, whole numbers that rounding may have decided."""
+    """Random numbers that differ, behind which nobody can tell."""
+    hidden: list[Finding] = field(default_factory=list)
+    """Inputs that nothing explains and whose effect rounding may hide."""
 
 
 class _Value(NamedTuple):
@@ -146,7 +150,36 @@ class Walk:
         for call in self._runs.calls:
             if call.is_of_both:
                 self._judge(call, found)
+            elif call.record is not None and not self._runs.same_names:
+                finding = self._of_region(call)
+                if finding is not None:
+                    found.findings.append(finding)
         return found
+
+    def _of_region(self, call: Call) -> Finding | None:
+        """A call of the target alone whose inputs agree, where the results of the two programs part for good."""
+        result = next((row for row in call.outputs if row.target is not None and row.target.is_tensor), None)
+        if result is None or not call.is_forward or not self._are_agreed(call) or not self._shows(call):
+            return None
+        return Finding(call, result, Kind.REGION, ALTOGETHER, 0.0, 0.0)
+
+    def _are_agreed(self, call: Call) -> bool:
+        """True if everything that a call of the target alone takes has a counterpart that agrees."""
+        is_known = False
+        for row in call.inputs:
+            if row.target is None or not row.target.is_tensor or is_parameter(row):
+                continue
+            source = self._runs.graphs[0].source(row.target)
+            if source.origin in _GIVEN:
+                continue
+            made = self._runs.row_of.get(source.name)
+            maker = self._runs.by_record.get(source.record or "")
+            if made is None or maker is None or made.relative_difference is None:
+                return False
+            if not self._agrees(maker, made, []):
+                return False
+            is_known = True
+        return is_known
 
     # --- first, what is judged of each call
 
@@ -364,10 +397,18 @@ class Walk:
         kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
             return None
+        if not self._runs.same_names and not self._is_certain(call) and not self._shows(call):
+            return None
         if kind is Kind.INPUT and not self._runs.has_functions:
             # The code of the module around it, of which no call is recorded, made it.
             call = next((each for each in self._runs.around(call) if each.is_of_both), call)
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
+
+    def _is_certain(self, call: Call) -> bool:
+        """True if two calls of two programs are one layer: they have the same parameters."""
+        return any(
+            is_parameter(row) and distance(row) < ALTOGETHER for row in call.rows if row.relative_difference is not None
+        )
 
     def _usual(self, value: _Value) -> Usual | None:
         """What the like of a value tell, where its type tells less: short dtypes, and code that is not recorded."""
