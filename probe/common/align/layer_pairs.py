@@ -83,9 +83,10 @@ def paired_layers(sides: tuple[Side, Side], results: Contents) -> dict[str, tupl
         results: the contents of what their calls return.
     """
     search = _Search(network(sides[0]), network(sides[1]), results)
-    search.pair("parameters", search.weights, _kind_and_name, _kind)
-    search.pair("value", search.result, _kind_and_name, _kind, lambda layer: layer.is_leaf)
+    search.pair("parameters", search.weights, _kind_and_name, _kind, _is_leaf)
+    search.pair("value", lambda layer: search.result(layer) if layer.is_leaf else None, _kind_and_name, _kind, _is_leaf)
     search.around()
+    search.pair("value", search.result, _kind_and_name, _kind, _is_leaf)
     search.pair("name", lambda layer: layer.path, _kind)
     search.pair("order", search.inside, _kind_and_name)
     search.between()
@@ -140,7 +141,7 @@ class _Search:
     def between(self) -> None:
         """Pair layers of one kind and size that stand between the same two pairs."""
         leaves = [[layer for layer in side.values() if layer.is_leaf] for side in (self.target, self.golden)]
-        for way in (_kind_and_name, _kind_and_size):
+        for way in (_kind_and_name, _kind_and_size, _sizes):
             self._in_order("order", leaves[0], leaves[1], way, anchored=True)
 
     def _in_order(
@@ -194,8 +195,11 @@ class _Search:
         for (path, other), number in votes.items():
             if 2 * number > held[path] and 2 * number > other_held[other]:
                 share = 2 * number / (held[path] + other_held[other])
-                ranked.append((-share, -_likeness(self.target[path], self.golden[other]), path, other))
-        for _, _, path, other in sorted(ranked):
+                one, another = self.target[path], self.golden[other]
+                results = self.result(one), self.result(another)
+                is_same = None not in results and results[0] == results[1]
+                ranked.append((-is_same, -share, -_likeness(one, another), path, other))
+        for _, _, _, path, other in sorted(ranked):
             one, another = self.target[path], self.golden[other]
             if path not in self.found and other not in self.back and not self._contradict(one, another):
                 self._add(one, another, "inside")
@@ -214,8 +218,15 @@ def _kind_and_name(layer: Layer) -> Hashable | None:
 
 
 def _kind_and_size(layer: Layer) -> Hashable | None:
-    result = None if layer.result is None else extent(layer.result.shape).elements
-    return _kind(layer), layer.size, result
+    return _kind(layer), _sizes(layer)
+
+
+def _sizes(layer: Layer) -> Hashable | None:
+    return layer.size, None if layer.result is None else extent(layer.result.shape).elements
+
+
+def _is_leaf(layer: Layer) -> Hashable | None:
+    return layer.is_leaf
 
 
 def _likeness(mine: Layer, theirs: Layer) -> int:
