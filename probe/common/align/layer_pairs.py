@@ -86,7 +86,7 @@ def paired_layers(sides: tuple[Side, Side], results: Contents) -> dict[str, tupl
     search.pair("parameters", search.weights, _kind_and_name, _kind, _is_leaf)
     search.pair("value", lambda layer: search.result(layer) if layer.is_leaf else None, _kind_and_name, _kind, _is_leaf)
     search.around()
-    search.pair("value", search.result, _kind_and_name, _kind, _is_leaf)
+    search.pair("value", search.result, _kind_and_name, _kind, _is_leaf, _any)
     search.pair("name", lambda layer: layer.path, _kind)
     search.pair("order", search.inside, _kind_and_name)
     search.between()
@@ -102,6 +102,7 @@ class _Search:
         self._parameters = Contents(_parameters(target), _parameters(golden), in_any_order=True)
         self.found: dict[str, tuple[str, str]] = {}
         self.back: Partners = {}
+        self._contradicted: set[Hashable] = set()
 
     def weights(self, layer: Layer) -> Label | None:
         """The content of the largest parameter that the other side has, too."""
@@ -177,8 +178,13 @@ class _Search:
             return True
         if mine.size != theirs.size and mine.is_leaf and theirs.is_leaf:
             return True
+        if mine.is_leaf and theirs.is_leaf and not mine.size and _sizes(mine) != _sizes(theirs):
+            return True
         if self._parameters.contradict(self._weight(mine), self._weight(theirs)):
             return True
+        return self._return_other_values(mine, theirs) or _relation(mine, theirs) in self._contradicted
+
+    def _return_other_values(self, mine: Layer, theirs: Layer) -> bool:
         return self._results.contradict(mine.result, theirs.result)
 
     def around(self) -> None:
@@ -191,6 +197,9 @@ class _Search:
             held.update(mine)
             other_held.update(theirs)
             votes.update((one, another) for one in mine for another in theirs)
+        # What returns other values where the runs agree does so where they have diverged, too.
+        layers = [(self.target[path], self.golden[other]) for path, other in votes]
+        self._contradicted.update(_relation(*pair) for pair in layers if self._return_other_values(*pair))
         ranked = []
         for (path, other), number in votes.items():
             if 2 * number > held[path] and 2 * number > other_held[other]:
@@ -225,8 +234,16 @@ def _sizes(layer: Layer) -> Hashable | None:
     return layer.size, None if layer.result is None else extent(layer.result.shape).elements
 
 
+def _any(layer: Layer) -> Hashable | None:
+    return ()
+
+
 def _is_leaf(layer: Layer) -> Hashable | None:
     return layer.is_leaf
+
+
+def _relation(mine: Layer, theirs: Layer) -> Hashable:
+    return mine.class_name, mine.name, theirs.class_name, theirs.name
 
 
 def _likeness(mine: Layer, theirs: Layer) -> int:
