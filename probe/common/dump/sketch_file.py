@@ -310,7 +310,6 @@ class SketchTable:
             text = maker
         return VIEW + text if row in self._views else text
 
-
     def differing(self, other: SketchTable | UnreadTable) -> set[str]:
         """The names of items that have another sketch or another maker in `other`, or are in one of the two alone.
 
