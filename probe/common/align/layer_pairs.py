@@ -86,7 +86,7 @@ def paired_layers(sides: tuple[Side, Side], results: Contents) -> dict[str, tupl
     search.pair("parameters", search.weights, _kind_and_name, _kind, _is_leaf)
     search.pair("value", lambda layer: search.result(layer) if layer.is_leaf else None, _kind_and_name, _kind, _is_leaf)
     search.around()
-    search.pair("value", search.result, _kind_and_name, _kind, _is_leaf, _any)
+    search.pair("value", search.result, _kind_and_name, _kind, _is_leaf, _holds_any)
     search.pair("name", lambda layer: layer.path, _kind)
     search.pair("order", search.inside, _kind_and_name)
     search.between()
@@ -234,8 +234,9 @@ def _sizes(layer: Layer) -> Hashable | None:
     return layer.size, None if layer.result is None else extent(layer.result.shape).elements
 
 
-def _any(layer: Layer) -> Hashable | None:
-    return ()
+def _holds_any(layer: Layer) -> Hashable | None:
+    """Equal of layers with parameters and of layers around others: an adapter around a layer is one."""
+    return () if layer.size or not layer.is_leaf else None
 
 
 def _is_leaf(layer: Layer) -> Hashable | None:
