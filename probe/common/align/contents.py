@@ -49,16 +49,15 @@ class Contents:
 
     def __init__(self, target: Iterable[Item], golden: Iterable[Item], in_any_order: bool = False) -> None:
         sides = [[item for item in side if is_evidence(item)] for side in (target, golden)]
-        self._keys: dict[int, _Key] = {}
-        self._labels: dict[_Key, Label] = {}
-        self._by_sketch = by_sketch = all(any(item.sketch is not None for item in side[:_ROWS]) for side in sides)
-        for way in (True, False) if by_sketch and in_any_order else (by_sketch,):
-            self._look(sides, way)
+        self._labels: dict[int, Label] = {}
+        self._number = 0
+        self._by_sketch = all(any(item.sketch is not None for item in side[:_ROWS]) for side in sides)
+        for by_sketch in (True, False) if self._by_sketch and in_any_order else (self._by_sketch,):
+            self._look(sides, by_sketch)
 
     def label(self, item: Item | None) -> Label | None:
         """The label of one of the tensors; ``None`` where the other run has nothing like it."""
-        key = None if item is None else self._keys.get(id(item))
-        return None if key is None else self._labels.get(key)
+        return None if item is None else self._labels.get(id(item))
 
     def contradict(self, item: Item | None, other: Item | None) -> bool:
         """True if one of two tensors holds what is elsewhere in the other run."""
@@ -66,33 +65,42 @@ class Contents:
         return labels[0] != labels[1] and (self._by_sketch or None not in labels)
 
     def _look(self, sides: Sequence[Sequence[Item]], by_sketch: bool) -> None:
-        """Label the contents of both sides; what has a label keeps it."""
+        """Label the contents of both sides; what has a label keeps it, and gives it to what is the same."""
+        groups: tuple[_Group, _Group] = {}, {}
+        for side, group in zip(sides, groups):
+            for item in side:
+                group.setdefault(_key(item, by_sketch), []).append(item)
+        for key in groups[0].keys() & groups[1].keys():
+            self._join(groups[0][key], groups[1][key])
         roundoff = max(map(_roundoff, sides), default=0.0)
         allowed = max(_LEAST, _UNITS * roundoff) if by_sketch else max(_LEAST_OF_STATISTICS, _UNITS * roundoff / 4)
-        firsts: list[dict[_Key, Item]] = []
-        for side in sides:
-            known: dict[_Key, Item] = {}
-            for item in side:
-                if self.label(item) is None:
-                    key = self._keys[id(item)] = _key(item, by_sketch)
-                    known.setdefault(key, item)
-            firsts.append(known)
-        target, golden = firsts
-        for key in target:
-            if key in golden:
-                self._labels[key] = len(self._labels)
-        groups = [_by_size(side) for side in firsts]
-        for size, mine in groups[0].items():
-            theirs = groups[1].get(size, [])
-            if all(key in self._labels for key in mine) or all(key in self._labels for key in theirs):
+        sizes = [_by_size(group) for group in groups]
+        for size, mine in sizes[0].items():
+            theirs = sizes[1].get(size, [])
+            known = [[self._has_labels(each) for each in side] for side in (mine, theirs)]
+            if (all(known[0]) and all(known[1])) or not theirs:
                 continue
             vectors = [
-                np.array([_vector(side[key], by_sketch) for key in keys], np.float64)
-                for side, keys in ((target, mine), (golden, theirs))
+                np.array([_vector(items[0], by_sketch) for items in side], np.float64) for side in (mine, theirs)
             ]
             for i, j in _nearest(vectors[0], vectors[1], allowed):
-                if mine[i] not in self._labels and theirs[j] not in self._labels:
-                    self._labels[mine[i]] = self._labels[theirs[j]] = len(self._labels)
+                if not (known[0][i] and known[1][j]):
+                    self._join(mine[i], theirs[j])
+
+    def _has_labels(self, items: Sequence[Item]) -> bool:
+        return id(items[0]) in self._labels
+
+    def _join(self, mine: Sequence[Item], theirs: Sequence[Item]) -> None:
+        """Give two contents one label."""
+        items = (*mine, *theirs)
+        label = next((label for item in items if (label := self.label(item)) is not None), self._number)
+        self._number += 1
+        for item in items:
+            self._labels.setdefault(id(item), label)
+
+
+_Group = dict[_Key, list[Item]]
+"""The tensors of one side by their contents."""
 
 
 def _key(item: Item, by_sketch: bool) -> _Key:
@@ -102,10 +110,10 @@ def _key(item: Item, by_sketch: bool) -> _Key:
     return extent(item.shape).elements, item.md5 or (item.max, item.min, item.mean, item.norm)
 
 
-def _by_size(side: Iterable[_Key]) -> dict[int, list[_Key]]:
-    found: dict[int, list[_Key]] = {}
-    for key in side:
-        found.setdefault(key[0], []).append(key)
+def _by_size(group: _Group) -> dict[int, list[list[Item]]]:
+    found: dict[int, list[list[Item]]] = {}
+    for key, items in group.items():
+        found.setdefault(key[0], []).append(items)
     return found
 
 

@@ -138,7 +138,7 @@ def _search(
 
     contents = None
     if options.layer_mapping is not None or are_two_programs(both, dumps):
-        contents = Contents(_tensors(both[0]), _tensors(both[1]))
+        contents = Contents(_tensors(both[0]), _tensors(both[1]), in_any_order=True)
     if options.layer_mapping is not None:
         target, golden, rules = layer_mapping(dumps, both, options)
         paths = {path: (other, "mapping") for path, other in translated_paths(target, golden, rules).items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from probe.common.align.calls import KeyedCall
@@ -38,13 +39,11 @@ def rows_of(
         contents: the contents of the tensors of two programs; ``None`` of one program, in which names say it all.
     """
     name, golden_name = call.record.name, other.record.name
-    if call.items is other.items:
-        return [Row(name, item, item, golden_name) for item in call.items]
     start, other_start = len(name), len(golden_name)
+    if contents is None and _have_same_names(call, other):
+        return list(map(Row, repeat(name), call.items, other.items, repeat(golden_name)))
     mine = {item.name[start:]: item for item in call.items}
     theirs = {item.name[other_start:]: item for item in other.items}
-    if contents is None and mine.keys() == theirs.keys():
-        return [Row(name, item, theirs[suffix], golden_name) for suffix, item in mine.items()]
     found: dict[str, str] = {}
     taken: set[str] = set()
     for way, other_way, is_ordered in _ways(name, golden_name, frameworks, contents):
@@ -61,6 +60,17 @@ def rows_of(
         for suffix, item in mine.items()
     ]
     return rows + [Row(golden_name, None, item, golden_name) for suffix, item in theirs.items() if suffix not in taken]
+
+
+def _have_same_names(call: KeyedCall, other: KeyedCall) -> bool:
+    """True if what follows the record in the names of their items is the same."""
+    if call.items is other.items:
+        return True
+    names, other_names = [item.name for item in call.items], [item.name for item in other.items]
+    if call.record.name == other.record.name:
+        return names == other_names
+    start, other_start = len(call.record.name), len(other.record.name)
+    return [name[start:] for name in names] == [name[other_start:] for name in other_names]
 
 
 def alone(call: KeyedCall, of_target: bool) -> list[Row]:

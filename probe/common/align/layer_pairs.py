@@ -83,9 +83,10 @@ def paired_layers(sides: tuple[Side, Side], results: Contents) -> dict[str, tupl
         results: the contents of what their calls return.
     """
     search = _Search(network(sides[0]), network(sides[1]), results)
-    search.pair("parameters", search.weights, _kind_and_name, _kind)
-    search.pair("value", search.result, _kind_and_name, _kind, lambda layer: layer.is_leaf)
+    search.pair("parameters", search.weights, _kind_and_name, _kind, _is_leaf)
+    search.pair("value", lambda layer: search.result(layer) if layer.is_leaf else None, _kind_and_name, _kind, _is_leaf)
     search.around()
+    search.pair("value", search.result, _kind_and_name, _kind, _is_leaf, _holds_any)
     search.pair("name", lambda layer: layer.path, _kind)
     search.pair("order", search.inside, _kind_and_name)
     search.between()
@@ -101,6 +102,7 @@ class _Search:
         self._parameters = Contents(_parameters(target), _parameters(golden), in_any_order=True)
         self.found: dict[str, tuple[str, str]] = {}
         self.back: Partners = {}
+        self._contradicted: set[Hashable] = set()
 
     def weights(self, layer: Layer) -> Label | None:
         """The content of the largest parameter that the other side has, too."""
@@ -140,7 +142,7 @@ class _Search:
     def between(self) -> None:
         """Pair layers of one kind and size that stand between the same two pairs."""
         leaves = [[layer for layer in side.values() if layer.is_leaf] for side in (self.target, self.golden)]
-        for way in (_kind_and_name, _kind_and_size):
+        for way in (_kind_and_name, _kind_and_size, _sizes):
             self._in_order("order", leaves[0], leaves[1], way, anchored=True)
 
     def _in_order(
@@ -176,8 +178,13 @@ class _Search:
             return True
         if mine.size != theirs.size and mine.is_leaf and theirs.is_leaf:
             return True
+        if mine.is_leaf and theirs.is_leaf and not mine.size and _sizes(mine) != _sizes(theirs):
+            return True
         if self._parameters.contradict(self._weight(mine), self._weight(theirs)):
             return True
+        return self._return_other_values(mine, theirs) or _relation(mine, theirs) in self._contradicted
+
+    def _return_other_values(self, mine: Layer, theirs: Layer) -> bool:
         return self._results.contradict(mine.result, theirs.result)
 
     def around(self) -> None:
@@ -190,12 +197,18 @@ class _Search:
             held.update(mine)
             other_held.update(theirs)
             votes.update((one, another) for one in mine for another in theirs)
+        # What returns other values where the runs agree does so where they have diverged, too.
+        layers = [(self.target[path], self.golden[other]) for path, other in votes]
+        self._contradicted.update(_relation(*pair) for pair in layers if self._return_other_values(*pair))
         ranked = []
         for (path, other), number in votes.items():
             if 2 * number > held[path] and 2 * number > other_held[other]:
                 share = 2 * number / (held[path] + other_held[other])
-                ranked.append((-share, -_likeness(self.target[path], self.golden[other]), path, other))
-        for _, _, path, other in sorted(ranked):
+                one, another = self.target[path], self.golden[other]
+                results = self.result(one), self.result(another)
+                is_same = None not in results and results[0] == results[1]
+                ranked.append((-is_same, -share, -_likeness(one, another), path, other))
+        for _, _, _, path, other in sorted(ranked):
             one, another = self.target[path], self.golden[other]
             if path not in self.found and other not in self.back and not self._contradict(one, another):
                 self._add(one, another, "inside")
@@ -214,8 +227,24 @@ def _kind_and_name(layer: Layer) -> Hashable | None:
 
 
 def _kind_and_size(layer: Layer) -> Hashable | None:
-    result = None if layer.result is None else extent(layer.result.shape).elements
-    return _kind(layer), layer.size, result
+    return _kind(layer), _sizes(layer)
+
+
+def _sizes(layer: Layer) -> Hashable | None:
+    return layer.size, None if layer.result is None else extent(layer.result.shape).elements
+
+
+def _holds_any(layer: Layer) -> Hashable | None:
+    """Equal of layers with parameters and of layers around others: an adapter around a layer is one."""
+    return () if layer.size or not layer.is_leaf else None
+
+
+def _is_leaf(layer: Layer) -> Hashable | None:
+    return layer.is_leaf
+
+
+def _relation(mine: Layer, theirs: Layer) -> Hashable:
+    return mine.class_name, mine.name, theirs.class_name, theirs.name
 
 
 def _likeness(mine: Layer, theirs: Layer) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from probe.common.align.call_order import pairs_in_order
 from probe.common.align.functions import Found
+from probe.common.align.operations import layer_kind
 from probe.common.align.side import Side
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD
 
@@ -46,6 +47,24 @@ class ModulePairs:
                 for i, j in pairs_in_order(*labels):
                     self._found.add(mine[i], theirs[j], "value")
             self._by_number(mine, theirs, how)
+        if contents is not None:
+            self._of_equal_results(contents)
+
+    def _of_equal_results(self, contents: Contents) -> None:
+        """Pair calls of layers of one kind that return the same: one side may call a layer where the other has two."""
+        groups: dict[Hashable, tuple[list[int], list[int]]] = {}
+        for number, side in enumerate((self._target, self._golden)):
+            known = self._found.back if number else self._found.partner
+            for call, parsed in enumerate(side.parsed):
+                if parsed is None or not parsed.is_module or parsed.direction != FORWARD or call in known:
+                    continue
+                class_name = parsed.base.rpartition(".")[2]
+                label = contents.label(side.result(call))
+                if label is not None:
+                    groups.setdefault((label, layer_kind(class_name) or class_name), ([], []))[number].append(call)
+        for mine, theirs in groups.values():
+            for call, other in zip(mine, theirs):
+                self._found.add(call, other, "value")
 
     def pair_backward(self) -> None:
         """Pair the backward calls of forward calls that are paired, and the gradients of parameters.

@@ -342,6 +342,27 @@ class SketchTable:
             text = maker
         return VIEW + text if row in self._views else text
 
+    def differing(self, other: SketchTable | UnreadTable) -> set[str]:
+        """The names of items that have another sketch or another maker in `other`, or are in one of the two alone.
+
+        Statistics of a short type may be the same where the tensors are not.
+        """
+        if isinstance(other, UnreadTable):
+            other = other._read()
+        mine, theirs = self._index, other._index
+        if mine == theirs and self._sketches == other._sketches:
+            return set()
+        found = set(self._rows.keys() ^ other._rows.keys())
+        for name, row in self._rows.items():
+            another = other._rows.get(name)
+            if another is not None and not (
+                self._sketches[row * ROW : row * ROW + ROW] == other._sketches[another * ROW : another * ROW + ROW]
+                and mine.excluded.get(row) == theirs.excluded.get(another)
+                and self.made_by(name) == other.made_by(name)
+            ):
+                found.add(name)
+        return found
+
 
 class UnreadTable:
     """The `SketchTable` of the dump in a folder, which is read when something is asked of it."""
@@ -374,6 +395,10 @@ class UnreadTable:
     def made_by(self, name: str) -> str | None:
         """The maker of the item `name`, as `SketchTable.made_by` gives it."""
         return self._read().made_by(name)
+
+    def differing(self, other: SketchTable | UnreadTable) -> set[str]:
+        """The names of items that have another sketch or maker in `other`, as `SketchTable.differing` gives them."""
+        return self._read().differing(other)
 
 
 def read(folder: str) -> SketchTable | None:
