@@ -190,7 +190,7 @@ def test_imports_stay_within_the_borders(path: Path) -> None:
         ("probe.common.dump.journal", "from probe.common.report.cells import Cells"),
         ("probe.common.align.mapping", "if TYPE_CHECKING:\n    from probe.compare.options import Options"),
         ("probe.common.numerics.values", "from probe.common.align.row import Row"),
-        ("probe.common.align.layers.rules", "from ...config import config"),
+        ("probe.common.align.layer_names", "from ...config import config"),
         ("probe.common.align.mapping", "from probe.backends.protocol import FrameworkAdapter"),
         ("probe.backends.protocol", "from probe.api.save import save"),
         ("probe.backends.protocol", "import torch"),

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from probe.common.align.calls import Calls
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump
-from probe.compare.divergences import SeenCalls, add_divergence
 from probe.compare.options import Options
 from probe.compare.result import ComparisonResult, Mode
 from probe.compare.rows.matching import flattened, match, mode_of
 from probe.compare.rows.measuring import measure
 from probe.compare.two_dumps import Comparison
+from probe.compare.verdict.conclusion import Seen, conclude
 
 if TYPE_CHECKING:
     from probe.common.progress import ProgressCallback
@@ -29,7 +29,7 @@ class ComparedDumps:
     result: ComparisonResult
     calls: Calls
     """The calls of both sides with their items."""
-    seen: SeenCalls
+    seen: Seen
     """The calls side by side, and what was found of each pair."""
 
 
@@ -82,8 +82,8 @@ def compared(
     classify_records(comparison, (list(rows) for _, rows in groups), mode)
     stacks = target.stacks, golden.stacks
     result = ComparisonResult(target.path, golden.path, mode, comparison.debug, matched.rows, *stacks)
-    result.data_mapping, result.proposal, result.algorithms = matched.derived, matched.proposal, algorithms
-    seen = add_divergence(comparison, both, matched, result, keeps_judged)
+    result.data_mapping, result.algorithms = matched.derived, algorithms
+    seen = conclude(comparison, both, matched, result, keeps_judged)
     comparison.options.rules.conclude(result)
     return ComparedDumps(result, both, seen)
 

@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
 
-from probe.common.align.calls import KeyedCall
+from probe.common.align.counterparts import CallPair
+from probe.common.align.one_sided import LEFT_OUT, RECOMPUTED
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, is_module, parse
+from probe.common.dump.naming import is_module, parse
 from probe.common.dump.reading.call_tree import around
-from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS
+from probe.common.dump.reading.records import INPUT, PARAMETERS
 from probe.common.dump.reading.sources import Tree
+from probe.common.numerics.error_bounds import extent
+from probe.common.numerics.formats import unit_roundoff
 
 ENOUGH = 0.8
 """The share of records from which on silence means something."""
@@ -58,35 +61,23 @@ class Coverage:
         return self.compared_records == self.records
 
 
-def coverage(
-    pairs: Iterable[tuple[str | None, str | None]],
-    golden_records: Iterable[str],
-    trees: tuple[Tree | None, Tree | None],
-    parameters: tuple[int, int],
-    calls: tuple[Iterable[KeyedCall], Iterable[KeyedCall]] = ((), ()),
-) -> Coverage:
+def coverage(pairs: Sequence[CallPair], trees: tuple[Tree | None, Tree | None]) -> Coverage:
     """The compared part of two runs.
 
+    A call that computes again what a paired one has is compared with it. What one side cannot have counts for nothing.
+
     Args:
-        pairs: the records of the target with their counterparts, as far as they have any; ``None`` where not.
-        golden_records: all records of the golden side that hold anything.
+        pairs: the calls side by side.
         trees: the call trees of target and golden side.
-        parameters: what `count_parameters` says of all rows.
-        calls: the calls of both sides, in which those are looked for that were made once more (`recomputed`).
     """
-    pairs = list(pairs)
-    both = [(record, golden) for record, golden in pairs if record and golden]
-    matched_target, matched_golden = {record for record, _ in both}, {golden for _, golden in both}
-    target_records = [record for record, _ in pairs if record]
-    sides = (target_records, matched_target, trees[0], calls[0]), (golden_records, matched_golden, trees[1], calls[1])
+    pairs = [pair for pair in pairs if pair.how not in LEFT_OUT]
     compared = total = 0
-    for records, matched, tree, of_side in sides:
-        names = list(records)
-        total += len(names)
-        compared += len(names)
-        if any(record not in matched for record in names):
-            compared -= _without_counterpart(names, matched | recomputed(of_side, matched), tree or {})
-    return Coverage(compared, total, *parameters)
+    for name, tree in zip((attrgetter("record"), attrgetter("golden_record")), trees):
+        made = [pair for pair in pairs if name(pair)]
+        matched = {name(pair) for pair in made if pair.how == RECOMPUTED or _is_compared(pair)}
+        total += len(made)
+        compared += len(made) - _without_counterpart([name(pair) for pair in made], matched, tree or {})
+    return Coverage(compared, total, *count_parameters(row for pair in pairs for row in pair.rows))
 
 
 def _without_counterpart(records: Sequence[str], matched: set[str], tree: Tree) -> int:
@@ -121,29 +112,25 @@ def _innermost(record: str, matched: set[str], tree: Tree) -> str | None:
     return next((module for module in around(tree, record) if module in matched), None)
 
 
-def recomputed(calls: Iterable[KeyedCall], matched: Container[str]) -> set[str]:
-    """The forward records that have the tensors of an earlier record of the same function or module.
+def _is_compared(pair: CallPair) -> bool:
+    return bool(pair.record and pair.golden_record) and has_compared_values(pair)
 
-    Checkpointing makes them: a forward is run once more for its backward.
 
-    Args:
-        calls: the calls of one side.
-        matched: the records of that side with a counterpart.
-    """
-    earlier: set[tuple[Any, ...]] = set()
-    found = set()
-    for call in calls:
-        parsed = call.record.parsed
-        if parsed is None or parsed.direction != FORWARD:
+def has_compared_values(call: CallPair) -> bool:
+    """True unless every floating-point output that both sides have has another number of elements on the other."""
+    if not call.record or not call.golden_record:
+        return True
+    found = True
+    for row in call.rows:
+        target, golden = row.target, row.golden
+        if target is None or golden is None or target.state in (INPUT, PARAMETERS):
             continue
-        tensors = [item for item in call.items if item.is_tensor and item.state in (INPUT, OUTPUT)]
-        if not any(item.state == OUTPUT and (item.norm, item.md5) != (None, None) for item in tensors):
+        if not (target.is_tensor and golden.is_tensor):
             continue
-        key = (parsed.base, *((item.max, item.min, item.norm, item.md5, item.shape) for item in tensors))
-        if call.record.name in matched:
-            earlier.add(key)
-        elif key in earlier:
-            found.add(call.record.name)
+        if unit_roundoff(target.dtype):
+            if extent(target.shape).elements == extent(golden.shape).elements:
+                return True
+            found = False
     return found
 
 

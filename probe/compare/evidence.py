@@ -21,13 +21,8 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.stack_text import users_line
 from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
-from probe.compare.answers.followers import Followers, followed
 from probe.compare.comparison import ComparedDumps, compared
-from probe.compare.divergence.aligned_calls import AlignedCall
-from probe.compare.divergence.call_digest import is_input, row_difference
-from probe.compare.divergence.differences import NONFINITE_ON_ONE_SIDE, item_name
-from probe.compare.divergence.judged_calls import EXPLAINED, SAME, STRUCTURE, UNEXPLAINED, JudgedCall
-from probe.compare.divergence.precision import Precision, TypePair
+from probe.compare.followers import Followers, followed
 from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of, summarise
@@ -38,6 +33,9 @@ from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Difference, D
 from probe.compare.rules import marked_items, result_of
 from probe.compare.runner import pair_tasks, readable, run_pairs
 from probe.compare.two_dumps import Comparison
+from probe.compare.verdict.conclusion import EXPLAINED, SAME, STRUCTURE, UNEXPLAINED, JudgedCall
+from probe.compare.verdict.facts import Call, TypePair, distance, goes_in
+from probe.compare.verdict.words import NONFINITE_ON_ONE_SIDE
 
 __all__ = [
     "EXPLAINED",
@@ -94,10 +92,12 @@ class Evidence:
     result: ComparisonResult
     calls: Calls
     """The calls of both sides with their items."""
-    aligned: Sequence[AlignedCall]
+    aligned: Sequence[Call]
     """The calls side by side, as far as both sides can have made them; none of saved values."""
     judged: Sequence[JudgedCall]
     """The findings on each pair, in the order in which they were judged."""
+    types: frozenset[TypePair] = frozenset()
+    """The pairs of dtypes of much of the runs."""
 
     @cached_property
     def summary(self) -> Summary:
@@ -107,11 +107,11 @@ class Evidence:
     @property
     def design(self) -> list[TypePair]:
         """The pairs of types that differ by design."""
-        return sorted(Precision(self.aligned).design)
+        return sorted(pair for pair in self.types if pair[0] != pair[1])
 
     def difference(self, row: Row) -> float:
         """The relative difference of the two tensors of a row."""
-        return row_difference(row, self.result.mode)
+        return distance(row)
 
     def sizes(self, judged: JudgedCall) -> tuple[float, float]:
         """The largest relative differences of inputs and of outputs, of the tensors that both sides have.
@@ -119,7 +119,7 @@ class Evidence:
         NaN where only one side has any: a tensor that one side lacks has no difference.
         """
         rows = judged.call.rows
-        given, returned = [row for row in rows if is_input(row)], [row for row in rows if not is_input(row)]
+        given, returned = [row for row in rows if goes_in(row)], [row for row in rows if not goes_in(row)]
         return self._size(judged.inputs, given), self._size(judged.outputs, returned)
 
     def is_nonfinite(self, judged: JudgedCall) -> bool:
@@ -132,11 +132,13 @@ class Evidence:
         suspects = ((each, each.suspect) for each in self.judged if each.suspect is not None)
         judged = next((each for each, suspect in suspects if (suspect.record, suspect.golden_record) == names), None)
         rows = [] if judged is None or not found.item else judged.call.rows
-        row = next((row for row in rows if item_name(row) == found.item), None)
+        row = next(
+            (row for row in rows if (row.target or row.golden) and (row.target or row.golden).name == found.item), None
+        )
         if judged is None or row is None or row.target is None or row.golden is None:
             return None
         is_nonfinite = row.target.is_tensor and math.isinf(self.difference(row))
-        return ShownItem(row, judged.parameter, is_input(row), is_nonfinite)
+        return ShownItem(row, judged.parameter, goes_in(row), is_nonfinite)
 
     def _size(self, largest: float, rows: Sequence[Row]) -> float:
         if not math.isinf(largest) or any(map(self._is_infinite, rows)):
@@ -172,7 +174,10 @@ def evidence_of(
 
 
 def _evidence(options: Options, found: ComparedDumps) -> Evidence:
-    return Evidence(options, found.result, found.calls, *found.seen)
+    runs, judged = found.seen.runs, found.seen.judged
+    if runs is None:
+        return Evidence(options, found.result, found.calls, (), ())
+    return Evidence(options, found.result, found.calls, runs.calls, judged, runs.precision.design)
 
 
 Prepare = Callable[[Dump, Dump], Callable[[Evidence], T]]

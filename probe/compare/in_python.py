@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from probe.common import html_table
-from probe.compare.answers.reruns import RunAgain, with_reruns
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of, is_unjudged
 from probe.compare.output.summary_text import headline, lines
+from probe.compare.reruns import RunAgain, with_reruns
 from probe.compare.result import CANNOT_TELL, DIVERGENCE, NONE, Answer, Divergence
 from probe.compare.runner import summaries
 from probe.shards.split import Split

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from probe.common import log
 from probe.common.align.dump_pairs import DumpPair
-from probe.common.align.layers.rules import load_rules
+from probe.common.align.layer_names import load_rules
 from probe.common.align.mapping import check_api_mapping
 from probe.common.align.mapping_files import load_api_entries, load_names
 from probe.common.dump.layout import has_real_data

@@ -119,11 +119,6 @@ def _write(task: PairTask, result: ComparisonResult, watch: ProgressCallback | N
     result.tables = table_files.write(result, stem, task.xlsx, task.options.rules.levels)
     if result.data_mapping is not None:
         write_names(_mapping_file(task, task.folder, "data_mapping"), result.data_mapping)
-    if result.proposal is not None:
-        from probe.common.align.layers import proposal
-
-        result.layer_mapping = _mapping_file(task, task.folder, "layer_mapping")
-        proposal.write(result.layer_mapping, result.proposal, result.target, result.golden)
 
 
 def _stem(task: PairTask, debug: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Optional
+from typing import Literal, Optional
 
 from probe.common.align.row import Row
 from probe.common.dump.levels import Levels
@@ -13,9 +13,6 @@ from probe.common.dump.reading.sources import Stacks
 from probe.compare.coverage import Coverage
 from probe.compare.pairing import Pairing
 from probe.compare.sentences import Sentence
-
-if TYPE_CHECKING:
-    from probe.common.align.layers.proposal import Proposal
 
 TARGET, GOLDEN = "target", "golden run"
 
@@ -216,10 +213,6 @@ class ComparisonResult:
     golden_stacks: Stacks | None = None
     data_mapping: dict[str, str] | None = None
     """The data mapping that a layer mapping became, item by item."""
-    proposal: Proposal | None = None
-    """The layer mapping that was made because none was given and names differ."""
-    layer_mapping: str = ""
-    """The file it was written to."""
     label: str = ""
     """``rank0`` or ``proc123`` where there is more than one pair."""
     left_out: str = ""

@@ -16,7 +16,7 @@ from probe.common.errors import MsprobeException
 from probe.common.parallel.run import Work, run_where_it_pays
 from probe.common.parallel.tasks import Outcome, Outcomes, ProcessDied, Where, finished
 from probe.common.progress import ProgressCallback
-from probe.compare.answers.followers import followed
+from probe.compare.followers import followed
 from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary

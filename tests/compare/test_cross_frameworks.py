@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from command_line import compare
-from runs import rows
 
-from probe.common.align.layers.proposal import Proposal, write
-from probe.common.align.layers.rules import load_rules
 from probe.common.dump.naming import is_module
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
@@ -76,7 +71,7 @@ def test_every_module_has_its_counterpart() -> None:
     pairs = met(compared(target, golden))
     assert pairs["Cell.head.Dense.parameters_grad.0"] == "Module.head.Linear.parameters_grad.0"
     result = compared(target, golden)
-    assert all(row.target and row.golden for row in result.rows) and result.proposal is None
+    assert all(row.target and row.golden for row in result.rows)
 
 
 @pytest.mark.parametrize("level", ["L1", "mix"])
@@ -98,11 +93,7 @@ def test_tensors_match_where_functions_number_their_arguments_differently() -> N
     assert [names[f"{call}.input.{n}"] for n in range(3)] == [f"{other}.input.{n}" for n in (0, 2, 3)]
     # The gradients of a primitive come in another order: of scale and shift, which are of one shape, and of the input.
     call, other = "Primitive.layer_norm.LayerNorm.0.backward", "Functional.layer_norm.0.backward"
-    assert {name: names.get(f"{call}.{name}") for name in ("output.0", "output.1", "output.2")} == {
-        "output.0": None,
-        "output.1": None,
-        "output.2": f"{other}.output.0",
-    }
+    assert [names[f"{call}.output.{n}"] for n in range(3)] == [f"{other}.output.{n}" for n in (2, 1, 0)]
 
 
 def test_a_transformer_of_other_names_is_aligned() -> None:
@@ -146,72 +137,6 @@ def test_equal_weights_give_equal_numbers_in_both_frameworks() -> None:
             for statistic in ("max", "min", "mean", "norm"):
                 expected = pytest.approx(getattr(theirs, statistic), rel=1e-4, abs=1e-5)
                 assert getattr(mine, statistic) == expected, (mine.name, statistic)
-
-
-def rows_of(target: Path, golden: Path, out: Path, *more: str) -> list[dict[str, str]]:
-    assert compare(target, golden, out, *more) == 0
-    (table,) = out.glob("compare_result_*.csv")
-    return rows(table)
-
-
-@pytest.mark.parametrize("sides", [("mindspore_mix", "torch_mix"), ("torch_mix", "mindspore_mix")])
-def test_the_proposal_given_again_matches_the_same(tmp_path: Path, sides: tuple[str, str]) -> None:
-    target, golden = (TRANSFORMER / side for side in sides)
-    proposed = rows_of(target, golden, tmp_path / "first")
-    (file,) = (tmp_path / "first").glob("layer_mapping_*.yaml")
-    assert rows_of(target, golden, tmp_path / "second", "-lm", str(file)) == proposed
-    assert not list((tmp_path / "second").glob("layer_mapping_*"))
-    # An edited one is followed.
-    rules = yaml.safe_load(file.read_text())
-    rules["FeedForward" if sides[0] == "mindspore_mix" else "Mlp"] = {}
-    edited = tmp_path / "edited.yaml"
-    edited.write_text(yaml.safe_dump(rules))
-    rows = rows_of(target, golden, tmp_path / "third", "-lm", str(edited))
-    alone = {row["NPU Name"] for row in rows if row["Bench Name"] == "N/A"}
-    assert any(".ffn.mapping.Dense." in name or ".mlp.fc1.Linear." in name for name in alone)
-
-
-def test_the_proposal_is_written_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows_of(TRANSFORMER / "mindspore_mix", TRANSFORMER / "torch_mix", tmp_path)
-    (file,) = tmp_path.glob("layer_mapping_*.yaml")
-    assert load_rules(str(file)) == {
-        "TopLayer": {
-            ("network", "embedding"): ("embed_tokens",),
-            ("network", "encoder", "blocks"): ("layers",),
-            ("network", "final_layernorm"): ("norm",),
-            ("network", "head"): ("classifier",),
-        },
-        "TransformerBlock": {
-            ("attention",): ("self_attn",),
-            ("ffn",): ("mlp",),
-            ("layernorm1",): ("norm1",),
-            ("layernorm2",): ("norm2",),
-        },
-        "SelfAttention": {
-            ("dense1",): ("q_proj",),
-            ("dense2",): ("k_proj",),
-            ("dense3",): ("v_proj",),
-            ("projection",): ("o_proj",),
-        },
-        "FeedForward": {("mapping",): ("fc1",), ("projection",): ("fc2",)},
-    }
-    assert "#   network.encoder.blocks.0.ffn.activation (GELU)\n" in file.read_text()
-    said = capsys.readouterr().out
-    assert "layers: 25 matched, 25 of them with different names" in said
-    assert "network.embedding -> embed_tokens in TopLayer" in said and str(file) in said
-
-
-def test_a_name_with_a_line_break_adds_no_rule_to_the_proposal(tmp_path: Path) -> None:
-    forged = "layer\nTopLayer:\n  fc: other"
-    proposal = Proposal({"Net": {("a",): ("b",)}}, 1, 1, [forged], [forged])
-    write(str(tmp_path / "layers.yaml"), proposal, f"run/{forged}", forged)
-    assert load_rules(str(tmp_path / "layers.yaml")) == {"Net": {("a",): ("b",)}}
-
-
-@pytest.mark.parametrize("more", [("--rules", "msprobe"), ("-cm",), ("-am",), ("-lm",), ("-fm",)])
-def test_nothing_is_proposed_where_the_user_says_what_corresponds(tmp_path: Path, more: tuple[str, ...]) -> None:
-    rows_of(TRANSFORMER / "mindspore_mix", TRANSFORMER / "torch_mix", tmp_path, *more)
-    assert not list(tmp_path.glob("layer_mapping_*"))
 
 
 def test_without_call_trees_functions_match_by_their_order(tmp_path: Path) -> None:

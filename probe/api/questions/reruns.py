@@ -13,7 +13,7 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import find_dumps
 from probe.common.errors import FrameworkError, MissingDependency, MsprobeException
 from probe.common.parallel.memory import of_machine
-from probe.compare.answers.reruns import RunAgain
+from probe.compare.reruns import RunAgain
 from probe.compare.result import Rerun
 from probe.precheck.work import device_for
 from probe.rerun.exchanged import RecordOf, exchange

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from probe.common.dump.naming import BACKWARD, api_name, module_name
@@ -25,7 +25,8 @@ Calls = tuple[list[KeyedCall], list[KeyedCall]]
 def calls(target: Dump, golden: Dump, renumbered: tuple[bool, bool] = (True, True)) -> Calls:
     """The records of both dumps, flattened, with their keys: their names, or those that `keys` gives to `renumbered`.
 
-    A record that stands in the same words and under the same name in both has one list of items: they are made once.
+    A record that stands in the same words under the same name in both, with the same sketches, has one list of items:
+    they are made once.
     """
     names = [[record.name for record in dump] for dump in (target, golden)]
     # Nearly all runs that are compared make the same calls.
@@ -33,23 +34,32 @@ def calls(target: Dump, golden: Dump, renumbered: tuple[bool, bool] = (True, Tru
         mine = theirs = keys(target) if renumbered[0] else names[0]
     else:
         mine, theirs = (keys(dump) if new else own for dump, own, new in zip((target, golden), names, renumbered))
-    of_target = _with_items(target, mine, {})
-    return of_target, _with_items(golden, theirs, {call.record.name: call for call in of_target})
-
-
-def _with_items(dump: Dump, keys_of_records: Iterable[str], made: Mapping[str, KeyedCall]) -> list[KeyedCall]:
-    """The records of `dump`, flattened; those that are `made` already share what is the same."""
-    found = []
-    for record, key in zip(dump, keys_of_records):
-        twin = made.get(record.name)
-        if twin is not None and record.has_same_text(twin.record):
+    of_target = [KeyedCall(record, key, target.items(record)) for record, key in zip(target, mine)]
+    twins = {call.record.name: call for call in of_target}
+    differing = _differing_sketches(target, golden)
+    of_golden = []
+    for record, key in zip(golden, theirs):
+        twin = twins.get(record.name)
+        if twin is not None and record.has_same_text(twin.record) and _are_free_of(differing, twin.items):
             items = twin.items
         else:
-            items = dump.items(record)
+            items = golden.items(record)
             if twin is not None:
                 _share_names(items, twin.items)
-        found.append(KeyedCall(record, key, items))
-    return found
+        of_golden.append(KeyedCall(record, key, items))
+    return of_target, of_golden
+
+
+def _differing_sketches(target: Dump, golden: Dump) -> set[str] | None:
+    """The names of items whose sketch or maker differs; ``None`` if one side alone has sketches."""
+    tables = [next((record.sketches for record in dump), None) for dump in (target, golden)]
+    if tables[0] is None or tables[1] is None:
+        return set() if tables[0] is tables[1] else None
+    return tables[0].differing(tables[1])
+
+
+def _are_free_of(differing: set[str] | None, items: Iterable[Item]) -> bool:
+    return differing is not None and not (differing and any(item.name in differing for item in items))
 
 
 def _share_names(items: Iterable[Item], others: Iterable[Item]) -> None:

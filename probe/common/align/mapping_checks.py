@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection
 
 from probe.common import log
 from probe.common.align.calls import Calls, KeyedCall
-from probe.common.align.layers.module_paths import Path, ScopedRecords
-from probe.common.align.layers.rules import TOP, UNMATCHED, Rules
+from probe.common.align.layer_names import TOP, UNMATCHED, Path, Rules, ScopedRecords
 from probe.common.align.mapping_files import ApiEntry
 from probe.common.dump.naming import is_module
 from probe.common.show import show

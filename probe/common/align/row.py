@@ -10,6 +10,7 @@ from probe.common.dump.reading.records import Item
 
 PASS, WARNING, ERROR = "pass", "warning", "error"
 """The levels of a line or a note."""
+NAMES_DIFFER = "note: The names differ; accuracy of fuzzily matched data may be affected."
 
 
 class Row(msgspec.Struct, gc=False):

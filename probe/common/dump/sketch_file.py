@@ -295,6 +295,22 @@ class SketchTable:
         excluded = self._index.excluded.get(row)
         return Sketch(sums) if excluded is None else Sketch(sums, int(excluded[0]), np.array(excluded[1:], "<f4"))
 
+    def names(self) -> Iterable[str]:
+        """The names of the items, in the order of the run."""
+        return self._index.items
+
+    def first_of(self, kind: str) -> dict[str, str]:
+        """The first item that is each parameter, or what else `kind` says, by the name behind it.
+
+        Args:
+            kind: the beginning of a maker's text, such as ``parameter:``.
+        """
+        found: dict[str, str] = {}
+        for row, (item, maker) in enumerate(zip(self._index.items, self._index.made_by)):
+            if type(maker) is str and maker.startswith(kind) and row not in self._views:
+                found.setdefault(maker[len(kind) :], item)
+        return found
+
     def sums(self, names: Iterable[str]) -> NDArray[Any]:
         """The sketches of several items, a row of 64 float32 for each; of NaN where there is none."""
         import numpy as np
@@ -326,6 +342,27 @@ class SketchTable:
             text = maker
         return VIEW + text if row in self._views else text
 
+    def differing(self, other: SketchTable | UnreadTable) -> set[str]:
+        """The names of items that have another sketch or another maker in `other`, or are in one of the two alone.
+
+        Statistics of a short type may be the same where the tensors are not.
+        """
+        if isinstance(other, UnreadTable):
+            other = other._read()
+        mine, theirs = self._index, other._index
+        if mine == theirs and self._sketches == other._sketches:
+            return set()
+        found = set(self._rows.keys() ^ other._rows.keys())
+        for name, row in self._rows.items():
+            another = other._rows.get(name)
+            if another is not None and not (
+                self._sketches[row * ROW : row * ROW + ROW] == other._sketches[another * ROW : another * ROW + ROW]
+                and mine.excluded.get(row) == theirs.excluded.get(another)
+                and self.made_by(name) == other.made_by(name)
+            ):
+                found.add(name)
+        return found
+
 
 class UnreadTable:
     """The `SketchTable` of the dump in a folder, which is read when something is asked of it."""
@@ -343,6 +380,14 @@ class UnreadTable:
         """The sketch of the item `name`; ``None`` where there is none."""
         return self._read().sketch(name)
 
+    def names(self) -> Iterable[str]:
+        """The names of the items, as `SketchTable.names` gives them."""
+        return self._read().names()
+
+    def first_of(self, kind: str) -> dict[str, str]:
+        """The first item of each parameter, as `SketchTable.first_of` gives it."""
+        return self._read().first_of(kind)
+
     def sums(self, names: Iterable[str]) -> NDArray[Any]:
         """The sketches of several items, as `SketchTable.sums` gives them."""
         return self._read().sums(names)
@@ -350,6 +395,10 @@ class UnreadTable:
     def made_by(self, name: str) -> str | None:
         """The maker of the item `name`, as `SketchTable.made_by` gives it."""
         return self._read().made_by(name)
+
+    def differing(self, other: SketchTable | UnreadTable) -> set[str]:
+        """The names of items that have another sketch or maker in `other`, as `SketchTable.differing` gives them."""
+        return self._read().differing(other)
 
 
 def read(folder: str) -> SketchTable | None:

@@ -107,22 +107,6 @@ class Unjudged:
 
 
 @dataclass(frozen=True)
-class LayerMapping:
-    """A layer mapping that was proposed."""
-
-    matched: int
-    """Layers of the target with a counterpart."""
-    renamed: int
-    """The number of these layers that have another name on the golden side."""
-    rules: int
-    names: list[str]
-    """The first of the rules, in words."""
-    target_only: list[str]
-    golden_only: list[str]
-    file: str
-
-
-@dataclass(frozen=True)
 class Summary:
     """One pair of dumps."""
 
@@ -146,7 +130,6 @@ class Summary:
     tables: list[str]
     target_unmatched: Unmatched
     golden_unmatched: Unmatched
-    layers: Optional[LayerMapping] = None  # noqa: UP045
     levels: Levels = (None, None)
     """The levels of target and golden side."""
     truncations: list[Truncation] = field(default_factory=list)
@@ -246,8 +229,6 @@ class Summary:
         found["divergence"] = {**(found["divergence"] or _NO_DIVERGENCE), "answer": self.answer, "why": self.why}
         found["divergence"]["follows"] = follows
         found["endings"] = found.pop("truncations")
-        if self.layers is not None:
-            found["layers"]["met"] = found["layers"].pop("matched")
         return found
 
 
@@ -338,7 +319,6 @@ def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary
         result.tables,
         Unmatched(len(found.target_alone), found.target_alone[:EXAMPLES]),
         Unmatched(len(found.golden_alone), found.golden_alone[:EXAMPLES]),
-        _layers(result),
         result.levels,
         result.truncations,
         result.without_tree,
@@ -354,22 +334,6 @@ def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary
         result.left_out,
         rules,
         outside_of(result),
-    )
-
-
-def _layers(result: ComparisonResult) -> LayerMapping | None:
-    proposal = result.proposal
-    if proposal is None:
-        return None
-    names = proposal.names
-    return LayerMapping(
-        proposal.layers,
-        proposal.renamed,
-        len(names),
-        names[:EXAMPLES],
-        proposal.target_only,
-        proposal.golden_only,
-        result.layer_mapping,
     )
 
 

@@ -250,13 +250,6 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
         for side, alone in (("target", summary.target_unmatched), ("golden", summary.golden_unmatched)):
             if alone.records:
                 found.append((f"    only {side}: {_first(alone.first, alone.records)}", ""))
-    if summary.layers is not None:
-        layers = summary.layers
-        found.append((f"  layers: {layers.matched} matched, {layers.renamed} of them with different names", ""))
-        if layers.names:
-            found.append((f"    {_first(layers.names, layers.rules)}", ""))
-        if layers.file:
-            found.append((f"    to change the pairs, edit {layers.file} and pass it with -lm", ""))
     found += [(f"  table: {table}", "") for table in summary.tables]
     return found
 

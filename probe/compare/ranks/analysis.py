@@ -16,7 +16,7 @@ from probe.common.align.dump_pairs import locate
 from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Outcome, ProcessDied, Where, finished
 from probe.common.progress import ProgressCallback
-from probe.compare.answers.followers import Followers
+from probe.compare.followers import Followers
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of, is_unjudged, summarise
 from probe.compare.output.summary_text import headline, hints

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from probe.common.align.by_name import by_name, with_pairs, without
-from probe.common.align.call_order import align
 from probe.common.align.calls import Calls, KeyedCall, calls
-from probe.common.align.fuzzy import by_kind
-from probe.common.align.layers.siblings import Renumbered, renumbered
-from probe.common.align.mapping import correspondence
+from probe.common.align.counterparts import CallPair, are_two_programs, call_pairs, table
+from probe.common.align.items import alone
+from probe.common.align.layer_names import UNMATCHED
 from probe.common.align.row import Row
-from probe.common.dump.reading.sources import Tree
 from probe.common.errors import MsprobeException
-from probe.compare.divergence.aligned_calls import Trees
-from probe.compare.divergence.marks import MarkedRecords, Marks, marks
 from probe.compare.result import Mode
 from probe.compare.two_dumps import Comparison
-
-if TYPE_CHECKING:
-    from probe.common.align.layers.proposal import Proposal
 
 
 @dataclass(frozen=True)
@@ -29,16 +20,14 @@ class Matched:
     """The counterparts in two dumps."""
 
     rows: list[Row]
+    pairs: list[CallPair]
+    """The calls side by side; none where another tool's rules match them."""
     same_names: bool
     """True if both sides use the same names for the same things."""
     derived: dict[str, str] | None = None
     """The data mapping that a layer mapping became, item by item."""
-    proposal: Proposal | None = None
-    """The layer mapping that was made because none was given and names differ."""
-    moved: Renumbered = field(default_factory=Renumbered)
-    """Layers whose numbers have moved."""
     aligned: bool = False
-    """True if layers were aligned by values and structure, whether or not they have the same names."""
+    """True if these are two programs."""
 
 
 def flattened(comparison: Comparison) -> Calls:
@@ -80,68 +69,28 @@ def has_checksum(side: Iterable[KeyedCall]) -> bool:
 
 
 def match(comparison: Comparison, both: Calls) -> Matched:
-    """Pair the items of the calls of both dumps."""
-    options = comparison.options
+    """Pair the calls of both dumps and their items."""
+    options, dumps = comparison.options, (comparison.target, comparison.golden)
+    same_names = not (comparison.across_frameworks or options.fuzzy or options.maps_names)
     if comparison.otherwise is not None:
-        found, items = comparison.otherwise.match((comparison.target, comparison.golden), both, options)
-        return Matched(found, _has_same_names(comparison), items)
-    derived = proposal = None
-    aligned = False
-    rest = without(both, options.pairs) if options.pairs else both
-    moved = _moved_layers(comparison, both)
-    if moved:
-        rest = _with_numbers_of_golden(comparison, rest, moved)
-    if options.fuzzy:
-        rows = list(by_kind(*rest, *_trees_and_marks(comparison, rest, moved)))
-    else:
-        names = correspondence((comparison.target, comparison.golden), rest, options)
-        derived, proposal, aligned = names.derived, names.proposal, names.aligned
-        rows = by_name(*rest, names.mapping)
-    if options.pairs:
-        rows = with_pairs(rows, both, options.pairs, comparison.across_frameworks)
-    return Matched(rows, _has_same_names(comparison) and not aligned, derived, proposal, moved, aligned)
+        found, items = comparison.otherwise.match(dumps, both, options)
+        return Matched(found, _as_pairs(found, both), same_names, items)
+    pairs = call_pairs(*dumps, both, options)
+    rows = table(pairs)
+    derived = None
+    if options.layer_mapping is not None:
+        derived = {row.target.name: row.golden.name if row.golden else UNMATCHED for row in rows if row.target}
+    aligned = not (comparison.debug or options.maps_names or options.fuzzy) and are_two_programs(both, dumps)
+    return Matched(rows, pairs, same_names and not aligned, derived, aligned)
 
 
-def _has_same_names(comparison: Comparison) -> bool:
-    options = comparison.options
-    return not (comparison.across_frameworks or options.fuzzy or options.maps_names)
-
-
-def _moved_layers(comparison: Comparison, both: Calls) -> Renumbered:
-    """Layers whose numbers have moved, where names are to be the same on both sides."""
-    options = comparison.options
-    if comparison.across_frameworks or comparison.debug or options.maps_names:
-        return Renumbered()
-    return renumbered(both)
-
-
-def _with_numbers_of_golden(comparison: Comparison, both: Calls, moved: Renumbered) -> Calls:
-    """The calls of both sides, those of the target with the keys of what they correspond to by module and order."""
-    target, golden = both
-    if comparison.options.fuzzy:
-        return [call._replace(key=moved.record(call.key)) for call in target], golden
-    trees = comparison.target.tree, comparison.golden.tree
-    names = [call.record.name for call in target], [call.record.name for call in golden]
-    aligned = align(*names, trees, marks(*_sides(both, trees, moved)), moved.record)
-    there = {call.record.name: call.key for call in golden}
-    keys = {record: there[other] for record, other in aligned if record is not None and other is not None}
-    # An item without a counterpart has no key of the golden side.
-    return [call._replace(key=keys.get(call.record.name, f"+{call.key}")) for call in target], golden
-
-
-def _trees_and_marks(comparison: Comparison, both: Calls, moved: Renumbered) -> tuple[Trees, tuple[Marks, Marks]]:
-    """The call trees, and what tells calls outside of modules from each other."""
-    tree: Tree | None = comparison.target.tree
-    golden_tree = comparison.golden.tree
-    target, golden = _sides(both, (tree, golden_tree), moved)
-    if tree is not None and moved:
-        tree = {name: around and moved.record(around) for name, around in tree.items()}
-    return (tree, golden_tree), marks(target, golden)
-
-
-def _sides(both: Calls, trees: Trees, moved: Renumbered) -> tuple[MarkedRecords, MarkedRecords]:
-    target, golden = (
-        MarkedRecords([call.record.name for call in side], {call.record.name: call.items for call in side}, tree)
-        for side, tree in zip(both, trees)
-    )
-    return replace(target, moved=moved), golden
+def _as_pairs(rows: Iterable[Row], both: Calls) -> list[CallPair]:
+    """The calls side by side that another tool's rows are of, and those of the golden side alone at the end."""
+    found: dict[str, CallPair] = {}
+    for row in rows:
+        pair = found.setdefault(row.record, CallPair(row.record, None, []))
+        pair.golden_record = pair.golden_record or row.golden_record
+        pair.rows.append(row)
+    matched = {pair.golden_record for pair in found.values()}
+    rest = (call for call in both[1] if call.record.name not in matched)
+    return [*found.values(), *(CallPair(None, call.record.name, alone(call, of_target=False)) for call in rest)]

@@ -49,9 +49,7 @@ class Graph:
         table: the sketches and makers of the run; ``None`` where it has none.
     """
 
-    def __init__(
-        self, calls: Iterable[tuple[str, list[Item]]], table: SketchTable | UnreadTable | None = None
-    ) -> None:
+    def __init__(self, calls: Iterable[tuple[str, list[Item]]], table: SketchTable | UnreadTable | None = None) -> None:
         self._table = table
         self._record_of: dict[str, str] = {}
         self._sources: dict[str, Source] = {}

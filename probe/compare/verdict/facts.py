@@ -8,6 +8,7 @@ which is a lower bound.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Optional, Union
@@ -25,7 +26,7 @@ from probe.common.numerics.error_bounds import (
     is_same,
     relative_difference,
 )
-from probe.common.numerics.formats import unit_roundoff
+from probe.common.numerics.formats import plain_name, unit_roundoff
 from probe.compare.result import Mode
 
 _AT_ONCE = 4096
@@ -36,6 +37,10 @@ _FILL = 1e4
 
 Tables = tuple[Union[SketchTable, UnreadTable], Union[SketchTable, UnreadTable]]
 """The sketches of target and golden run."""
+
+
+LARGEST = 2.0**100
+"""The size from which on elements are left out of a sketch."""
 
 
 class Evidence(Enum):
@@ -133,7 +138,7 @@ def is_rounded(row: Row) -> bool:
 
 def coarser(row: Row) -> float:
     """The unit roundoff of the coarser of the two dtypes; 0 where none rounds."""
-    return max(unit_roundoff(item.dtype) if item is not None and item.is_tensor else 0.0 for item in (row.target, row.golden))
+    return max(_units(row), default=0.0)
 
 
 def of_gradient(call: Call) -> bool:
@@ -212,24 +217,95 @@ def _settled(row: Row, of_sketches: float) -> float:
         return 0.0
     by_statistics = relative_difference(target, golden)
     if not is_rounded(row):
-        return by_statistics or (ALTOGETHER if of_sketches else 0.0)
-    if by_statistics >= ALTOGETHER:
-        return by_statistics  # A NaN or an infinity on one side.
+        return ALTOGETHER if by_statistics or of_sketches else 0.0
+    if _has_nonfinite(target) != _has_nonfinite(golden):
+        return math.inf
     if _is_filled(target) or _is_filled(golden):
         beside = beside_fill_values(target, golden)
         # The fill of a mask would hide everything else.
         return by_statistics if beside is None else min(beside, by_statistics)
     if of_sketches == 0.0:
         # Sums of float32: what is below their digits shows in the statistics, if at all.
-        return min(by_statistics, 2.0**-23)
+        return min(by_statistics, 2.0**-23) if by_statistics == by_statistics else 0.0
     return of_sketches
 
 
+def _has_nonfinite(item: Item) -> bool:
+    """True if an element is a NaN or infinite; where mean and norm alone are, their sums went beyond the dtype."""
+    return item.has_nan or any(type(value) is float and math.isinf(value) for value in (item.max, item.min))
+
+
 def _is_filled(item: Item) -> bool:
-    return any(type(value) is float and abs(value) >= _FILL for value in (item.max, item.min))
+    """True if the fill of a mask is among the elements that a sketch adds up; larger ones are left out of it."""
+    return any(type(value) is float and _FILL <= abs(value) < LARGEST for value in (item.max, item.min))
 
 
-def shortest(rows: Iterable[Row]) -> float:
-    """The unit roundoff of the coarsest dtype of any tensor; 0 without one that rounds."""
-    types = {item.dtype for row in rows for item in (row.target, row.golden) if item is not None and item.is_tensor}
-    return max(map(unit_roundoff, types), default=0.0)
+TypePair = tuple[str, str]
+"""The dtypes of a tensor in the target and in the golden run, without what frameworks put before them."""
+
+
+class Precision:
+    """The dtypes of two runs: which differ by design, such as a whole run in bfloat16, and which in one place.
+
+    Args:
+        rows: the items of both runs.
+    """
+
+    _SHARE = 0.1
+    """The share of the tensors that makes a pair of dtypes a design, as autocast does,"""
+    _FEWEST = 16
+    """and how many these are at least. Both are guesses. The pair of most tensors is one in any case."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        pairs = Counter(
+            (row.target.dtype, row.golden.dtype)
+            for row in rows
+            if row.target is not None and row.golden is not None and row.relative_difference is not None
+        )
+        floating: Counter[TypePair] = Counter()
+        for (mine, theirs), number in pairs.items():
+            if unit_roundoff(mine) and unit_roundoff(theirs):
+                floating[plain_name(mine or ""), plain_name(theirs or "")] += number
+        most, all_tensors = max(floating.values(), default=0), sum(floating.values())
+        many = max(self._FEWEST, self._SHARE * all_tensors)
+        self.design: frozenset[TypePair] = frozenset(
+            pair for pair, number in floating.items() if number == most or number >= many
+        )
+        """The pairs of dtypes that are by design, equal ones included."""
+        self.shortest: float = _shortest(floating, self._SHARE * all_tensors)
+        """The unit roundoff of the shortest dtype that a tenth of the tensors has, on one side at least."""
+
+    def is_by_design(self, row: Row) -> bool:
+        """True if the dtypes of an item agree, or differ as those of much of the runs do."""
+        target, golden = row.target, row.golden
+        if target is None or golden is None or target.dtype == golden.dtype:
+            return True
+        pair = plain_name(target.dtype or ""), plain_name(golden.dtype or "")
+        return pair[0] == pair[1] or pair in self.design
+
+    def unit(self, row: Row) -> float:
+        """The unit roundoff that an item is expected to have been rounded with.
+
+        Where precision is lost in one place, values of the finer dtype are expected.
+        """
+        return (max if self.is_by_design(row) else min)(_units(row), default=0.0)
+
+    def expected(self, row: Row) -> Item | None:
+        """The item of the side that rounds as is expected."""
+        target, golden = row.target, row.golden
+        if target is None or golden is None or self.is_by_design(row):
+            return golden
+        return min((target, golden), key=lambda item: unit_roundoff(item.dtype) or 1.0)
+
+
+def _units(row: Row) -> list[float]:
+    return [unit_roundoff(item.dtype) for item in (row.target, row.golden) if item is not None and item.is_tensor]
+
+
+def _shortest(floating: Counter[TypePair], many: float) -> float:
+    number = 0
+    for unit, of_pair in sorted(((max(map(unit_roundoff, pair)), n) for pair, n in floating.items()), reverse=True):
+        number += of_pair
+        if number >= many:
+            return unit
+    return 0.0

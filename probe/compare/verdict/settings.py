@@ -407,9 +407,7 @@ def _of_module(runs: TwoRuns, call: Call) -> Iterator[Setting]:
         yield from (each for each in _by_meaning(runs, bases, call.name) if each.name not in seen)
 
 
-def of_attributes(
-    target: ModuleSettings, golden: ModuleSettings, where: str, runs: TwoRuns
-) -> Iterator[Setting]:
+def of_attributes(target: ModuleSettings, golden: ModuleSettings, where: str, runs: TwoRuns) -> Iterator[Setting]:
     """The attributes, buffers, hooks and casts that differ between two modules."""
     across = runs.across_frameworks
     is_layer = target.is_layer and golden.is_layer
@@ -437,7 +435,7 @@ def of_attributes(
     if is_one_class and target.training != golden.training:
         yield Setting("training", target.training, golden.training, where, True, decides=is_layer)
     if is_one_class and not across:
-        yield from _of_buffers(target, golden, where)
+        yield from _of_buffers(target, golden, where, runs.precision.design)
         if runs.same_names:
             for hooks, others, side in (
                 (target.hooks, golden.hooks, _SIDES[0]), (golden.hooks, target.hooks, _SIDES[1])
@@ -451,7 +449,7 @@ def of_attributes(
             yield Setting("casts", None, None, where, True, f"only the {side} casts tensors to {casts[0]} in it")
 
 
-def _of_buffers(target: ModuleSettings, golden: ModuleSettings, where: str) -> Iterator[Setting]:
+def _of_buffers(target: ModuleSettings, golden: ModuleSettings, where: str, design: Design) -> Iterator[Setting]:
     is_trained = target.training or golden.training
     for name, mine in target.buffers.items():
         other = golden.buffers.get(name)
@@ -461,7 +459,7 @@ def _of_buffers(target: ModuleSettings, golden: ModuleSettings, where: str) -> I
         types = plain_name(mine.dtype), plain_name(other.dtype)
         if types[0] != types[1]:
             text = f"buffer {name} is {types[0]} (golden: {types[1]})"
-            yield Setting(name, *types, where, True, text, decides=apart > 0)
+            yield Setting(name, *types, where, True, text, decides=apart > 0 and types not in design)
         elif apart > _rounding(mine, other):
             size = f"differs by {apart:.1e} of its size" if math.isfinite(apart) else "has other values"
             yield Setting(name, None, None, where, True, f"buffer {name} {size}")

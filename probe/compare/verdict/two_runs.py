@@ -16,7 +16,7 @@ from probe.common.dump.update_file import Update
 from probe.common.environment.modules import Settings
 from probe.compare.result import Mode
 from probe.compare.verdict.dataflow import Graph
-from probe.compare.verdict.facts import Call, Evidence, Tables
+from probe.compare.verdict.facts import Call, Evidence, Precision, Tables
 
 Attributes = Mapping[str, Mapping[str, Any]]
 
@@ -66,9 +66,31 @@ class TwoRuns:
         return {call.golden_record: call for call in self.calls if call.golden_record is not None}
 
     @cached_property
+    def precision(self) -> Precision:
+        """The dtypes of both runs."""
+        return Precision(row for call in self.calls for row in call.rows)
+
+    @cached_property
+    def has_functions(self) -> bool:
+        """True if calls of functions are recorded, and not only those of modules."""
+        return any(call.parsed is not None and not call.is_module for call in self.calls)
+
+    @cached_property
     def row_of(self) -> Mapping[str, Row]:
         """The rows by the names of the target's items."""
         return {row.target.name: row for call in self.calls for row in call.rows if row.target is not None}
+
+    @cached_property
+    def positions(self) -> Mapping[int, int]:
+        """The position of each call of a function among those of the same function in the same scope, by its index."""
+        seen: dict[tuple[str | None, str, str], int] = {}
+        found: dict[int, int] = {}
+        for call in self.calls:
+            if call.parsed is None or call.is_module:
+                continue
+            key = self.parent(call), call.parsed.base, call.direction
+            found[call.index] = seen[key] = seen.get(key, -1) + 1
+        return found
 
     def in_direction(self, call: Call, direction: str) -> Call | None:
         """The forward, backward or gradients of parameters of the same call; ``None`` where it is not recorded."""

@@ -98,10 +98,7 @@ class Incident:
         """
         is_batch = found.family == "actv" and found.call == 0 and ".input" in f".{found.name}"
         return (
-            self.changes_training
-            and found.rule not in _OWN_CAUSE
-            and not is_batch
-            and found.step - self.last <= WINDOW
+            self.changes_training and found.rule not in _OWN_CAUSE and not is_batch and found.step - self.last <= WINDOW
         )
 
     def add(self, found: Finding) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 
 from probe.common.align.by_name import by_name, with_pairs, without
 from probe.common.align.calls import Calls
-from probe.common.align.fuzzy import by_kind
-from probe.common.align.mapping import api_mapping, cell_mapping, derived_items, item_mapping
+from probe.common.align.mapping import api_mapping, cell_mapping, item_mapping, layer_mapping
 from probe.common.align.name_mapping import NameMapping
 from probe.common.align.options import MatchOptions
 from probe.common.align.row import Row
@@ -26,6 +25,7 @@ from probe.common.numerics.missing import UNSUPPORTED
 from probe.common.numerics.values import Measured, compare_values
 from probe.compare.result import ComparisonResult, Mode
 from probe.msprobe_rules.compare import rows
+from probe.msprobe_rules.compare.other_names import by_kind, by_layer
 from probe.msprobe_rules.compare.rows import DocumentedRows, RowRule, is_fused, worst
 
 WORDS = {
@@ -98,7 +98,7 @@ class Matching:
         rest = without(calls, options.pairs) if options.pairs else calls
         derived = None
         if options.fuzzy:
-            found = list(by_kind(*rest, next_of_kind=True))
+            found = list(by_kind(*rest))
         else:
             mapping, derived = _mapping(dumps, rest, options)
             found = list(by_name(*rest, mapping))
@@ -131,7 +131,7 @@ def _mapping(
     """The golden names of the target's names, and the data mapping that a layer mapping became."""
     apis, entries = api_mapping(dumps[0], calls, options, _NO_ENTRY)
     cells = cell_mapping(calls, options)
-    derived = derived_items(dumps, calls, options, by_position=True)
+    derived = None if options.layer_mapping is None else by_layer(calls, layer_mapping(dumps, calls, options))
     items = item_mapping(calls, options) if options.data_mapping is not None else derived
     return NameMapping(apis, entries, cells, items=items), derived
 

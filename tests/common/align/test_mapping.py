@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from made_dumps import call, constant, write
 
-from probe.common.align import fuzzy
 from probe.common.align.mapping_files import api_names, load_api_entries, load_names
 from probe.common.align.name_mapping import NameMapping, map_cell
 from probe.common.align.options import BUILT_IN
+from probe.common.align.row import NAMES_DIFFER
 from probe.common.dump.reading.dump import read
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.compare.comparison import compare_dumps
@@ -45,7 +45,7 @@ def test_fuzzy_matching_matches_shifted_numbers_in_order(tmp_path: Path) -> None
     golden = ["Torch.sin.0.forward", "Torch.sin.1.forward", "Torch.abs.7.forward"]
     result = compared(dump(tmp_path / "a", target), dump(tmp_path / "b", golden), fuzzy=True)
     assert met(result) == dict(zip(target, golden))
-    assert result.rows[0].messages == (fuzzy.NAMES_DIFFER,) and result.rows[0].result == "pass"
+    assert result.rows[0].messages == (NAMES_DIFFER,) and result.rows[0].result == "pass"
 
 
 def test_fuzzy_matching_of_checksums_keeps_them(tmp_path: Path) -> None:  # D2

@@ -17,7 +17,7 @@ from typing import Any
 
 import probe
 from probe.common.align import mapping_files
-from probe.common.align.layers import rules
+from probe.common.align import layer_names as rules
 from probe.common.config.json_file import read_object
 from probe.common.dump import recovery
 from probe.common.dump.journal import JournalReader

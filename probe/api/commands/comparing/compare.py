@@ -21,10 +21,10 @@ from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.common.parallel.tasks import Where
-    from probe.compare.answers.reruns import RunAgain
     from probe.compare.options import Options
     from probe.compare.output.summary import Summary
     from probe.compare.ranks.analysis import Analysis
+    from probe.compare.reruns import RunAgain
     from probe.shards.split import Split
 
 
@@ -137,7 +137,7 @@ def _compared(
     invocation: Invocation,
     given: dict[str, Any],
 ) -> CompareAnswer:
-    from probe.compare.answers.reruns import with_reruns
+    from probe.compare.reruns import with_reruns
     from probe.compare.runner import summaries
 
     if args.html:

@@ -94,6 +94,11 @@ class Record:
         found = self.fields.get("waited_after") if isinstance(self.fields, dict) else None
         return found if isinstance(found, str) else None
 
+    @property
+    def sketches(self) -> SketchTable | UnreadTable | None:
+        """The table of sketches that its items are looked up in; ``None`` without one."""
+        return self._sketches
+
     def release(self) -> None:
         """Keep the name only."""
         self._content = None

@@ -1,0 +1,174 @@
+"""Tensors of two runs that hold the same values, told by their sketches.
+
+Until two runs diverge, tensors that correspond hold nearly the same numbers, whatever they are called and whatever
+their shape is. A constant tensor says nothing of where it came from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.common.dump.reading.records import Item
+from probe.common.numerics.error_bounds import extent
+from probe.common.numerics.formats import unit_roundoff
+
+Label = int
+"""A content: tensors of both runs with the same label hold the same values."""
+
+_UNITS = 16.0
+"""The relative distance of two tensors with the same values, in unit roundoffs of the coarser type."""
+_LEAST = 1e-4
+"""Such a distance in float32: the errors of a deep network are thousands of roundoffs."""
+_LEAST_OF_STATISTICS = 2e-5
+"""The same of statistics, which agree where tensors do not: six digits of float32 survive a network."""
+_CLEARLY = 0.5
+"""The distance of the nearest tensor is at most this share of the distance of the second."""
+_ROWS = 1024
+"""The tensors whose distances from all others are in memory at once."""
+_SHARE = 0.1
+"""The share of a run's tensors that have a type if the others are computed from what it rounded."""
+
+_Key = tuple[int, Hashable]
+"""The number of elements, and what tells a content from others of this number."""
+_Vectors = NDArray[np.float64]
+
+
+class Contents:
+    """The tensors of two runs that hold the same values.
+
+    Args:
+        target, golden: tensors of the two runs.
+        in_any_order: true if statistics decide where sketches do not: then a transposed weight is the same.
+    """
+
+    def __init__(self, target: Iterable[Item], golden: Iterable[Item], in_any_order: bool = False) -> None:
+        sides = [[item for item in side if is_evidence(item)] for side in (target, golden)]
+        self._labels: dict[int, Label] = {}
+        self._number = 0
+        self._by_sketch = all(any(item.sketch is not None for item in side[:_ROWS]) for side in sides)
+        for by_sketch in (True, False) if self._by_sketch and in_any_order else (self._by_sketch,):
+            self._look(sides, by_sketch)
+
+    def label(self, item: Item | None) -> Label | None:
+        """The label of one of the tensors; ``None`` where the other run has nothing like it."""
+        return None if item is None else self._labels.get(id(item))
+
+    def contradict(self, item: Item | None, other: Item | None) -> bool:
+        """True if one of two tensors holds what is elsewhere in the other run."""
+        labels = self.label(item), self.label(other)
+        return labels[0] != labels[1] and (self._by_sketch or None not in labels)
+
+    def _look(self, sides: Sequence[Sequence[Item]], by_sketch: bool) -> None:
+        """Label the contents of both sides; what has a label keeps it, and gives it to what is the same."""
+        groups: tuple[_Group, _Group] = {}, {}
+        for side, group in zip(sides, groups):
+            for item in side:
+                group.setdefault(_key(item, by_sketch), []).append(item)
+        for key in groups[0].keys() & groups[1].keys():
+            self._join(groups[0][key], groups[1][key])
+        roundoff = max(map(_roundoff, sides), default=0.0)
+        allowed = max(_LEAST, _UNITS * roundoff) if by_sketch else max(_LEAST_OF_STATISTICS, _UNITS * roundoff / 4)
+        sizes = [_by_size(group) for group in groups]
+        for size, mine in sizes[0].items():
+            theirs = sizes[1].get(size, [])
+            known = [[self._has_labels(each) for each in side] for side in (mine, theirs)]
+            if (all(known[0]) and all(known[1])) or not theirs:
+                continue
+            vectors = [
+                np.array([_vector(items[0], by_sketch) for items in side], np.float64) for side in (mine, theirs)
+            ]
+            for i, j in _nearest(vectors[0], vectors[1], allowed):
+                if not (known[0][i] and known[1][j]):
+                    self._join(mine[i], theirs[j])
+
+    def _has_labels(self, items: Sequence[Item]) -> bool:
+        return id(items[0]) in self._labels
+
+    def _join(self, mine: Sequence[Item], theirs: Sequence[Item]) -> None:
+        """Give two contents one label."""
+        items = (*mine, *theirs)
+        label = next((label for item in items if (label := self.label(item)) is not None), self._number)
+        self._number += 1
+        for item in items:
+            self._labels.setdefault(id(item), label)
+
+
+_Group = dict[_Key, list[Item]]
+"""The tensors of one side by their contents."""
+
+
+def _key(item: Item, by_sketch: bool) -> _Key:
+    sketch = item.sketch if by_sketch else None
+    if sketch is not None:
+        return extent(item.shape).elements, sketch.sums.tobytes()
+    return extent(item.shape).elements, item.md5 or (item.max, item.min, item.mean, item.norm)
+
+
+def _by_size(group: _Group) -> dict[int, list[list[Item]]]:
+    found: dict[int, list[list[Item]]] = {}
+    for key, items in group.items():
+        found.setdefault(key[0], []).append(items)
+    return found
+
+
+def _vector(item: Item, by_sketch: bool) -> Any:
+    sketch = item.sketch if by_sketch else None
+    if sketch is not None:
+        return sketch.sums
+    if by_sketch or item.norm is None:
+        return [math.nan] * (64 if by_sketch else 4)
+    root = math.sqrt(extent(item.shape).elements)
+    return [item.norm, item.mean * root, item.max * root / 3, item.min * root / 3]
+
+
+def _nearest(target: _Vectors, golden: _Vectors, allowed: float) -> list[tuple[int, int]]:
+    """Pairs of tensors of which each is clearly the nearest to the other."""
+    best_of_golden = np.full(len(golden), np.inf)
+    nearest_to_golden = np.zeros(len(golden), int)
+    candidates: list[tuple[int, int]] = []
+    for start in range(0, len(target), _ROWS):
+        found = relative_distances(target[start : start + _ROWS], golden)
+        lowest = found.min(0)
+        nearer = lowest < best_of_golden
+        nearest_to_golden[nearer] = start + found.argmin(0)[nearer]
+        best_of_golden = np.minimum(best_of_golden, lowest)
+        rows, nearest = np.arange(len(found)), found.argmin(1)
+        best = found[rows, nearest]
+        found[rows, nearest] = np.inf
+        clear = (best <= allowed) & (best <= _CLEARLY * found.min(1))
+        candidates += ((start + int(i), int(nearest[i])) for i in np.flatnonzero(clear))
+    return [(i, j) for i, j in candidates if nearest_to_golden[j] == i]
+
+
+def relative_distances(target: _Vectors, golden: _Vectors) -> _Vectors:
+    """The distances of all vectors of the target from all of the golden side, each relative to the larger one."""
+    squares, other_squares = (target * target).sum(1), (golden * golden).sum(1)
+    distances = squares[:, None] + other_squares - 2 * (target @ golden.T)
+    larger = np.maximum(np.maximum(squares[:, None], other_squares), 1e-300)
+    found: _Vectors = np.nan_to_num(np.sqrt(np.maximum(distances, 0) / larger), nan=np.inf)
+    return found
+
+
+def is_evidence(item: Item) -> bool:
+    """True if a tensor holds real numbers that are finite and not all the same."""
+    if not item.is_tensor or not unit_roundoff(item.dtype):
+        return False
+    if item.norm is None:
+        return item.md5 is not None
+    statistics = item.max, item.min, item.mean, item.norm
+    if not all(type(each) is float and math.isfinite(each) for each in statistics):
+        return False
+    return bool(item.max != item.min and item.norm)
+
+
+def _roundoff(items: Sequence[Item]) -> float:
+    """The unit roundoff of the coarsest type that is not used in a few places only."""
+    types = Counter(item.dtype for item in items)
+    many = _SHARE * sum(types.values())
+    return max((unit_roundoff(dtype) for dtype, number in types.items() if number >= many), default=0.0)

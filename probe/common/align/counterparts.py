@@ -1,0 +1,287 @@
+"""The calls of two dumps that belong together, and their items: one alignment for whatever is said of the two.
+
+What the user says comes first. Calls of two runs of one program have the same names. Where one run makes a call more,
+or the layers of one have other numbers, calls correspond by the module around them, by what they take and return, and
+in their order. Calls of two programs, or of two frameworks, correspond by the values of parameters and results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from probe.common.align.by_name import by_name
+from probe.common.align.calls import Calls, KeyedCall
+from probe.common.align.functions import Found, FunctionPairs
+from probe.common.align.items import alone, rows_of
+from probe.common.align.layer_names import translated_paths
+from probe.common.align.mapping import Dumps, layer_mapping, name_mapping
+from probe.common.align.module_pairs import ModulePairs
+from probe.common.align.one_sided import note_reasons
+from probe.common.align.options import MatchOptions
+from probe.common.align.row import NAMES_DIFFER, Row
+from probe.common.align.side import Side
+from probe.common.dump.levels import differ as levels_differ
+from probe.common.dump.naming import FORWARD, is_forward, is_module
+from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.records import INPUT, OUTPUT, Item
+from probe.common.dump.reading.sources import Tree
+from probe.common.numerics.error_bounds import extent
+
+if TYPE_CHECKING:
+    from probe.common.align.contents import Contents
+
+_ENOUGH = 0.8
+"""The share of modules that two runs of one program have under the same names, at least."""
+
+
+class CallPair:
+    """A call of the target and its counterpart, or a call that one side alone made.
+
+    Args:
+        record, golden_record: ``None`` where that side did not make the call.
+        rows: the items of both, paired.
+        how: ``name``, ``order``, ``value``, ``parameters``, ``inside``, ``mapping`` or ``hand``; of a call that one
+            side alone made the reason, as `note_reasons` finds it, or nothing.
+    """
+
+    __slots__ = ("golden_record", "how", "record", "rows")
+
+    def __init__(self, record: str | None, golden_record: str | None, rows: list[Row], how: str = "") -> None:
+        self.record, self.golden_record, self.rows, self.how = record, golden_record, rows, how
+
+
+def call_pairs(target: Dump, golden: Dump, both: Calls, options: MatchOptions) -> list[CallPair]:
+    """The calls of two dumps side by side, in the order of the target.
+
+    What the golden side alone did stands before the next golden call with a counterpart.
+
+    Args:
+        target, golden: the dumps.
+        both: their calls.
+        options: what the user says of names.
+
+    Raises:
+        MsprobeException: the options do not fit the dumps, or one of their files holds something else.
+    """
+    dumps = target, golden
+    found = Found()
+    index = {call.record.name: number for number, call in enumerate(both[1])} if options.pairs else {}
+    own = {call.record.name: number for number, call in enumerate(both[0])} if options.pairs else {}
+    for one, other in options.pairs:
+        if one in own and other in index:
+            found.add(own[one], index[other], "hand")
+    contents = None
+    if options.maps_names and options.layer_mapping is None:
+        return _ordered(both, found, dumps, rows=_mapped(dumps, both, found, options))
+    if target.level == "debug" or (_have_same_names(both) and not found.partner and not options.maps_names):
+        _by_key(both, found)
+        if target.level != "debug":
+            exchange_numbers(both, found, dumps)
+    else:
+        trees = target.tree, golden.tree
+        if None in trees or (levels_differ((target.level, golden.level)) and "L1" in (target.level, golden.level)):
+            trees = None, None  # At L1 no function has a module around it, and at mix each has.
+        sides = Side(both[0], trees[0], target.framework), Side(both[1], trees[1], golden.framework)
+        contents = _search(sides, both, found, dumps, options)
+    pairs = _ordered(both, found, dumps, contents)
+    for row in table(pairs) if options.fuzzy else ():
+        if row.golden_record not in (None, row.record) and row.target is not None:
+            row.notes = (NAMES_DIFFER,)
+    return pairs
+
+
+def _have_same_names(both: Calls) -> bool:
+    target, golden = both
+    return len(target) == len(golden) and all(one.record.name == other.record.name for one, other in zip(*both))
+
+
+_Rows = dict[int, list[Row]]
+"""The items of calls of one side by the number of the call."""
+
+
+def _mapped(dumps: Dumps, both: Calls, found: Found, options: MatchOptions) -> tuple[_Rows, _Rows]:
+    """The items as mapping files pair them, of the calls that were not paired by hand; their calls are paired, too."""
+    indexes = tuple({call.record.name: number for number, call in enumerate(side)} for side in both)
+    target = [call for number, call in enumerate(both[0]) if number not in found.partner]
+    golden = [call for number, call in enumerate(both[1]) if number not in found.back]
+    rows: tuple[_Rows, _Rows] = {}, {}
+    for row in by_name(target, golden, name_mapping(dumps, (target, golden), options)):
+        if row.target is None:
+            rows[1].setdefault(indexes[1][row.record], []).append(row)
+            continue
+        number = indexes[0][row.record]
+        rows[0].setdefault(number, []).append(row)
+        if row.golden_record is not None:
+            found.add(number, indexes[1][row.golden_record], "mapping")
+    for number, partner in found.partner.items():
+        if number in rows[0]:
+            rows[0][number] += rows[1].pop(partner, ())
+    return rows
+
+
+def _by_key(both: Calls, found: Found) -> None:
+    index = {call.key: number for number, call in enumerate(both[1])}
+    for number, call in enumerate(both[0]):
+        other = index.get(call.key)
+        if other is not None:
+            found.add(number, other, "name")
+
+
+def _search(
+    sides: tuple[Side, Side], both: Calls, found: Found, dumps: Dumps, options: MatchOptions
+) -> Contents | None:
+    """Find the pairs where names do not say them; returns the contents of the tensors of two programs."""
+    # Numbers of tensors are looked at only here, so that most comparisons need no numpy.
+    from probe.common.align.contents import Contents
+    from probe.common.align.layer_pairs import moved_path, moved_paths, paired_layers
+
+    contents = None
+    if options.layer_mapping is not None or are_two_programs(both, dumps):
+        contents = Contents(_tensors(both[0]), _tensors(both[1]), in_any_order=True)
+    if options.layer_mapping is not None:
+        target, golden, rules = layer_mapping(dumps, both, options)
+        paths = {path: (other, "mapping") for path, other in translated_paths(target, golden, rules).items()}
+    elif contents is not None:
+        paths = paired_layers(sides, contents)
+    else:
+        other_numbers = moved_paths(sides)
+        names = {path: moved_path(path, other_numbers) for path in sides[0].modules}
+        paths = {path: (other, "name" if path == other else "parameters") for path, other in names.items()}
+        paths = {path: pair for path, pair in paths.items() if pair[0] in sides[1].modules}
+    modules = ModulePairs(sides, found, paths, options.fuzzy or contents is not None)
+    functions = FunctionPairs(sides, found, {path: other for path, (other, _) in paths.items()}, contents)
+    modules.pair_forward(contents)
+    functions.pair_forward()
+    modules.pair_backward()
+    functions.pair_backward()
+    return contents
+
+
+def are_two_programs(both: Calls, dumps: Dumps) -> bool:
+    """True if two runs are of two frameworks, or few of their calls have one name, or most return other shapes."""
+    if dumps[0].framework != dumps[1].framework:
+        return True
+    names = [{call.key for call in side if is_module(call.key)} for side in both]
+    if not all(names):
+        names = [{call.key for call in side} for side in both]
+    return len(names[0] & names[1]) < _ENOUGH * min(map(len, names)) or _have_other_shapes(both)
+
+
+def _have_other_shapes(both: Calls) -> bool:
+    """True if most modules of one name return as many elements on both sides in tensors of other shapes.
+
+    These are two programs for one network, an engine with flat tokens beside a model with batches. Their modules may
+    have the same names; calls of one name and number are other calls.
+    """
+    there = {call.key: call for call in both[1] if is_module(call.key)}
+    compared = moved = 0
+    for call in both[0]:
+        other = there.get(call.key) if is_forward(call.key) else None
+        if other is None or call.items is other.items:
+            continue
+        results = [
+            next((item for item in each.items if item.state == OUTPUT and item.is_tensor), None)
+            for each in (call, other)
+        ]
+        shapes = [None if item is None else item.shape for item in results]
+        if None not in shapes and extent(shapes[0]).elements == extent(shapes[1]).elements:
+            compared += 1
+            moved += shapes[0] != shapes[1]
+    return 2 * moved > compared
+
+
+def _tensors(calls: Sequence[KeyedCall]) -> list[Item]:
+    """What calls take and return."""
+    return [item for call in calls for item in call.items if item.is_tensor and item.state in (INPUT, OUTPUT)]
+
+
+# --- calls of one function in another order
+
+
+def exchange_numbers(both: Calls, found: Found, dumps: Dumps) -> None:
+    """Exchange the partners of calls of one function in one module that are given each other's values.
+
+    Runs of one program may make them in another order. What is given nothing that another one is keeps its partner.
+    """
+    groups: dict[tuple[str | None, str], list[int]] = {}
+    trees: tuple[Tree, Tree] = dumps[0].tree or {}, dumps[1].tree or {}
+    target, golden = both
+    for number, call in enumerate(target):
+        name = call.record.name
+        if call.items is golden[number].items or is_module(name) or not name.endswith(FORWARD):
+            continue
+        if not _is_given_the_same(call, golden[number]):
+            groups.setdefault((trees[0].get(name), name.rsplit(".", 2)[0]), []).append(number)
+    for calls in groups.values():
+        if len(calls) < 2:
+            continue
+        given = {
+            _given(golden[number]): number
+            for number in calls
+            if trees[0].get(target[number].record.name) == trees[1].get(golden[number].record.name)
+        }
+        pairs = {number: given[key] for number in calls if (key := _given(target[number])) in given}
+        if len(set(pairs.values())) == len(pairs) and pairs.keys() == set(pairs.values()):
+            found.partner.update(pairs)
+            found.back.update((other, one) for one, other in pairs.items())
+            found.how.update(dict.fromkeys(pairs, "value"))
+
+
+def _is_given_the_same(call: KeyedCall, other: KeyedCall) -> bool:
+    for item, another in zip(call.items, other.items):
+        if item.state == INPUT and (item.norm, item.max, item.md5) != (another.norm, another.max, another.md5):
+            return False
+    return True
+
+
+def _given(call: KeyedCall) -> tuple[Any, ...]:
+    """The values that a call takes."""
+    return tuple(
+        (item.shape, item.max, item.min, item.mean, item.norm, item.md5) for item in call.items if item.state == INPUT
+    )
+
+
+# --- the pairs in their order
+
+
+def _ordered(
+    both: Calls,
+    found: Found,
+    dumps: Dumps,
+    contents: Contents | None = None,
+    rows: tuple[_Rows, _Rows] | None = None,
+) -> list[CallPair]:
+    """The pairs in the order of the target, and what the golden side alone did before its next call with a partner."""
+    target, golden = both
+    frameworks = dumps[0].framework, dumps[1].framework
+    waiting: list[CallPair] = []
+    before: dict[int, list[CallPair]] = {}
+    for number, other in enumerate(golden):
+        if number not in found.back:
+            items = alone(other, of_target=False) if rows is None else rows[1].get(number, [])
+            waiting.append(CallPair(None, other.record.name, items, ""))
+        elif waiting:
+            before[number], waiting = waiting, []
+    pairs: list[CallPair] = []
+    for number, call in enumerate(target):
+        partner = found.partner.get(number)
+        if partner is None:
+            items = alone(call, of_target=True) if rows is None else rows[0].get(number, [])
+            pairs.append(CallPair(call.record.name, None, items, ""))
+            continue
+        pairs += before.get(partner, ())
+        other = golden[partner]
+        mapped = None if rows is None else rows[0].get(number)
+        items = rows_of(call, other, frameworks, contents) if mapped is None else mapped
+        pairs.append(CallPair(call.record.name, other.record.name, items, found.how[number]))
+    pairs += waiting
+    if any(pair.record is None or pair.golden_record is None for pair in pairs):
+        note_reasons(pairs, dumps, both)
+    return pairs
+
+
+def table(pairs: Sequence[CallPair]) -> list[Row]:
+    """The items of all calls: those of the target in order, then those that the golden side has alone."""
+    rows = [row for pair in pairs for row in pair.rows]
+    return [row for row in rows if row.target is not None] + [row for row in rows if row.target is None]

@@ -1,0 +1,171 @@
+"""The items of two calls that correspond.
+
+By the part of the name that follows the record. Where that differs, by keyword and position, and between two programs
+by what tensors hold and by their size.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from probe.common.align.calls import KeyedCall
+from probe.common.align.name_mapping import PARAMETER_NAMES
+from probe.common.align.operations import arguments_of, operation, setting
+from probe.common.align.row import Row
+from probe.common.dump.naming import is_backward, is_module, parse
+from probe.common.dump.reading.records import INPUT, OUTPUT, Item
+from probe.common.numerics.error_bounds import extent
+
+if TYPE_CHECKING:
+    from probe.common.align.contents import Contents
+
+Items = dict[str, Item]
+"""Items by what follows the record in their names."""
+Way = Callable[[str, Item], "Hashable | None"]
+"""What two items that correspond have in common; ``None`` of an item that is not looked at."""
+
+
+def rows_of(
+    call: KeyedCall, other: KeyedCall, frameworks: tuple[str, str], contents: Contents | None = None
+) -> list[Row]:
+    """The items of two calls side by side: those of the target in order, then those of the golden side alone.
+
+    Args:
+        call, other: calls that correspond.
+        frameworks: the frameworks of both runs.
+        contents: the contents of the tensors of two programs; ``None`` of one program, in which names say it all.
+    """
+    name, golden_name = call.record.name, other.record.name
+    start, other_start = len(name), len(golden_name)
+    if contents is None and _have_same_names(call, other):
+        return list(map(Row, repeat(name), call.items, other.items, repeat(golden_name)))
+    mine = {item.name[start:]: item for item in call.items}
+    theirs = {item.name[other_start:]: item for item in other.items}
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for way, other_way, is_ordered in _ways(name, golden_name, frameworks, contents):
+        for one, another in _equally_many(
+            [(suffix, way(suffix, item)) for suffix, item in mine.items() if suffix not in found],
+            [(suffix, other_way(suffix, item)) for suffix, item in theirs.items() if suffix not in taken],
+            is_ordered,
+        ):
+            if contents is None or _may_be_same(mine[one], theirs[another]):
+                found[one] = another
+                taken.add(another)
+    rows = [
+        Row(name, item, theirs[found[suffix]], golden_name) if suffix in found else Row(name, item, None)
+        for suffix, item in mine.items()
+    ]
+    return rows + [Row(golden_name, None, item, golden_name) for suffix, item in theirs.items() if suffix not in taken]
+
+
+def _have_same_names(call: KeyedCall, other: KeyedCall) -> bool:
+    """True if what follows the record in the names of their items is the same."""
+    if call.items is other.items:
+        return True
+    names, other_names = [item.name for item in call.items], [item.name for item in other.items]
+    if call.record.name == other.record.name:
+        return names == other_names
+    start, other_start = len(call.record.name), len(other.record.name)
+    return [name[start:] for name in names] == [name[other_start:] for name in other_names]
+
+
+def alone(call: KeyedCall, of_target: bool) -> list[Row]:
+    """The items of a call that one side alone made."""
+    name = call.record.name
+    if of_target:
+        return [Row(name, item, None) for item in call.items]
+    return [Row(name, None, item, name) for item in call.items]
+
+
+def _ways(
+    name: str, golden_name: str, frameworks: tuple[str, str], contents: Contents | None
+) -> Iterator[tuple[Way, Way, bool]]:
+    """What corresponding items have in common, the most certain first, for each side; and if their order tells more."""
+    if contents is not None:
+        yield _content(contents), _content(contents), True
+    if frameworks[0] != frameworks[1] and is_backward(name) and not is_module(name):
+        # The gradients of a function come in another order in another framework.
+        yield _shape, _shape, False
+        return
+    yield _named(name, frameworks[0]), _named(golden_name, frameworks[1]), True
+    if contents is not None:
+        yield _size, _size, True
+    yield _value, _value, True
+    yield _state, _state, True
+
+
+def _content(contents: Contents) -> Way:
+    def way(suffix: str, item: Item) -> Hashable | None:
+        label = contents.label(item)
+        return None if label is None else (item.state, label)
+
+    return way
+
+
+def _named(record: str, framework: str) -> Way:
+    """The part of the name behind the record, in PyTorch's words, with positions of arguments for their names."""
+    parsed = parse(record)
+    arguments: dict[str, str] = {}
+    if parsed is not None and not parsed.is_module:
+        known = arguments_of(operation(parsed.base, framework).name, framework).names_by_index
+        arguments = {name: str(index) for index, name in known.items()}
+
+    def way(suffix: str, item: Item) -> Hashable | None:
+        state, *parts = suffix.split(".")[1:]
+        if state == INPUT and parts:
+            parts[0] = setting(parts[0])
+            parts[0] = arguments.get(parts[0], parts[0])
+        elif state.startswith("parameters") and parts:
+            parts[-1] = PARAMETER_NAMES.get(parts[-1], parts[-1])
+        return (state, *parts)
+
+    return way
+
+
+def _shape(suffix: str, item: Item) -> Hashable | None:
+    """The shape of a tensor, with its position where it may be that of a transposed one."""
+    if not item.is_tensor:
+        return None
+    is_square = item.shape is not None and len(item.shape) > 1 and item.shape[-1] == item.shape[-2]
+    return item.state, item.shape, suffix if is_square else ""
+
+
+def _size(suffix: str, item: Item) -> Hashable | None:
+    """The number of elements of a tensor."""
+    return (item.state, extent(item.shape).elements) if item.is_tensor else None
+
+
+def _value(suffix: str, item: Item) -> Hashable | None:
+    """A plain value, wherever it stands; a tensor by its shape."""
+    if item.is_tensor:
+        return item.state, "tensor", item.shape, item.dtype
+    return None if item.state != INPUT or item.dtype is None else (item.state, "value", repr(item.value))
+
+
+def _state(suffix: str, item: Item) -> Hashable | None:
+    """What is left, if it is as much on both sides."""
+    return (item.state, item.is_tensor) if item.dtype is not None and item.state in (INPUT, OUTPUT) else None
+
+
+def _may_be_same(item: Item, other: Item) -> bool:
+    """True if two items can be one thing in two programs: tensors have as many elements."""
+    if not item.is_tensor or not other.is_tensor:
+        return item.is_tensor == other.is_tensor or item.state == INPUT
+    return extent(item.shape).elements == extent(other.shape).elements
+
+
+def _equally_many(
+    mine: Sequence[tuple[str, Hashable | None]], theirs: Sequence[tuple[str, Hashable | None]], is_ordered: bool
+) -> Iterator[tuple[str, str]]:
+    """The names that correspond: those of one key in order if there are as many on both sides, or one alone."""
+    counts = [Counter(key for _, key in side) for side in (mine, theirs)]
+    at: dict[Hashable, list[str]] = {}
+    for suffix, key in theirs:
+        at.setdefault(key, []).append(suffix)
+    for suffix, key in mine:
+        if key is not None and counts[0][key] == counts[1][key] and (is_ordered or counts[0][key] == 1):
+            yield suffix, at[key].pop(0)

@@ -1,1 +1,0 @@
-"""Module paths of two models, aligned."""

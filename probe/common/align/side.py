@@ -1,0 +1,89 @@
+"""The calls of one run, with where in the module tree each of them stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from probe.common.align.calls import KeyedCall
+from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, api_name, is_module, module_name, parse
+from probe.common.dump.reading.records import INPUT, OUTPUT, Item
+from probe.common.dump.reading.sources import Tree
+
+
+class Side:
+    """The calls of one run.
+
+    Args:
+        calls: the calls in order.
+        tree: the call around each of them; ``None`` without construct.json.
+        framework: the framework of the run.
+    """
+
+    def __init__(self, calls: Sequence[KeyedCall], tree: Tree | None, framework: str) -> None:
+        self.calls, self.framework = calls, framework
+        self.tree: Tree = tree or {}
+        self.parsed: list[ParsedName | None] = [parse(call.record.name) for call in calls]
+        self.index = {call.record.name: number for number, call in enumerate(calls)}
+
+    def functions(self, direction: str) -> Iterator[tuple[int, ParsedName]]:
+        """The calls of functions in one direction, in order."""
+        for number, parsed in enumerate(self.parsed):
+            if parsed is not None and not parsed.is_module and parsed.direction == direction:
+                yield number, parsed
+
+    @cached_property
+    def modules(self) -> dict[str, dict[str, list[int]]]:
+        """The calls of modules by path and direction, in order."""
+        found: dict[str, dict[str, list[int]]] = {}
+        for number, parsed in enumerate(self.parsed):
+            if parsed is not None and parsed.is_module:
+                found.setdefault(path_of(parsed.base), {}).setdefault(parsed.direction, []).append(number)
+        return found
+
+    def around(self, name: str) -> Iterator[str]:
+        """The calls around a call, innermost first."""
+        above = self.tree.get(name)
+        while above:
+            yield above
+            above = self.tree.get(above)
+
+    def forward_of(self, number: int) -> int | None:
+        """The forward call that a backward call belongs to."""
+        parsed = self.parsed[number]
+        if parsed is None:
+            return None
+        spell = module_name if parsed.is_module else api_name
+        return self.index.get(spell(parsed.base, parsed.number, FORWARD))
+
+    def backward_of(self, number: int) -> int | None:
+        """The backward call of a forward call."""
+        parsed = self.parsed[number]
+        if parsed is None:
+            return None
+        spell = module_name if parsed.is_module else api_name
+        return self.index.get(spell(parsed.base, parsed.number, BACKWARD))
+
+    def number_of_call(self, number: int) -> int:
+        """The number of times that the function or module was called before."""
+        parsed = self.parsed[number]
+        return 0 if parsed is None else parsed.number
+
+    def result(self, number: int) -> Item | None:
+        """The first tensor that a call returned."""
+        return next((item for item in self.calls[number].items if item.state == OUTPUT and item.is_tensor), None)
+
+    def given(self, number: int) -> list[Item]:
+        """The tensors that a call took."""
+        return [item for item in self.calls[number].items if item.state == INPUT and item.is_tensor]
+
+
+def path_of(base: str) -> str:
+    """The path of a module; of a model that is one layer its class, since nothing is the top."""
+    parts = base.split(".")
+    return ".".join(parts[1:-1]) or parts[-1]
+
+
+def is_in_scope(name: str | None) -> bool:
+    """True if what is around a call is no module, but such as an optimizer."""
+    return bool(name) and not is_module(name or "")

@@ -1,1 +1,0 @@
-"""The three answers of a comparison: what they are said of, and what a divergence has reached."""

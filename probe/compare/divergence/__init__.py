@@ -1,1 +1,0 @@
-"""The first call that differs by more than its inputs explain."""

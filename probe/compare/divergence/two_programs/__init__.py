@@ -1,1 +1,0 @@
-"""Differences between two programs for one network, and their effect."""

@@ -1,0 +1,185 @@
+"""The step of the optimizer between two steps: which parameters it moved otherwise than their gradients explain.
+
+The update of a parameter is what it holds at the beginning of a step less what it held at the beginning of the step
+before: the difference of two sketches. It is explained by the distance of the gradients that it was made from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+
+from probe.common.dump.naming import PARAMETERS_GRAD, parse
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.sketch_file import SketchTable, UnreadTable
+from probe.common.numerics.error_bounds import SAFETY
+from probe.compare.sentences import NOTHING, Sentence
+from probe.compare.verdict.two_runs import TwoRuns, path_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_PARAMETER = "parameter:"
+_NORMALISED = 4.0
+"""An optimizer that normalises gradients moves an element by its sign. With a relative error e of Gaussian gradients the
+share 0.8 e of the elements turns, and the updates are 1.8 sqrt(e) apart; twice that, for gradients with more elements
+near zero."""
+_OF_NORMS = 1.3
+"""By how much the norms of two updates may seem to differ though they are one: the interval of a sketch."""
+_OF_ROUNDING = 2.0**-23
+
+
+class Update(NamedTuple):
+    """The update of one parameter in both runs."""
+
+    name: str
+    golden_name: str
+    distance: float
+    """The distance of the two updates."""
+    of_gradients: Optional[float]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """That of the gradients; ``None`` where they are not recorded."""
+    ratio: float
+    """The norm of the target's update divided by that of the golden run's."""
+    allowed: float
+
+    @property
+    def is_explained(self) -> bool:
+        """True if the gradients explain the update."""
+        return self.distance <= self.allowed
+
+    @property
+    def has_other_size(self) -> bool:
+        """True if one update is larger than the other by more than sketches leave open."""
+        return not 1 / _OF_NORMS <= self.ratio <= _OF_NORMS
+
+
+class Between(NamedTuple):
+    """The updates of all parameters between two steps."""
+
+    updates: Mapping[str, Update]
+    """By the target's names of the parameters."""
+
+    @property
+    def is_of_all(self) -> bool:
+        """True if most updates are unexplained: it is the optimizer and not a parameter."""
+        return 2 * sum(not each.is_explained for each in self.updates.values()) > len(self.updates)
+
+    def in_words(self) -> Sentence:
+        """What the optimizer did otherwise, where nothing says why; `NOTHING` if it is no more than one parameter."""
+        apart = [each for each in self.updates.values() if not each.is_explained]
+        if 2 * len(apart) <= len(self.updates):
+            return NOTHING
+        ratios = sorted(each.ratio for each in apart)
+        middle = ratios[len(ratios) // 2]
+        alike = sum(math.isclose(each, middle, rel_tol=_OF_NORMS - 1.0) for each in ratios)
+        what = f"updates are {middle:.3g} times those of the golden run in {alike} of {len(self.updates)} parameters"
+        if math.isclose(middle, 1.0, rel_tol=_OF_NORMS - 1.0):
+            what = f"updates differ in {len(apart)} of {len(self.updates)} parameters"
+        return Sentence(f"the optimizer step before this step diverges: {what}")
+
+    def excuses(self, name: str) -> bool:
+        """True if a parameter that differs does so by its gradient, which is rounding in some of its elements."""
+        update = self.updates.get(name)
+        if update is None:
+            return False
+        return update.is_explained or not (update.has_other_size or self.is_of_all)
+
+
+def between(runs: TwoRuns, before: tuple[str, str] | None) -> Between | None:
+    """The updates between the step before and this one; ``None`` where they are not known.
+
+    Args:
+        runs: the runs in this step.
+        before: the paths of their dumps of the step before.
+    """
+    if before is None or runs.tables is None:
+        return None
+    dumps = tuple(map(read, before))
+    of_before = tuple(dump.sketches for dump in dumps)
+    if None in of_before:
+        return None
+    pairs = _pairs(runs)
+    updates: dict[str, Update] = {}
+    sides = [_Side(now, then, dump) for now, then, dump in zip(runs.tables, of_before, dumps) if then is not None]
+    for name, golden_name in pairs.items():
+        found = _update(name, golden_name, sides, runs.precision.shortest)
+        if found is not None:
+            updates[name] = found
+    return Between(updates) if updates else None
+
+
+def _pairs(runs: TwoRuns) -> dict[str, str]:
+    """The names of the parameters that both runs have, in the order in which calls take them."""
+    found: dict[str, str] = {}
+    for call in runs.calls:
+        if not call.is_of_both or not call.is_forward:
+            continue
+        for row in call.inputs:
+            if row.target is None or row.golden is None or row.relative_difference is None:
+                continue
+            sources = [graph.source(item) for graph, item in zip(runs.graphs, (row.target, row.golden))]
+            if all(each.origin.value == "parameter" and not each.is_view for each in sources):
+                found.setdefault(sources[0].name, sources[1].name)
+    return found
+
+
+class _Side:
+    """The parameters and gradients of one run, at the beginning of two steps."""
+
+    def __init__(self, now: SketchTable | UnreadTable, then: SketchTable | UnreadTable, before: Dump) -> None:
+        self._now, self._then = now, then
+        self._items = now.first_of(_PARAMETER), then.first_of(_PARAMETER)
+        self._gradients = {_parameter_of(name): name for name in then.names() if PARAMETERS_GRAD in name}
+        self._taken = {each.name: each.gradient for update in before.updates for each in update.parameters}
+
+    def update(self, name: str) -> tuple[NDArray[Any], float] | None:
+        """The sketch of the update of a parameter, and the norm of the parameter; ``None`` where it is not known."""
+        import numpy as np
+
+        items = [of_step.get(name) for of_step in self._items]
+        if None in items:
+            return None
+        after, earlier = (
+            table.sums([item])[0].astype(np.float64) for table, item in zip((self._now, self._then), items) if item
+        )
+        return after - earlier, float(np.linalg.norm(after))
+
+    def gradient(self, name: str) -> NDArray[Any] | None:
+        """The sketch of the gradient that a parameter had; ``None`` where it is not known."""
+        taken = self._taken.get(name)
+        if taken is not None:
+            return taken.sums
+        item = self._gradients.get(name)
+        return None if item is None else self._then.sums([item])[0]
+
+
+def _parameter_of(item: str) -> str:
+    """The name of the parameter whose gradient an item is."""
+    record, _, name = item.rpartition(".")
+    path = path_of(parse(record))
+    return f"{path}.{name}" if path else name
+
+
+def _update(name: str, golden_name: str, sides: list[_Side], roundoff: float) -> Update | None:
+    import numpy as np
+
+    of_both = [side.update(own) for side, own in zip(sides, (name, golden_name))]
+    if of_both[0] is None or of_both[1] is None:
+        return None
+    (mine, size), (theirs, golden_size) = of_both
+    sizes = float(np.linalg.norm(mine)), float(np.linalg.norm(theirs))
+    largest = max(sizes)
+    if not largest or largest != largest:
+        return None
+    gradients = [side.gradient(own) for side, own in zip(sides, (name, golden_name))]
+    of_gradients: float | None = None
+    if gradients[0] is not None and gradients[1] is not None:
+        one, other = (each.astype(np.float64) for each in gradients)
+        norm = max(float(np.linalg.norm(one)), float(np.linalg.norm(other)))
+        of_gradients = float(np.linalg.norm(one - other)) / norm if norm else 0.0
+    lost = max(roundoff, _OF_ROUNDING) * 2.0 * max(size, golden_size) / largest
+    explained = 0.0 if of_gradients is None else max(SAFETY * of_gradients, _NORMALISED * math.sqrt(of_gradients))
+    distance = float(np.linalg.norm(mine - theirs)) / largest
+    ratio = sizes[0] / sizes[1] if sizes[1] else math.inf
+    return Update(name, golden_name, distance, of_gradients, ratio, explained + lost)

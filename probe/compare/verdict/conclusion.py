@@ -1,0 +1,267 @@
+"""The conclusion of a comparison, made once from what the walk found: where the runs diverge, why, and what is left."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Optional
+
+from probe.common.align.calls import Calls
+from probe.common.align.one_sided import LEFT_OUT
+from probe.common.align.row import Row
+from probe.common.collectives.collectives import is_communication
+from probe.common.numerics.error_bounds import ALTOGETHER, is_same
+from probe.compare.coverage import coverage
+from probe.compare.pairing import pairing
+from probe.compare.result import GOLDEN, TARGET, Carried, ComparisonResult, Difference, Divergence, Unexplained
+from probe.compare.rows.matching import Matched
+from probe.compare.sentences import Sentence
+from probe.compare.truncation import truncations
+from probe.compare.two_dumps import Comparison
+from probe.compare.verdict import words
+from probe.compare.verdict.between import Between, between
+from probe.compare.verdict.build import two_runs
+from probe.compare.verdict.cause import Causes, Place
+from probe.compare.verdict.dataflow import Origin
+from probe.compare.verdict.facts import Call, distance, goes_in, is_parameter, is_rounded
+from probe.compare.verdict.kinds import kinds_of, own_name
+from probe.compare.verdict.settings import differences_of
+from probe.compare.verdict.two_runs import TwoRuns
+from probe.compare.verdict.walk import SHORT, Finding, Kind, Walk, Walked
+
+SAME, EXPLAINED, STRUCTURE, UNEXPLAINED = range(4)
+"""The result of a judgement: nothing differs; what differs is explained; an argument, a dtype or a shape differs; a
+value differs by more than is explained."""
+
+
+class JudgedCall(NamedTuple):
+    """One pair of calls, and what was found of it."""
+
+    call: Call
+    outcome: int
+    """`SAME`, `EXPLAINED`, `STRUCTURE` or `UNEXPLAINED`."""
+    inputs: float
+    """The largest distance of inputs and parameters."""
+    outputs: float
+    """The largest distance of outputs."""
+    reason: str
+    """The difference, its size, and the explained part; empty if there is none."""
+    suspect: Optional[Unexplained] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    parameter: str = ""
+    """The parameter that differs, as its module calls it."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen on the way to the conclusion."""
+
+    runs: Optional[TwoRuns] = None  # noqa: UP045
+    """Both runs; ``None`` of saved values, of which nobody knows which comes from which."""
+    judged: Sequence[JudgedCall] = field(default_factory=list)
+    """The findings on each pair of calls in their order, if they were asked for."""
+
+
+def conclude(
+    comparison: Comparison, both: Calls, matched: Matched, result: ComparisonResult, keeps_judged: bool = False
+) -> Seen:
+    """Say in `result`, which has all rows, where each of the runs ends, and where they diverge."""
+    target, golden = comparison.target, comparison.golden
+    result.levels = target.level, golden.level
+    result.truncations = truncations(*both, result.rows, result.levels, (target, golden))
+    if comparison.debug:
+        return Seen()
+    result.without_tree = [side for side, dump in ((TARGET, target), (GOLDEN, golden)) if dump.tree is None]
+    pairs = [pair for pair in matched.pairs if pair.rows and pair.how not in LEFT_OUT]
+    runs = two_runs(comparison, both, pairs, result.mode, matched)
+    result.coverage = coverage(pairs, (target.tree, golden.tree))
+    names = [(pair.record, pair.golden_record) for pair in pairs]
+    result.pairing = pairing(names, comparison.options, matched.aligned)
+    of_updates = between(runs, comparison.before)
+    walked = Walk(runs, of_updates).walked()
+    _Conclusion(runs, result, walked, of_updates, comparison).draw()
+    result.carried = _carried(runs)
+    return Seen(runs, list(_judged(runs, walked, result)) if keeps_judged else [])
+
+
+class _Conclusion:
+    def __init__(
+        self,
+        runs: TwoRuns,
+        result: ComparisonResult,
+        walked: Walked,
+        of_updates: Between | None,
+        comparison: Comparison,
+    ) -> None:
+        self._runs, self._result, self._walked = runs, result, walked
+        self._updates, self._comparison = of_updates, comparison
+        self._causes = Causes(runs, runs.precision.design)
+
+    def draw(self) -> None:
+        """Say in the result where the runs diverge, and of each other difference whether it has an effect."""
+        options, result, walked = self._comparison.options, self._result, self._walked
+        chosen = options.maps_names or bool(options.pairs)
+        if walked.findings and (chosen or not result.coverage.is_of_two_models):
+            self._diverged()
+        diverging = {(each.call.record, each.call.golden_record) for each in walked.findings}
+        for difference, is_short in self._differences():
+            if (difference.record or None, difference.golden_record or None) in diverging and result.divergence:
+                result.with_effect.append(difference)
+            elif is_short and result.divergence is None:
+                result.undecided.append(difference)
+            else:
+                result.without_effect.append(difference)
+        if result.divergence is None:
+            result.undecided += [_difference(each, words.of_random(each)) for each in walked.undecided]
+            result.undecided += [_difference(each, words.of_finding(each)) for each in walked.hidden]
+        if result.divergence is None and walked.findings and result.coverage.is_of_two_models and not chosen:
+            result.undecided += [_difference(each, words.of_finding(each)) for each in walked.findings[:1]]
+
+    def _diverged(self) -> None:
+        findings, result = self._walked.findings, self._result
+        first, *suspects = [self._unexplained(each, index == 0) for index, each in enumerate(findings)]
+        stack = (result.stacks or {}).get(first.record, [])
+        golden_stack = (result.golden_stacks or {}).get(first.golden_record, [])
+        result.divergence = Divergence(first, stack, golden_stack, suspects)
+
+    def _unexplained(self, found: Finding, is_first: bool) -> Unexplained:
+        call = found.call
+        record = "" if any(row is found.row for row in call.rows) else found.row.record
+        reason = words.of_finding(found, record)
+        measured = found.distance < ALTOGETHER
+        cause = self._cause(found) if is_first else words.cause_of_kind(found)
+        return Unexplained(
+            call.record or "",
+            call.golden_record or "",
+            self._runs.module_name(call),
+            reason.text,
+            cause.text,
+            place=call.index,
+            communicates=is_communication(call.record or ""),
+            item=_item_name(found.row),
+            found=found.distance if measured else None,
+            allowed=found.allowed if measured else None,
+            of_inputs=found.given if found.given < ALTOGETHER else None,
+            labelled_reason=reason.labelled,
+            labelled_cause=cause.labelled,
+        )
+
+    def _cause(self, found: Finding) -> Sentence:
+        if found.kind is Kind.PARAMETER and self._updates is not None:
+            of_optimizer = self._updates.in_words()
+            if of_optimizer:
+                return of_optimizer
+        place = Place(found.call, found.row, found.distance, found.allowed)
+        return self._causes.of(place) or words.cause_of_kind(found)
+
+    def _differences(self) -> Iterator[tuple[Difference, bool]]:
+        """What differs in calls besides values; with it, true if its effect could be hidden by rounding."""
+        runs = self._runs
+        allowed = {each.call.index: each.allowed for each in self._walked.excused}
+        for call in runs.calls:
+            if not call.is_of_both or all(row.target is row.golden for row in call.rows):
+                continue
+            outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
+            unit = max((runs.precision.unit(row) for row in outputs), default=0.0)
+            shown = max(allowed.get(call.index, 0.0), 4.0 * max(unit, 2.0**-24))
+            is_short = unit >= SHORT
+            for row, sentence in kinds_of(runs, call, runs.precision.design):
+                yield _difference_in(call, row, sentence, None), False
+            for setting in differences_of(runs, call, runs.precision.design):
+                hidden = is_short and setting.decides and call.is_forward
+                yield (
+                    Difference(
+                        call.record or "",
+                        call.golden_record or "",
+                        "",
+                        setting.sentence.text,
+                        shown if setting.decides else None,
+                        labelled_reason=setting.sentence.labelled,
+                        values=setting.sentence.values,
+                    ),
+                    hidden,
+                )
+
+
+def _difference_in(call: Call, row: Row, sentence: Sentence, shows_from: float | None) -> Difference:
+    names = call.record or "", call.golden_record or "", _item_name(row)
+    return Difference(*names, sentence.text, shows_from, labelled_reason=sentence.labelled, values=sentence.values)
+
+
+def _difference(found: Finding, sentence: Sentence) -> Difference:
+    names = found.call.record or "", found.call.golden_record or "", _item_name(found.row)
+    return Difference(*names, sentence.text, is_value=True, labelled_reason=sentence.labelled)
+
+
+def _item_name(row: Row) -> str:
+    item = row.target or row.golden
+    return "" if item is None else item.name
+
+
+# --- for readers that show every call
+
+
+def _judged(runs: TwoRuns, walked: Walked, result: ComparisonResult) -> Iterator[JudgedCall]:
+    suspects = {}
+    if result.divergence is not None:
+        for each in (result.divergence.first, *result.divergence.suspects):
+            suspects[each.record, each.golden_record] = each
+    structure = {
+        (each.record, each.golden_record): each.reason for each in (*result.with_effect, *result.without_effect)
+    }
+    reasons = {each.call.index: words.of_excused(each) for each in reversed(walked.excused)}
+    for call in runs.calls:
+        if not call.is_of_both:
+            continue
+        names = call.record or "", call.golden_record or ""
+        sizes = [_largest(row for row in call.rows if goes_in(row) is given) for given in (True, False)]
+        suspect = suspects.get(names)
+        if suspect is not None:
+            row = next((row for row in call.rows if _item_name(row) == suspect.item), None)
+            parameter = own_name(row).partition(".")[2] if row is not None and is_parameter(row) else ""
+            yield JudgedCall(call, UNEXPLAINED, *sizes, suspect.reason, suspect, parameter)
+        elif names in structure:
+            yield JudgedCall(call, STRUCTURE, *sizes, structure[names])
+        elif max(sizes):
+            reason = reasons.get(call.index) or f"its inputs are {words.size(sizes[0])} apart"
+            yield JudgedCall(call, EXPLAINED, *sizes, reason)
+        else:
+            yield JudgedCall(call, SAME, *sizes, "")
+
+
+def _largest(rows: Iterable[Row]) -> float:
+    return max(map(distance, rows), default=0.0)
+
+
+# --- parameters, by which steps follow one another
+
+
+def _carried(runs: TwoRuns) -> Carried | None:
+    """The parameters at the beginning of the step; ``None`` where none are recorded."""
+    rows: dict[str, Row] = {}
+    for call in runs.calls:
+        if not (call.is_of_both and call.is_forward):
+            continue
+        for row in call.inputs:
+            target, golden = row.target, row.golden
+            if target is None or golden is None or not target.is_tensor:
+                continue
+            source = runs.graphs[0].source(target)
+            if is_parameter(row) or (source.origin is Origin.PARAMETER and not source.is_view):
+                rows.setdefault(source.name or target.name, row)
+    if not rows:
+        return None
+    sides = [[_statistics(getattr(row, side)) for row in rows.values()] for side in ("target", "golden")]
+    differ = any(
+        distance(row) or not (row.target and row.golden and is_same(row.target, row.golden)) for row in rows.values()
+    )
+    return Carried(_checksum(sides[0]), _checksum(sides[1]), differ)
+
+
+def _statistics(item: Any) -> tuple[Any, ...]:
+    return item.max, item.min, item.mean, item.norm, item.md5
+
+
+def _checksum(statistics: Sequence[tuple[Any, ...]]) -> int:
+    """The same in every process, which a hash of texts is not."""
+    return zlib.crc32(repr(statistics).encode())

@@ -1,0 +1,424 @@
+"""One walk over the calls of two runs: the first that leaves what explains it, and what excuses all others.
+
+A value is explained if it is no further apart than its call's inputs and rounding make it (`bounds`), and, where dtypes
+are short, than that of its like is (`likeness`). Distances are measured, so that each call is judged by itself, and
+what lies behind a divergence follows it without being told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, Optional
+
+from probe.common.align.row import Row
+from probe.common.dump.naming import PARAMETERS_GRAD
+from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, is_same, rms, rounding
+from probe.common.numerics.formats import unit_roundoff
+from probe.common.operations.function import COMPUTING_NOTHING, Trait
+from probe.common.operations.lookup import has
+from probe.common.operations.signatures import argument_name
+from probe.compare.verdict import bounds
+from probe.compare.verdict.between import Between
+from probe.compare.verdict.bounds import Given
+from probe.compare.verdict.dataflow import Origin
+from probe.compare.verdict.effects import shows
+from probe.compare.verdict.facts import Call, distance, is_parameter, is_rounded
+from probe.compare.verdict.likeness import Judged, Likeness, Usual, role
+from probe.compare.verdict.two_runs import TwoRuns
+
+SHORT = unit_roundoff("float32") * 2.0**8
+"""The unit roundoff from which on a dtype is short: rounding makes differences that a fault may make, and its like tell
+more than its type. Between float32 and float16; TF32 is short."""
+_FLOAT32 = unit_roundoff("float32")
+
+
+_GIVEN = (Origin.PARAMETER, Origin.BUFFER, Origin.DATA)
+"""The origins of tensors that no call made."""
+
+
+class Kind(Enum):
+    """What shows a divergence."""
+
+    OUTPUT = "output"
+    """A result is further apart than its inputs explain."""
+    LIKE = "like"
+    """A result is further apart than that of similar calls."""
+    INPUT = "input"
+    """An input is further apart than anything before it that is recorded."""
+    DATA = "data"
+    """Data differ."""
+    PARAMETER = "parameter"
+    """A parameter differs."""
+    NONFINITE = "nonfinite"
+    """One side has a NaN or an infinity."""
+    WHOLE = "whole"
+    """Whole numbers differ."""
+    RANDOM = "random"
+    """Random numbers differ."""
+    GRADIENT = "gradient"
+    """One side has no gradient."""
+    REGION = "region"
+    """A result has no counterpart though everything that goes in has one, and what is computed from it stays apart."""
+
+
+class Finding(NamedTuple):
+    """A value that nothing explains."""
+
+    call: Call
+    row: Row
+    kind: Kind
+    distance: float
+    given: float
+    """The largest distance of what it is made from."""
+    allowed: float
+    """The distance that is explained."""
+    others: int = 0
+    """The calls like it that tell what is usual, where they do."""
+
+
+class Excused(NamedTuple):
+    """A value that is apart and explained."""
+
+    call: Call
+    row: Row
+    distance: float
+    given: float
+    allowed: float
+    """The distance that is explained, which is the smallest that would have been seen."""
+
+
+@dataclass
+class Walked:
+    """What was found on the way."""
+
+    findings: list[Finding] = field(default_factory=list)
+    """In the order of the calls; the first is where the runs diverge."""
+    excused: list[Excused] = field(default_factory=list)
+    undecided: list[Finding] = field(default_factory=list)
+    """Random numbers that differ, behind which nobody can tell."""
+    hidden: list[Finding] = field(default_factory=list)
+    """Inputs that nothing explains and whose effect rounding may hide."""
+
+
+class _Value(NamedTuple):
+    """A value to be judged."""
+
+    row: Row
+    judged: Judged
+    bound: float
+    condition: float
+    is_result: bool
+    of_module: bool
+
+
+class Walk:
+    """Judges every call of two runs in their order.
+
+    Args:
+        runs: the runs.
+        between: the updates of parameters since the step before; ``None`` where they are not known.
+    """
+
+    def __init__(self, runs: TwoRuns, between: Between | None = None) -> None:
+        self._runs = runs
+        self._between = between
+        self._shortest = max(runs.precision.shortest, runs.product_roundoff)
+        self._is_short = self._shortest >= SHORT
+        self._inside: dict[str | None, float] = {}
+        """The largest distance of what calls inside each module returned so far."""
+        self._inside_absolute: dict[str | None, float] = {}
+        """The largest error of an element there, in units of the elements."""
+        self._largest = {True: 0.0, False: 0.0}
+        """The largest distance of any result so far, of the forward and of the rest."""
+        self._noise = {True: 0.0, False: 0.0}
+        """The largest distance of any result so far that is explained."""
+        self._values: dict[int, list[_Value]] = {}
+        self._given: dict[int, Given] = {}
+        self._at_the_end = 0.0
+        """The distance of what the last call outside of all modules returned in the forward."""
+
+    def walked(self) -> Walked:
+        """What the walk finds."""
+        for call in self._runs.calls:
+            if call.is_of_both:
+                self._values[call.index] = list(self._measured(call))
+        self._like = Likeness(value.judged for values in self._values.values() for value in values)
+        found = Walked()
+        for call in self._runs.calls:
+            if call.is_of_both:
+                self._judge(call, found)
+            elif call.record is not None and not self._runs.same_names:
+                finding = self._of_region(call)
+                if finding is not None:
+                    found.findings.append(finding)
+        return found
+
+    def _of_region(self, call: Call) -> Finding | None:
+        """A call of the target alone whose inputs agree, where the results of the two programs part for good."""
+        result = next((row for row in call.outputs if row.target is not None and row.target.is_tensor), None)
+        if result is None or not call.is_forward or not self._are_agreed(call) or not self._shows(call):
+            return None
+        return Finding(call, result, Kind.REGION, ALTOGETHER, 0.0, 0.0)
+
+    def _are_agreed(self, call: Call) -> bool:
+        """True if everything that a call of the target alone takes has a counterpart that agrees."""
+        is_known = False
+        for row in call.inputs:
+            if row.target is None or not row.target.is_tensor or is_parameter(row):
+                continue
+            source = self._runs.graphs[0].source(row.target)
+            if source.origin in _GIVEN:
+                continue
+            made = self._runs.row_of.get(source.name)
+            maker = self._runs.by_record.get(source.record or "")
+            if made is None or maker is None or made.relative_difference is None:
+                return False
+            if not self._agrees(maker, made, []):
+                return False
+            is_known = True
+        return is_known
+
+    # --- first, what is judged of each call
+
+    def _measured(self, call: Call) -> Iterator[_Value]:
+        rows = call.rows
+        if not any(row.relative_difference for row in rows):
+            return
+        of = bounds.given(self._runs, call)
+        self._given[call.index] = of
+        inside = self._inside.get(call.record, 0.0) if call.is_module else 0.0
+        for row in call.inputs:
+            if distance(row) and is_rounded(row) and self._is_unrecorded(row):
+                base = self._base(call, row)
+                floor = rounding(1.0, max(self._runs.precision.unit(row), self._shortest, _FLOAT32))
+                key = role(self._runs, call, _suffix(call, row))
+                yield _Value(row, Judged(key, distance(row), base, floor), SAFETY * base + floor, 1.0, False, True)
+        largest = absolute = 0.0
+        for row in call.outputs:
+            if row.relative_difference is None or not is_rounded(row) or distance(row) >= ALTOGETHER:
+                continue
+            largest = max(largest, distance(row))
+            if row.golden is not None:
+                absolute = max(absolute, distance(row) * rms(row.golden))
+            hidden = self._hidden(call)
+            bound = bounds.bound(self._runs, call, of, row, inside, hidden)
+            key = role(self._runs, call, _suffix(call, row))
+            floor = rounding(1.0, max(self._runs.precision.unit(row), hidden))
+            # Errors are relative to the terms; a result that cancels is no other kind of call.
+            judged = Judged(key, distance(row) / bound.condition, of.distance, floor)
+            yield _Value(row, judged, bound.explained, bound.condition, True, call.is_module)
+        if call.direction == PARAMETERS_GRAD:
+            return
+        parent = self._runs.parent(call)
+        if parent is None and call.is_forward:
+            # Without a call tree nobody knows which results are the last.
+            self._at_the_end = max(largest, 0.0 if self._runs.trees[0] else self._at_the_end)
+        self._inside[parent] = max(self._inside.get(parent, 0.0), largest)
+        self._inside_absolute[parent] = max(self._inside_absolute.get(parent, 0.0), absolute)
+        self._largest[call.is_forward] = max(self._largest[call.is_forward], largest)
+
+    def _hidden(self, call: Call) -> float:
+        """The unit roundoff of dtypes that no item of a call shows, because modules cast inside of their code."""
+        return self._shortest if call.is_module or not call.is_forward else 0.0
+
+    def _base(self, call: Call, row: Row) -> float:
+        """The distance of what was recorded before and may have made an input that no recorded call made.
+
+        What cancels in it has the errors of its terms.
+        """
+        parent = self._runs.parent(call)
+        module = self._runs.by_record.get(parent or "")
+        if module is None:
+            # The gradient of the loss is made from the last results.
+            return self._largest[True] if call.is_forward else max(self._largest[False], self._at_the_end)
+        size = 0.0 if row.golden is None else rms(row.golden)
+        found, absolute = self._inside.get(parent, 0.0), self._inside_absolute.get(parent, 0.0)
+        for each in module.inputs:
+            if each.golden is None or not is_rounded(each) or distance(each) >= ALTOGETHER:
+                continue
+            if self._is_unrecorded(each):
+                found = max(found, self._base(module, each))
+            else:
+                found = max(found, distance(each))
+                absolute = max(absolute, distance(each) * rms(each.golden))
+        return max(found, absolute / size if size else 0.0)
+
+    def _is_unrecorded(self, row: Row) -> bool:
+        """True if an input is neither data, a parameter nor a buffer, nor the counterpart of what a call returned."""
+        if is_parameter(row) or row.target is None or row.golden is None:
+            return False
+        mine, theirs = (graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden)))
+        if mine.origin is theirs.origin and mine.origin in _GIVEN:
+            return False
+        if mine.origin is not Origin.CALL or theirs.origin is not Origin.CALL:
+            return True
+        made = self._runs.row_of.get(mine.name)
+        return made is None or made.golden is None or made.golden.name != theirs.name
+
+    # --- then, call by call
+
+    def _judge(self, call: Call, found: Walked) -> None:
+        finding = self._of_inputs(call) or self._of_discrete(call, found) or self._of_values(call, found)
+        if finding is not None:
+            found.findings.append(finding)
+
+    def _of_inputs(self, call: Call) -> Finding | None:
+        """Parameters and data that differ."""
+        for row in call.inputs:
+            target, golden, apart = row.target, row.golden, distance(row)
+            if not apart or target is None or golden is None:
+                continue
+            source = self._runs.graphs[0].source(target)
+            origin = source.origin
+            if origin is Origin.PARAMETER and self._between is not None and self._between.excuses(source.name):
+                continue
+            if is_parameter(row):
+                origin = Origin.PARAMETER
+            if origin not in _GIVEN or self._is_unrecorded(row):
+                continue
+            unit = max(self._runs.precision.unit(row), self._shortest if origin is not Origin.DATA else 0.0)
+            allowed = rounding(1.0, unit) if unit else 0.0
+            if apart > allowed and (is_parameter(row) or (self._has_effect(call) and self._shows(call))):
+                kind = Kind.DATA if origin is Origin.DATA else Kind.PARAMETER
+                if apart == math.inf:
+                    kind = Kind.NONFINITE
+                return Finding(call, row, kind, apart, 0.0, allowed)
+        return None
+
+    def _has_effect(self, call: Call) -> bool:
+        """True if anything that a call returns is apart, or nothing of it is compared."""
+        outputs = [row for row in call.outputs if row.relative_difference is not None]
+        return not outputs or any(map(distance, outputs))
+
+    def _of_discrete(self, call: Call, found: Walked) -> Finding | None:
+        """Whole numbers, and values that are finite on one side alone."""
+        given = [distance(row) for row in self._given[call.index].rows] if call.index in self._given else []
+        for row in call.outputs:
+            apart = distance(row)
+            if apart < ALTOGETHER:
+                continue
+            if apart == math.inf:
+                if not any(each == math.inf for each in given):
+                    return Finding(call, row, Kind.NONFINITE, apart, max(given, default=0.0), 0.0)
+                continue
+            if not any(given) and not self._draws(call) and self._shows(call):
+                return Finding(call, row, Kind.WHOLE, apart, 0.0, 0.0)
+        return None
+
+    def _shows(self, call: Call) -> bool:
+        """True if what a call returns makes a value that stays apart further down."""
+        return shows(self._runs, call, self._agrees)
+
+    def _agrees(self, call: Call, row: Row, others: list[Row]) -> bool:
+        """True if an output is as near as the noise so far, and what else goes into its call, explain."""
+        noise = self._noise[call.is_forward]
+        if row.golden is None or extent(row.golden.shape).elements == 1:
+            return not distance(row)  # A sum hides what its terms differ by.
+        if distance(row) <= SAFETY * noise + rounding(1.0, max(self._runs.precision.unit(row), self._shortest)):
+            return True
+        apart = max((distance(each) for each in others), default=0.0)
+        if not apart:
+            return False
+        of = bounds.given(self._runs, call, others)
+        return distance(row) <= bounds.bound(self._runs, call, of, row, 0.0, self._hidden(call)).explained
+
+    def _draws(self, call: Call) -> bool:
+        name = call.function.lower()
+        if has(name, Trait.DRAWS, Trait.DROPS, Trait.DRAWS_INSIDE):
+            return True
+        return has(name, Trait.MAY_DROP_INSIDE) and self._drops_inside(call)
+
+    def _drops_inside(self, call: Call) -> bool:
+        """True if a call is told to set a share of what it computes with to zero at random."""
+        shares: list[object] = []
+        if call.is_module and call.parsed is not None:
+            settings = self._runs.settings[0].get(call.parsed.base)
+            shares = [] if settings is None or not settings.training else [settings.values.get("dropout")]
+        else:
+            for row in call.inputs:
+                if row.target is not None and row.target.value is not None and "drop" in argument_name(
+                    call.name, row.target.name
+                ):  # fmt: skip
+                    shares.append(row.target.value)
+        return any(type(share) in (int, float) and share != 0 for share in shares)
+
+    def _draws_on_one_side(self, call: Call) -> bool:
+        """True if one side alone returns its argument as it is."""
+        result = next((row for row in call.outputs if row.target is not None and row.golden is not None), None)
+        taken = next((row for row in call.inputs if row.target is not None and row.golden is not None), None)
+        if result is None or taken is None:
+            return False
+        sides = (taken.target, result.target), (taken.golden, result.golden)
+        kept = [one is not None and other is not None and is_same(one, other) for one, other in sides]
+        return kept[0] != kept[1]
+
+    def _of_values(self, call: Call, found: Walked) -> Finding | None:
+        values = self._values.get(call.index, ())
+        if not values:
+            return None
+        given = self._given[call.index]
+        has_whole = any(distance(row) >= ALTOGETHER for row in given.rows)
+        worst: Optional[Finding] = None  # noqa: UP045
+        for value in values:
+            if has_whole and value.is_result:
+                continue
+            if value.is_result and not call.is_forward and has(call.function, *COMPUTING_NOTHING):
+                # Where it is the identity, the gradient of what it returns is that of its argument with all its takers.
+                continue
+            finding = self._finding(call, value)
+            if finding is None:
+                if value.is_result and call.direction != PARAMETERS_GRAD:
+                    self._noise[call.is_forward] = max(self._noise[call.is_forward], value.judged.distance)
+                found.excused.append(
+                    Excused(call, value.row, distance(value.row), value.judged.given, value.bound)
+                )  # fmt: skip
+            elif worst is None:
+                worst = finding
+        if worst is not None and self._draws(call) and not self._draws_on_one_side(call):
+            found.undecided.append(worst._replace(kind=Kind.RANDOM))
+            return None
+        if worst is not None and not worst.row.relative_difference:
+            return None
+        return worst
+
+    def _finding(self, call: Call, value: _Value) -> Finding | None:
+        judged, apart = value.judged, distance(value.row)
+        usual = self._usual(value)
+        allowed, others = value.bound, 0
+        if usual is not None:
+            limit = value.condition * max(usual.limit, judged.floor)
+            if value.of_module or limit < allowed:
+                allowed, others = limit, usual.others
+        if apart <= allowed:
+            return None
+        kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
+        if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
+            return None
+        if not self._runs.same_names and not self._is_certain(call) and not self._shows(call):
+            return None
+        if kind is Kind.INPUT and not self._runs.has_functions:
+            # The code of the module around it, of which no call is recorded, made it.
+            call = next((each for each in self._runs.around(call) if each.is_of_both), call)
+        return Finding(call, value.row, kind, apart, judged.given, allowed, others)
+
+    def _is_certain(self, call: Call) -> bool:
+        """True if two calls of two programs are one layer: they have the same parameters."""
+        return any(
+            is_parameter(row) and distance(row) < ALTOGETHER for row in call.rows if row.relative_difference is not None
+        )
+
+    def _usual(self, value: _Value) -> Usual | None:
+        """What the like of a value tell, where its type tells less: short dtypes, and code that is not recorded."""
+        if not (self._is_short or not value.is_result):
+            return None
+        return self._like.usual(value.judged)
+
+
+def _suffix(call: Call, row: Row) -> str:
+    """The part of an item's name behind the record."""
+    item = row.target or row.golden
+    name = "" if item is None else item.name
+    return name[len(call.name) :]

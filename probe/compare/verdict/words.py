@@ -1,0 +1,105 @@
+"""The findings of a walk in words: the extent to which a value is apart, and what was looked for."""
+
+from __future__ import annotations
+
+import math
+
+from probe.common.align.row import Row
+from probe.common.numerics.error_bounds import ALTOGETHER
+from probe.common.numerics.formats import is_boolean
+from probe.compare.sentences import (
+    FROM_INPUTS,
+    NOT_FROM_INPUTS,
+    NOT_RECORDED,
+    Sentence,
+    beyond_inputs,
+    beyond_peers,
+    beyond_recorded,
+    not_finite,
+)
+from probe.compare.verdict.facts import Call, is_parameter
+from probe.compare.verdict.kinds import own_name
+from probe.compare.verdict.two_runs import path_of
+from probe.compare.verdict.walk import Excused, Finding, Kind
+
+NONFINITE_ON_ONE_SIDE = "a NaN or an infinity on one side only"
+
+
+def size(number: float) -> str:
+    """A distance in words; ``all`` of what has no rounding."""
+    if number >= ALTOGETHER:
+        return "infinity" if math.isinf(number) else "all"
+    return f"{number:.1e}" if number else "0"
+
+
+def of_finding(found: Finding, record: str = "") -> Sentence:
+    """The extent to which a value is apart, and what is explained of it.
+
+    Args:
+        found: the finding.
+        record: the record of the call that has the value, where another one is named for it.
+    """
+    row, name = found.row, own_name(found.row)
+    apart, allowed = size(found.distance), size(found.allowed)
+    if is_parameter(row):
+        name = f"parameter {parameter_name(found.call, row)}"
+    if found.kind is Kind.NONFINITE or math.isinf(found.distance):
+        origin = NOT_RECORDED if found.kind is Kind.INPUT else NOT_FROM_INPUTS
+        origin = FROM_INPUTS if math.isinf(found.given) else origin
+        return not_finite(name, nonfinite(row), origin, f" where it calls {record}" if record else "")
+    if found.kind is Kind.LIKE:
+        return beyond_peers(name, apart, allowed, found.others)
+    if found.kind is Kind.PARAMETER:
+        return beyond_recorded(name, apart)
+    if found.kind in (Kind.INPUT, Kind.DATA):
+        return beyond_recorded(name, apart, allowed, record)
+    if found.kind is Kind.REGION:
+        text = f"{name} has no counterpart in the golden run, nor has anything that is computed from it"
+        return Sentence(f"{text}; what goes in has one")
+    return beyond_inputs(name, apart, size(found.given), allowed)
+
+
+def cause_of_kind(found: Finding) -> Sentence:
+    """The cause that the kind of a finding is: other data, other random numbers."""
+    if found.kind is Kind.DATA or (found.kind is Kind.INPUT and found.distance == ALTOGETHER):
+        target = found.row.target
+        if found.distance < ALTOGETHER:
+            return Sentence("the inputs differ")
+        what = "masks" if target is not None and is_boolean(target.dtype or "") else "token ids, positions or labels"
+        return Sentence(f"the inputs differ: other {what}")
+    if found.kind is Kind.RANDOM:
+        return Sentence("other random numbers")
+    return Sentence("")
+
+
+def of_random(found: Finding) -> Sentence:
+    """Other random numbers, behind which no value can be held against another."""
+    return Sentence(
+        f"{own_name(found.row)} holds other random numbers; seed_all() gives both runs the same ones, and rm_dropout "
+        "none"
+    )
+
+
+def of_excused(found: Excused) -> str:
+    """A value that is apart by no more than is explained."""
+    return (
+        f"{own_name(found.row)} is {size(found.distance)} apart; its inputs, which are {size(found.given)} apart, and "
+        f"rounding explain {size(found.allowed)}"
+    )
+
+
+def nonfinite(row: Row) -> str:
+    """What is not finite in a tensor, and its side."""
+    sides = (("target", row.target), ("golden run", row.golden))
+    found = [(side, item) for side, item in sides if item is not None and (item.has_nan or item.has_inf)]
+    if len(found) != 1:
+        # The files of the tensors tell more than their statistics do.
+        return NONFINITE_ON_ONE_SIDE
+    ((side, item),) = found
+    return f"{'a NaN' if item.has_nan else 'an infinity'} in the {side} only"
+
+
+def parameter_name(call: Call, row: Row) -> str:
+    """The name of a parameter in the model of the target."""
+    name = own_name(row).partition(".")[2]
+    return ".".join(filter(None, (path_of(call.parsed), name)))
