@@ -47,4 +47,6 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
         settings,  # type: ignore[arg-type]
         (target.updates, golden.updates),
         product_roundoff(environments),
+        (target.framework or "", golden.framework or ""),
+        (target.path, golden.path),
     )

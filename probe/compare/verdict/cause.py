@@ -124,17 +124,10 @@ class Causes:
 
     def _settings(self, place: Place) -> list[Setting]:
         """The settings of the call that differ and may be the cause, those that decide first."""
-<<<<<<< HEAD
         differing = differences_of(self._runs, place.call, self._design)
         return sorted(
             (each for each in differing if not self._is_idle(each, place)), key=lambda each: not each.decides
         )
-=======
-        found = [
-            each for each in differences_of(self._runs, place.call, self._design) if not self._is_idle(each, place)
-        ]
-        return sorted(found, key=lambda each: not each.decides)
->>>>>>> engine
 
     def _is_idle(self, setting: Setting, place: Place) -> bool:
         """True if a setting differs as well in a call that agrees."""
@@ -262,7 +255,6 @@ class Causes:
             return NOTHING
         sources = [graph.source(item) for graph, item in zip(self._runs.graphs, (target, golden))]
         makers = [self._runs.maker(item, side) for side, item in enumerate((target, golden))]
-<<<<<<< HEAD
         origins = {source.origin for source in sources}
         if origins <= {Origin.PARAMETER, Origin.BUFFER} and sources[0].name != sources[1].name:
             if not self._runs.same_names:
@@ -284,16 +276,6 @@ class Causes:
                 return Sentence(f"{own_name(row)} {said}", f"{item_words(own_name(row))} {said}")
         sides = [side for side in (0, 1) if makers[side] is not None]
         returned = next((self._returned(makers[side], sources[side].name, side) for side in sides), None)
-=======
-        if makers[0] is not None and makers[1] is not None and makers[0] is not makers[1]:
-            mine, theirs = makers[0].record, makers[1].golden_record
-            if makers[0].is_of_both and makers[1].is_of_both:
-                text = f"{own_name(row)} is what {mine} returned, and in the golden run what {theirs} returned"
-                return Sentence(text, f"{item_words(own_name(row))} is what {mine} returned (golden: {theirs})")
-        returned = next(
-            (self._returned(makers[side], sources[side].name, side) for side in (0, 1) if makers[side]), None
-        )
->>>>>>> engine
         if returned is None or not is_compared(returned) or distance(returned) > place.allowed:
             return NOTHING
         maker = makers[0] or makers[1]
@@ -391,17 +373,8 @@ class Causes:
         return NOTHING
 
     def _of_factor(self, place: Place, row: Row, scaled: arithmetic.Factor) -> Sentence:
-<<<<<<< HEAD
         items = [item for each in place.call.rows for item in (each.target, each.golden)]
         shapes = [item.shape or () for item in items if item is not None and item.is_tensor]
-=======
-        shapes = [
-            item.shape or ()
-            for each in place.call.rows
-            for item in (each.target, each.golden)
-            if has_tensor(item) and item
-        ]
->>>>>>> engine
         value = arithmetic.in_words(scaled.value, shapes, scaled.rest)
         parameter = self._gradient_of(row)
         if parameter:
@@ -426,18 +399,9 @@ class Causes:
         if found is None:
             return NOTHING
         record, own = makers[found.side, found.item.name]
-<<<<<<< HEAD
         is_own = record == (place.call.record, place.call.golden_record)[found.side]
         what = item_words(own) if is_own else f"{own} of {record}"
         name = self._shown(place.call, row)
-=======
-        what = (
-            f"{item_words(own)}"
-            if record == (place.call.record, place.call.golden_record)[found.side]
-            else f"{own} of {record}"
-        )
-        name = _shown(place.call, row)
->>>>>>> engine
         value = found.value
         if math.isclose(value, -1.0, abs_tol=1e-2):
             return Sentence(f"{what} is not added to {name} in the target")

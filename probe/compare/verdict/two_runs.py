@@ -10,6 +10,7 @@ from typing import Any, Optional
 from probe.common.align.row import Row
 from probe.common.dump.naming import ParsedName, is_module, parse, record_name
 from probe.common.dump.reading.call_tree import around
+from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.dump.update_file import Update
@@ -19,6 +20,11 @@ from probe.compare.verdict.dataflow import Graph
 from probe.compare.verdict.facts import Call, Evidence, Precision, Tables
 
 Attributes = Mapping[str, Mapping[str, Any]]
+_PRIMITIVE = "Primitive."
+
+
+def _is_primitive(call: Call, side: int) -> bool:
+    return ((call.record, call.golden_record)[side] or "").startswith(_PRIMITIVE)
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class TwoRuns:
         settings: the settings of the modules of both runs, by the part of the names that their records share.
         updates: the steps of the optimizers of both runs.
         frameworks: the frameworks of the dumps.
-        attributes: the attributes of MindSpore's primitives, by their records.
+        paths: the paths of the dumps; what is asked of them is read again, because their records were released.
         product_roundoff: the unit roundoff of matrix products that are computed with less than their dtype; 0 without.
     """
 
@@ -53,7 +59,7 @@ class TwoRuns:
     updates: tuple[Sequence[Update], Sequence[Update]] = ((), ())
     product_roundoff: float = 0.0
     frameworks: tuple[str, str] = ("pytorch", "pytorch")
-    attributes: tuple[Attributes, Attributes] = field(default_factory=lambda: ({}, {}))
+    paths: tuple[str, str] = ("", "")
 
     @cached_property
     def by_record(self) -> Mapping[str, Call]:
@@ -64,6 +70,17 @@ class TwoRuns:
     def by_golden_record(self) -> Mapping[str, Call]:
         """The calls by the golden run's records."""
         return {call.golden_record: call for call in self.calls if call.golden_record is not None}
+
+    @cached_property
+    def attributes(self) -> tuple[Attributes, Attributes]:
+        """The attributes of MindSpore's primitives, by their records."""
+        mine, theirs = (
+            {record.name: record.attributes for record in read(path) if record.name.startswith(_PRIMITIVE)}
+            if path and any(_is_primitive(call, side) for call in self.calls)
+            else {}
+            for side, path in enumerate(self.paths)
+        )
+        return mine, theirs
 
     @cached_property
     def precision(self) -> Precision:
