@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 from probe.common.dump.naming import PARAMETERS_GRAD, parse
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.sketch_file import SketchTable, UnreadTable
-from probe.common.numerics.error_bounds import SAFETY
+from probe.common.numerics.error_bounds import SAFETY, extent
 from probe.compare.sentences import NOTHING, Sentence
+from probe.compare.verdict.optimizer import Moved, Steps, optimizer_cause
 from probe.compare.verdict.two_runs import TwoRuns, path_of
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Update(NamedTuple):
     ratio: float
     """The norm of the target's update divided by that of the golden run's."""
     allowed: float
+    moved: Moved
+    """The sketches."""
 
     @property
     def is_explained(self) -> bool:
@@ -59,6 +62,9 @@ class Between(NamedTuple):
 
     updates: Mapping[str, Update]
     """By the target's names of the parameters."""
+    steps: tuple[Steps, Steps] = ((), ())
+    """The steps of the optimizers in target and golden run."""
+    frameworks: tuple[str, str] = ("", "")
 
     @property
     def is_of_all(self) -> bool:
@@ -68,6 +74,11 @@ class Between(NamedTuple):
     def in_words(self) -> Sentence:
         """What the optimizer did otherwise, where nothing says why; `NOTHING` if it is no more than one parameter."""
         apart = [each for each in self.updates.values() if not each.is_explained]
+        names = {each.name: each.golden_name for each in self.updates.values()}
+        cause = optimizer_cause(self.steps, {each.name: each.moved for each in apart}, names, self.frameworks)
+        if cause:
+            start = "the optimizer step before this step diverges"
+            return Sentence(f"{start}: {cause.text}", f"{start}: {cause.shown}")
         if 2 * len(apart) <= len(self.updates):
             return NOTHING
         ratios = sorted(each.ratio for each in apart)
@@ -100,13 +111,15 @@ def between(runs: TwoRuns, before: tuple[str, str] | None) -> Between | None:
     if None in of_before:
         return None
     pairs = _pairs(runs)
+    elements = _elements(runs)
     updates: dict[str, Update] = {}
     sides = [_Side(now, then, dump) for now, then, dump in zip(runs.tables, of_before, dumps) if then is not None]
     for name, golden_name in pairs.items():
-        found = _update(name, golden_name, sides, runs.precision.shortest)
+        found = _update(name, golden_name, sides, runs.precision.shortest, elements.get(name, 0))
         if found is not None:
             updates[name] = found
-    return Between(updates) if updates else None
+    steps = dumps[0].updates, dumps[1].updates
+    return Between(updates, steps, runs.frameworks) if updates else None
 
 
 def _pairs(runs: TwoRuns) -> dict[str, str]:
@@ -121,6 +134,17 @@ def _pairs(runs: TwoRuns) -> dict[str, str]:
             sources = [graph.source(item) for graph, item in zip(runs.graphs, (row.target, row.golden))]
             if all(each.origin.value == "parameter" and not each.is_view for each in sources):
                 found.setdefault(sources[0].name, sources[1].name)
+    return found
+
+
+def _elements(runs: TwoRuns) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for call in runs.calls:
+        for row in call.inputs if call.is_forward else ():
+            if row.target is not None and row.target.is_tensor:
+                source = runs.graphs[0].source(row.target)
+                if source.origin.value == "parameter" and not source.is_view:
+                    found.setdefault(source.name, extent(row.target.shape).elements)
     return found
 
 
@@ -145,6 +169,12 @@ class _Side:
         )
         return after - earlier, float(np.linalg.norm(after))
 
+    def parameter(self, name: str) -> NDArray[Any]:
+        """The sketch of a parameter before the update."""
+        import numpy as np
+
+        return self._then.sums([self._items[1][name]])[0].astype(np.float64)
+
     def gradient(self, name: str) -> NDArray[Any] | None:
         """The sketch of the gradient that a parameter had; ``None`` where it is not known."""
         taken = self._taken.get(name)
@@ -161,13 +191,14 @@ def _parameter_of(item: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _update(name: str, golden_name: str, sides: list[_Side], roundoff: float) -> Update | None:
+def _update(name: str, golden_name: str, sides: list[_Side], roundoff: float, elements: int) -> Update | None:
     import numpy as np
 
     of_both = [side.update(own) for side, own in zip(sides, (name, golden_name))]
     if of_both[0] is None or of_both[1] is None:
         return None
     (mine, size), (theirs, golden_size) = of_both
+    parameter = sides[1].parameter(golden_name)
     sizes = float(np.linalg.norm(mine)), float(np.linalg.norm(theirs))
     largest = max(sizes)
     if not largest or largest != largest:
@@ -182,4 +213,6 @@ def _update(name: str, golden_name: str, sides: list[_Side], roundoff: float) ->
     explained = 0.0 if of_gradients is None else max(SAFETY * of_gradients, _NORMALISED * math.sqrt(of_gradients))
     distance = float(np.linalg.norm(mine - theirs)) / largest
     ratio = sizes[0] / sizes[1] if sizes[1] else math.inf
-    return Update(name, golden_name, distance, of_gradients, ratio, explained + lost)
+    both = None if gradients[0] is None or gradients[1] is None else (gradients[0], gradients[1])
+    moved = Moved((mine, theirs), parameter, both, elements)
+    return Update(name, golden_name, distance, of_gradients, ratio, explained + lost, moved)
