@@ -157,7 +157,7 @@ class _Conclusion:
     def _differences(self) -> Iterator[tuple[Difference, bool]]:
         """What differs in calls besides values; with it, true if its effect could be hidden by rounding."""
         runs = self._runs
-        allowed = {each.call.index: each.allowed for each in self._walked.excused}
+        allowed = {each.call.index: each.allowed for each in self._walked.excused if each.call.is_forward}
         for call in runs.calls:
             if not call.is_of_both or all(row.target is row.golden for row in call.rows):
                 continue

@@ -16,13 +16,18 @@ Agrees = Callable[[Call, Row, list[Row]], bool]
 """Tells if an output is as near to its counterpart as the other inputs of its call explain, which are given."""
 
 
-def shows(runs: TwoRuns, start: Call, agrees: Agrees) -> bool:
+HasNear = Callable[[Call], bool]
+"""Tells if the other run holds nearly what a call of one side alone returns."""
+
+
+def shows(runs: TwoRuns, start: Call, agrees: Agrees, has_near: HasNear) -> bool:
     """True if what a call returns makes a value that both runs have, is apart, and stays so.
 
     Args:
         runs: the runs.
         start: the call.
         agrees: the judgement of values that both runs have.
+        has_near: the judgement of values of calls that one side alone made.
     """
     seen: set[int] = {start.index}
     waiting = [start]
@@ -33,17 +38,19 @@ def shows(runs: TwoRuns, start: Call, agrees: Agrees) -> bool:
         others = [] if is_first else _others(runs, call, seen)
         if outputs and all(agrees(call, row, others) for row in outputs):
             continue
+        if not outputs and not is_first and has_near(call):
+            continue
         is_apart = is_apart or bool(outputs)
         followers = [each for each in _takers(runs, call) if each.index not in seen]
         if runs.has_functions:
             # What a module returns is made by calls inside of it, which are recorded as well.
             followers = [each for each in followers if not each.is_module]
-        if not followers and (outputs or is_first):
-            # Nothing that is recorded takes it: the end of the pass, or code that is not recorded.
-            around = next((each for each in runs.around(call) if each.index not in seen), None)
+        if not followers:
+            # Nothing that is recorded takes it: the module around it tells, or the pass has ended.
+            around = next(iter(runs.around(call)), None)
             if around is None and is_apart:
                 return True
-            followers = [] if around is None else [around]
+            followers = [] if around is None or around.index in seen else [around]
         seen.update(each.index for each in followers)
         waiting += followers
         is_first = False

@@ -27,6 +27,7 @@ from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.effects import shows
 from probe.compare.verdict.facts import Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.likeness import Judged, Likeness, Usual, role
+from probe.compare.verdict.nearby import Nearby
 from probe.compare.verdict.two_runs import TwoRuns
 
 SHORT = unit_roundoff("float32") * 2.0**8
@@ -35,6 +36,8 @@ more than its type. Between float32 and float16; TF32 is short."""
 _FLOAT32 = unit_roundoff("float32")
 
 
+_TERMS = 256.0
+"""The terms of a sum in a network, about: two programs add them up in other orders. A guess."""
 _GIVEN = (Origin.PARAMETER, Origin.BUFFER, Origin.DATA)
 """The origins of tensors that no call made."""
 
@@ -125,6 +128,7 @@ class Walk:
     def __init__(self, runs: TwoRuns, between: Between | None = None) -> None:
         self._runs = runs
         self._between = between
+        self._nearby = Nearby(runs)
         self._shortest = max(runs.precision.shortest, runs.product_roundoff)
         self._is_short = self._shortest >= SHORT
         self._inside: dict[str | None, float] = {}
@@ -159,7 +163,9 @@ class Walk:
     def _of_region(self, call: Call) -> Finding | None:
         """A call of the target alone whose inputs agree, where the results of the two programs part for good."""
         result = next((row for row in call.outputs if row.target is not None and row.target.is_tensor), None)
-        if result is None or not call.is_forward or not self._are_agreed(call) or not self._shows(call):
+        if result is None or not call.is_forward or not self._are_agreed(call):
+            return None
+        if self._has_near(call) or not self._shows(call):
             return None
         return Finding(call, result, Kind.REGION, ALTOGETHER, 0.0, 0.0)
 
@@ -210,7 +216,7 @@ class Walk:
             # Errors are relative to the terms; a result that cancels is no other kind of call.
             judged = Judged(key, distance(row) / bound.condition, of.distance, floor)
             yield _Value(row, judged, bound.explained, bound.condition, True, call.is_module)
-        if call.direction == PARAMETERS_GRAD:
+        if call.direction == PARAMETERS_GRAD or not self._is_certain(call):
             return
         parent = self._runs.parent(call)
         if parent is None and call.is_forward:
@@ -310,14 +316,27 @@ class Walk:
 
     def _shows(self, call: Call) -> bool:
         """True if what a call returns makes a value that stays apart further down."""
-        return shows(self._runs, call, self._agrees)
+        return shows(self._runs, call, self._agrees, self._has_near)
+
+    def _has_near(self, call: Call) -> bool:
+        """True if the golden run holds nearly what a call of the target alone returns."""
+        if call.record is None:
+            return False
+        noise = SAFETY * self._noise[call.is_forward]
+        for row in call.outputs:
+            if row.target is None or not unit_roundoff(row.target.dtype):
+                continue
+            unit = max(unit_roundoff(row.target.dtype), self._shortest)
+            if self._nearby.distance(row.target) > noise + rounding(_TERMS, unit):
+                return False
+        return True
 
     def _agrees(self, call: Call, row: Row, others: list[Row]) -> bool:
         """True if an output is as near as the noise so far, and what else goes into its call, explain."""
         noise = self._noise[call.is_forward]
         if row.golden is None or extent(row.golden.shape).elements == 1:
             return not distance(row)  # A sum hides what its terms differ by.
-        if distance(row) <= SAFETY * noise + rounding(1.0, max(self._runs.precision.unit(row), self._shortest)):
+        if distance(row) <= SAFETY * noise + rounding(_TERMS, max(self._runs.precision.unit(row), self._shortest)):
             return True
         apart = max((distance(each) for each in others), default=0.0)
         if not apart:
@@ -370,7 +389,7 @@ class Walk:
                 continue
             finding = self._finding(call, value)
             if finding is None:
-                if value.is_result and call.direction != PARAMETERS_GRAD:
+                if value.is_result and call.direction != PARAMETERS_GRAD and self._is_certain(call):
                     self._noise[call.is_forward] = max(self._noise[call.is_forward], value.judged.distance)
                 found.excused.append(
                     Excused(call, value.row, distance(value.row), value.judged.given, value.bound)
@@ -397,7 +416,7 @@ class Walk:
         kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
             return None
-        if not self._runs.same_names and not self._is_certain(call) and not self._shows(call):
+        if not self._is_certain(call) and not self._shows(call):
             return None
         if kind is Kind.INPUT and not self._runs.has_functions:
             # The code of the module around it, of which no call is recorded, made it.
@@ -405,10 +424,16 @@ class Walk:
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
 
     def _is_certain(self, call: Call) -> bool:
-        """True if two calls of two programs are one layer: they have the same parameters."""
-        return any(
-            is_parameter(row) and distance(row) < ALTOGETHER for row in call.rows if row.relative_difference is not None
-        )
+        """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
+        if self._runs.same_names:
+            return True
+        for row in call.inputs:
+            if row.target is None or row.golden is None or row.relative_difference is None:
+                continue
+            sources = [graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden))]
+            if is_parameter(row) or all(each.origin is Origin.PARAMETER for each in sources):
+                return True
+        return False
 
     def _usual(self, value: _Value) -> Usual | None:
         """What the like of a value tell, where its type tells less: short dtypes, and code that is not recorded."""
