@@ -24,7 +24,7 @@ from probe.compare.verdict import bounds
 from probe.compare.verdict.between import Between
 from probe.compare.verdict.bounds import Given
 from probe.compare.verdict.dataflow import Origin
-from probe.compare.verdict.effects import shows
+from probe.compare.verdict.effects import Effects
 from probe.compare.verdict.facts import Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.likeness import Judged, Likeness, Usual, role
 from probe.compare.verdict.nearby import Nearby
@@ -129,6 +129,7 @@ class Walk:
         self._runs = runs
         self._between = between
         self._nearby = Nearby(runs)
+        self._effects = Effects(runs, self._agrees, self._has_near)
         self._shortest = max(runs.precision.shortest, runs.product_roundoff)
         self._is_short = self._shortest >= SHORT
         self._inside: dict[str | None, float] = {}
@@ -317,7 +318,7 @@ class Walk:
 
     def _shows(self, call: Call) -> bool:
         """True if what a call returns makes a value that stays apart further down."""
-        return shows(self._runs, call, self._agrees, self._has_near)
+        return self._effects.shows(call)
 
     def _has_near(self, call: Call) -> bool:
         """True if the golden run holds nearly what a call of the target alone returns."""
