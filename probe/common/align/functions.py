@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from probe.common.align.call_order import Pairs, ascending, refined
 from probe.common.align.exchanged import are_far, nearest_calls
 from probe.common.align.operations import Operation, operation
 from probe.common.align.side import Side, path_of
 from probe.common.dump.naming import BACKWARD, FORWARD, is_module, parse
-from probe.common.dump.reading.records import OUTPUT, Item
+from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.error_bounds import extent
 
 if TYPE_CHECKING:
@@ -164,8 +164,8 @@ class FunctionPairs:
 
     def _add(self, mine: Sequence[int], theirs: Sequence[int], way: Way, how: str, pairs: Pairs | None = None) -> None:
         """Pair calls of one key in their order, between `pairs` that are known."""
-        keys = self._keys(0, mine, way), self._keys(1, theirs, way)
-        for i, j in refined(pairs or [], *keys):
+        keys = [self._keys(number, calls, way) for number, calls in enumerate((mine, theirs))]
+        for i, j in refined(pairs or [], keys[0], keys[1], as_many=how == "order"):
             results = self._sides[0].result(mine[i]), self._sides[1].result(theirs[j])
             if self._contents is None or not self._contents.contradict(*results):
                 self._found.add(mine[i], theirs[j], how)
@@ -187,7 +187,8 @@ class FunctionPairs:
 
     def _of_one_program(self, mine: Sequence[int], theirs: Sequence[int]) -> None:
         """Pair the calls of each function: as many in their order, otherwise by what they are given, then in order."""
-        self._of_equal_values(mine, theirs)
+        for way in (_values, _given):
+            self._of_equal_values(mine, theirs, way)
         sides = mine, theirs
         marks = [self._marks(number, calls) for number, calls in enumerate(sides)]
         kinds = [self._groups(number, calls, _base) for number, calls in enumerate(sides)]
@@ -205,7 +206,7 @@ class FunctionPairs:
             [None if self._is_paired(n, call) else (_base(self._sides[n], call), marks[n][call]) for call in calls]
             for n, calls in enumerate(sides)
         ]
-        for i, j in refined(anchors, *keys):
+        for i, j in refined(anchors, keys[0], keys[1]):
             self._found.add(mine[i], theirs[j], "order")
 
     def _is_paired(self, number: int, call: int) -> bool:
@@ -223,24 +224,23 @@ class FunctionPairs:
             for i, j in zip((call for call in one if call not in self._found.partner), rest):
                 self._found.add(i, j, "name" if _is_named_alike(self._sides, i, j) else "order")
 
-    def _of_equal_values(self, mine: Sequence[int], theirs: Sequence[int]) -> None:
-        """Pair calls of one function that take and return the same values, the first ones first."""
+    def _of_equal_values(self, mine: Sequence[int], theirs: Sequence[int], way: Way) -> None:
+        """Pair calls that `way` says the same of: those of one name, then the first ones first."""
         target, golden = self._sides
-        there = set(theirs)
-        values = {call: _values(golden, call) for call in theirs}
-        own = {call: _values(target, call) for call in mine}
-        for call in mine:
+        keys = [
+            {call: way(self._sides[n], call) for call in calls if not self._is_paired(n, call)}
+            for n, calls in enumerate((mine, theirs))
+        ]
+        for call, key in keys[0].items():
             other = golden.index.get(target.calls[call].record.name, -1)
-            if other in there and own[call] == values[other]:
+            if other in keys[1] and keys[1][other] == key:
                 self._found.add(call, other, "name")
-        groups: dict[Hashable, list[int]] = {}
-        for call in reversed(theirs):
-            if call not in self._found.back:
-                groups.setdefault(values[call], []).append(call)
-        for call in mine:
-            others = groups.get(own[call])
-            if others and call not in self._found.partner:
-                self._found.add(call, others.pop(), "value")
+        left: dict[Key, list[int]] = {}
+        for call in reversed([call for call in keys[1] if call not in self._found.back]):
+            left.setdefault(keys[1][call], []).append(call)
+        for call, key in keys[0].items():
+            if call not in self._found.partner and left.get(key):
+                self._found.add(call, left[key].pop(), "value")
 
     def _groups(self, number: int, calls: Sequence[int], way: Way) -> dict[Key, list[int]]:
         """The calls that have no partner yet by what `way` says of them."""
@@ -283,9 +283,17 @@ def _marked(marks: Mapping[int, Key], side: Side, call: int) -> Key:
 
 def _values(side: Side, call: int) -> Key:
     """The function that a call is of, and the values that it takes and returns."""
+    return _base(side, call), *map(_statistics, side.calls[call].items)
+
+
+def _given(side: Side, call: int) -> Key:
+    """The function that a call is of, and the values that it takes."""
     items = side.calls[call].items
-    values = ((item.shape, item.max, item.min, item.mean, item.norm, item.md5) for item in items)
-    return _base(side, call), *values
+    return _base(side, call), *((*_statistics(item), str(item.value)) for item in items if item.state == INPUT)
+
+
+def _statistics(item: Item) -> tuple[Any, ...]:
+    return item.shape, item.max, item.min, item.mean, item.norm, item.md5
 
 
 def _is_named_alike(sides: tuple[Side, Side], one: int, other: int) -> bool:
