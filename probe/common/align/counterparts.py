@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from probe.common.align.by_name import by_name
 from probe.common.align.calls import Calls, KeyedCall
 from probe.common.align.exchanged import are_far, nearest_calls
-from probe.common.align.functions import Found, FunctionPairs
+from probe.common.align.functions import OF_PARAMETERS, Found, FunctionPairs
 from probe.common.align.items import alone, rows_of
 from probe.common.align.layer_names import translated_paths
 from probe.common.align.mapping import Dumps, layer_mapping, name_mapping
 from probe.common.align.module_pairs import ModulePairs
-from probe.common.align.one_sided import note_reasons
+from probe.common.align.one_sided import is_in_scope, note_reasons
 from probe.common.align.options import MatchOptions
 from probe.common.align.row import NAMES_DIFFER, Row
 from probe.common.align.side import Side
@@ -75,7 +75,8 @@ def call_pairs(target: Dump, golden: Dump, both: Calls, options: MatchOptions) -
     contents = None
     if options.maps_names and options.layer_mapping is None:
         return _ordered(both, found, dumps, rows=_mapped(dumps, both, found, options))
-    if target.level == "debug" or (_have_same_names(both) and not found.partner and not options.maps_names):
+    have_same_names = _have_same_names(both) and not found.partner and not options.maps_names
+    if target.level == "debug" or (have_same_names and not _act_on_others(both, dumps)):
         _by_key(both, found)
         if target.level != "debug":
             exchange_numbers(both, found, dumps)
@@ -95,6 +96,17 @@ def call_pairs(target: Dump, golden: Dump, both: Calls, options: MatchOptions) -
 def _have_same_names(both: Calls) -> bool:
     target, golden = both
     return len(target) == len(golden) and all(one.record.name == other.record.name for one, other in zip(*both))
+
+
+def _act_on_others(both: Calls, dumps: Dumps) -> bool:
+    """True if an optimizer of one side takes the parameters in another order."""
+    for call, other in zip(*both):
+        if call.items is not other.items and is_in_scope(dumps[0].tree, call.record.name):
+            for item, another in zip(call.items, other.items):
+                maker = item.made_by or ""
+                if maker.startswith(OF_PARAMETERS) and maker != another.made_by:
+                    return True
+    return False
 
 
 _Rows = dict[int, list[Row]]

@@ -21,6 +21,9 @@ from probe.common.numerics.error_bounds import extent
 if TYPE_CHECKING:
     from probe.common.align.contents import Contents
 
+OF_PARAMETERS = ("parameter:", "gradient:")
+"""The beginnings of makers that are a parameter or its gradient."""
+
 Key = Optional[Hashable]
 Way = Callable[[Side, int], Key]
 
@@ -118,8 +121,8 @@ class FunctionPairs:
 
     def _translate(self, parameter: str) -> str:
         """The name of a parameter on the golden side, where its layer has another path there."""
-        path, _, name = parameter.rpartition(".")
-        return f"{self._paths[0].get(path, path)}.{name}"
+        path, dot, name = parameter.rpartition(".")
+        return f"{self._paths[0].get(path, path)}{dot}{name}"
 
     def _region(self, number: int, around: str | None) -> Hashable:
         """The counterpart of the innermost call around a call that has one."""
@@ -264,7 +267,7 @@ class FunctionPairs:
             if is_module(side.tree.get(name) or ""):
                 continue
             makers = [(item.made_by or "").rpartition("view:")[2].partition(":") for item in given]
-            own = [of for kind, _, of in makers if kind in (_PARAMETER, _GRADIENT)]
+            own = [of for kind, mark, of in makers if kind + mark in OF_PARAMETERS]
             of_makers = (acts_on.get(kind.partition(f".{OUTPUT}.")[0], "") for kind, _, _ in makers)
             parameter = next(filter(None, (*own, *of_makers)), "")
             if parameter:
@@ -272,9 +275,6 @@ class FunctionPairs:
                 named = parameter if number else self._translate(parameter)
                 found[call] = named, tuple(kind if of else "" for kind, _, of in makers)
         return found
-
-
-_PARAMETER, _GRADIENT = "parameter", "gradient"
 
 
 def _marked(marks: Mapping[int, Key], side: Side, call: int) -> Key:
