@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, Optional
 
+from probe.common.align.operations import layer_kind
 from probe.common.align.row import Row
-from probe.common.dump.naming import CLIP_GRAD, is_module
+from probe.common.dump.naming import CLIP_GRAD, OPTIMIZER, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent, is_number
@@ -26,6 +27,7 @@ from probe.compare.verdict import arithmetic, gradients
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, distance, goes_in, is_compared, is_parameter, of_gradient
 from probe.compare.verdict.kinds import has_tensor, kinds_of, own_name
+from probe.compare.verdict.optimizer import settings_cause
 from probe.compare.verdict.settings import Design, Setting, differences_of
 from probe.compare.verdict.two_runs import TwoRuns, path_of
 
@@ -72,13 +74,19 @@ class Causes:
     def of(self, place: Place) -> Sentence:
         """The cause of a divergence; `NOTHING` if there is none."""
         call, row = place.call, place.row
+        if not call.is_of_both:
+            return self._of_one_sided(place)
+        if self._runs.parent(call) == OPTIMIZER and not (row is not None and goes_in(row) and self._gradient_of(row)):
+            found = settings_cause(self._runs.updates, self._runs.frameworks)
+            if found:
+                return found
         if of_gradient(call):
             found = gradients.missing(self._runs, call, row)
             found = found or (gradients.lost(self._runs, call) if place.difference > 2 * place.allowed else NOTHING)
             if found:
                 return found
         if row is not None and is_parameter(row):
-            return self._in_kind(call, only=row) or self._of_values(place, row)
+            return self._in_kind(call, only=row) or self._between(place, row) or self._of_values(place, row)
         if row is not None and goes_in(row):
             return self._of_input(place, row)
         return self._of_output(place)
@@ -95,6 +103,7 @@ class Causes:
             or self._in_kind(call)
             or self._on_the_way(place, [row for row in call.outputs if row is place.row] or call.outputs)
             or (self._of_values(place, place.row) if place.row is not None else NOTHING)
+            or self._unchanged(call)
             or (settings[0].sentence if settings else NOTHING)
             or self._around(place)
         )
@@ -114,6 +123,25 @@ class Causes:
         item = row.target
         return item is not None and self._runs.graphs[0].source(item).origin is Origin.BUFFER
 
+    def _of_one_sided(self, place: Place) -> Sentence:
+        """The cause at a call that one side alone makes: what the other side does with the same tensors."""
+        side = int(place.call.record is None)
+        record = (place.call.record, place.call.golden_record)[side] or ""
+        of_side = (self._runs.by_record, self._runs.by_golden_record)[side]
+        waiting, seen = [record], {record}
+        while waiting and len(seen) < _MOST_CALLS:
+            for taker in self._runs.graphs[side].takers(waiting.pop(0)):
+                call = of_side.get(taker)
+                if call is None or taker in seen:
+                    continue
+                if call.is_of_both:
+                    found = self._on_the_way(Place(call, None, place.difference, place.allowed), call.inputs)
+                    if found:
+                        return found
+                seen.add(taker)
+                waiting += [] if call.is_of_both else [taker]
+        return NOTHING
+
     # --- the call itself
 
     def _in_kind(self, call: Call, only: Row | None = None) -> Sentence:
@@ -125,9 +153,7 @@ class Causes:
     def _settings(self, place: Place) -> list[Setting]:
         """The settings of the call that differ and may be the cause, those that decide first."""
         differing = differences_of(self._runs, place.call, self._design)
-        return sorted(
-            (each for each in differing if not self._is_idle(each, place)), key=lambda each: not each.decides
-        )
+        return sorted((each for each in differing if not self._is_idle(each, place)), key=lambda each: not each.decides)
 
     def _is_idle(self, setting: Setting, place: Place) -> bool:
         """True if a setting differs as well in a call that agrees."""
@@ -202,15 +228,22 @@ class Causes:
             [call for call, kind in kinds[side] if counts[side][kind] > counts[1 - side][kind]] for side in (0, 1)
         )
         if own[0] and own[1]:
-            if len(own[0]) == len(own[1]) == 1:
+            if all(len({_kind(call) for call in calls}) == 1 for calls in own) and len(own[0]) == len(own[1]):
                 mine, theirs = own[0][0], own[1][0]
                 return Sentence(f"the target calls {mine.name} where the golden run calls {theirs.name}")
             return NOTHING
-        side = 0 if own[0] else 1
-        if not own[side]:
-            return NOTHING
-        call = own[side][0]
-        return Sentence(f"only the {SIDES[side]} calls {call.name}{self._given(call, side)}")
+        if own[0] or own[1]:
+            side = 0 if own[0] else 1
+            call = own[side][0]
+            return Sentence(f"only the {SIDES[side]} calls {call.name}{self._given(call, side)}")
+        # The same kinds of calls without being paired: their settings may differ.
+        for (mine, kind), (theirs, golden_kind) in zip(*kinds):
+            if kind == golden_kind:
+                pair = Call(mine.index, mine.record, theirs.golden_record, mine.rows + theirs.rows, mine.parsed)
+                for setting in differences_of(self._runs, pair, self._design):
+                    if setting.decides:
+                        return setting.sentence.inside(mine.name)
+        return NOTHING
 
     def _given(self, call: Call, side: int) -> str:
         """The plain numbers that a call is given."""
@@ -320,6 +353,24 @@ class Causes:
             if unit_roundoff(name) / 8 < apart < unit_roundoff(name) and name in FORMATS:
                 return f"rounds to {name}"
         return ""
+
+    def _unchanged(self, call: Call) -> Sentence:
+        """The sentence on a call that returns its input as it is on one side only, as dropout does in evaluation."""
+        given, returned = next(iter(call.inputs), None), next(iter(call.outputs), None)
+        if given is None or returned is None or not is_compared(given) or not is_compared(returned):
+            return NOTHING
+        unchanged = []
+        for side in (0, 1):
+            pair = [(row.target, row.golden)[side] for row in (given, returned)]
+            tables = [None if item is None else arithmetic.sums(self._runs, side, [item]) for item in pair]
+            if tables[0] is None or tables[1] is None:
+                return NOTHING
+            unchanged.append(bool((tables[0] == tables[1]).all()))
+        if unchanged[0] == unchanged[1]:
+            return NOTHING
+        side = 0 if unchanged[0] else 1
+        why = ": training = False, or p = 0" if "dropout" in call.function.lower() else ""
+        return Sentence(f"{own_name(given)} comes back unchanged in the {SIDES[side]} only{why}")
 
     # --- the module around
 
@@ -463,7 +514,7 @@ _ALIKE = {"div": "mul", "pow": "mul", "square": "mul", "true_divide": "mul", "su
 def _kind(call: Call) -> str:
     """The kind of function that a call is; empty if it changes no value and no order."""
     if call.is_module:
-        return call.function
+        return layer_kind(call.function) or call.function
     known = function(call.function)
     if known.has(Trait.FITS) or known.has(Trait.TELLS):
         return ""

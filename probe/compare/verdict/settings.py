@@ -334,7 +334,7 @@ class Meaning(NamedTuple):
     module: re.Pattern[str] | None = None
     """Words in the path or the class of modules of which it is one, in lower case; any module if ``None``."""
     powers: Mapping[str, tuple[float, ...]] = {}
-    """The powers of which it may be one, under names that are not it itself."""
+    """The powers of it that a number may be, by its name; under ``""`` those of other names."""
     is_of_model: bool = False
     """True if the layers of a model share it, so that one program has it once and another one in each layer."""
 
@@ -350,11 +350,11 @@ MEANINGS = (
     Meaning(re.compile(r"(?:\w+_)?eps(?:ilon)?\Z")),
     Meaning(
         re.compile(
-            r"(?:softmax_|sm_|attn_|attention_|qk_)?scal(?:e|ing)\Z|(?:inv_)?norm_factor\Z|query_pre_attn_scalar\Z"
+            r"(?:\w+_)?(?:scale|scaling|multiplier|mul|norm_factor|temperature)\Z|query_pre_attn_scalar\Z"
         ),
         _ATTENTION,
-        {**dict.fromkeys(("attn_scale", "norm_factor", "inv_norm_factor"), (1.0, -1.0)),
-         "query_pre_attn_scalar": (-0.5,)},
+        # Programs multiply by one number, or divide by its inverse.
+        {"": (1.0, -1.0), "query_pre_attn_scalar": (-0.5,)},
     ),
     Meaning(re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), _ATTENTION),
     ROTARY_BASE,
@@ -523,7 +523,7 @@ def _numbers(meaning: Meaning, runs: TwoRuns, base: str, side: int) -> Iterator[
             continue
         for name, value in settings.values.items():
             if meaning.attribute.match(name) and is_number(value) and math.isfinite(value):
-                yield _Number(module, name, value, powers=meaning.powers.get(name, (1.0,)))
+                yield _Number(module, name, value, powers=meaning.powers.get(name, meaning.powers.get("", (1.0,))))
         if meaning is ROTARY_BASE:
             for name, buffer in settings.buffers.items():
                 found = rotary_base(buffer) if _INVERSE_FREQUENCIES.match(name) else None
