@@ -32,6 +32,8 @@ from probe.compare.verdict.settings import Design, Setting, differences_of
 from probe.compare.verdict.two_runs import TwoRuns, path_of
 
 SIDES = "target", "golden run"
+_NOTHING_SHOWS = 1e-6
+"""The distance up to which a call agrees; a guess."""
 _MOST_CALLS = 200
 """Calls on the way that are looked at; a guess."""
 _IN_REACH = 24
@@ -75,7 +77,7 @@ class Causes:
         """The cause of a divergence; `NOTHING` if there is none."""
         call, row = place.call, place.row
         if not call.is_of_both:
-            return self._of_one_sided(place)
+            return gradients.missing(self._runs, call, row) if of_gradient(call) else self._of_one_sided(place)
         if self._runs.parent(call) == OPTIMIZER and not (row is not None and goes_in(row) and self._gradient_of(row)):
             found = settings_cause(self._runs.updates, self._runs.frameworks)
             if found:
@@ -96,6 +98,9 @@ class Causes:
         settings = self._settings(place)
         if settings and settings[0].decides:
             return self._said(settings[0], place)
+        masked = self._other_mask(call)
+        if masked:
+            return masked
         # What makes an input another one is nearer to the fault than the input.
         rows = [row for row, _ in kinds_of(self._runs, call, self._design)]
         return (
@@ -112,8 +117,8 @@ class Causes:
         found = self._on_the_way(place, [row]) or self._in_kind(place.call, only=row) or self._between(place, row)
         if found:
             return found
-        if self._is_state(row):
-            # A step before wrote it, with these settings.
+        if self._is_state(row) or not any(row is each for each in place.call.rows):
+            # A step before wrote it, or the module's own code did, with these settings.
             settings = self._settings(place)
             if settings:
                 return self._said(settings[0], place)
@@ -123,9 +128,36 @@ class Causes:
         item = row.target
         return item is not None and self._runs.graphs[0].source(item).origin is Origin.BUFFER
 
+    def _other_mask(self, call: Call) -> Sentence:
+        """The sentence on an input of which other elements are masked with numbers that no sketch holds."""
+        for row in call.inputs if self._runs.tables is not None else ():
+            items = row.target, row.golden
+            sketches = [
+                None if item is None or table is None else table.sketch(item.name)
+                for table, item in zip(self._runs.tables or (), items)
+            ]
+            if None in sketches or len(sketches) != 2:
+                continue
+            mine, theirs = sketches
+            if mine is None or theirs is None or mine.marks is None or theirs.marks is None:
+                continue
+            if mine.excluded != theirs.excluded or not (mine.marks == theirs.marks).all():
+                counts = f"{mine.excluded} elements (golden: {theirs.excluded}"
+                counts += ")" if mine.excluded != theirs.excluded else ", other ones)"
+                return Sentence(f"{self._shown(call, row)} is another mask: it masks {counts}")
+        return NOTHING
+
     def _of_one_sided(self, place: Place) -> Sentence:
         """The cause at a call that one side alone makes: what the other side does with the same tensors."""
         side = int(place.call.record is None)
+        sibling = self._sibling(place.call, side)
+        if sibling is not None:
+            mine, theirs = (place.call, sibling) if side == 0 else (sibling, place.call)
+            if _kind(mine) != _kind(theirs):
+                return Sentence(f"the target calls {mine.name} where the golden run calls {theirs.name}")
+            setting = next((each for each in self._settings_of_two(mine, theirs) if each.decides), None)
+            if setting is not None:
+                return setting.sentence
         record = (place.call.record, place.call.golden_record)[side] or ""
         of_side = (self._runs.by_record, self._runs.by_golden_record)[side]
         waiting, seen = [record], {record}
@@ -142,13 +174,56 @@ class Causes:
                 waiting += [] if call.is_of_both else [taker]
         return NOTHING
 
+    def _settings_of_two(self, mine: Call, theirs: Call) -> list[Setting]:
+        """The settings that differ between two calls of one function that are not paired."""
+        pair = Call(mine.index, mine.record, theirs.golden_record, mine.rows + theirs.rows, mine.parsed)
+        return differences_of(self._runs, pair, self._design)
+
+    def _sibling(self, call: Call, side: int) -> Call | None:
+        """The call of the other side alone that takes the same tensor, the one of the same function first."""
+        item = next((item for row in call.inputs if (item := (row.target, row.golden)[side]) and item.is_tensor), None)
+        given = None if item is None else arithmetic.sums(self._runs, side, [item])
+        if item is None or given is None:
+            return None
+        found: list[tuple[Call, Item]] = []
+        for other in self._runs.calls:
+            if other.is_of_both or other.direction != call.direction or other.is_module != call.is_module:
+                continue
+            if (other.record is None) == (side == 0) and _kind(other):
+                theirs = (
+                    taken
+                    for row in other.inputs
+                    if (taken := (row.target, row.golden)[1 - side]) is not None and taken.is_tensor
+                )
+                found += [(other, taken) for taken in theirs if extent(taken.shape) == extent(item.shape)]
+        table = arithmetic.sums(self._runs, 1 - side, [taken for _, taken in found])
+        if table is None:
+            return None
+        import numpy as np
+
+        size = float(np.linalg.norm(given))
+        near = np.linalg.norm(table - given, axis=1) <= arithmetic.noise([item]) * size
+        alike = [other for (other, _), is_near in zip(found, near) if is_near]
+        alike.sort(key=lambda other: (_kind(other) != _kind(call), abs(other.index - call.index)))
+        return alike[0] if alike else None
+
     # --- the call itself
 
     def _in_kind(self, call: Call, only: Row | None = None) -> Sentence:
         for row, sentence in kinds_of(self._runs, call, self._design):
-            if only is None or row is only:
+            if (only is None or row is only) and not self._is_idle_kind(call, sentence):
                 return sentence
         return NOTHING
+
+    def _is_idle_kind(self, call: Call, sentence: Sentence) -> bool:
+        """True if the items of a call that agrees differ in the same way."""
+        return any(
+            other is not call
+            and other.is_of_both
+            and _agrees(other, _NOTHING_SHOWS)
+            and any(each == sentence for _, each in kinds_of(self._runs, other, self._design))
+            for other in self._alike.get((call.function, call.direction, call.is_module), ())
+        )
 
     def _settings(self, place: Place) -> list[Setting]:
         """The settings of the call that differ and may be the cause, those that decide first."""
@@ -213,14 +288,32 @@ class Causes:
                 of_maker = Place(maker, None, place.difference, place.allowed)
                 found = next((each.sentence for each in self._settings(of_maker)), NOTHING)
             if found:
-                return found.inside(maker.name)
+                # What one side alone does behind it is nearer.
+                return self._of_one_side(alone) or found.inside(maker.name)
             waiting += [(side, each, depth + 1) for each in maker.inputs if distance(each) > small]
-        return self._of_one_side(alone, place)
+        return self._of_one_side(alone) or self._transposed(alone)
 
-    def _of_one_side(self, alone: tuple[list[Call], list[Call]], place: Place) -> Sentence:
+    def _transposed(self, alone: tuple[list[Call], list[Call]]) -> Sentence:
+        """The sentence on a parameter that one side alone transposes; `linear` does it itself."""
+        if any(canonical(call.function) == "linear" for calls in alone for call in calls):
+            return NOTHING
+        found: list[list[tuple[Call, str]]] = [[], []]
+        for side, calls in enumerate(alone):
+            for call in calls:
+                item = next((item for row in call.inputs if (item := (row.target, row.golden)[side])), None)
+                source = None if item is None else self._runs.graphs[side].source(item)
+                if source is not None and source.origin is Origin.PARAMETER and not _kind(call):
+                    found[side].append((call, source.name))
+        if bool(found[0]) == bool(found[1]):
+            return NOTHING
+        side = 0 if found[0] else 1
+        call, parameter = found[side][0]
+        return Sentence(f"only the {SIDES[side]} calls {call.name}, on parameter {parameter}")
+
+    def _of_one_side(self, alone: tuple[list[Call], list[Call]]) -> Sentence:
         """The sentence on calls that one side alone makes on the way of the value."""
         kinds = tuple(
-            [(call, kind) for call in calls if (kind := _kind(call)) and not self._has_equal(call, side)]
+            [(call, kind) for call in calls for kind in _parts(call) if not self._has_equal(call, side)]
             for side, calls in enumerate(alone)
         )
         counts = Counter(kind for _, kind in kinds[0]), Counter(kind for _, kind in kinds[1])
@@ -239,10 +332,9 @@ class Causes:
         # The same kinds of calls without being paired: their settings may differ.
         for (mine, kind), (theirs, golden_kind) in zip(*kinds):
             if kind == golden_kind:
-                pair = Call(mine.index, mine.record, theirs.golden_record, mine.rows + theirs.rows, mine.parsed)
-                for setting in differences_of(self._runs, pair, self._design):
-                    if setting.decides:
-                        return setting.sentence.inside(mine.name)
+                setting = next((each for each in self._settings_of_two(mine, theirs) if each.decides), None)
+                if setting is not None:
+                    return setting.sentence.inside(mine.name)
         return NOTHING
 
     def _given(self, call: Call, side: int) -> str:
@@ -511,6 +603,10 @@ _ALIKE = {"div": "mul", "pow": "mul", "square": "mul", "true_divide": "mul", "su
 """Functions that are often one: a quotient has a reciprocal as a factor, a square is ``x * x``. A guess."""
 
 
+_OF_LAYERS = frozenset(("bias_add", "biasadd"))
+"""Functions that are a part of a layer in another framework; a parameter that is missing tells of them."""
+
+
 def _kind(call: Call) -> str:
     """The kind of function that a call is; empty if it changes no value and no order."""
     if call.is_module:
@@ -532,6 +628,15 @@ def _of_whole_numbers(name: str, target: Item, golden: Item) -> Sentence:
     if arithmetic.is_reordered(target, golden, 0.0):
         return Sentence(f"{name} has the same elements in another order")
     return NOTHING
+
+
+def _parts(call: Call) -> tuple[str, ...]:
+    """The kinds of functions that a call may be made of in another program."""
+    kind = _kind(call)
+    if not kind or kind in _OF_LAYERS:
+        return ()
+    parts = function(call.function).parts if not call.is_module else ()
+    return tuple(_ALIKE.get(part, part) for part in parts) or (kind,)
 
 
 def _are_of_one_value(one: Setting, other: Setting) -> bool:

@@ -171,12 +171,11 @@ def _of_gradients(moved: Mapping[str, Moved]) -> Sentence:
 
 def _of_updates(moved: Mapping[str, Moved]) -> Sentence:
     """The sentence on updates that are one multiple, or take more of the parameter or of the gradient."""
-    for index, (name, each) in enumerate(moved.items()):
-        mine, theirs = each.updates
-        if not mine.any():
-            text = f"the optimizer step before leaves {name} as it was in the target"
-            return Sentence(text) if index == 0 else NOTHING
-        break
+    for side in (0, 1):
+        still = [name for name, each in moved.items() if not each.updates[side].any()]
+        if still and len(still) == len(moved):
+            more = f" and {len(still) - 1} more" if len(still) > 1 else ""
+            return Sentence(f"{still[0]}{more} stays as it was in the {_SIDES[side]}")
     factors = [arithmetic.factor(*each.updates, rounding=_NEAR) for each in moved.values()]
     found = _one_of_all([None if each is None else each.value for each in factors])
     if found is not None:
@@ -213,13 +212,13 @@ def _of_epsilon(moved: Mapping[str, Moved]) -> Sentence:
     if len(points) < 5:
         return NOTHING
     largest = sorted(points)[-1][1]
-    if not 1 / _NEARLY_ONE <= largest <= _NEARLY_ONE:
-        return NOTHING  # Another kind of optimizer takes gradients otherwise, whatever their size is.
+    is_near = 1 / _NEARLY_ONE <= largest <= _NEARLY_ONE
     correlation = _rank_correlation(points)
     if abs(correlation) < _RANKS:
         return NOTHING
-    larger = "larger" if correlation > 0 else "smaller"
-    return Sentence(f"updates of small gradients differ most: another epsilon, probably a {larger} one")
+    # Another kind of optimizer takes gradients otherwise, whatever their size is.
+    or_kind = "" if is_near else ", or another kind of optimizer"
+    return Sentence(f"updates of small gradients differ most: another epsilon{or_kind}")
 
 
 def _rank_correlation(points: Sequence[tuple[float, float]]) -> float:

@@ -121,7 +121,7 @@ def _as_torch(given: Mapping[str, Any], class_name: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in given.items():
         convention = _OF_CLASS.get((class_name, name)) or CONVENTIONS.get(name) or Convention(name)
-        if convention.name != name and convention.name in given and name != "pad_mode":
+        if convention.name != name and given.get(convention.name) is not None and name != "pad_mode":
             continue
         said = value if convention.value is None else convention.value(value)
         if said is not None:
@@ -283,9 +283,31 @@ def _across_frameworks(runs: TwoRuns, call: Call) -> Iterator[Setting]:
         # One of them may name dimensions that the other leaves out.
         if isinstance(value, list) != isinstance(other, list) or (isinstance(value, list) and len(value) != len(other)):
             continue
-        if name == "padding" and "same" in (value, other):
+        if name == "padding" and "same" in (value, other) and _may_be_same(call, value, other):
             continue
         yield Setting(name, value, other, call.name)
+
+
+def _may_be_same(call: Call, value: Any, other: Any) -> bool:
+    """True if a padding of "same" may be the number that the other side has: half of an odd kernel, for a stride of 1.
+
+    With another stride the two ends get unlike paddings, unless the size of the image is an odd one.
+    """
+    shapes = [item.shape or () for row in call.inputs if (item := row.golden) is not None and item.is_tensor]
+    if len(shapes) < 2 or len(shapes[1]) < 3:
+        return True
+    image, kernel = shapes[0][2:], shapes[1][2:]
+    outputs = [item.shape or () for row in call.outputs if (item := row.golden) is not None and item.is_tensor]
+    number = other if value == "same" else value
+    padding = [number] * len(kernel) if type(number) is int else number
+    if not outputs or not isinstance(padding, list) or len(padding) != len(kernel):
+        return True
+    for size, width, result, each in zip(image, kernel, outputs[0][2:], padding):
+        stride = -(-size // result) if result else 1
+        missing = max((result - 1) * stride + width - size, 0)
+        if missing != 2 * each:
+            return False
+    return True
 
 
 def _in_one_vocabulary(runs: TwoRuns, call: Call, side: int) -> Optional[tuple[str, dict[str, Any]]]:  # noqa: UP045
@@ -296,12 +318,16 @@ def _in_one_vocabulary(runs: TwoRuns, call: Call, side: int) -> Optional[tuple[s
     known = arguments_of(meaning.name, runs.frameworks[side])
     attributes = runs.attributes[side].get(record, {})
     given: dict[str, Any] = dict(known.defaults_of_primitive if meaning.primitive else known.defaults)
+    lists: dict[str, list[Any]] = {}
     for own, item in _given(call, side):
-        place = own[len(INPUT) + 1 :]
+        place, _, rest = own[len(INPUT) + 1 :].partition(".")
         if place.isdigit():
             place = known.names_by_index.get(int(place)) or (own if known.numbers else "")
-        if place and "." not in place.replace(f"{INPUT}.", ""):
+        if place and rest:
+            lists.setdefault(place, []).append(item.value)
+        elif place:
             given[place] = item.value
+    given.update(lists)
     said = _as_torch({**given, **attributes}, function_name(record))
     shape = _first_shape(call)
     for name in OF_DIMENSIONS & said.keys():
