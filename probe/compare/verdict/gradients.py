@@ -105,7 +105,7 @@ def _lost_behind(runs: TwoRuns, starts: Sequence[Call], side: int) -> str:
 
 
 def lost(runs: TwoRuns, call: Call) -> Sentence:
-    """The sentence on a part of a gradient that one side lacks, because the graph is lost inside its forward or behind."""
+    """The sentence on a part of a gradient that one side lacks, because its forward, or what follows, loses the graph."""
     forward = runs.in_direction(call, FORWARD)
     # MindSpore says of every tensor that it takes a gradient.
     if forward is None or not forward.is_of_both or runs.across_frameworks:

@@ -1,4 +1,4 @@
-"""The cause of updates that differ, in the words of the optimizer: its class, its settings, its state, its gradients."""
+"""The cause of updates that differ in the words of the optimizer: its class, its settings, its state, its gradients."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def _rank_correlation(points: Sequence[tuple[float, float]]) -> float:
             of_axis[index] = rank
         ranks.append(of_axis)
     number = len(points)
-    squares = sum((one - other) ** 2 for one, other in zip(*ranks))
+    squares: int = sum((one - other) * (one - other) for one, other in zip(*ranks))
     return 1.0 - 6.0 * squares / (number * (number * number - 1))
 
 
