@@ -22,10 +22,11 @@ from probe.common.numerics.error_bounds import (
     condition_of_product,
     explained,
     extent,
+    relative_difference,
     rounding,
     turned_by_division,
 )
-from probe.compare.verdict.facts import Call, distance
+from probe.compare.verdict.facts import Call, distance, is_parameter
 from probe.compare.verdict.partial_sums import error_of_partial_sums
 from probe.compare.verdict.two_runs import TwoRuns
 
@@ -77,9 +78,18 @@ def _add(runs: TwoRuns, terms: Terms, row: Row) -> None:
     item = runs.precision.expected(row)
     if item is not None:
         # What precision that is lost in this place has changed is to be seen, and not to be excused.
-        (terms.add if item.state == INPUT else terms.add_operand)(
-            item, distance(row) if runs.precision.is_by_design(row) else 0.0
-        )
+        is_counted = runs.precision.is_by_design(row) and not (is_parameter(row) and is_reordered(runs, row))
+        (terms.add if item.state == INPUT else terms.add_operand)(item, distance(row) if is_counted else 0.0)
+
+
+def is_reordered(runs: TwoRuns, row: Row) -> bool:
+    """True if two programs hold the elements of a parameter in another order, such as transposed.
+
+    What the layer returns tells whether it takes them in that order.
+    """
+    if runs.same_names or row.target is None or row.golden is None or not distance(row):
+        return False
+    return relative_difference(row.target, row.golden) <= rounding(1.0, runs.precision.unit(row))
 
 
 def _backwards(runs: TwoRuns, call: Call) -> list[Call]:

@@ -68,11 +68,16 @@ def _others(runs: TwoRuns, call: Call, seen: set[int]) -> list[Row]:
 
 
 def _takers(runs: TwoRuns, call: Call) -> Iterator[Call]:
-    for record, graph, calls in (
-        (call.record, runs.graphs[0], runs.by_record),
-        (call.golden_record, runs.graphs[1], runs.by_golden_record),
-    ):
-        for name in () if record is None else graph.takers(record):
+    for side, record, calls in ((0, call.record, runs.by_record), (1, call.golden_record, runs.by_golden_record)):
+        graph = runs.graphs[side]
+        # A module may return what a call inside of it made, which is known as the maker.
+        makers = {record: None} if record is not None else {}
+        for row in call.outputs if record is not None else ():
+            item = (row.target, row.golden)[side]
+            maker = None if item is None else graph.source(item).record
+            if maker is not None:
+                makers[maker] = None
+        for name in (name for maker in makers for name in graph.takers(maker)):
             found = calls.get(name)
-            if found is not None and found.is_forward == call.is_forward:
+            if found is not None and found.is_forward == call.is_forward and found.index > call.index:
                 yield found

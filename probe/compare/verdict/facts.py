@@ -224,10 +224,19 @@ def _settled(row: Row, of_sketches: float) -> float:
         beside = beside_fill_values(target, golden)
         # The fill of a mask would hide everything else.
         return by_statistics if beside is None else min(beside, by_statistics)
+    if _is_laid_out_otherwise(target, golden):
+        # Statistics do not see an order of axes.
+        return min(by_statistics, of_sketches)
     if of_sketches == 0.0:
         # Sums of float32: what is below their digits shows in the statistics, if at all.
         return min(by_statistics, 2.0**-23) if by_statistics == by_statistics else 0.0
     return of_sketches
+
+
+def _is_laid_out_otherwise(target: Item, golden: Item) -> bool:
+    """True if two tensors of one size have other axes, so that their elements may be in another order."""
+    shapes = ([size for size in item.shape or () if size != 1] for item in (target, golden))
+    return next(shapes) != next(shapes)
 
 
 def _has_nonfinite(item: Item) -> bool:

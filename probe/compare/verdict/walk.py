@@ -287,7 +287,8 @@ class Walk:
                 continue
             unit = max(self._runs.precision.unit(row), self._shortest if origin is not Origin.DATA else 0.0)
             allowed = rounding(1.0, unit) if unit else 0.0
-            if apart > allowed and (is_parameter(row) or (self._has_effect(call) and self._shows(call))):
+            is_own = is_parameter(row) and self._runs.same_names
+            if apart > allowed and (is_own or (self._has_effect(call) and self._shows(call))):
                 kind = Kind.DATA if origin is Origin.DATA else Kind.PARAMETER
                 if apart == math.inf:
                     kind = Kind.NONFINITE
@@ -427,13 +428,16 @@ class Walk:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
         if self._runs.same_names:
             return True
+        found = False
         for row in call.inputs:
             if row.target is None or row.golden is None or row.relative_difference is None:
                 continue
             sources = [graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden))]
             if is_parameter(row) or all(each.origin is Origin.PARAMETER for each in sources):
-                return True
-        return False
+                if bounds.is_reordered(self._runs, row):
+                    return False
+                found = True
+        return found
 
     def _usual(self, value: _Value) -> Usual | None:
         """What the like of a value tell, where its type tells less: short dtypes, and code that is not recorded."""
