@@ -173,7 +173,8 @@ class _Side:
         """The sketch of a parameter before the update."""
         import numpy as np
 
-        return self._then.sums([self._items[1][name]])[0].astype(np.float64)
+        found: NDArray[Any] = self._then.sums([self._items[1][name]])[0].astype(np.float64)
+        return found
 
     def gradient(self, name: str) -> NDArray[Any] | None:
         """The sketch of the gradient that a parameter had; ``None`` where it is not known."""

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, Optional
 
+from probe.common.align.operations import layer_kind
 from probe.common.align.row import Row
-from probe.common.dump.naming import CLIP_GRAD, is_module
+from probe.common.dump.naming import CLIP_GRAD, OPTIMIZER, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent, is_number
@@ -26,10 +27,13 @@ from probe.compare.verdict import arithmetic, gradients
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, distance, goes_in, is_compared, is_parameter, of_gradient
 from probe.compare.verdict.kinds import has_tensor, kinds_of, own_name
+from probe.compare.verdict.optimizer import settings_cause
 from probe.compare.verdict.settings import Design, Setting, differences_of
 from probe.compare.verdict.two_runs import TwoRuns, path_of
 
 SIDES = "target", "golden run"
+_NOTHING_SHOWS = 1e-6
+"""The distance up to which a call agrees; a guess."""
 _MOST_CALLS = 200
 """Calls on the way that are looked at; a guess."""
 _IN_REACH = 24
@@ -72,13 +76,19 @@ class Causes:
     def of(self, place: Place) -> Sentence:
         """The cause of a divergence; `NOTHING` if there is none."""
         call, row = place.call, place.row
+        if not call.is_of_both:
+            return gradients.missing(self._runs, call, row) if of_gradient(call) else self._of_one_sided(place)
+        if self._runs.parent(call) == OPTIMIZER and not (row is not None and goes_in(row) and self._gradient_of(row)):
+            found = settings_cause(self._runs.updates, self._runs.frameworks)
+            if found:
+                return found
         if of_gradient(call):
             found = gradients.missing(self._runs, call, row)
             found = found or (gradients.lost(self._runs, call) if place.difference > 2 * place.allowed else NOTHING)
             if found:
                 return found
         if row is not None and is_parameter(row):
-            return self._in_kind(call, only=row) or self._of_values(place, row)
+            return self._in_kind(call, only=row) or self._between(place, row) or self._of_values(place, row)
         if row is not None and goes_in(row):
             return self._of_input(place, row)
         return self._of_output(place)
@@ -88,6 +98,9 @@ class Causes:
         settings = self._settings(place)
         if settings and settings[0].decides:
             return self._said(settings[0], place)
+        masked = self._other_mask(call)
+        if masked:
+            return masked
         # What makes an input another one is nearer to the fault than the input.
         rows = [row for row, _ in kinds_of(self._runs, call, self._design)]
         return (
@@ -95,6 +108,7 @@ class Causes:
             or self._in_kind(call)
             or self._on_the_way(place, [row for row in call.outputs if row is place.row] or call.outputs)
             or (self._of_values(place, place.row) if place.row is not None else NOTHING)
+            or self._unchanged(call)
             or (settings[0].sentence if settings else NOTHING)
             or self._around(place)
         )
@@ -103,8 +117,8 @@ class Causes:
         found = self._on_the_way(place, [row]) or self._in_kind(place.call, only=row) or self._between(place, row)
         if found:
             return found
-        if self._is_state(row):
-            # A step before wrote it, with these settings.
+        if self._is_state(row) or not any(row is each for each in place.call.rows):
+            # A step before wrote it, or the module's own code did, with these settings.
             settings = self._settings(place)
             if settings:
                 return self._said(settings[0], place)
@@ -114,20 +128,107 @@ class Causes:
         item = row.target
         return item is not None and self._runs.graphs[0].source(item).origin is Origin.BUFFER
 
+    def _other_mask(self, call: Call) -> Sentence:
+        """The sentence on an input of which other elements are masked with numbers that no sketch holds."""
+        for row in call.inputs if self._runs.tables is not None else ():
+            items = row.target, row.golden
+            sketches = [
+                None if item is None or table is None else table.sketch(item.name)
+                for table, item in zip(self._runs.tables or (), items)
+            ]
+            if None in sketches or len(sketches) != 2:
+                continue
+            mine, theirs = sketches
+            if mine is None or theirs is None or mine.marks is None or theirs.marks is None:
+                continue
+            if mine.excluded != theirs.excluded or not (mine.marks == theirs.marks).all():
+                counts = f"{mine.excluded} elements (golden: {theirs.excluded}"
+                counts += ")" if mine.excluded != theirs.excluded else ", other ones)"
+                return Sentence(f"{self._shown(call, row)} is another mask: it masks {counts}")
+        return NOTHING
+
+    def _of_one_sided(self, place: Place) -> Sentence:
+        """The cause at a call that one side alone makes: what the other side does with the same tensors."""
+        side = int(place.call.record is None)
+        sibling = self._sibling(place.call, side)
+        if sibling is not None:
+            mine, theirs = (place.call, sibling) if side == 0 else (sibling, place.call)
+            if _kind(mine) != _kind(theirs):
+                return Sentence(f"the target calls {mine.name} where the golden run calls {theirs.name}")
+            setting = next((each for each in self._settings_of_two(mine, theirs) if each.decides), None)
+            if setting is not None:
+                return setting.sentence
+        record = (place.call.record, place.call.golden_record)[side] or ""
+        of_side = (self._runs.by_record, self._runs.by_golden_record)[side]
+        waiting, seen = [record], {record}
+        while waiting and len(seen) < _MOST_CALLS:
+            for taker in self._runs.graphs[side].takers(waiting.pop(0)):
+                call = of_side.get(taker)
+                if call is None or taker in seen:
+                    continue
+                if call.is_of_both:
+                    found = self._on_the_way(Place(call, None, place.difference, place.allowed), call.inputs)
+                    if found:
+                        return found
+                seen.add(taker)
+                waiting += [] if call.is_of_both else [taker]
+        return NOTHING
+
+    def _settings_of_two(self, mine: Call, theirs: Call) -> list[Setting]:
+        """The settings that differ between two calls of one function that are not paired."""
+        pair = Call(mine.index, mine.record, theirs.golden_record, mine.rows + theirs.rows, mine.parsed)
+        return differences_of(self._runs, pair, self._design)
+
+    def _sibling(self, call: Call, side: int) -> Call | None:
+        """The call of the other side alone that takes the same tensor, the one of the same function first."""
+        item = next((item for row in call.inputs if (item := (row.target, row.golden)[side]) and item.is_tensor), None)
+        given = None if item is None else arithmetic.sums(self._runs, side, [item])
+        if item is None or given is None:
+            return None
+        found: list[tuple[Call, Item]] = []
+        for other in self._runs.calls:
+            if other.is_of_both or other.direction != call.direction or other.is_module != call.is_module:
+                continue
+            if (other.record is None) == (side == 0) and _kind(other):
+                theirs = (
+                    taken
+                    for row in other.inputs
+                    if (taken := (row.target, row.golden)[1 - side]) is not None and taken.is_tensor
+                )
+                found += [(other, taken) for taken in theirs if extent(taken.shape) == extent(item.shape)]
+        table = arithmetic.sums(self._runs, 1 - side, [taken for _, taken in found])
+        if table is None:
+            return None
+        import numpy as np
+
+        size = float(np.linalg.norm(given))
+        near = np.linalg.norm(table - given, axis=1) <= arithmetic.noise([item]) * size
+        alike = [other for (other, _), is_near in zip(found, near) if is_near]
+        alike.sort(key=lambda other: (_kind(other) != _kind(call), abs(other.index - call.index)))
+        return alike[0] if alike else None
+
     # --- the call itself
 
     def _in_kind(self, call: Call, only: Row | None = None) -> Sentence:
         for row, sentence in kinds_of(self._runs, call, self._design):
-            if only is None or row is only:
+            if (only is None or row is only) and not self._is_idle_kind(call, sentence):
                 return sentence
         return NOTHING
+
+    def _is_idle_kind(self, call: Call, sentence: Sentence) -> bool:
+        """True if the items of a call that agrees differ in the same way."""
+        return any(
+            other is not call
+            and other.is_of_both
+            and _agrees(other, _NOTHING_SHOWS)
+            and any(each == sentence for _, each in kinds_of(self._runs, other, self._design))
+            for other in self._alike.get((call.function, call.direction, call.is_module), ())
+        )
 
     def _settings(self, place: Place) -> list[Setting]:
         """The settings of the call that differ and may be the cause, those that decide first."""
         differing = differences_of(self._runs, place.call, self._design)
-        return sorted(
-            (each for each in differing if not self._is_idle(each, place)), key=lambda each: not each.decides
-        )
+        return sorted((each for each in differing if not self._is_idle(each, place)), key=lambda each: not each.decides)
 
     def _is_idle(self, setting: Setting, place: Place) -> bool:
         """True if a setting differs as well in a call that agrees."""
@@ -187,14 +288,32 @@ class Causes:
                 of_maker = Place(maker, None, place.difference, place.allowed)
                 found = next((each.sentence for each in self._settings(of_maker)), NOTHING)
             if found:
-                return found.inside(maker.name)
+                # What one side alone does behind it is nearer.
+                return self._of_one_side(alone) or found.inside(maker.name)
             waiting += [(side, each, depth + 1) for each in maker.inputs if distance(each) > small]
-        return self._of_one_side(alone, place)
+        return self._of_one_side(alone) or self._transposed(alone)
 
-    def _of_one_side(self, alone: tuple[list[Call], list[Call]], place: Place) -> Sentence:
+    def _transposed(self, alone: tuple[list[Call], list[Call]]) -> Sentence:
+        """The sentence on a parameter that one side alone transposes; `linear` does it itself."""
+        if any(canonical(call.function) == "linear" for calls in alone for call in calls):
+            return NOTHING
+        found: list[list[tuple[Call, str]]] = [[], []]
+        for side, calls in enumerate(alone):
+            for call in calls:
+                item = next((item for row in call.inputs if (item := (row.target, row.golden)[side])), None)
+                source = None if item is None else self._runs.graphs[side].source(item)
+                if source is not None and source.origin is Origin.PARAMETER and not _kind(call):
+                    found[side].append((call, source.name))
+        if bool(found[0]) == bool(found[1]):
+            return NOTHING
+        side = 0 if found[0] else 1
+        call, parameter = found[side][0]
+        return Sentence(f"only the {SIDES[side]} calls {call.name}, on parameter {parameter}")
+
+    def _of_one_side(self, alone: tuple[list[Call], list[Call]]) -> Sentence:
         """The sentence on calls that one side alone makes on the way of the value."""
         kinds = tuple(
-            [(call, kind) for call in calls if (kind := _kind(call)) and not self._has_equal(call, side)]
+            [(call, kind) for call in calls for kind in _parts(call) if not self._has_equal(call, side)]
             for side, calls in enumerate(alone)
         )
         counts = Counter(kind for _, kind in kinds[0]), Counter(kind for _, kind in kinds[1])
@@ -202,15 +321,21 @@ class Causes:
             [call for call, kind in kinds[side] if counts[side][kind] > counts[1 - side][kind]] for side in (0, 1)
         )
         if own[0] and own[1]:
-            if len(own[0]) == len(own[1]) == 1:
+            if all(len({_kind(call) for call in calls}) == 1 for calls in own) and len(own[0]) == len(own[1]):
                 mine, theirs = own[0][0], own[1][0]
                 return Sentence(f"the target calls {mine.name} where the golden run calls {theirs.name}")
             return NOTHING
-        side = 0 if own[0] else 1
-        if not own[side]:
-            return NOTHING
-        call = own[side][0]
-        return Sentence(f"only the {SIDES[side]} calls {call.name}{self._given(call, side)}")
+        if own[0] or own[1]:
+            side = 0 if own[0] else 1
+            call = own[side][0]
+            return Sentence(f"only the {SIDES[side]} calls {call.name}{self._given(call, side)}")
+        # The same kinds of calls without being paired: their settings may differ.
+        for (mine, kind), (theirs, golden_kind) in zip(*kinds):
+            if kind == golden_kind:
+                setting = next((each for each in self._settings_of_two(mine, theirs) if each.decides), None)
+                if setting is not None:
+                    return setting.sentence.inside(mine.name)
+        return NOTHING
 
     def _given(self, call: Call, side: int) -> str:
         """The plain numbers that a call is given."""
@@ -320,6 +445,24 @@ class Causes:
             if unit_roundoff(name) / 8 < apart < unit_roundoff(name) and name in FORMATS:
                 return f"rounds to {name}"
         return ""
+
+    def _unchanged(self, call: Call) -> Sentence:
+        """The sentence on a call that returns its input as it is on one side only, as dropout does in evaluation."""
+        given, returned = next(iter(call.inputs), None), next(iter(call.outputs), None)
+        if given is None or returned is None or not is_compared(given) or not is_compared(returned):
+            return NOTHING
+        unchanged = []
+        for side in (0, 1):
+            pair = [(row.target, row.golden)[side] for row in (given, returned)]
+            tables = [None if item is None else arithmetic.sums(self._runs, side, [item]) for item in pair]
+            if tables[0] is None or tables[1] is None:
+                return NOTHING
+            unchanged.append(bool((tables[0] == tables[1]).all()))
+        if unchanged[0] == unchanged[1]:
+            return NOTHING
+        side = 0 if unchanged[0] else 1
+        why = ": training = False, or p = 0" if "dropout" in call.function.lower() else ""
+        return Sentence(f"{own_name(given)} comes back unchanged in the {SIDES[side]} only{why}")
 
     # --- the module around
 
@@ -460,10 +603,14 @@ _ALIKE = {"div": "mul", "pow": "mul", "square": "mul", "true_divide": "mul", "su
 """Functions that are often one: a quotient has a reciprocal as a factor, a square is ``x * x``. A guess."""
 
 
+_OF_LAYERS = frozenset(("bias_add", "biasadd"))
+"""Functions that are a part of a layer in another framework; a parameter that is missing tells of them."""
+
+
 def _kind(call: Call) -> str:
     """The kind of function that a call is; empty if it changes no value and no order."""
     if call.is_module:
-        return call.function
+        return layer_kind(call.function) or call.function
     known = function(call.function)
     if known.has(Trait.FITS) or known.has(Trait.TELLS):
         return ""
@@ -481,6 +628,15 @@ def _of_whole_numbers(name: str, target: Item, golden: Item) -> Sentence:
     if arithmetic.is_reordered(target, golden, 0.0):
         return Sentence(f"{name} has the same elements in another order")
     return NOTHING
+
+
+def _parts(call: Call) -> tuple[str, ...]:
+    """The kinds of functions that a call may be made of in another program."""
+    kind = _kind(call)
+    if not kind or kind in _OF_LAYERS:
+        return ()
+    parts = function(call.function).parts if not call.is_module else ()
+    return tuple(_ALIKE.get(part, part) for part in parts) or (kind,)
 
 
 def _are_of_one_value(one: Setting, other: Setting) -> bool:

@@ -28,7 +28,9 @@ def missing(runs: TwoRuns, call: Call, row: Row | None) -> Sentence:
         return NOTHING
     name = _parameter_name(call, row)
     forward = runs.in_direction(call, FORWARD)
-    why = "" if forward is None else _frozen(forward, row, side) or _without_graph(runs, forward, side)
+    why = "" if forward is None else _frozen(forward, row, side)
+    if forward is not None and not why and not runs.across_frameworks:
+        why = _without_graph(runs, forward, side)
     said = f"{name} has no gradient in the {_SIDES[side]}"
     return Sentence(f"{said}: {why}" if why else said)
 
@@ -68,7 +70,9 @@ def _frozen(forward: Call, row: Row | None, side: int) -> str:
 def _without_graph(runs: TwoRuns, forward: Call, side: int) -> str:
     """The sentence on the first call at or behind a forward that loses the graph on one side; empty if none does."""
     if any(_loses_graph(row, side) for row in forward.outputs):
-        made = [runs.maker(item, side) for row in forward.outputs if (item := (row.target, row.golden)[side]) is not None]
+        made = [
+            runs.maker(item, side) for row in forward.outputs if (item := (row.target, row.golden)[side]) is not None
+        ]
         if any(call is not None and _has_graph(call, side) for call in made):
             return f"what {forward.name} returns is detached (detach)"
         inner = next((call for call in inside(runs, forward) if _is_lost_at(call, side)), None)
@@ -101,9 +105,10 @@ def _lost_behind(runs: TwoRuns, starts: Sequence[Call], side: int) -> str:
 
 
 def lost(runs: TwoRuns, call: Call) -> Sentence:
-    """The sentence on a part of a gradient that one side lacks, because the graph is lost inside its forward or behind."""
+    """The sentence on a part of a gradient that one side lacks, because its forward, or what follows, loses the graph."""
     forward = runs.in_direction(call, FORWARD)
-    if forward is None or not forward.is_of_both:
+    # MindSpore says of every tensor that it takes a gradient.
+    if forward is None or not forward.is_of_both or runs.across_frameworks:
         return NOTHING
     starts = [forward, *inside(runs, forward)]
     for side in (0, 1):

@@ -1,4 +1,4 @@
-"""The cause of updates that differ, in the words of the optimizer: its class, its settings, its state, its gradients."""
+"""The cause of updates that differ in the words of the optimizer: its class, its settings, its state, its gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _IDLE = frozenset((
 ))  # fmt: skip
 """Settings that choose a way to compute."""
 _NAMES = {
-    "learning_rate": "lr", "epsilon": "eps", "use_nesterov": "nesterov", "beta1": "betas.0", "beta2": "betas.1",
+    "learning_rate": "lr", "epsilon": "eps", "use_nesterov": "nesterov",
 }  # fmt: skip
 """PyTorch's names of settings that other frameworks call differently."""
 _CLASSES = {"AdamWeightDecay": "AdamW", "Momentum": "SGD"}
@@ -30,6 +30,8 @@ _WITHOUT_CORRECTION = frozenset(("Adam", "AdamWeightDecay"))
 _NEAR = 0.02
 """The rest, relative to a difference of two updates, up to which a term explains it. Rounding of parameters to float32
 makes 1e-3 of an update that is 1e-4 of the parameter."""
+_NEARLY_ONE = 1.5
+"""The ratio of the updates of the largest gradients up to which an epsilon does not show in them; a guess."""
 _RANKS = 0.8
 """The rank correlation from which on sizes of updates follow those of gradients; a guess."""
 
@@ -69,6 +71,12 @@ def optimizer_cause(
 # --- what the optimizers say
 
 
+def settings_cause(steps: tuple[Steps, Steps], frameworks: tuple[str, str]) -> Sentence:
+    """The settings that differ in the optimizers of one step; `NOTHING` if none does, or they are not recorded."""
+    names = {each.name: each.name for update in steps[0] for each in update.parameters}
+    return _of_settings(steps, (), names, frameworks) if all(steps) else NOTHING
+
+
 def _of_settings(
     steps: tuple[Steps, Steps], apart: Sequence[str], names: Mapping[str, str], frameworks: tuple[str, str]
 ) -> Sentence:
@@ -81,7 +89,9 @@ def _of_settings(
         for name in dict.fromkeys((*apart, *names))
         if name in sides[0] and names.get(name, name) in sides[1]
     }
-    alone = [[name for name in apart if (names.get(name, name) if side else name) not in sides[side]] for side in (0, 1)]
+    alone = [
+        [name for name in apart if (names.get(name, name) if side else name) not in sides[side]] for side in (0, 1)
+    ]
     for side in (0, 1):
         if alone[side] and not alone[1 - side]:
             more = f" and {len(alone[side]) - 1} more" if len(alone[side]) > 1 else ""
@@ -122,7 +132,7 @@ def _settings(update: update_file.Update, parameter: update_file.UpdatedParamete
         if name in _IDLE or value is None:
             continue
         if isinstance(value, (list, tuple)):
-            found.update({f"{name}.{index}": each for index, each in enumerate(value)})
+            found.update({f"{name.rstrip('s')}{index}": each for index, each in enumerate(value, 1)})
         else:
             found[name] = value
     return found
@@ -161,17 +171,17 @@ def _of_gradients(moved: Mapping[str, Moved]) -> Sentence:
 
 def _of_updates(moved: Mapping[str, Moved]) -> Sentence:
     """The sentence on updates that are one multiple, or take more of the parameter or of the gradient."""
-    for index, (name, each) in enumerate(moved.items()):
-        mine, theirs = each.updates
-        if not mine.any():
-            text = f"the optimizer step before leaves {name} as it was in the target"
-            return Sentence(text) if index == 0 else NOTHING
-        break
+    for side in (0, 1):
+        still = [name for name, each in moved.items() if not each.updates[side].any()]
+        if still and len(still) == len(moved):
+            more = f" and {len(still) - 1} more" if len(still) > 1 else ""
+            return Sentence(f"{still[0]}{more} stays as it was in the {_SIDES[side]}")
     factors = [arithmetic.factor(*each.updates, rounding=_NEAR) for each in moved.values()]
     found = _one_of_all([None if each is None else each.value for each in factors])
     if found is not None:
         value = arithmetic.in_words(found, (), 1e-3)
-        return Sentence(f"updates are {value} times those of the golden run: another learning rate")
+        why = "one run maximizes" if found < 0 else "another learning rate"
+        return Sentence(f"updates are {value} times those of the golden run: {why}")
     decay = _one_of_all([_share(each, each.parameter) for each in moved.values()])
     if decay is not None:
         more = "more" if decay < 0 else "less"
@@ -201,11 +211,14 @@ def _of_epsilon(moved: Mapping[str, Moved]) -> Sentence:
             points.append((math.sqrt(float(gradient @ gradient) / each.elements), sizes[0] / sizes[1]))
     if len(points) < 5:
         return NOTHING
+    largest = sorted(points)[-1][1]
+    is_near = 1 / _NEARLY_ONE <= largest <= _NEARLY_ONE
     correlation = _rank_correlation(points)
     if abs(correlation) < _RANKS:
         return NOTHING
-    larger = "larger" if correlation > 0 else "smaller"
-    return Sentence(f"updates of small gradients differ most: another epsilon, probably a {larger} one")
+    # Another kind of optimizer takes gradients otherwise, whatever their size is.
+    or_kind = "" if is_near else ", or another kind of optimizer"
+    return Sentence(f"updates of small gradients differ most: another epsilon{or_kind}")
 
 
 def _rank_correlation(points: Sequence[tuple[float, float]]) -> float:
@@ -218,7 +231,7 @@ def _rank_correlation(points: Sequence[tuple[float, float]]) -> float:
             of_axis[index] = rank
         ranks.append(of_axis)
     number = len(points)
-    squares = sum((one - other) ** 2 for one, other in zip(*ranks))
+    squares: int = sum((one - other) * (one - other) for one, other in zip(*ranks))
     return 1.0 - 6.0 * squares / (number * (number * number - 1))
 
 

@@ -121,7 +121,7 @@ def _as_torch(given: Mapping[str, Any], class_name: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in given.items():
         convention = _OF_CLASS.get((class_name, name)) or CONVENTIONS.get(name) or Convention(name)
-        if convention.name != name and convention.name in given and name != "pad_mode":
+        if convention.name != name and given.get(convention.name) is not None and name != "pad_mode":
             continue
         said = value if convention.value is None else convention.value(value)
         if said is not None:
@@ -283,9 +283,31 @@ def _across_frameworks(runs: TwoRuns, call: Call) -> Iterator[Setting]:
         # One of them may name dimensions that the other leaves out.
         if isinstance(value, list) != isinstance(other, list) or (isinstance(value, list) and len(value) != len(other)):
             continue
-        if name == "padding" and "same" in (value, other):
+        if name == "padding" and "same" in (value, other) and _may_be_same(call, value, other):
             continue
         yield Setting(name, value, other, call.name)
+
+
+def _may_be_same(call: Call, value: Any, other: Any) -> bool:
+    """True if a padding of "same" may be the number that the other side has: half of an odd kernel, for a stride of 1.
+
+    With another stride the two ends get unlike paddings, unless the size of the image is an odd one.
+    """
+    shapes = [item.shape or () for row in call.inputs if (item := row.golden) is not None and item.is_tensor]
+    if len(shapes) < 2 or len(shapes[1]) < 3:
+        return True
+    image, kernel = shapes[0][2:], shapes[1][2:]
+    outputs = [item.shape or () for row in call.outputs if (item := row.golden) is not None and item.is_tensor]
+    number = other if value == "same" else value
+    padding = [number] * len(kernel) if type(number) is int else number
+    if not outputs or not isinstance(padding, list) or len(padding) != len(kernel):
+        return True
+    for size, width, result, each in zip(image, kernel, outputs[0][2:], padding):
+        stride = -(-size // result) if result else 1
+        missing = max((result - 1) * stride + width - size, 0)
+        if missing != 2 * each:
+            return False
+    return True
 
 
 def _in_one_vocabulary(runs: TwoRuns, call: Call, side: int) -> Optional[tuple[str, dict[str, Any]]]:  # noqa: UP045
@@ -296,12 +318,16 @@ def _in_one_vocabulary(runs: TwoRuns, call: Call, side: int) -> Optional[tuple[s
     known = arguments_of(meaning.name, runs.frameworks[side])
     attributes = runs.attributes[side].get(record, {})
     given: dict[str, Any] = dict(known.defaults_of_primitive if meaning.primitive else known.defaults)
+    lists: dict[str, list[Any]] = {}
     for own, item in _given(call, side):
-        place = own[len(INPUT) + 1 :]
+        place, _, rest = own[len(INPUT) + 1 :].partition(".")
         if place.isdigit():
             place = known.names_by_index.get(int(place)) or (own if known.numbers else "")
-        if place and "." not in place.replace(f"{INPUT}.", ""):
+        if place and rest:
+            lists.setdefault(place, []).append(item.value)
+        elif place:
             given[place] = item.value
+    given.update(lists)
     said = _as_torch({**given, **attributes}, function_name(record))
     shape = _first_shape(call)
     for name in OF_DIMENSIONS & said.keys():
@@ -334,7 +360,7 @@ class Meaning(NamedTuple):
     module: re.Pattern[str] | None = None
     """Words in the path or the class of modules of which it is one, in lower case; any module if ``None``."""
     powers: Mapping[str, tuple[float, ...]] = {}
-    """The powers of which it may be one, under names that are not it itself."""
+    """The powers of it that a number may be, by its name; under ``""`` those of other names."""
     is_of_model: bool = False
     """True if the layers of a model share it, so that one program has it once and another one in each layer."""
 
@@ -350,11 +376,11 @@ MEANINGS = (
     Meaning(re.compile(r"(?:\w+_)?eps(?:ilon)?\Z")),
     Meaning(
         re.compile(
-            r"(?:softmax_|sm_|attn_|attention_|qk_)?scal(?:e|ing)\Z|(?:inv_)?norm_factor\Z|query_pre_attn_scalar\Z"
+            r"(?:\w+_)?(?:scale|scaling|multiplier|mul|norm_factor|temperature)\Z|query_pre_attn_scalar\Z"
         ),
         _ATTENTION,
-        {**dict.fromkeys(("attn_scale", "norm_factor", "inv_norm_factor"), (1.0, -1.0)),
-         "query_pre_attn_scalar": (-0.5,)},
+        # Programs multiply by one number, or divide by its inverse.
+        {"": (1.0, -1.0), "query_pre_attn_scalar": (-0.5,)},
     ),
     Meaning(re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), _ATTENTION),
     ROTARY_BASE,
@@ -523,7 +549,7 @@ def _numbers(meaning: Meaning, runs: TwoRuns, base: str, side: int) -> Iterator[
             continue
         for name, value in settings.values.items():
             if meaning.attribute.match(name) and is_number(value) and math.isfinite(value):
-                yield _Number(module, name, value, powers=meaning.powers.get(name, (1.0,)))
+                yield _Number(module, name, value, powers=meaning.powers.get(name, meaning.powers.get("", (1.0,))))
         if meaning is ROTARY_BASE:
             for name, buffer in settings.buffers.items():
                 found = rotary_base(buffer) if _INVERSE_FREQUENCIES.match(name) else None

@@ -1,0 +1,250 @@
+"""Causes of divergences between runs of small programs: each fault is planted, and its cause is what is said."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from msprobe.pytorch import PrecisionDebugger
+from probe.common.dump.reading.dump import read
+from probe.compare.comparison import compared
+from probe.compare.options import Options
+from probe.compare.runner import compare
+from probe.compare.two_dumps import Comparison
+from probe.compare.verdict.cause import Place, cause_of
+from probe.compare.verdict.kinds import own_name
+
+WIDTH = 32
+Change = Callable[[Any], Any]
+
+
+class Norm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.linspace(0.5, 1.5, WIDTH)), 1e-6
+
+    def forward(self, x: Any) -> Any:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.gate = Norm(), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.last, self.scale = nn.LayerNorm(WIDTH), 0.125
+
+    def forward(self, x: Any) -> Any:
+        y = self.norm(x)
+        return self.last(x + F.gelu(self.gate(y)) * self.up(y) * self.scale)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.block, self.head = nn.Linear(WIDTH, WIDTH), Block(), nn.Linear(WIDTH, 8)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.block(self.first(x)))
+
+
+def loss_of(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(model(x), torch.arange(6) % 8)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Collects the training of a changed network, some steps of it, and returns its folder."""
+
+    def trained(
+        name: str, change: Change | None, level: str, loss: Change, optimizer: Change | None = None, steps: int = 1
+    ) -> str:
+        torch.manual_seed(0)
+        model = Net()
+        if change is not None:
+            change(model)
+        stepper = None if optimizer is None else optimizer(model.parameters())
+        monkeypatch.setattr(PrecisionDebugger, "_instance", None)
+        debugger = PrecisionDebugger(task="statistics", level=level, dump_path=str(tmp_path / name))
+        for step in range(steps):
+            debugger.start(model)
+            loss(model, 3 * torch.randn(6, WIDTH, generator=torch.Generator().manual_seed(step))).backward()
+            if stepper is not None:
+                stepper.step()
+                stepper.zero_grad()
+            debugger.stop()
+            debugger.step()
+        return str(tmp_path / name)
+
+    return trained
+
+
+@pytest.fixture
+def cause(run: Any) -> Any:
+    """What is said of a changed run, compared with the one without the change."""
+
+    def said(change: Change | None = None, level: str = "mix", loss: Change = loss_of) -> str:
+        paths = run("target", change, level, loss), run("golden", None, level, loss_of)
+        first = _first(*paths)
+        return str(first.labelled_cause or first.cause)
+
+    return said
+
+
+@pytest.fixture
+def cause_at(run: Any) -> Any:
+    """The cause at a place that is given: a record of the target, and an item of it."""
+
+    def said(change: Change, record: str, item: str) -> str:
+        paths = [os.path.join(run(*each, "mix", loss_of), "step0") for each in (("target", change), ("golden", None))]
+        target, golden = (next(iter(Path(path).glob("*/dump.json"))) for path in paths)
+        runs = compared(Comparison(read(target), read(golden), Options())).seen.runs
+        assert runs is not None
+        call = runs.by_record.get(record) or runs.by_golden_record[record]
+        row = next(row for row in call.rows if own_name(row) == item)
+        return cause_of(runs, Place(call, row, 1.0, 1e-6)).shown
+
+    return said
+
+
+def _first(target: str, golden: str) -> Any:
+    found = [result.divergence for result in compare(target, golden) if result.divergence is not None]
+    assert found
+    return found[0].first
+
+
+def forward(path: str, function: Change) -> Change:
+    """A change that gives a module another forward."""
+
+    def change(model: nn.Module) -> None:
+        module = model.get_submodule(path)
+        module.forward = types.MethodType(function, module)  # type: ignore[method-assign]
+
+    return change
+
+
+def attribute(path: str, name: str, value: Any) -> Change:
+    return lambda model: setattr(model.get_submodule(path), name, value)
+
+
+def weight(path: str, function: Change) -> Change:
+    def change(model: nn.Module) -> None:
+        parameter = model.get_parameter(path)
+        parameter.data = function(parameter.data.clone())
+
+    return change
+
+
+SETTINGS = [
+    ("mix", attribute("block.last", "eps", 1e-2), "argument eps = 0.01 (golden: 1e-05)"),
+    ("L0", attribute("block.last", "eps", 1e-2), "argument eps = 0.01 (golden: 1e-05)"),
+    ("mix", attribute("block.norm", "eps", 1e-2), "argument eps = 0.01 (golden: 1e-06)"),
+    ("L0", attribute("block.norm", "eps", 1e-2), "argument eps = 0.01 (golden: 1e-06)"),
+    ("mix", attribute("block", "scale", 1.0), "argument scale = 1.0 (golden: 0.125)"),
+    ("L0", attribute("block", "scale", 1.0), "argument scale = 1.0 (golden: 0.125)"),
+]
+
+
+@pytest.mark.parametrize(("level", "change", "expected"), SETTINGS)
+def test_setting_is_named_as_its_module_has_it(cause: Any, level: str, change: Change, expected: str) -> None:
+    assert expected in cause(change, level)
+
+
+CALLS = [
+    (lambda self, x: torch.roll(F.linear(x, self.weight, self.bias), 1, -1), "only the target calls Torch.roll.0"),
+    (lambda self, x: F.linear(x, self.weight), "bias is in the golden run only"),
+    (lambda self, x: F.linear(x, self.weight, self.bias) + self.bias, "only the target calls Tensor.__add__"),
+    (lambda self, x: F.linear(x.bfloat16().float(), self.weight, self.bias), "the target rounds to bfloat16 what"),
+    (lambda self, x: F.linear(x.bfloat16(), self.weight.bfloat16()).float() + self.bias, "dtype bfloat16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "expected"), CALLS)
+def test_calls_on_the_way_of_the_value_are_named(cause: Any, function: Change, expected: str) -> None:
+    assert expected in cause(forward("block.up", function))
+
+
+WEIGHTS = [
+    (lambda w: w.T.contiguous(), "parameter block.up.weight has the same elements in another order"),
+    (lambda w: w / 8, "parameter block.up.weight is 1/8 times that of the golden run"),
+    (lambda w: 0 * w, "all elements of parameter block.up.weight are 0 in the target"),
+]
+
+
+@pytest.mark.parametrize("level", ["mix", "L0"])
+@pytest.mark.parametrize(("function", "expected"), WEIGHTS)
+def test_parameters_are_measured(cause: Any, level: str, function: Change, expected: str) -> None:
+    assert cause(weight("block.up.weight", function), level) == expected
+
+
+def test_term_that_is_left_out_is_found_by_linearity(cause: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def product(self: Any, x: Any) -> Any:
+        y = self.norm(x)
+        return F.gelu(self.gate(y)) * self.up(y) * self.scale
+
+    monkeypatch.setattr(Block, "forward", lambda self, x: x + product(self, x))
+    assert cause(forward("block", product), "L0") == "input 0 is not added to output 0 in the target"
+
+
+def test_swapped_operands_are_named_by_what_returned_them(cause_at: Any) -> None:
+    def swapped(self: Any, x: Any) -> Any:
+        y = self.norm(x)
+        gate, up = self.gate(y), self.up(y)
+        return self.last(x + F.gelu(up) * gate * self.scale)
+
+    assert cause_at(forward("block", swapped), "Functional.gelu.0.forward", "input.0") == (
+        "input 0 is what Functional.linear.2.forward in Module.block.up.Linear.forward.0 returned "
+        "(golden: Functional.linear.1.forward in Module.block.gate.Linear.forward.0)"
+    )
+
+
+def test_sum_instead_of_mean(cause: Any) -> None:
+    def summed(model: Any, x: Any) -> Any:
+        return F.cross_entropy(model(x), torch.arange(6) % 8, reduction="sum")
+
+    assert cause(None, "mix", summed) == "argument reduction = sum in the target only"
+
+
+def frozen(model: nn.Module) -> None:
+    model.get_submodule("block.gate").requires_grad_(False)
+
+
+LOST = [
+    (frozen, "the parameter is frozen (requires_grad = False)"),
+    (forward("block.gate", lambda self, x: F.linear(x, self.weight, self.bias).detach()), "is detached (detach)"),
+    (forward("block.gate", lambda self, x: torch.no_grad()(F.linear)(x, self.weight, self.bias)),
+     "is computed without a graph (no_grad)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "expected"), LOST)
+def test_missing_gradient_has_its_reason(cause_at: Any, change: Change, expected: str) -> None:
+    said = cause_at(change, "Module.block.gate.Linear.parameters_grad.0", "weight")
+    assert said.startswith("block.gate.weight has no gradient in the target: ") and said.endswith(expected)
+
+
+def sgd(**settings: Any) -> Change:
+    return lambda parameters: torch.optim.SGD(parameters, **{"lr": 0.1, **settings})
+
+
+OPTIMIZERS = [
+    (sgd(lr=0.3), sgd(), "lr = 0.3 (golden: 0.1)"),
+    (sgd(momentum=0.9, nesterov=True), sgd(momentum=0.9), "nesterov = True (golden: False)"),
+    (sgd(weight_decay=0.1), sgd(), "weight_decay = 0.1 (golden: 0)"),
+    (lambda parameters: torch.optim.Adam(parameters, 0.1, eps=0.1),
+     lambda parameters: torch.optim.Adam(parameters, 0.1), "eps = 0.1 (golden: 1e-08)"),
+    (lambda parameters: torch.optim.RMSprop(parameters, 0.1), sgd(), "optimizer = RMSprop (golden: SGD)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "golden", "expected"), OPTIMIZERS)
+def test_optimizer_speaks_its_own_words(run: Any, target: Change, golden: Change, expected: str) -> None:
+    paths = [run(name, None, "L0", loss_of, each, 2) for name, each in (("target", target), ("golden", golden))]
+    assert expected in _first(*paths).labelled_cause
