@@ -7,15 +7,27 @@ that both have agree, everything before them on that way agrees, however it was 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from enum import Enum
 
 from probe.common.align.row import Row
-from probe.compare.verdict.facts import Call, is_rounded
+from probe.compare.verdict.facts import Call, distance, is_rounded
 from probe.compare.verdict.two_runs import TwoRuns
 
 Agrees = Callable[[Call, Row, list[Row]], bool]
 """Tells if an output is as near to its counterpart as the other inputs of its call explain, which are given."""
 HasNear = Callable[[Call], bool]
 """Tells if the other run holds nearly what a call of one side alone returns."""
+
+
+class Effect(Enum):
+    """What becomes of a difference."""
+
+    SHOWS = "shows"
+    """It makes a value that both runs have, is apart, and stays so."""
+    NONE = "none"
+    """The next values that both runs have agree, and would have shown it."""
+    HIDDEN = "hidden"
+    """The next values agree, and would agree with the difference in them as well."""
 
 
 class Effects:
@@ -30,8 +42,14 @@ class Effects:
     def __init__(self, runs: TwoRuns, agrees: Agrees, has_near: HasNear) -> None:
         self._runs, self._agrees, self._has_near = runs, agrees, has_near
 
-    def shows(self, start: Call) -> bool:
-        """True if what a call returns makes a value that both runs have, is apart, and stays so."""
+    def of(self, start: Call, size: float = 0.0) -> Effect:
+        """The effect of what a call returns.
+
+        Args:
+            start: the call.
+            size: the norm of the difference, in units of the elements; 0 where it is not known.
+        """
+        found = Effect.NONE
         seen: set[int] = {start.index}
         reached: tuple[set[str], set[str]] = (set(), set())
         waiting, is_apart = [start], False
@@ -40,6 +58,8 @@ class Effects:
             outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
             others = [] if call is start else self._others(call, reached)
             if outputs and all(self._agrees(call, row, others) for row in outputs):
+                if size and not all(_would_show(row, size) for row in outputs):
+                    found = Effect.HIDDEN
                 continue
             if not outputs and call is not start and self._has_near(call):
                 continue
@@ -54,11 +74,11 @@ class Effects:
                 # Nothing that is recorded takes it: the module around it tells, or the pass has ended.
                 around = next(iter(self._runs.around(call)), None)
                 if around is None and is_apart:
-                    return True
+                    return Effect.SHOWS
                 followers = [] if around is None or around.index in seen else [around]
             seen.update(each.index for each in followers)
             waiting += followers
-        return False
+        return found
 
     def _others(self, call: Call, reached: tuple[set[str], set[str]]) -> list[Row]:
         """The inputs of a call that do not come from calls that were reached."""
@@ -93,3 +113,13 @@ class Effects:
                     found = calls.get(name)
                     if found is not None and found.is_forward == call.is_forward and found.index > call.index:
                         yield found
+
+
+def _would_show(row: Row, size: float) -> bool:
+    """True if a difference of a norm, added to a tensor, would be larger than what the two sides differ by.
+
+    A layer on the way may make it larger or smaller; one that only adds it to something larger does not change it.
+    """
+    norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
+    largest = max(norms, default=0.0)
+    return not largest or size / largest > 2.0 * distance(row)
