@@ -8,6 +8,7 @@ what lies behind a divergence follows it without being told.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -138,8 +139,8 @@ class Walk:
         """The largest error of an element there, in units of the elements."""
         self._largest = {True: 0.0, False: 0.0}
         """The largest distance of any result so far, of the forward and of the rest."""
-        self._noise = {True: 0.0, False: 0.0}
-        """The largest distance of any result so far that is explained."""
+        self._explained: dict[bool, list[float]] = {True: [], False: []}
+        """The distances of all results so far that are explained, in their order, of the forward and of the rest."""
         self._values: dict[int, list[_Value]] = {}
         self._given: dict[int, Given] = {}
         self._at_the_end = 0.0
@@ -320,11 +321,16 @@ class Walk:
         """True if what a call returns makes a value that stays apart further down."""
         return self._effects.of(call) is Effect.SHOWS
 
+    def _noise(self, call: Call) -> float:
+        """What results are usually apart so far: the median of those that are explained."""
+        explained = self._explained[call.is_forward]
+        return explained[len(explained) // 2] if explained else 0.0
+
     def _has_near(self, call: Call) -> bool:
         """True if the golden run holds nearly what a call of the target alone returns."""
         if call.record is None:
             return False
-        noise = SAFETY * self._noise[call.is_forward]
+        noise = SAFETY * self._noise(call)
         for row in call.outputs:
             if row.target is None or not unit_roundoff(row.target.dtype):
                 continue
@@ -335,7 +341,7 @@ class Walk:
 
     def _agrees(self, call: Call, row: Row, others: list[Row]) -> bool:
         """True if an output is as near as the noise so far, and what else goes into its call, explain."""
-        noise = self._noise[call.is_forward]
+        noise = self._noise(call)
         if row.golden is None or extent(row.golden.shape).elements == 1:
             return not distance(row)  # A sum hides what its terms differ by.
         if distance(row) <= SAFETY * noise + rounding(_TERMS, max(self._runs.precision.unit(row), self._shortest)):
@@ -392,7 +398,7 @@ class Walk:
             finding = self._finding(call, value)
             if finding is None:
                 if value.is_result and call.direction != PARAMETERS_GRAD and self._is_certain(call):
-                    self._noise[call.is_forward] = max(self._noise[call.is_forward], value.judged.distance)
+                    insort(self._explained[call.is_forward], value.judged.distance)
                 found.excused.append(
                     Excused(call, value.row, distance(value.row), value.judged.given, value.bound)
                 )  # fmt: skip
