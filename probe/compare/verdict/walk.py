@@ -270,7 +270,8 @@ class Walk:
 
     def _judge(self, call: Call, found: Walked) -> None:
         finding = self._of_inputs(call) or self._of_discrete(call, found) or self._of_values(call, found)
-        if finding is not None:
+        if finding is not None and (call.is_forward or not found.hidden):
+            # Gradients behind a difference that is hidden in the forward are its effect.
             found.findings.append(finding)
 
     def _of_inputs(self, call: Call) -> Finding | None:
@@ -395,7 +396,7 @@ class Walk:
             if value.is_result and not call.is_forward and has(call.function, *COMPUTING_NOTHING):
                 # Where it is the identity, the gradient of what it returns is that of its argument with all its takers.
                 continue
-            finding = self._finding(call, value)
+            finding = self._finding(call, value, found)
             if finding is None:
                 if value.is_result and call.direction != PARAMETERS_GRAD and self._is_certain(call):
                     insort(self._explained[call.is_forward], value.judged.distance)
@@ -411,7 +412,7 @@ class Walk:
             return None
         return worst
 
-    def _finding(self, call: Call, value: _Value) -> Finding | None:
+    def _finding(self, call: Call, value: _Value, found: Walked) -> Finding | None:
         judged, apart = value.judged, distance(value.row)
         usual = self._usual(value)
         allowed, others = value.bound, 0
@@ -424,22 +425,26 @@ class Walk:
         kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
             return None
-        if not self._runs.same_names and not self._holds(call, value.row, apart):
-            return None
+        if not self._runs.same_names:
+            effect = self._effect(call, value.row, apart)
+            if effect is Effect.HIDDEN and self._is_certain(call) and self._like.is_shared(judged):
+                found.hidden.append(Finding(call, value.row, Kind.OUTPUT, apart, judged.given, allowed, others))
+                return None
+            if effect is Effect.NONE or (effect is Effect.HIDDEN and not self._is_certain(call)):
+                return None
         if kind is Kind.INPUT and not self._runs.has_functions:
             # The code of the module around it, of which no call is recorded, made it.
             call = next((each for each in self._runs.around(call) if each.is_of_both), call)
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
 
-    def _holds(self, call: Call, row: Row, apart: float) -> bool:
-        """True if what a call of two programs returns is no other form of what the other program computes."""
-        is_certain = self._is_certain(call)
+    def _effect(self, call: Call, row: Row, apart: float) -> Effect:
+        """What becomes of a result of two programs, which may be another form of what the other program computes."""
         if not call.is_forward:
             # A gradient of two programs is the same only where a layer is.
-            return is_certain or call.direction == PARAMETERS_GRAD
+            is_same = self._is_certain(call) or call.direction == PARAMETERS_GRAD
+            return Effect.SHOWS if is_same else Effect.NONE
         norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
-        effect = self._effects.of(call, apart * max(norms, default=0.0))
-        return effect is Effect.SHOWS or (is_certain and effect is Effect.HIDDEN)
+        return self._effects.of(call, apart * max(norms, default=0.0))
 
     def _is_certain(self, call: Call) -> bool:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
