@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from probe.common.align.call_order import Pairs, ascending, refined
 from probe.common.align.exchanged import are_far, nearest_calls
 from probe.common.align.operations import Operation, operation
 from probe.common.align.side import Side, path_of
 from probe.common.dump.naming import BACKWARD, FORWARD, is_module, parse
-from probe.common.dump.reading.records import INPUT, OUTPUT, Item
+from probe.common.dump.reading.records import OUTPUT, Item
 from probe.common.numerics.error_bounds import extent
 
 if TYPE_CHECKING:
@@ -183,15 +183,14 @@ class FunctionPairs:
             self._of_one_program(mine, theirs)
             return
         position = {call: index for index, call in enumerate(theirs)}
-        for way in (_meaning_of_sizes, _meaning_of_result, _akin_of_result):
+        for way in (_meaning_of_sizes, _akin_of_result):
             pairs = ((i, self._found.partner.get(call, -1)) for i, call in enumerate(mine))
             anchors = ascending((i, position[other]) for i, other in pairs if other in position)
             self._add(mine, theirs, way, "order", anchors)
 
     def _of_one_program(self, mine: Sequence[int], theirs: Sequence[int]) -> None:
         """Pair the calls of each function: as many in their order, otherwise by what they are given, then in order."""
-        for way in (_values, _given):
-            self._of_equal_values(mine, theirs, way)
+        self._of_equal_values(mine, theirs)
         sides = mine, theirs
         marks = [self._marks(number, calls) for number, calls in enumerate(sides)]
         kinds = [self._groups(number, calls, _base) for number, calls in enumerate(sides)]
@@ -227,11 +226,11 @@ class FunctionPairs:
             for i, j in zip((call for call in one if call not in self._found.partner), rest):
                 self._found.add(i, j, "name" if _is_named_alike(self._sides, i, j) else "order")
 
-    def _of_equal_values(self, mine: Sequence[int], theirs: Sequence[int], way: Way) -> None:
-        """Pair calls that `way` says the same of: those of one name, then the first ones first."""
+    def _of_equal_values(self, mine: Sequence[int], theirs: Sequence[int]) -> None:
+        """Pair calls that take and return the same: those of one name, then the first ones first."""
         target, golden = self._sides
         keys = [
-            {call: way(self._sides[n], call) for call in calls if not self._is_paired(n, call)}
+            {call: _values(self._sides[n], call) for call in calls if not self._is_paired(n, call)}
             for n, calls in enumerate((mine, theirs))
         ]
         for call, key in keys[0].items():
@@ -283,17 +282,9 @@ def _marked(marks: Mapping[int, Key], side: Side, call: int) -> Key:
 
 def _values(side: Side, call: int) -> Key:
     """The function that a call is of, and the values that it takes and returns."""
-    return _base(side, call), *map(_statistics, side.calls[call].items)
-
-
-def _given(side: Side, call: int) -> Key:
-    """The function that a call is of, and the values that it takes."""
     items = side.calls[call].items
-    return _base(side, call), *((*_statistics(item), str(item.value)) for item in items if item.state == INPUT)
-
-
-def _statistics(item: Item) -> tuple[Any, ...]:
-    return item.shape, item.max, item.min, item.mean, item.norm, item.md5
+    values = ((item.shape, item.max, item.min, item.mean, item.norm, item.md5) for item in items)
+    return _base(side, call), *values
 
 
 def _is_named_alike(sides: tuple[Side, Side], one: int, other: int) -> bool:
@@ -322,10 +313,6 @@ def _akin(side: Side, call: int) -> Key:
 
 def _meaning_of_sizes(side: Side, call: int) -> Key:
     return _meaning(side, call), tuple(sorted(extent(item.shape).elements for item in side.given(call)))
-
-
-def _meaning_of_result(side: Side, call: int) -> Key:
-    return _meaning(side, call), len(side.given(call)), _size(side.result(call))
 
 
 def _akin_of_result(side: Side, call: int) -> Key:
