@@ -20,7 +20,7 @@ from probe.common.align.mapping import Dumps, layer_mapping, name_mapping
 from probe.common.align.module_pairs import ModulePairs
 from probe.common.align.one_sided import is_in_scope, note_reasons
 from probe.common.align.options import MatchOptions
-from probe.common.align.row import NAMES_DIFFER, Row
+from probe.common.align.row import NAMES_DIFFER, CallPair, Row
 from probe.common.align.side import Side
 from probe.common.dump.levels import differ as levels_differ
 from probe.common.dump.naming import BACKWARD, FORWARD, is_module
@@ -31,24 +31,10 @@ from probe.common.dump.reading.sources import Tree
 if TYPE_CHECKING:
     from probe.common.align.contents import Contents
 
+__all__ = ["CallPair", "are_two_programs", "call_pairs", "table"]
+
 _ENOUGH = 0.8
 """The share of modules that two runs of one program have under the same names, at least."""
-
-
-class CallPair:
-    """A call of the target and its counterpart, or a call that one side alone made.
-
-    Args:
-        record, golden_record: ``None`` where that side did not make the call.
-        rows: the items of both, paired.
-        how: ``name``, ``order``, ``value``, ``parameters``, ``inside``, ``mapping`` or ``hand``; of a call that one
-            side alone made the reason, as `note_reasons` finds it, or nothing.
-    """
-
-    __slots__ = ("golden_record", "how", "record", "rows")
-
-    def __init__(self, record: str | None, golden_record: str | None, rows: list[Row], how: str = "") -> None:
-        self.record, self.golden_record, self.rows, self.how = record, golden_record, rows, how
 
 
 def call_pairs(target: Dump, golden: Dump, both: Calls, options: MatchOptions) -> list[CallPair]:
