@@ -25,7 +25,7 @@ from probe.common.operations.lookup import canonical, function
 from probe.compare.sentences import NOTHING, Sentence, item_words
 from probe.compare.verdict import arithmetic, gradients
 from probe.compare.verdict.dataflow import Origin
-from probe.compare.verdict.facts import Call, distance, goes_in, is_compared, is_parameter, of_gradient
+from probe.compare.verdict.facts import Call, coarser, distance, goes_in, is_compared, is_parameter, of_gradient
 from probe.compare.verdict.kinds import kinds_of, own_name
 from probe.compare.verdict.optimizer import settings_cause
 from probe.compare.verdict.settings import Design, Setting, differences_of
@@ -132,6 +132,10 @@ class Causes:
                 return self._said(settings[0], place)
         return self._of_values(place, row) or self._around(place)
 
+    def _is_parameter(self, row: Row) -> bool:
+        source = None if row.target is None else self._runs.graphs[0].source(row.target)
+        return is_parameter(row) or (source is not None and source.origin is Origin.PARAMETER)
+
     def _is_state(self, row: Row) -> bool:
         item = row.target
         return item is not None and self._runs.graphs[0].source(item).origin is Origin.BUFFER
@@ -140,11 +144,12 @@ class Causes:
         """The sentence on a parameter that the call takes and that differs."""
         for row in place.call.inputs:
             source = None if row.target is None else self._runs.graphs[0].source(row.target)
-            if source is not None and source.origin is Origin.PARAMETER and is_compared(row):
-                of_row = Place(place.call, row, distance(row), place.allowed)
-                found = self._of_other_parameter(of_row, row) or self._of_values(of_row, row)
-                if found:
-                    return found
+            if source is None or source.origin is not Origin.PARAMETER or not is_compared(row):
+                continue
+            if distance(row) > 2 * max(unit_roundoff("float32"), coarser(row)):
+                of_row = Place(place.call, row, distance(row), 0.0)
+                other = Sentence(f"{self._shown(place.call, row)} has a relative error of {distance(row):.1e}")
+                return self._of_other_parameter(of_row, row) or self._of_values(of_row, row) or other
         return NOTHING
 
     def _other_mask(self, call: Call) -> Sentence:
@@ -321,7 +326,8 @@ class Causes:
             for call in calls:
                 item = next((item for row in call.inputs if (item := (row.target, row.golden)[side])), None)
                 source = None if item is None else self._runs.graphs[side].source(item)
-                if source is not None and source.origin is Origin.PARAMETER and not _kind(call):
+                moves = function(call.function).has(Trait.HANDS_ON, Trait.FITS)
+                if source is not None and source.origin is Origin.PARAMETER and moves:
                     found[side].append((call, source.name))
         if bool(found[0]) == bool(found[1]):
             return NOTHING
@@ -549,6 +555,8 @@ class Causes:
         if target.max == target.min or golden.max == golden.min:
             return self._of_constant(name, target, golden)
         rounding = arithmetic.noise((target, golden), place.allowed)
+        if self._is_parameter(row):
+            rounding = 2 * max(coarser(row), unit_roundoff("float32"))  # It is rounded once.
         if place.difference <= 2 * rounding:
             return NOTHING
         if arithmetic.is_reordered(target, golden):
@@ -578,7 +586,7 @@ class Causes:
         if mine is None or table is None or row.target.max == row.target.min:
             return NOTHING
         for other, sums in zip(rows, table):
-            if (sums == mine[0]).all() and other is not row:
+            if (sums == mine[0]).all() and not distance(row) <= 2.0**-23:
                 call = next(call for call in self._runs.calls if any(each is other for each in call.rows))
                 return Sentence(f"{self._shown(place.call, row)} has the values of {self._shown(call, other)}")
         return NOTHING
