@@ -33,9 +33,9 @@ TOX_PARALLEL ?= $(if $(filter 1,$(CORES)),1,2)
 KILLS ?= 200
 SEED ?=
 ARGUMENTS ?=
-PARTS ?= pairs faults ports fused packages speed
+PARTS ?= pairs heldout releases precision planted fused packages ports field
 # The environments with other interpreters, by the parts of the verdicts that take them.
-VERDICT_ENVIRONMENTS := $(if $(filter pairs,$(PARTS)),transformers4) $(if $(filter ports,$(PARTS)),mindspore msadapter)
+VERDICT_ENVIRONMENTS := $(if $(filter pairs heldout releases,$(PARTS)),transformers4) $(if $(filter ports,$(PARTS)),mindspore msadapter)
 
 # torch is named first everywhere, so that pip takes this build and not whatever a plain `torch` resolves to.
 TORCH := torch==2.13.0

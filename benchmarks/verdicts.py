@@ -1,112 +1,86 @@
 """Whether `compare` says the right thing first: benchmarks/VERDICTS.md, made by one command.
 
     python benchmarks/verdicts.py                                  # everything; writes VERDICTS.md beside this file
-    python benchmarks/verdicts.py --only pairs --pairs release-vit --settings mix:statistics
-    python benchmarks/verdicts.py --only packages --packages litgpt-llama       # with the environment of these alone
+    python benchmarks/verdicts.py --only pairs fused               # these sets
     python benchmarks/verdicts.py --keep DIR                       # the dumps stay there; what it has is not made again
-    python benchmarks/verdicts.py --dumps DIR                      # judge those again
+    python benchmarks/verdicts.py --keep DIR --case 'llama.*@L0'   # the cases that fit a pattern, with what was said
     python benchmarks/verdicts.py --python transformers4=PYTHON    # the interpreter of an environment of tox.ini
 
 It needs torch and transformers, and for pairs of two releases a second interpreter with the older one: `make verdicts`
-makes both. Environments are looked for under .tox and are named as in tox.ini; for what needs one that is not there
-nothing is made, and the report says so. A run of a part prints, and writes no file but with --report.
+makes both. Environments are looked for under .tox and are named as in tox.ini; what needs one that is not there is left
+out. A run of a part prints, and writes no file but with --report.
 
-The exit status is 1 where a verdict is wrong.
+The exit status is 1 where a right pair is accused or a fault is called no divergence.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import json
+import logging
+import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import measure
 import verdicts
-from verdicts import Row, Work, model_pairs, reporting
+from verdicts import ENVIRONMENTS, ROOT, Work
 
-ROOT = Path(__file__).parents[1]
+from judging import ACCUSED, CANNOT, ELSEWHERE, NEAR, RIGHT, UNSEEN, Judged, judge  # isort: skip
+from verdicts.sets import SETS, cases_of, make  # isort: skip
+
 REPORT = ROOT / "benchmarks" / "VERDICTS.md"
-ENVIRONMENTS = ("torch", "transformers4", "mindspore", "msadapter")
-SECTIONS = ("pairs", "faults", "ports", "fused", "packages", "speed")
-
-_PLUGGED = {
-    "ports": ("Across frameworks", "Networks in PyTorch and the same in another framework, right and with one fault."),
-    "fused": ("Training against inference style", "A network and the same with fused projections and other names."),
-    "packages": (
-        "Two programs for one network",
-        "Models of independent packages with the same weights, right and with one fault.",
-    ),
-}
-EXPLANATION = """\
-*Truth* is `silent` where the two runs compute the same, and else a pattern that the text of the first divergence has to
-hold: its step, record, module, item, reason or cause. *Cannot be told* is an answer of its own, in a column of its own:
-it claims nothing, and is counted as right of no pair.
-
-At L1 a dump has no modules; the pattern is looked for in the modules that the named call has around it at mix, too. It
-has no parameters by name either and no gradients of them, so that what shows in these alone cannot be said there.
-"""
+BEFORE = Path(verdicts.__file__).parent / "before.json"
+"""The counts of the rules before, by row of the table."""
+TABLE = re.compile(r"^\| set .*?(?=^(?!\|)|\Z)", re.MULTILINE | re.DOTALL)
+RIGHT_PAIRS, FAULTS = (RIGHT, CANNOT, ACCUSED), (RIGHT, NEAR, CANNOT, ELSEWHERE, UNSEEN)
+HEAD = ["set", "precision", "level", "right pairs today", "before", "faults today", "before", "cause told"]
+Counts = dict[str, list[list[int]]]
 
 
-def pairs_section(work: Work, options: argparse.Namespace) -> tuple[str, list[Row]]:
-    parts, found = [], []
-    for title in model_pairs.LISTS:
-        names, without = model_pairs.names_of(title, work, options.pairs)
-        if not (names or without):
-            continue
-        rows = list(model_pairs.rows(work, names, options.settings))
-        found += rows
-        parts.append(f"### Pairs, {title}: {sum(row.right for row in rows)} of {len(rows)}")
-        if without:
-            parts.append(f"Not made, for want of an interpreter: {', '.join(without)}.")
-        if rows:
-            shown = model_pairs.SHOWN if model_pairs.SHOWN in options.settings else options.settings[0]
-            parts += [reporting.totals(rows), reporting.kinds(rows), reporting.each(rows, shown)]
-            parts.append(f"Misses:\n\n{reporting.misses(rows)}")
-    about = (
-        "Small models of Transformers, two steps of training, weights drawn once. Those that are held out were written "
-        "to judge with. Three of them showed what was missing, so that rules were made after them: a part of the batch "
-        "(ranks-shard, accumulation), and elements in another order. `tests/support/pairs` has what the runs do."
-    )
-    return "\n\n".join(["## Pairs of models", about, *parts]), found
+def row_of(each: Judged) -> str:
+    return f"{each.case.set} | {each.case.precision} | {each.case.level}"
 
 
-def plugged_section(name: str, work: Work, pairs: Sequence[str] = ()) -> tuple[str, list[Row]]:
-    title, about = _PLUGGED[name]
-    rows = verdicts.plugged(name, work, pairs)
-    if rows is None:
-        return f"## {title}\n\n{about} There is no such section yet.", []
-    parts = [f"## {title}: {sum(row.right for row in rows)} of {len(rows)}", about]
-    if rows:
-        parts += [reporting.totals(rows), reporting.each(rows), f"Misses:\n\n{reporting.misses(rows)}"]
-    return "\n\n".join(parts), rows
+def counts(found: Iterable[Judged]) -> Counts:
+    """For each row of the table: words of right pairs, words of faults, and how many of the known causes are told."""
+    rows: dict[str, list[Judged]] = {}
+    for each in found:
+        rows.setdefault(row_of(each), []).append(each)
+        rows.setdefault("all |  | ", []).append(each)
+    rows["all |  | "] = rows.pop("all |  | ")
+    result = {}
+    for name, judged in rows.items():
+        right = Counter(each.word for each in judged if not each.case.planted)
+        faults = Counter(each.word for each in judged if each.case.planted)
+        # Of a run that lacks a step, silence is no right answer, and accuses nobody.
+        of_right = [right[RIGHT], right[CANNOT] + right[UNSEEN], right[ACCUSED]]
+        known = [each for each in judged if each.case.cause and each.word == RIGHT]
+        result[name] = [of_right, [faults[word] for word in FAULTS], [sum(each.is_told for each in known), len(known)]]
+    return result
 
 
-def faults_section(work: Work) -> str:
-    from verdicts import planted
+def table(today: Counts, before: Counts) -> str:
+    """The counts as a Markdown table, from the first set to the last."""
+    lines = []
+    for name, (right, faults, told) in today.items():
+        earlier = before.get(name, [[], [], []])
+        cells = [_cell(each) for each in (right, earlier[0], faults, earlier[1])]
+        lines.append([*name.split(" | "), *cells, f"{told[0]} of {told[1]}" if told[1] else ""])
+    return measure.table(HEAD, lines)
 
-    about = "Faults planted into one and the same program; [PLANTED_FAULTS.md](PLANTED_FAULTS.md) explains the columns."
-    return f"## Planted faults\n\n{about}\n\n{planted.report(work)}"
 
-
-def speed_section() -> str:
-    from verdicts import speed
-
-    rows = [[what, f"{cost.wall_s:.2f}", f"{cost.cpu_s:.2f}", f"{cost.memory_mib:.0f}"] for what, cost in speed.costs()]
-    about = f"`msprobe compare` of two dumps of {speed.RECORDS:,} records, with the table written."
-    head = ["", "seconds", "processor seconds", "MiB"]
-    return f"## Speed\n\n{about} {os.cpu_count()} processors.\n\n{measure.table(head, rows)}"
+def _cell(numbers: Sequence[int]) -> str:
+    return " / ".join(map(str, numbers)) if sum(numbers) else ""
 
 
 def interpreters(given: Sequence[str]) -> dict[str, str]:
     """The interpreters of the environments: those under .tox, the one this runs in, and those that are given."""
-    found = {}
-    for name in ENVIRONMENTS:
-        path = ROOT / ".tox" / name / "bin" / "python"
-        if path.exists():
-            found[name] = str(path)
+    found = {name: str(ROOT / ".tox" / name / "bin" / "python") for name in ENVIRONMENTS}
+    found = {name: path for name, path in found.items() if Path(path).exists()}
     found["torch"] = sys.executable
     for each in given:
         name, _, path = each.partition("=")
@@ -120,67 +94,53 @@ def interpreters(given: Sequence[str]) -> dict[str, str]:
 
 def options_from(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Whether `compare` says the right thing first.")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
-    parser.add_argument("--pairs", nargs="+", choices=model_pairs.PAIRS, default=[], metavar="NAME")
-    parser.add_argument(
-        "--settings", nargs="+", choices=model_pairs.SETTINGS, default=list(model_pairs.SETTINGS), metavar="LEVEL:TASK"
-    )
-    parser.add_argument("--packages", nargs="+", choices=verdicts.names_of_packages(), default=[], metavar="NAME")
+    parser.add_argument("--only", nargs="+", choices=SETS, default=list(SETS), metavar="SET", help=", ".join(SETS))
+    parser.add_argument("--case", default="", metavar="PATTERN", help="judge the cases whose names it fits")
     parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="of an environment")
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument("--keep", type=Path, metavar="DIR", help="leave the dumps there; what it has is not made again")
-    place.add_argument("--dumps", type=Path, metavar="DIR", help="judge the dumps that --keep left there")
-    default = f"write the tables there; a whole run writes {REPORT.name} without it"
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the dumps there; what it has is not made again")
+    default = f"write the table into it; a whole run writes {REPORT.name} without it"
     parser.add_argument("--report", type=Path, metavar="FILE", help=default)
+    parser.add_argument("--save-as-before", action="store_true", help=f"write {BEFORE.name}")
     options = parser.parse_args(arguments)
     try:
         options.pythons = interpreters(options.python)
     except argparse.ArgumentTypeError as error:
         parser.error(str(error))
-    if options.dumps is not None and not options.dumps.is_dir():
-        parser.error(f"--dumps: there is no {options.dumps}; --keep makes it")
-    whole = set(options.only) == set(SECTIONS) and len(options.settings) == 4
-    is_whole = whole and not (options.pairs or options.packages)
+    is_whole = set(options.only) == set(SETS) and not options.case
     options.report = options.report or (REPORT if is_whole else None)
     return options
 
 
+def judged(options: argparse.Namespace, dumps: Path) -> list[Judged]:
+    """Make what is missing, and judge; what is not right is printed."""
+    found = []
+    for name in options.only:
+        make(name, dumps, Work(dumps / name, options.pythons))
+        for case in cases_of(dumps, name):
+            if re.search(options.case, case.case):
+                found.append(each := judge(case, dumps))
+                if options.case or each.word != RIGHT:
+                    print(f"{case.set} {case.case}: {each.word}: {each.said}", flush=True)
+                if each.contradicts:
+                    print(f"{case.set} {case.case}: the text and the values in JSON disagree", flush=True)
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
     options = options_from(arguments)
+    logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory(prefix="verdicts_") as temporary:
-        dumps = (options.dumps or options.keep or Path(temporary)).resolve()
-        parts: list[str] = []
-        found: list[Row] = []
-
-        def work(section: str) -> Work:
-            return Work(dumps / section, options.dumps is None, options.pythons)
-
-        sections: dict[str, Callable[[], str | tuple[str, list[Row]]]] = {
-            "pairs": lambda: pairs_section(work("pairs"), options),
-            "faults": lambda: faults_section(work("faults")),
-            "ports": lambda: plugged_section("ports", work("ports")),
-            "fused": lambda: plugged_section("fused", work("fused")),
-            "packages": lambda: plugged_section("packages", work("packages"), options.packages),
-            "speed": speed_section,
-        }
-        for name in SECTIONS:
-            if name not in options.only:
-                continue
-            try:
-                made = sections[name]()
-            except measure.Failed as error:
-                print(error, file=sys.stderr)
-                return 1
-            text, rows = made if isinstance(made, tuple) else (made, [])
-            found += rows
-            parts.append(text)
-            print(f"{text}\n", flush=True)
+        found = judged(options, (options.keep or Path(temporary)).resolve())
+    today = counts(found)
+    if options.save_as_before:
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(numbers)}" for name, numbers in today.items())
+        BEFORE.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    text = table(today, json.loads(BEFORE.read_text(encoding="utf-8")))
+    print(text)
     if options.report is not None:
-        about = f"`python benchmarks/verdicts.py`: {measure.machine(('torch', 'transformers', 'msprobe'))}."
-        text = "\n\n".join(["# What `compare` says first, and whether it is right", about, EXPLANATION.strip(), *parts])
-        options.report.write_text(f"{text}\n", encoding="utf-8")
-    print(f"{sum(row.right for row in found)} of {len(found)} right")
-    return int(not all(row.right for row in found))
+        report = options.report.read_text(encoding="utf-8") if options.report.exists() else "| set \n"
+        options.report.write_text(TABLE.sub(lambda _: f"{text}\n", report, count=1), encoding="utf-8")
+    return int(any(each.word in (ACCUSED, UNSEEN) for each in found))
 
 
 if __name__ == "__main__":

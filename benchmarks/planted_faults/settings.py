@@ -37,7 +37,6 @@ SETTINGS = (
     Setting("L0", "statistics"),
     Setting("L1", "statistics"),
     Setting("mix", "statistics"),
-    Setting("mix", "tensor"),
     Setting("mix", "statistics", "bfloat16"),
 )
 NAMES = Setting("mix", "statistics")

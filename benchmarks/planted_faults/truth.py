@@ -24,13 +24,10 @@ class Truth:
     after: list[str]
     """Calls that get another value for want of a call, or by one too many."""
 
-    def planted(self, level: str) -> list[str]:
-        """Those that a dump at `level` can show to be at fault."""
-        return {"L0": [self.module], "L1": self.calls, "mix": [self.module, *self.calls]}[level]
-
-    def next(self, level: str) -> list[str]:
-        """Those that are as good to name, where a call is missing or one too many."""
-        return [] if level == "L0" else self.after
+    def places(self, level: str) -> list[str]:
+        """The records that a dump at `level` can show to be at fault, or that are as good to name."""
+        calls = [*self.calls, *self.after]
+        return {"L0": [self.module], "L1": calls, "mix": [self.module, *calls]}[level]
 
 
 def truth(fault: Fault, dump: Path, clean: bool = False) -> Truth:

@@ -1,31 +1,25 @@
 """Training style against inference style: transformers' Llama and Qwen2 and the same networks with fused projections.
 
-    run.py OUT      makes the dumps in OUT, compares them and prints one line for each pair
+    run.py OUT      makes the dumps that OUT does not have yet
 
-Forward only, statistics, both sides in float32 and both in bfloat16. A right port has to be silent, a wrong one named
-at the module where it is wrong.
+Forward only, statistics, both sides in float32 and both in bfloat16.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import transformers
-from fused_networks import Engine, Shape, load
 
 from msprobe.pytorch import PrecisionDebugger
-from probe.compare.output.summary import summarise
-from probe.compare.output.summary_text import UNTOLD
-from probe.compare.runner import compare
+from verdicts.fused.fused_networks import Engine, Shape, load
 
-NO_DUMPS = "no dumps"
 NETWORKS = ("llama", "qwen2")
 LEVELS = ("mix", "L0")
 FLOAT32 = "float32"
@@ -63,15 +57,6 @@ def _scale(engine: Engine) -> None:
 
 def _residual(engine: Engine) -> None:
     engine.blocks[1].drops_residual = True
-
-
-class Row(NamedTuple):
-    """One pair of runs and what was said of it."""
-
-    name: str
-    truth: str
-    said: str
-    right: bool
 
 
 FAULTS: dict[str, tuple[str | None, Callable[[Engine], None]]] = {
@@ -145,27 +130,9 @@ def make(
         marker.write_text("\n".join(faults), encoding="utf-8")
 
 
-def judge(
-    out: Path, networks: Iterable[str] = NETWORKS, levels: Iterable[str] = LEVELS, faults: Iterable[str] = tuple(FAULTS)
-) -> Iterator[Row]:
-    """What `compare` says of each pair whose dumps are in `out`."""
-    for name, level, fault in product(networks, levels, faults):
-        truth = FAULTS[fault][0]
-        folder = out / name / level
-        if not all((folder / side).is_dir() for side in (_folder(fault), "golden")):
-            yield Row(f"{name} {level} {fault}", truth or "silent", NO_DUMPS, False)
-            continue
-        (result,) = compare(str(folder / _folder(fault)), str(folder / "golden"))
-        if result.divergence is not None:
-            first = result.divergence.first
-            texts = first.record, first.golden_record, first.module, first.reason, first.cause
-            said = " | ".join(filter(None, texts))
-        else:
-            untold = summarise(result).untold
-            said = f"{UNTOLD}: {untold}" if untold else "silent"
-        is_told = not said.startswith(UNTOLD)
-        right = said == "silent" if truth is None else is_told and bool(re.search(truth, said))
-        yield Row(f"{name} {level} {fault}", truth or "silent", said, right)
+def folder_of(out: Path, dtype: str, network: str, level: str, run: str) -> Path:
+    """Where the dump of a run is: ``golden``, or the name of a fault."""
+    return out / dtype / network / level / _folder(run)
 
 
 def _folder(fault: str) -> str:
@@ -185,17 +152,6 @@ def _engine(golden: torch.nn.Module) -> Engine:
     return engine
 
 
-def main() -> None:
-    """Make the dumps that are not there, and print one line for each pair."""
-    rows = []
-    for dtype in TYPES:
-        out = Path(sys.argv[1]) / dtype
-        make(out, dtype=dtype)
-        rows += [row._replace(name=f"{dtype} {row.name}") for row in judge(out)]
-    for row in rows:
-        print("right" if row.right else "WRONG", row.name, "::", row.said)
-    print(f"{sum(row.right for row in rows)} of {len(rows)} right")
-
-
 if __name__ == "__main__":
-    main()
+    for each in TYPES:
+        make(Path(sys.argv[1]) / each, dtype=each)

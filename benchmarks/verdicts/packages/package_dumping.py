@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 from package_index import GOLDEN, RIGHT, Run, folder_of, write
-from package_pairs import BFLOAT16, FLOAT32, Pair, Program, loss_of
+from package_pairs import FLOAT32, Pair, Program, loss_of
 from torch import nn
 
 from msprobe.pytorch import PrecisionDebugger
@@ -27,10 +27,7 @@ MODULES = (
     "package_language", "package_more_language", "package_vision", "package_layouts", "package_reshapes",
     "package_engine",
 )  # fmt: skip
-SETTINGS = {
-    FLOAT32: ("mix:statistics", "L0:statistics", "L1:statistics", "mix:tensor"),
-    BFLOAT16: ("mix:statistics", "L0:statistics"),
-}
+SETTINGS = ("mix:statistics", "L0:statistics")
 SAME = 1e-5
 """Largest difference between the outputs of two correct programs, relative to the largest value."""
 SAME_GRADIENTS = 1e-4
@@ -156,13 +153,12 @@ def make(pair: Pair, out: Path) -> None:
     shutil.rmtree(out / pair.name, ignore_errors=True)
     runs = []
     for type_ in pair.types:
-        settings = SETTINGS[type_]
         moved = checked(pair, type_)
         least = 0.0 if type_ == FLOAT32 else SHOWS * moved[RIGHT]
         for fault in (RIGHT, *(name for name in pair.faults if moved[name] > least)):
             where = pair.faults[fault].where if fault != RIGHT else ""
-            runs.append(Run(type_, fault, where, moved[fault], list(settings)))
-            for setting in settings:
+            runs.append(Run(type_, fault, where, moved[fault], list(SETTINGS)))
+            for setting in SETTINGS:
                 golden, target = _programs(pair, type_, fault)
                 if fault == RIGHT:
                     _dump(golden, pair.trains, setting, folder_of(out, pair.name, type_, setting, GOLDEN))

@@ -214,7 +214,7 @@ NETWORKS = {
     "mistral": Network(lambda: _decoder("mistral", 10), {
         "q_proj": (r"layers\.7\.self_attn", transpose("model.layers.7.self_attn.q_proj.weight")),
         "gate": (r"layers\.5\.mlp", roll("model.layers.5.mlp.gate_proj.weight", 7)),
-        "rotary": (r"layers\.6\.self_attn", late_rotary("model.layers.6.self_attn")),
+        "rotary": (r"layers\.6\.self_attn|Tensor\.roll", late_rotary("model.layers.6.self_attn")),
     }),
     "gpt_neox": Network(lambda: _decoder("gpt_neox", 6), {
         "bias": (r"layers\.4\.mlp\.dense_h", without_bias("gpt_neox.layers.4.mlp.dense_h_to_4h")),

@@ -59,14 +59,25 @@ def _longest_stretches(target: Sequence[Key], golden: Sequence[Key], stretch: _S
     return sorted(found)
 
 
-def refined(pairs: Pairs, target: Sequence[Key], golden: Sequence[Key]) -> Pairs:
-    """`pairs` and those between them when the elements are called otherwise."""
+def refined(pairs: Pairs, target: Sequence[Key], golden: Sequence[Key], as_many: bool = False) -> Pairs:
+    """`pairs` and those between them when the elements are called otherwise.
+
+    Args:
+        pairs: indexes that correspond, both ascending.
+        target, golden: the elements.
+        as_many: leave alone what occurs more often on one side between two pairs: nothing says which one is meant.
+    """
     found = list(pairs)
     start = other_start = 0
     for i, j in [*pairs, (len(target), len(golden))]:
         if start < i and other_start < j:
-            inner = pairs_in_order(target[start:i], golden[other_start:j])
-            found += ((start + mine, other_start + theirs) for mine, theirs in inner)
+            mine, theirs = target[start:i], golden[other_start:j]
+            if as_many:
+                counts, other_counts = Counter(mine), Counter(theirs)
+                mine, theirs = (
+                    [key if counts[key] == other_counts[key] else None for key in each] for each in (mine, theirs)
+                )
+            found += ((start + one, other_start + other) for one, other in pairs_in_order(mine, theirs))
         start, other_start = i + 1, j + 1
     return sorted(found)
 

@@ -8,21 +8,22 @@ in their order. Calls of two programs, or of two frameworks, correspond by the v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from probe.common.align.by_name import by_name
 from probe.common.align.calls import Calls, KeyedCall
-from probe.common.align.functions import Found, FunctionPairs
+from probe.common.align.exchanged import are_far, nearest_calls
+from probe.common.align.functions import OF_PARAMETERS, Found, FunctionPairs
 from probe.common.align.items import alone, rows_of
 from probe.common.align.layer_names import translated_paths
 from probe.common.align.mapping import Dumps, layer_mapping, name_mapping
 from probe.common.align.module_pairs import ModulePairs
-from probe.common.align.one_sided import note_reasons
+from probe.common.align.one_sided import is_in_scope, note_reasons
 from probe.common.align.options import MatchOptions
 from probe.common.align.row import NAMES_DIFFER, Row
 from probe.common.align.side import Side
 from probe.common.dump.levels import differ as levels_differ
-from probe.common.dump.naming import FORWARD, is_forward, is_module
+from probe.common.dump.naming import BACKWARD, FORWARD, is_forward, is_module
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
@@ -74,7 +75,8 @@ def call_pairs(target: Dump, golden: Dump, both: Calls, options: MatchOptions) -
     contents = None
     if options.maps_names and options.layer_mapping is None:
         return _ordered(both, found, dumps, rows=_mapped(dumps, both, found, options))
-    if target.level == "debug" or (_have_same_names(both) and not found.partner and not options.maps_names):
+    have_same_names = _have_same_names(both) and not found.partner and not options.maps_names
+    if target.level == "debug" or (have_same_names and not _act_on_others(both, dumps)):
         _by_key(both, found)
         if target.level != "debug":
             exchange_numbers(both, found, dumps)
@@ -94,6 +96,17 @@ def call_pairs(target: Dump, golden: Dump, both: Calls, options: MatchOptions) -
 def _have_same_names(both: Calls) -> bool:
     target, golden = both
     return len(target) == len(golden) and all(one.record.name == other.record.name for one, other in zip(*both))
+
+
+def _act_on_others(both: Calls, dumps: Dumps) -> bool:
+    """True if an optimizer of one side takes the parameters in another order."""
+    for call, other in zip(*both):
+        if call.items is not other.items and is_in_scope(dumps[0].tree, call.record.name):
+            for item, another in zip(call.items, other.items):
+                maker = item.made_by or ""
+                if maker.startswith(OF_PARAMETERS) and maker != another.made_by:
+                    return True
+    return False
 
 
 _Rows = dict[int, list[Row]]
@@ -211,35 +224,25 @@ def exchange_numbers(both: Calls, found: Found, dumps: Dumps) -> None:
         name = call.record.name
         if call.items is golden[number].items or is_module(name) or not name.endswith(FORWARD):
             continue
-        if not _is_given_the_same(call, golden[number]):
+        if trees[0].get(name) == trees[1].get(name):
             groups.setdefault((trees[0].get(name), name.rsplit(".", 2)[0]), []).append(number)
+    exchanged: dict[int, int] = {}
     for calls in groups.values():
-        if len(calls) < 2:
-            continue
-        given = {
-            _given(golden[number]): number
-            for number in calls
-            if trees[0].get(target[number].record.name) == trees[1].get(golden[number].record.name)
-        }
-        pairs = {number: given[key] for number in calls if (key := _given(target[number])) in given}
-        if len(set(pairs.values())) == len(pairs) and pairs.keys() == set(pairs.values()):
-            found.partner.update(pairs)
-            found.back.update((other, one) for one, other in pairs.items())
-            found.how.update(dict.fromkeys(pairs, "value"))
-
-
-def _is_given_the_same(call: KeyedCall, other: KeyedCall) -> bool:
-    for item, another in zip(call.items, other.items):
-        if item.state == INPUT and (item.norm, item.max, item.md5) != (another.norm, another.max, another.md5):
-            return False
-    return True
-
-
-def _given(call: KeyedCall) -> tuple[Any, ...]:
-    """The values that a call takes."""
-    return tuple(
-        (item.shape, item.max, item.min, item.mean, item.norm, item.md5) for item in call.items if item.state == INPUT
-    )
+        far = [number for number in calls if are_far(target[number], golden[number])] if len(calls) > 1 else []
+        near = nearest_calls([target[number] for number in far], [golden[number] for number in far])
+        pairs = {far[i]: far[j] for i, j in near}
+        if pairs.keys() == set(pairs.values()):
+            exchanged.update(pairs)
+    if exchanged:
+        index = {call.record.name: number for number, call in enumerate(golden)}
+        for one, other in list(exchanged.items()):
+            names = (f"{golden[each].record.name[: -len(FORWARD)]}{BACKWARD}" for each in (one, other))
+            backward = [index[name] for name in names if name in index]
+            if len(backward) == 2:
+                exchanged[backward[0]] = backward[1]
+        found.partner.update(exchanged)
+        found.back.update((other, one) for one, other in exchanged.items())
+        found.how.update(dict.fromkeys(exchanged, "value"))
 
 
 # --- the pairs in their order

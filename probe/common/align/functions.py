@@ -6,11 +6,12 @@ belong together, then those of one kind, in their order.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Optional
+from functools import partial
+from typing import TYPE_CHECKING, Any, Optional
 
 from probe.common.align.call_order import Pairs, ascending, refined
+from probe.common.align.exchanged import are_far, nearest_calls
 from probe.common.align.operations import Operation, operation
 from probe.common.align.side import Side, path_of
 from probe.common.dump.naming import BACKWARD, FORWARD, is_module, parse
@@ -19,6 +20,9 @@ from probe.common.numerics.error_bounds import extent
 
 if TYPE_CHECKING:
     from probe.common.align.contents import Contents
+
+OF_PARAMETERS = ("parameter:", "gradient:")
+"""The beginnings of makers that are a parameter or its gradient."""
 
 Key = Optional[Hashable]
 Way = Callable[[Side, int], Key]
@@ -54,7 +58,6 @@ class FunctionPairs:
         self._sides, self._found, self._contents = sides, found, contents
         golden_paths = set(paths.values())
         self._paths: tuple[Mapping[str, str], Mapping[str, str]] = paths, {path: path for path in golden_paths}
-        self._acts_on: tuple[dict[int, str | None], dict[int, str | None]] = {}, {}
         self._regions: tuple[dict[str | None, Hashable], dict[str | None, Hashable]] = {}, {}
 
     def pair_forward(self) -> None:
@@ -73,6 +76,15 @@ class FunctionPairs:
         for mine, theirs in regions.values():
             if mine and theirs:
                 self._in_region(mine, theirs)
+        self._moved()
+
+    def _moved(self) -> None:
+        """Pair calls of one name that take and return the same in modules that do not correspond."""
+        target, golden = self._sides
+        for call, _ in target.functions(FORWARD):
+            other = golden.index.get(target.calls[call].record.name) if call not in self._found.partner else None
+            if other is not None and not are_far(target.calls[call], golden.calls[other]):
+                self._found.add(call, other, "name")
 
     def pair_backward(self) -> None:
         """Pair the backward calls of forward calls that are paired, and those whose forward is not recorded."""
@@ -109,8 +121,8 @@ class FunctionPairs:
 
     def _translate(self, parameter: str) -> str:
         """The name of a parameter on the golden side, where its layer has another path there."""
-        path, _, name = parameter.rpartition(".")
-        return f"{self._paths[0].get(path, path)}.{name}"
+        path, dot, name = parameter.rpartition(".")
+        return f"{self._paths[0].get(path, path)}{dot}{name}"
 
     def _region(self, number: int, around: str | None) -> Hashable:
         """The counterpart of the innermost call around a call that has one."""
@@ -155,8 +167,8 @@ class FunctionPairs:
 
     def _add(self, mine: Sequence[int], theirs: Sequence[int], way: Way, how: str, pairs: Pairs | None = None) -> None:
         """Pair calls of one key in their order, between `pairs` that are known."""
-        keys = self._keys(0, mine, way), self._keys(1, theirs, way)
-        for i, j in refined(pairs or [], *keys):
+        keys = [self._keys(number, calls, way) for number, calls in enumerate((mine, theirs))]
+        for i, j in refined(pairs or [], keys[0], keys[1], as_many=how == "order"):
             results = self._sides[0].result(mine[i]), self._sides[1].result(theirs[j])
             if self._contents is None or not self._contents.contradict(*results):
                 self._found.add(mine[i], theirs[j], how)
@@ -178,107 +190,110 @@ class FunctionPairs:
 
     def _of_one_program(self, mine: Sequence[int], theirs: Sequence[int]) -> None:
         """Pair the calls of each function: as many in their order, otherwise by what they are given, then in order."""
-        self._of_equal_values(mine, theirs)
-        kinds = [self._by_kind(number, calls) for number, calls in enumerate((mine, theirs))]
-        shared = kinds[0].keys() & kinds[1].keys()
-        marks = [self._marks(number, each) for number, each in enumerate(kinds)]
-        marked = {
-            kind for kind in shared if _tells(*([own[call] for call in each[kind]] for own, each in zip(marks, kinds)))
-        }
-        for kind in shared:
-            one, other = kinds[0][kind], kinds[1][kind]
-            if len(one) == len(other) and kind not in marked:
-                numbers = (sorted(calls, key=side.number_of_call) for side, calls in zip(self._sides, (one, other)))
-                for i, j in zip(*numbers):
-                    self._found.add(i, j, "name" if _is_named_alike(self._sides, i, j) else "order")
+        for way in (_values, _given):
+            self._of_equal_values(mine, theirs, way)
+        sides = mine, theirs
+        marks = [self._marks(number, calls) for number, calls in enumerate(sides)]
+        kinds = [self._groups(number, calls, _base) for number, calls in enumerate(sides)]
+        for kind in kinds[0].keys() & kinds[1].keys():
+            groups = [self._groups(n, each[kind], partial(_marked, marks[n])) for n, each in enumerate(kinds)]
+            if {mark: len(calls) for mark, calls in groups[0].items()} != {m: len(c) for m, c in groups[1].items()}:
+                groups = [{None: each[kind]} for each in kinds]
+            for mark, calls in groups[0].items():
+                self._in_one_order(calls, groups[1][mark])
         position = {call: index for index, call in enumerate(theirs)}
         partner = self._found.partner
-        anchors = ascending(
-            (i, position[partner[call]]) for i, call in enumerate(mine) if partner.get(call) in position
-        )
-        keys: list[list[Key]] = []
-        for number, calls in enumerate((mine, theirs)):
-            bases = {call: kind for kind, each in kinds[number].items() for call in each}
-            keys.append(
-                [
-                    (bases[call], marks[number][call] if bases[call] in marked else None) if call in bases else None
-                    for call in calls
-                ]
-            )
-        for i, j in refined(anchors, *keys):
+        pairs = ((i, position.get(partner.get(call, -1), -1)) for i, call in enumerate(mine))
+        anchors = ascending((i, j) for i, j in pairs if j >= 0)
+        keys = [
+            [None if self._is_paired(n, call) else (_base(self._sides[n], call), marks[n][call]) for call in calls]
+            for n, calls in enumerate(sides)
+        ]
+        for i, j in refined(anchors, keys[0], keys[1]):
             self._found.add(mine[i], theirs[j], "order")
 
-    def _of_equal_values(self, mine: Sequence[int], theirs: Sequence[int]) -> None:
-        """Pair calls of one function that take and return the same values, the first ones first."""
-        target, golden = self._sides
-        there = set(theirs)
-        values = {call: _values(golden, call) for call in theirs}
-        own = {call: _values(target, call) for call in mine}
-        for call in mine:
-            other = golden.index.get(target.calls[call].record.name, -1)
-            if other in there and own[call] == values[other]:
-                self._found.add(call, other, "name")
-        groups: dict[Hashable, list[int]] = {}
-        for call in reversed(theirs):
-            if call not in self._found.back:
-                groups.setdefault(values[call], []).append(call)
-        for call in mine:
-            others = groups.get(own[call])
-            if others and call not in self._found.partner:
-                self._found.add(call, others.pop(), "value")
+    def _is_paired(self, number: int, call: int) -> bool:
+        return call in (self._found.back if number else self._found.partner)
 
-    def _by_kind(self, number: int, calls: Sequence[int]) -> dict[Key, list[int]]:
-        """The calls of each function that have no partner yet."""
-        known = self._found.back if number else self._found.partner
+    def _in_one_order(self, mine: Sequence[int], theirs: Sequence[int]) -> None:
+        """Pair calls of one function: by their values where these contradict the numbers, or one side has more."""
+        one, other = (sorted(calls, key=side.number_of_call) for side, calls in zip(self._sides, (mine, theirs)))
+        calls, others = ([side.calls[call] for call in each] for side, each in zip(self._sides, (one, other)))
+        if len(one) != len(other) or sum(map(are_far, calls, others)) > 1:
+            for i, j in nearest_calls(calls, others):
+                self._found.add(one[i], other[j], "value")
+        if len(one) == len(other):
+            rest = (call for call in other if call not in self._found.back)
+            for i, j in zip((call for call in one if call not in self._found.partner), rest):
+                self._found.add(i, j, "name" if _is_named_alike(self._sides, i, j) else "order")
+
+    def _of_equal_values(self, mine: Sequence[int], theirs: Sequence[int], way: Way) -> None:
+        """Pair calls that `way` says the same of: those of one name, then the first ones first."""
+        target, golden = self._sides
+        keys = [
+            {call: way(self._sides[n], call) for call in calls if not self._is_paired(n, call)}
+            for n, calls in enumerate((mine, theirs))
+        ]
+        for call, key in keys[0].items():
+            other = golden.index.get(target.calls[call].record.name, -1)
+            if other in keys[1] and keys[1][other] == key:
+                self._found.add(call, other, "name")
+        left: dict[Key, list[int]] = {}
+        for call in reversed([call for call in keys[1] if call not in self._found.back]):
+            left.setdefault(keys[1][call], []).append(call)
+        for call, key in keys[0].items():
+            if call not in self._found.partner and left.get(key):
+                self._found.add(call, left[key].pop(), "value")
+
+    def _groups(self, number: int, calls: Sequence[int], way: Way) -> dict[Key, list[int]]:
+        """The calls that have no partner yet by what `way` says of them."""
         found: dict[Key, list[int]] = {}
         for call in calls:
-            if call not in known:
-                found.setdefault(_base(self._sides[number], call), []).append(call)
+            if not self._is_paired(number, call):
+                found.setdefault(way(self._sides[number], call), []).append(call)
         return found
 
-    def _marks(self, number: int, kinds: Mapping[Key, Sequence[int]]) -> dict[int, Key]:
-        """What tells calls outside of modules from each other: the parameter that each acts on, or its shapes."""
+    def _marks(self, number: int, calls: Sequence[int]) -> dict[int, Key]:
+        """What tells calls of one function from each other: the parameter that each acts on, or the shapes it is given.
+
+        A call acts on the parameter that it gets, or its gradient, or what a call before made of these.
+        """
         side = self._sides[number]
+        acts_on: dict[str, str] = {}
         found: dict[int, Key] = {}
-        for calls in kinds.values():
-            for call in calls:
-                is_inside = is_module(side.tree.get(side.calls[call].record.name) or "")
-                shapes = None if is_inside else tuple(item.shape for item in side.given(call))
-                found[call] = shapes if is_inside else self._parameter(number, call) or shapes
+        for call in calls:
+            name, given = side.calls[call].record.name, side.given(call)
+            found[call] = tuple(item.shape for item in given)
+            if is_module(side.tree.get(name) or ""):
+                continue
+            makers = [(item.made_by or "").rpartition("view:")[2].partition(":") for item in given]
+            own = [of for kind, mark, of in makers if kind + mark in OF_PARAMETERS]
+            of_makers = (acts_on.get(kind.partition(f".{OUTPUT}.")[0], "") for kind, _, _ in makers)
+            parameter = next(filter(None, (*own, *of_makers)), "")
+            if parameter:
+                acts_on[name] = parameter
+                named = parameter if number else self._translate(parameter)
+                found[call] = named, tuple(kind if of else "" for kind, _, of in makers)
         return found
 
-    def _parameter(self, number: int, call: int) -> str | None:
-        """The parameter that a call acts on, or the calls before it, as the golden side calls it."""
-        known = self._acts_on[number]
-        if call not in known:
-            known[call] = None
-            side = self._sides[number]
-            makers = [item.made_by or "" for item in side.calls[call].items if item.state == INPUT and item.is_tensor]
-            for maker in makers:
-                maker = maker.partition("view:")[2] or maker
-                kind, _, name = maker.partition(":")
-                if kind in ("parameter", "gradient") and name:
-                    known[call] = name if number else self._translate(name)
-                    break
-                before = side.index.get(maker.partition(f".{OUTPUT}.")[0])
-                if before is not None and before < call:
-                    known[call] = self._parameter(number, before)
-                    if known[call]:
-                        break
-        return known[call]
 
-
-def _tells(mine: Sequence[Key], theirs: Sequence[Key]) -> bool:
-    """True if calls have several marks, and those of the side with fewer calls are as often on the other side."""
-    fewer, more = sorted((Counter(mine), Counter(theirs)), key=lambda each: sum(each.values()))
-    return len(more) > 1 and None not in fewer and not fewer - more
+def _marked(marks: Mapping[int, Key], side: Side, call: int) -> Key:
+    return marks[call]
 
 
 def _values(side: Side, call: int) -> Key:
     """The function that a call is of, and the values that it takes and returns."""
+    return _base(side, call), *map(_statistics, side.calls[call].items)
+
+
+def _given(side: Side, call: int) -> Key:
+    """The function that a call is of, and the values that it takes."""
     items = side.calls[call].items
-    values = ((item.shape, item.max, item.min, item.mean, item.norm, item.md5) for item in items)
-    return _base(side, call), *values
+    return _base(side, call), *((*_statistics(item), str(item.value)) for item in items if item.state == INPUT)
+
+
+def _statistics(item: Item) -> tuple[Any, ...]:
+    return item.shape, item.max, item.min, item.mean, item.norm, item.md5
 
 
 def _is_named_alike(sides: tuple[Side, Side], one: int, other: int) -> bool:

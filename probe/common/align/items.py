@@ -94,7 +94,11 @@ def _ways(
     yield _named(name, frameworks[0]), _named(golden_name, frameworks[1]), True
     if contents is not None:
         yield _size, _size, True
-    yield _value, _value, True
+    yield _shape_and_type, _shape_and_type, True
+    if is_module(name):
+        # Nothing tells the position of an argument of a module that the other side gives by keyword.
+        yield _keyword, _position, True
+        yield _position, _keyword, True
     yield _state, _state, True
 
 
@@ -139,16 +143,25 @@ def _size(suffix: str, item: Item) -> Hashable | None:
     return (item.state, extent(item.shape).elements) if item.is_tensor else None
 
 
-def _value(suffix: str, item: Item) -> Hashable | None:
-    """A plain value, wherever it stands; a tensor by its shape."""
-    if item.is_tensor:
-        return item.state, "tensor", item.shape, item.dtype
-    return None if item.state != INPUT or item.dtype is None else (item.state, "value", repr(item.value))
+def _shape_and_type(suffix: str, item: Item) -> Hashable | None:
+    return (item.state, item.shape, item.dtype) if item.is_tensor else None
+
+
+def _keyword(suffix: str, item: Item) -> Hashable | None:
+    """The plain value of an argument that has a name."""
+    is_plain = item.state == INPUT and item.dtype is not None and not item.is_tensor
+    return repr(item.value) if is_plain and not suffix.split(".")[2].isdigit() else None
+
+
+def _position(suffix: str, item: Item) -> Hashable | None:
+    """The plain value of an argument that has a position."""
+    is_plain = item.state == INPUT and item.dtype is not None and not item.is_tensor
+    return repr(item.value) if is_plain and suffix.split(".")[2].isdigit() else None
 
 
 def _state(suffix: str, item: Item) -> Hashable | None:
-    """What is left, if it is as much on both sides."""
-    return (item.state, item.is_tensor) if item.dtype is not None and item.state in (INPUT, OUTPUT) else None
+    """What is left of the tensors, if it is as much on both sides."""
+    return item.state if item.is_tensor and item.state in (INPUT, OUTPUT) else None
 
 
 def _may_be_same(item: Item, other: Item) -> bool:

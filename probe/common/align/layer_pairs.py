@@ -142,7 +142,7 @@ class _Search:
     def between(self) -> None:
         """Pair layers of one kind and size that stand between the same two pairs."""
         leaves = [[layer for layer in side.values() if layer.is_leaf] for side in (self.target, self.golden)]
-        for way in (_kind_and_name, _kind_and_size, _sizes):
+        for way in (_kind_and_name, _kind_and_size, _place):
             self._in_order("order", leaves[0], leaves[1], way, anchored=True)
 
     def _in_order(
@@ -162,7 +162,7 @@ class _Search:
             [None if self._is_paired(number, layer) else way(layer) for layer in side]
             for number, side in enumerate((mine, theirs))
         ]
-        for i, j in refined(anchors, *keys):
+        for i, j in refined(anchors, keys[0], keys[1], as_many=how == "order"):
             one, other = mine[i], theirs[j]
             free = one.path not in self.found and other.path not in self.back
             if free and (how == "parameters" or not self._contradict(one, other)):
@@ -232,6 +232,12 @@ def _kind_and_size(layer: Layer) -> Hashable | None:
 
 def _sizes(layer: Layer) -> Hashable | None:
     return layer.size, None if layer.result is None else extent(layer.result.shape).elements
+
+
+def _place(layer: Layer) -> Hashable | None:
+    """The sizes of what a layer holds and returns, unless it hands on what it takes, as a dropout may."""
+    kind = layer.kind or ""
+    return None if kind == "identity" or kind.startswith("dropout") else _sizes(layer)
 
 
 def _holds_any(layer: Layer) -> Hashable | None:

@@ -10,6 +10,7 @@ from probe.common.dump.levels import both_record
 from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, is_module
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import INPUT, OUTPUT
+from probe.common.dump.reading.sources import Tree
 
 if TYPE_CHECKING:
     from probe.common.align.counterparts import CallPair
@@ -35,12 +36,12 @@ def note_reasons(pairs: Sequence[CallPair], dumps: tuple[Dump, Dump], both: Call
         record = _name(pair, number) or ""
         if not both_record(record, levels):
             pair.how = LEVEL
+        elif across and is_in_scope(dumps[number].tree, record):
+            pair.how = FRAMEWORK
         elif index > ends[number] or (ends[number] < len(pairs) and f".{PARAMETERS_GRAD}" in record):
             pair.how = END
         elif record in again[number]:
             pair.how = RECOMPUTED
-        elif across and _is_of_optimizer(record, dumps[number]):
-            pair.how = FRAMEWORK
 
 
 def _name(pair: CallPair, number: int) -> str | None:
@@ -62,9 +63,9 @@ def _ends(pairs: Sequence[CallPair], dumps: tuple[Dump, Dump]) -> list[int]:
     return found
 
 
-def _is_of_optimizer(record: str, dump: Dump) -> bool:
-    """True if a call ran inside of something that is no module."""
-    around = None if dump.tree is None else dump.tree.get(record)
+def is_in_scope(tree: Tree | None, record: str) -> bool:
+    """True if a call ran inside of something that is no module, such as an optimizer."""
+    around = None if tree is None else tree.get(record)
     return around is not None and not is_module(around)
 
 

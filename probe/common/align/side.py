@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from probe.common.align.calls import KeyedCall
-from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, api_name, is_module, module_name, parse
+from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, api_name, module_name, parse
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
 
@@ -82,8 +82,3 @@ def path_of(base: str) -> str:
     """The path of a module; of a model that is one layer its class, since nothing is the top."""
     parts = base.split(".")
     return ".".join(parts[1:-1]) or parts[-1]
-
-
-def is_in_scope(name: str | None) -> bool:
-    """True if what is around a call is no module, but such as an optimizer."""
-    return bool(name) and not is_module(name or "")

@@ -7,77 +7,119 @@ that both have agree, everything before them on that way agrees, however it was 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from enum import Enum
 
 from probe.common.align.row import Row
-from probe.compare.verdict.facts import Call, is_rounded
+from probe.compare.verdict.facts import Call, distance, is_rounded
 from probe.compare.verdict.two_runs import TwoRuns
 
 Agrees = Callable[[Call, Row, list[Row]], bool]
 """Tells if an output is as near to its counterpart as the other inputs of its call explain, which are given."""
-
-
 HasNear = Callable[[Call], bool]
 """Tells if the other run holds nearly what a call of one side alone returns."""
 
 
-def shows(runs: TwoRuns, start: Call, agrees: Agrees, has_near: HasNear) -> bool:
-    """True if what a call returns makes a value that both runs have, is apart, and stays so.
+class Effect(Enum):
+    """What becomes of a difference."""
+
+    SHOWS = "shows"
+    """It makes a value that both runs have, is apart, and stays so."""
+    NONE = "none"
+    """The next values that both runs have agree, and would have shown it."""
+    HIDDEN = "hidden"
+    """The next values agree, and would agree with the difference in them as well."""
+
+
+class Effects:
+    """Follows what calls return.
 
     Args:
         runs: the runs.
-        start: the call.
         agrees: the judgement of values that both runs have.
         has_near: the judgement of values of calls that one side alone made.
     """
-    seen: set[int] = {start.index}
-    waiting = [start]
-    is_first, is_apart = True, False
-    while waiting:
-        call = waiting.pop()
-        outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
-        others = [] if is_first else _others(runs, call, seen)
-        if outputs and all(agrees(call, row, others) for row in outputs):
-            continue
-        if not outputs and not is_first and has_near(call):
-            continue
-        is_apart = is_apart or bool(outputs)
-        followers = [each for each in _takers(runs, call) if each.index not in seen]
-        if runs.has_functions:
-            # What a module returns is made by calls inside of it, which are recorded as well.
-            followers = [each for each in followers if not each.is_module]
-        if not followers:
-            # Nothing that is recorded takes it: the module around it tells, or the pass has ended.
-            around = next(iter(runs.around(call)), None)
-            if around is None and is_apart:
-                return True
-            followers = [] if around is None or around.index in seen else [around]
-        seen.update(each.index for each in followers)
-        waiting += followers
-        is_first = False
-    return False
 
+    def __init__(self, runs: TwoRuns, agrees: Agrees, has_near: HasNear) -> None:
+        self._runs, self._agrees, self._has_near = runs, agrees, has_near
 
-def _others(runs: TwoRuns, call: Call, seen: set[int]) -> list[Row]:
-    """The inputs of a call that do not come from the calls seen so far."""
-    found = []
-    for row in call.inputs:
-        makers = [runs.maker(item, side) for side, item in enumerate((row.target, row.golden)) if item is not None]
-        if is_rounded(row) and not any(maker is not None and maker.index in seen for maker in makers):
-            found.append(row)
-    return found
+    def of(self, start: Call, size: float = 0.0) -> Effect:
+        """The effect of what a call returns.
 
+        Args:
+            start: the call.
+            size: the norm of the difference, in units of the elements; 0 where it is not known.
+        """
+        found = Effect.NONE
+        seen: set[int] = {start.index}
+        reached: tuple[set[str], set[str]] = (set(), set())
+        waiting, is_apart = [start], False
+        while waiting:
+            call = waiting.pop()
+            outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
+            others = [] if call is start else self._others(call, reached)
+            if outputs and all(self._agrees(call, row, others) for row in outputs):
+                if size and not all(_would_show(row, size) for row in outputs):
+                    found = Effect.HIDDEN
+                continue
+            if not outputs and call is not start and self._has_near(call):
+                continue
+            is_apart = is_apart or bool(outputs)
+            for side in (0, 1):
+                reached[side].update(self._makers(call, side))
+            followers = [each for each in self._takers(call) if each.index not in seen]
+            if self._runs.has_functions:
+                # What a module returns is made by calls inside of it, which are recorded as well.
+                followers = [each for each in followers if not each.is_module]
+            if not followers:
+                # Nothing that is recorded takes it: the module around it tells, or the pass has ended.
+                around = next(iter(self._runs.around(call)), None)
+                if around is None and is_apart:
+                    return Effect.SHOWS
+                followers = [] if around is None or around.index in seen else [around]
+            seen.update(each.index for each in followers)
+            waiting += followers
+        return found
 
-def _takers(runs: TwoRuns, call: Call) -> Iterator[Call]:
-    for side, record, calls in ((0, call.record, runs.by_record), (1, call.golden_record, runs.by_golden_record)):
-        graph = runs.graphs[side]
-        # A module may return what a call inside of it made, which is known as the maker.
-        makers = {record: None} if record is not None else {}
-        for row in call.outputs if record is not None else ():
+    def _others(self, call: Call, reached: tuple[set[str], set[str]]) -> list[Row]:
+        """The inputs of a call that do not come from calls that were reached."""
+        found = []
+        for row in call.inputs:
+            sources = [
+                graph.source(item).record
+                for graph, item in zip(self._runs.graphs, (row.target, row.golden))
+                if item is not None
+            ]
+            if is_rounded(row) and not any(record in names for record, names in zip(sources, reached)):
+                found.append(row)
+        return found
+
+    def _makers(self, call: Call, side: int) -> dict[str, None]:
+        """The records that made what a call returns: it, and for a module calls inside of it."""
+        record = (call.record, call.golden_record)[side]
+        if record is None:
+            return {}
+        found = {record: None}
+        for row in call.outputs:
             item = (row.target, row.golden)[side]
-            maker = None if item is None else graph.source(item).record
+            maker = None if item is None else self._runs.graphs[side].source(item).record
             if maker is not None:
-                makers[maker] = None
-        for name in (name for maker in makers for name in graph.takers(maker)):
-            found = calls.get(name)
-            if found is not None and found.is_forward == call.is_forward and found.index > call.index:
-                yield found
+                found[maker] = None
+        return found
+
+    def _takers(self, call: Call) -> Iterator[Call]:
+        for side, calls in enumerate((self._runs.by_record, self._runs.by_golden_record)):
+            for maker in self._makers(call, side):
+                for name in self._runs.graphs[side].takers(maker):
+                    found = calls.get(name)
+                    if found is not None and found.is_forward == call.is_forward and found.index > call.index:
+                        yield found
+
+
+def _would_show(row: Row, size: float) -> bool:
+    """True if a difference of a norm, added to a tensor, would be larger than what the two sides differ by.
+
+    A layer on the way may make it larger or smaller; one that only adds it to something larger does not change it.
+    """
+    norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
+    largest = max(norms, default=0.0)
+    return not largest or size / largest > 2.0 * distance(row)

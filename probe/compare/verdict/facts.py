@@ -21,6 +21,7 @@ from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.numerics.error_bounds import (
     ALTOGETHER,
+    SAFETY,
     beside_fill_values,
     extent,
     is_same,
@@ -234,9 +235,15 @@ def _settled(row: Row, of_sketches: float) -> float:
 
 
 def _is_laid_out_otherwise(target: Item, golden: Item) -> bool:
-    """True if two tensors of one size have other axes, so that their elements may be in another order."""
-    shapes = ([size for size in item.shape or () if size != 1] for item in (target, golden))
-    return next(shapes) != next(shapes)
+    """True if two tensors of other shapes have the same axes in another order, or equal statistics.
+
+    Axes that are merged or split alone keep the order of the elements, and a sketch measures these.
+    """
+    mine, theirs = ([size for size in item.shape or () if size != 1] for item in (target, golden))
+    if mine == theirs:
+        return False
+    unit = max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype))
+    return sorted(mine) == sorted(theirs) or relative_difference(target, golden) <= SAFETY * unit
 
 
 def _has_nonfinite(item: Item) -> bool:

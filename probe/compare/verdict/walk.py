@@ -24,7 +24,7 @@ from probe.compare.verdict import bounds
 from probe.compare.verdict.between import Between
 from probe.compare.verdict.bounds import Given
 from probe.compare.verdict.dataflow import Origin
-from probe.compare.verdict.effects import shows
+from probe.compare.verdict.effects import Effect, Effects
 from probe.compare.verdict.facts import Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.likeness import Judged, Likeness, Usual, role
 from probe.compare.verdict.nearby import Nearby
@@ -129,6 +129,7 @@ class Walk:
         self._runs = runs
         self._between = between
         self._nearby = Nearby(runs)
+        self._effects = Effects(runs, self._agrees, self._has_near)
         self._shortest = max(runs.precision.shortest, runs.product_roundoff)
         self._is_short = self._shortest >= SHORT
         self._inside: dict[str | None, float] = {}
@@ -317,7 +318,7 @@ class Walk:
 
     def _shows(self, call: Call) -> bool:
         """True if what a call returns makes a value that stays apart further down."""
-        return shows(self._runs, call, self._agrees, self._has_near)
+        return self._effects.of(call) is Effect.SHOWS
 
     def _has_near(self, call: Call) -> bool:
         """True if the golden run holds nearly what a call of the target alone returns."""
@@ -417,12 +418,22 @@ class Walk:
         kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
             return None
-        if not self._is_certain(call) and not self._shows(call):
+        if not self._runs.same_names and not self._holds(call, value.row, apart):
             return None
         if kind is Kind.INPUT and not self._runs.has_functions:
             # The code of the module around it, of which no call is recorded, made it.
             call = next((each for each in self._runs.around(call) if each.is_of_both), call)
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
+
+    def _holds(self, call: Call, row: Row, apart: float) -> bool:
+        """True if what a call of two programs returns is no other form of what the other program computes."""
+        is_certain = self._is_certain(call)
+        if not call.is_forward:
+            # A gradient of two programs is the same only where a layer is.
+            return is_certain or call.direction == PARAMETERS_GRAD
+        norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
+        effect = self._effects.of(call, apart * max(norms, default=0.0))
+        return effect is Effect.SHOWS or (is_certain and effect is Effect.HIDDEN)
 
     def _is_certain(self, call: Call) -> bool:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""

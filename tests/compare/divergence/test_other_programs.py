@@ -12,7 +12,6 @@ from divergence_runs import Run, W, X, backward, call, compared, named, result_o
 from made_dumps import plain
 from numpy.typing import NDArray
 
-from probe.common.align.call_order import align
 from probe.common.align.row import Row
 from probe.common.dump.reading.records import Record
 from probe.compare.divergence.aligned_calls import AlignedCall
@@ -252,13 +251,6 @@ def test_at_l0_the_module_is_named_whose_own_code_made_what_differs(tmp_path: Pa
         }
 
     assert named(compared(tmp_path, run(0.1), run(1e-6), tree, level="L0")) == block
-
-
-def test_backward_calls_of_modules_correspond_whatever_number_recomputation_gave_them() -> None:
-    names = ["Module.a.Linear.backward", "Module.Block.backward"]
-    sides = [[f"{name}.{number}" for name in names] for number in (1, 0)]
-    trees = tuple({side[0]: side[1], side[1]: None} for side in sides)
-    assert align(sides[0], sides[1], (trees[0], trees[1])) == list(zip(*sides))
 
 
 def test_a_backward_of_a_module_with_forward_in_its_name_takes_nothing_of_the_forward() -> None:

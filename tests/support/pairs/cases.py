@@ -63,8 +63,14 @@ class Pair:
         return environment in (self.target.environment, self.golden.environment)
 
     @property
-    def is_silent(self) -> bool:
-        return not self.right
+    def is_fault(self) -> bool:
+        return bool(self.right) and not self.right.startswith(f"^{SILENT}")
+
+    @property
+    def precision(self) -> str:
+        runs = (self.target, self.golden)
+        target, golden = (f"autocast {run.autocast}" if run.autocast else run.dtype for run in runs)
+        return (target or "float32") if target == golden else "mixed"
 
 
 def _pair(
@@ -331,10 +337,42 @@ OTHER_SHORT_RELEASES = _of_releases(
 )
 """The same with models by which no rule was made."""
 
-LISTS = {
-    "listed": LISTED,
-    "held out": HELD_OUT,
-    "two releases in short types, listed": SHORT_RELEASES,
-    "two releases in short types, held out": OTHER_SHORT_RELEASES,
+_BFLOAT16, _FLOAT16, _AUTOCAST = {"dtype": "bfloat16"}, {"dtype": "float16"}, {"autocast": "bfloat16"}
+_DEEP_FAULTS = {
+    "skipped-llama8": r"layers\.[56]\b",
+    "unscaled-llama8": r"layers\.4\.self_attn",
+    "relu-llama8": r"layers\.6\.mlp",
+    "transposed-o-llama8": r"layers\.5\.self_attn",
+    "rolled-up-llama8": r"layers\.3\.mlp",
+    "rolled-q-bert8": r"layer\.4\.attention",
+    "rolled-dense-bert8": r"layer\.3\.output",
+    "rolled-fc-vit8": r"layers\.5\.mlp",
+    "skipped-vit8": r"layers\.[45]\b",
 }
-PAIRS = {**LISTED, **HELD_OUT, **SHORT_RELEASES, **OTHER_SHORT_RELEASES}
+
+
+def _deep(fault: str, target: Mapping[str, Any], **golden: Any) -> Pair:
+    return _pair(_TYPES, fault.rpartition("-")[2], _DEEP_FAULTS[fault], {**target, "fault": fault}, golden)
+
+
+PRECISIONS: dict[str, Pair] = {
+    **{f"bfloat16-{model}": _pair(_TYPES, model, target=_BFLOAT16) for model in ("llama8", "bert8", "vit8")},
+    "float16-llama8": _pair(
+        _TYPES, "llama8", rf"^{SILENT}$|step1.*NaN", _FLOAT16, note="float16 has no epsilon of 1e-8: NaN in AdamW"
+    ),
+    "autocast-llama8": _pair(_TYPES, "llama8", rf"^{SILENT}$|bfloat16", _AUTOCAST),
+    "bfloat16-attention-llama8": _pair(_TYPES, "llama8", target={**_BFLOAT16, **_EAGER}, golden={**_BFLOAT16, **_SDPA}),
+    **{f"bfloat16-{fault}": _deep(fault, _BFLOAT16) for fault in _DEEP_FAULTS},
+    "float16-transposed-o-llama8": _deep("transposed-o-llama8", _FLOAT16),
+    "autocast-rolled-up-llama8": _deep("rolled-up-llama8", _AUTOCAST),
+    "bfloat16-both-unscaled-llama8": _deep("unscaled-llama8", _BFLOAT16, **_BFLOAT16),
+}
+"""Deep models in two precisions; a fault moves what its module returns by 8 to 60 times what rounding does there."""
+
+LISTS = {
+    "pairs": LISTED,
+    "precision": PRECISIONS,
+    "heldout": HELD_OUT,
+    "releases": {**SHORT_RELEASES, **OTHER_SHORT_RELEASES},
+}
+PAIRS = {name: pair for pairs in LISTS.values() for name, pair in pairs.items()}

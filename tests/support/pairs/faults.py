@@ -12,10 +12,10 @@ def _scale(path: str, factor: float) -> Fault:
     return lambda network: network.get_submodule(path).weight.mul_(factor)
 
 
-def _roll(path: str, axis: int = 0) -> Fault:
+def _roll(path: str, axis: int = 0, by: int = 1) -> Fault:
     def fault(network: Any) -> None:
         weight = network.get_submodule(path).weight
-        weight.copy_(weight.roll(1, axis))
+        weight.copy_(weight.roll(by, axis))
 
     return fault
 
@@ -74,6 +74,28 @@ def _swap_experts(network: Any) -> None:
     weight.copy_(weight.flip(0))
 
 
+def _skip(path: str) -> Fault:
+    """A layer that returns what it takes."""
+
+    def fault(network: Any) -> None:
+        network.get_submodule(path).forward = lambda hidden, *_, **__: hidden
+
+    return fault
+
+
+def _unscaled(path: str) -> Fault:
+    return lambda network: setattr(network.get_submodule(path), "scaling", 1.0)
+
+
+def _relu(path: str) -> Fault:
+    def fault(network: Any) -> None:
+        from torch import nn
+
+        network.get_submodule(path).act_fn = nn.ReLU()
+
+    return fault
+
+
 FAULTS: dict[str, Fault] = {
     # Of the listed pairs.
     "epsilon-gpt2": _epsilon("transformer.h.1.ln_2", 1e-2),
@@ -87,6 +109,16 @@ FAULTS: dict[str, Fault] = {
     "swapped-layers-llama": lambda network: network.model.layers[1].load_state_dict(
         network.model.layers[2].state_dict()
     ),
+    # Of two precisions: the statistics of parameters stay as they are, but those of functions that are replaced.
+    "skipped-llama8": _skip("model.layers.5"),
+    "unscaled-llama8": _unscaled("model.layers.4.self_attn"),
+    "relu-llama8": _relu("model.layers.6.mlp"),
+    "transposed-o-llama8": _transpose("model.layers.5.self_attn.o_proj"),
+    "rolled-up-llama8": _roll("model.layers.3.mlp.up_proj"),
+    "rolled-q-bert8": _roll("bert.encoder.layer.4.attention.self.query", by=16),
+    "rolled-dense-bert8": _roll("bert.encoder.layer.3.output.dense"),
+    "rolled-fc-vit8": _roll("vit.layers.5.mlp.fc2"),
+    "skipped-vit8": _skip("vit.layers.4"),
     # Of two releases in short types.
     "epsilon-llama": _epsilon("model.layers.1.post_attention_layernorm", 1e-2),
     "scaled-fc-gpt2": _scale("transformer.h.1.mlp.c_fc", 1.2),

@@ -44,6 +44,8 @@ _SIZES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 4, "intermediate_size": _INNER, "num_labels": 10,
     },
 }  # fmt: skip
+# The same with more layers, each of which has many like it.
+_SIZES.update({f"{name}8": {**_SIZES[name], "num_hidden_layers": 8} for name in ("llama", "bert", "vit")})
 _DROPOUTS = {
     "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
     "bert": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
@@ -66,7 +68,7 @@ _CLASSES = {
 def _class(model: str) -> Any:
     import transformers
 
-    return getattr(transformers, _CLASSES[model][1])
+    return getattr(transformers, _CLASSES[model.rstrip("8")][1])
 
 
 def import_classes(models: Iterable[str]) -> None:
@@ -78,7 +80,7 @@ def import_classes(models: Iterable[str]) -> None:
 def _configuration(model: str, changes: Mapping[str, Any], dropout: float, attention: str) -> Any:
     import transformers
 
-    chosen = {**_SIZES[model], **dict.fromkeys(_DROPOUTS.get(model, ()), dropout), **changes}
+    chosen = {**_SIZES[model], **dict.fromkeys(_DROPOUTS.get(model.rstrip("8"), ()), dropout), **changes}
     theta = chosen.pop("rope_theta", None)
     if theta is not None and int(transformers.__version__.partition(".")[0]) >= 5:
         chosen["rope_parameters"] = {"rope_type": "default", "rope_theta": theta}
@@ -86,7 +88,7 @@ def _configuration(model: str, changes: Mapping[str, Any], dropout: float, atten
         chosen["rope_theta"] = theta
     if attention:
         chosen["attn_implementation"] = attention
-    return getattr(transformers, _CLASSES[model][0])(**chosen)
+    return getattr(transformers, _CLASSES[model.rstrip("8")][0])(**chosen)
 
 
 def save_weights(model: str, folder: Path) -> None:

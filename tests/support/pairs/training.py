@@ -23,7 +23,7 @@ def _batch(model: str, run: Run, step: int) -> dict[str, Any]:
 
     generator = torch.Generator().manual_seed(1000 + step + (500 if run.data == "other" else 0))
     vocabulary = models.VOCABULARY
-    if model == "vit":
+    if model.startswith("vit"):
         pixels = torch.randn(_BATCH, 3, 32, 32, generator=generator)
         given = {"pixel_values": pixels, "labels": torch.randint(10, (_BATCH,), generator=generator)}
     elif model == "whisper":
@@ -51,7 +51,7 @@ def _tokens(model: str, run: Run, generator: Any) -> dict[str, Any]:
             tokens[sample, _LENGTH - shorter :] = 0
             mask[sample, _LENGTH - shorter :] = 0
     labels = tokens.masked_fill(mask == 0, _IGNORED)
-    if model == "bert":
+    if model.startswith("bert"):
         labels = labels.masked_fill(torch.rand(tokens.shape, generator=generator) > 0.4, _IGNORED)
     if model == "t5":
         labels = torch.randint(5, models.VOCABULARY, (_BATCH, _LENGTH - 4), generator=generator)

@@ -1,0 +1,61 @@
+"""Kept dumps of real runs, whose right answers are known: ``benchmarks/verdicts.py`` makes them, and many more.
+
+A case that is ``missed`` is not answered rightly yet; the word is what was answered when it was kept.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judging import ACCUSED, RIGHT, UNSEEN, Case, judge
+
+pytestmark = pytest.mark.rounding
+KEPT = Path(__file__).parent / "judged"
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "verdicts.py"
+CASES: list[dict[str, Any]] = json.loads((KEPT / "cases.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def dumps_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder with the dumps of a set, which is unpacked when it is first asked for."""
+
+    @cache
+    def unpacked(name: str) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        with tarfile.open(KEPT / f"{name}.tar.xz") as archive:
+            archive.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(folder)
+        return folder
+
+    return unpacked
+
+
+@pytest.mark.parametrize("values", [pytest.param(case, id=f"{case['set']}-{case['case']}") for case in CASES])
+def test_a_kept_pair_is_answered_rightly(dumps_of: Callable[[str], Path], values: dict[str, Any]) -> None:
+    judged = judge(Case.of(values), dumps_of(values["set"]))
+    assert not judged.contradicts, judged
+    if "missed" in values:
+        assert judged.word not in {ACCUSED, UNSEEN} - {values["missed"]}, judged
+    else:
+        assert judged.word == RIGHT, judged
+
+
+def test_the_command_counts_what_is_said_of_a_set(dumps_of: Callable[[str], Path], tmp_path: Path) -> None:
+    of_set = [case for case in CASES if case["set"] == "fused" and case["precision"] == "float32"]
+    (tmp_path / "fused").symlink_to(dumps_of("fused"))
+    lines = [{**case, **{side: f"fused/{case[side]}" for side in ("target", "golden")}} for case in of_set]
+    (tmp_path / "fused" / "cases.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    command = [sys.executable, str(BENCHMARK), "--keep", str(tmp_path), "--only", "fused", "--report", "report.md"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    right, faults = (sum(case["planted"] == planted for case in of_set) for planted in (False, True))
+    row = next(line for line in (tmp_path / "report.md").read_text().splitlines() if line.startswith("| all "))
+    cells = [cell.strip() for cell in row.split("|")]
+    assert (cells[4], cells[6]) == (f"{right} / 0 / 0", f"{faults} / 0 / 0 / 0 / 0"), row
