@@ -89,13 +89,8 @@ class Causes:
             found = found or (gradients.lost(self._runs, call) if place.difference > 2 * place.allowed else NOTHING)
             if found:
                 return found
-        if row is not None and is_parameter(row):
-            return (
-                self._in_kind(call, only=row)
-                or self._between(place, row)
-                or self._of_other_parameter(place, row)
-                or self._of_values(place, row)
-            )
+        if row is not None and self._is_parameter(row):
+            return self._in_kind(call, only=row) or self._between(place, row) or self._of_parameter(place, row)
         if row is not None and goes_in(row):
             return self._of_input(place, row)
         return self._of_output(place)
@@ -147,10 +142,14 @@ class Causes:
             if source is None or source.origin is not Origin.PARAMETER or not is_compared(row):
                 continue
             if distance(row) > 2 * max(unit_roundoff("float32"), coarser(row)):
-                of_row = Place(place.call, row, distance(row), 0.0)
-                other = Sentence(f"{self._shown(place.call, row)} has a relative error of {distance(row):.1e}")
-                return self._of_other_parameter(of_row, row) or self._of_values(of_row, row) or other
+                return self._of_parameter(Place(place.call, row, distance(row), 0.0), row)
         return NOTHING
+
+    def _of_parameter(self, place: Place, row: Row) -> Sentence:
+        found = self._of_other_parameter(place, row) or self._of_values(place, row)
+        if found or any(row is each and is_parameter(row) for each in place.call.rows):
+            return found
+        return Sentence(f"{self._shown(place.call, row)} has a relative error of {distance(row):.1e}")
 
     def _other_mask(self, call: Call) -> Sentence:
         """The sentence on an input of which other elements are masked with numbers that no sketch holds."""
@@ -556,7 +555,7 @@ class Causes:
             return self._of_constant(name, target, golden)
         rounding = arithmetic.noise((target, golden), place.allowed)
         if self._is_parameter(row):
-            rounding = 2 * max(coarser(row), unit_roundoff("float32"))  # It is rounded once.
+            rounding = max(2 * coarser(row), arithmetic.noise(()))  # It is rounded once.
         if place.difference <= 2 * rounding:
             return NOTHING
         if arithmetic.is_reordered(target, golden):
@@ -567,7 +566,7 @@ class Causes:
         scaled = arithmetic.factor(mine[0], theirs[0], rounding)
         if scaled is not None:
             return self._of_factor(place, row, scaled)
-        if is_parameter(row) or of_gradient(place.call):
+        if self._is_parameter(row) or of_gradient(place.call):
             return NOTHING
         return self._of_term(place, row, (target, golden), rounding)
 

@@ -106,7 +106,7 @@ def _lost_behind(runs: TwoRuns, starts: Sequence[Call], side: int) -> str:
 
 
 def lost(runs: TwoRuns, call: Call) -> Sentence:
-    """The sentence on a part of a gradient that one side lacks, because its forward, or what follows, loses the graph."""
+    """The sentence on a part of a gradient that one side lacks, because a call of its forward loses the graph."""
     forward = runs.in_direction(call, FORWARD)
     # MindSpore says of every tensor that it takes a gradient.
     if forward is None or not forward.is_of_both or runs.across_frameworks:
@@ -172,7 +172,8 @@ def tied(runs: TwoRuns, call: Call, row: Row | None) -> Sentence:
         sides = [side for side in (0, 1) if names[side] in shared]
         if wanted in names and len(sides) == 1:
             one, two = _SIDES[sides[0]], _SIDES[1 - sides[0]]
-            return Sentence(f"{names[0]} and {names[1]} are one parameter in the {one} (tied weights) and two in the {two}")
+            both = " and ".join(names)
+            return Sentence(f"{both} are one parameter in the {one} (tied weights) and two in the {two}")
     return NOTHING
 
 
