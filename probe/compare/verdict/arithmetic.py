@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _ROUNDINGS = 16.0
 """Roundings in a row that a value may have gone through, with a safety; a guess."""
+_SUMS = 1e-5
+"""The relative difference of norms, and of means relative to the root mean square, that sums make; a guess."""
 _LARGEST_REST = 0.3
 """The rest, relative to a difference, from which on nothing is known of it: tensors of one layer may be that near."""
 
@@ -72,19 +74,23 @@ def in_words(value: float, shapes: Iterable[Sequence[int]], tolerance: float) ->
     for over in (False, True):
         number = 1.0 / size if over else size
         whole = round(number)
-        if whole >= 1 and math.isclose(number, whole, rel_tol=near):
+        if (whole > 1 or (whole == 1 and sign)) and math.isclose(number, whole, rel_tol=near):
             return f"{sign}1/{whole}" if over and whole > 1 else f"{sign}{whole}"
         for each in sizes:
             if math.isclose(number, math.sqrt(each), rel_tol=near):
                 return f"{sign}1/sqrt({each})" if over else f"{sign}sqrt({each})"
     fraction = Fraction(size).limit_denominator(64)
-    if math.isclose(float(fraction), size, rel_tol=min(near, 1e-4)):
+    if fraction.denominator > 1 and math.isclose(float(fraction), size, rel_tol=min(near, 1e-4)):
         return f"{sign}{fraction}"
-    return f"{value:.4g}"
+    return f"{value:.6g}"
 
 
-def is_reordered(target: Item, golden: Item, tolerance: float) -> bool:
+def is_reordered(target: Item, golden: Item) -> bool:
     """True if two tensors that differ have the same elements: equal maximum, minimum, mean and norm."""
+    roundoffs = [unit_roundoff(item.dtype) for item in (target, golden)]
+    # Maximum and minimum are elements; norm and mean are rounded to the dtype as well.
+    of_elements = 0.0 if roundoffs[0] == roundoffs[1] else max(roundoffs)
+    tolerance = _SUMS + max(roundoffs)
     pairs = [(target.max, golden.max), (target.min, golden.min), (target.mean, golden.mean), (target.norm, golden.norm)]
     if not all(is_number(value) and math.isfinite(value) for pair in pairs for value in pair):
         return False
@@ -93,7 +99,7 @@ def is_reordered(target: Item, golden: Item, tolerance: float) -> bool:
     of_max, of_min, of_mean, of_norm = (abs(one - other) for one, other in pairs)
     rms = golden.norm / math.sqrt(max(1, extent(golden.shape).elements))
     return bool(
-        of_max <= tolerance * abs(golden.max) and of_min <= tolerance * abs(golden.min)
+        of_max <= of_elements * abs(golden.max) and of_min <= of_elements * abs(golden.min)
         and of_norm <= tolerance * golden.norm and of_mean <= tolerance * rms
     )  # fmt: skip
 

@@ -25,8 +25,8 @@ from probe.common.operations.lookup import canonical, function
 from probe.compare.sentences import NOTHING, Sentence, item_words
 from probe.compare.verdict import arithmetic, gradients
 from probe.compare.verdict.dataflow import Origin
-from probe.compare.verdict.facts import Call, distance, goes_in, is_compared, is_parameter, of_gradient
-from probe.compare.verdict.kinds import has_tensor, kinds_of, own_name
+from probe.compare.verdict.facts import Call, coarser, distance, goes_in, is_compared, is_parameter, of_gradient
+from probe.compare.verdict.kinds import kinds_of, own_name
 from probe.compare.verdict.optimizer import settings_cause
 from probe.compare.verdict.settings import Design, Setting, differences_of
 from probe.compare.verdict.two_runs import TwoRuns, path_of
@@ -34,6 +34,8 @@ from probe.compare.verdict.two_runs import TwoRuns, path_of
 SIDES = "target", "golden run"
 _NOTHING_SHOWS = 1e-6
 """The distance up to which a call agrees; a guess."""
+_MOST_CLASSES = 0.8
+"""The share of modules of one class from which on another class tells something; a guess."""
 _MOST_CALLS = 200
 """Calls on the way that are looked at; a guess."""
 _IN_REACH = 24
@@ -83,12 +85,12 @@ class Causes:
             if found:
                 return found
         if of_gradient(call):
-            found = gradients.missing(self._runs, call, row)
+            found = gradients.missing(self._runs, call, row) or gradients.tied(self._runs, call, row)
             found = found or (gradients.lost(self._runs, call) if place.difference > 2 * place.allowed else NOTHING)
             if found:
                 return found
-        if row is not None and is_parameter(row):
-            return self._in_kind(call, only=row) or self._between(place, row) or self._of_values(place, row)
+        if row is not None and self._is_parameter(row):
+            return self._in_kind(call, only=row) or self._between(place, row) or self._of_parameter(place, row)
         if row is not None and goes_in(row):
             return self._of_input(place, row)
         return self._of_output(place)
@@ -98,9 +100,9 @@ class Causes:
         settings = self._settings(place)
         if settings and settings[0].decides:
             return self._said(settings[0], place)
-        masked = self._other_mask(call)
-        if masked:
-            return masked
+        found = self._other_mask(call) or self._of_weights(place)
+        if found:
+            return found
         # What makes an input another one is nearer to the fault than the input.
         rows = [row for row, _ in kinds_of(self._runs, call, self._design)]
         return (
@@ -109,6 +111,7 @@ class Causes:
             or self._on_the_way(place, [row for row in call.outputs if row is place.row] or call.outputs)
             or (self._of_values(place, place.row) if place.row is not None else NOTHING)
             or self._unchanged(call)
+            or self._of_class(call)
             or (settings[0].sentence if settings else NOTHING)
             or self._around(place)
         )
@@ -124,9 +127,29 @@ class Causes:
                 return self._said(settings[0], place)
         return self._of_values(place, row) or self._around(place)
 
+    def _is_parameter(self, row: Row) -> bool:
+        source = None if row.target is None else self._runs.graphs[0].source(row.target)
+        return is_parameter(row) or (source is not None and source.origin is Origin.PARAMETER)
+
     def _is_state(self, row: Row) -> bool:
         item = row.target
         return item is not None and self._runs.graphs[0].source(item).origin is Origin.BUFFER
+
+    def _of_weights(self, place: Place) -> Sentence:
+        """The sentence on a parameter that the call takes and that differs."""
+        for row in place.call.inputs:
+            source = None if row.target is None else self._runs.graphs[0].source(row.target)
+            if source is None or source.origin is not Origin.PARAMETER or not is_compared(row):
+                continue
+            if distance(row) > 2 * max(unit_roundoff("float32"), coarser(row)):
+                return self._of_parameter(Place(place.call, row, distance(row), 0.0), row)
+        return NOTHING
+
+    def _of_parameter(self, place: Place, row: Row) -> Sentence:
+        found = self._of_other_parameter(place, row) or self._of_values(place, row)
+        if found or any(row is each and is_parameter(row) for each in place.call.rows):
+            return found
+        return Sentence(f"{self._shown(place.call, row)} has a relative error of {distance(row):.1e}")
 
     def _other_mask(self, call: Call) -> Sentence:
         """The sentence on an input of which other elements are masked with numbers that no sketch holds."""
@@ -289,9 +312,9 @@ class Causes:
                 found = next((each.sentence for each in self._settings(of_maker)), NOTHING)
             if found:
                 # What one side alone does behind it is nearer.
-                return self._of_one_side(alone) or found.inside(maker.name)
+                return self._of_one_side(alone, rows) or found.inside(maker.name)
             waiting += [(side, each, depth + 1) for each in maker.inputs if distance(each) > small]
-        return self._of_one_side(alone) or self._transposed(alone)
+        return self._of_one_side(alone, rows) or self._transposed(alone)
 
     def _transposed(self, alone: tuple[list[Call], list[Call]]) -> Sentence:
         """The sentence on a parameter that one side alone transposes; `linear` does it itself."""
@@ -302,7 +325,8 @@ class Causes:
             for call in calls:
                 item = next((item for row in call.inputs if (item := (row.target, row.golden)[side])), None)
                 source = None if item is None else self._runs.graphs[side].source(item)
-                if source is not None and source.origin is Origin.PARAMETER and not _kind(call):
+                moves = function(call.function).has(Trait.HANDS_ON, Trait.FITS)
+                if source is not None and source.origin is Origin.PARAMETER and moves:
                     found[side].append((call, source.name))
         if bool(found[0]) == bool(found[1]):
             return NOTHING
@@ -310,8 +334,12 @@ class Causes:
         call, parameter = found[side][0]
         return Sentence(f"only the {SIDES[side]} calls {call.name}, on parameter {parameter}")
 
-    def _of_one_side(self, alone: tuple[list[Call], list[Call]]) -> Sentence:
-        """The sentence on calls that one side alone makes on the way of the value."""
+    def _of_one_side(self, alone: tuple[list[Call], list[Call]], rows: Sequence[Row]) -> Sentence:
+        """The sentence on calls that one side alone makes on the way of the value.
+
+        Two programs make many such calls. There, what a call takes must be what the other side has in the end, or what
+        the call of the other side takes.
+        """
         kinds = tuple(
             [(call, kind) for call in calls for kind in _parts(call) if not self._has_equal(call, side)]
             for side, calls in enumerate(alone)
@@ -321,14 +349,18 @@ class Causes:
             [call for call, kind in kinds[side] if counts[side][kind] > counts[1 - side][kind]] for side in (0, 1)
         )
         if own[0] and own[1]:
-            if all(len({_kind(call) for call in calls}) == 1 for calls in own) and len(own[0]) == len(own[1]):
-                mine, theirs = own[0][0], own[1][0]
+            is_one_kind = all(len({_kind(call) for call in calls}) == 1 for calls in own)
+            mine, theirs = own[0][0], own[1][0]
+            is_certain = self._runs.same_names or self._take_the_same(mine, theirs)
+            if is_one_kind and len(own[0]) == len(own[1]) and is_certain:
                 return Sentence(f"the target calls {mine.name} where the golden run calls {theirs.name}")
-            return NOTHING
-        if own[0] or own[1]:
-            side = 0 if own[0] else 1
-            call = own[side][0]
-            return Sentence(f"only the {SIDES[side]} calls {call.name}{self._given(call, side)}")
+        for side in (0, 1):
+            certain = [call for call in own[side] if self._is_bypassed(call, side, rows)]
+            if not certain and self._runs.same_names and not own[1 - side]:
+                certain = own[side]
+            if certain:
+                call = certain[0]
+                return Sentence(f"only the {SIDES[side]} calls {call.name}{self._given(call, side)}")
         # The same kinds of calls without being paired: their settings may differ.
         for (mine, kind), (theirs, golden_kind) in zip(*kinds):
             if kind == golden_kind:
@@ -336,6 +368,24 @@ class Causes:
                 if setting is not None:
                     return setting.sentence.inside(mine.name)
         return NOTHING
+
+    def _is_bypassed(self, call: Call, side: int, rows: Sequence[Row]) -> bool:
+        """True if a call of one side takes what the other side has behind it."""
+        others = [item for row in rows if (item := (row.target, row.golden)[1 - side]) is not None and item.is_tensor]
+        return any(self._is_near(item, other, side) for item in _tensors(call, side) for other in others)
+
+    def _take_the_same(self, mine: Call, theirs: Call) -> bool:
+        return any(self._is_near(item, other, 0) for item in _tensors(mine, 0) for other in _tensors(theirs, 1))
+
+    def _is_near(self, item: Item, other: Item, side: int) -> bool:
+        """True if a tensor of one side is one of the other side to rounding."""
+        if extent(item.shape).elements != extent(other.shape).elements or item.max == item.min:
+            return False
+        mine, theirs = arithmetic.sums(self._runs, side, [item]), arithmetic.sums(self._runs, 1 - side, [other])
+        if mine is None or theirs is None:
+            return False
+        size, left = float(theirs[0] @ theirs[0]), mine[0] - theirs[0]
+        return math.sqrt(float(left @ left)) <= arithmetic.noise([item, other]) * math.sqrt(size)
 
     def _given(self, call: Call, side: int) -> str:
         """The plain numbers that a call is given."""
@@ -347,31 +397,23 @@ class Causes:
         return f" ({', '.join(values)})" if 0 < len(values) <= 3 else ""
 
     def _has_equal(self, call: Call, side: int) -> bool:
-        """True if the other side makes such a call as well, with an equal result, only elsewhere."""
-        mine = [row for row in call.outputs if has_tensor((row.target, row.golden)[side])]
-        if not mine or self._runs.tables is None:
-            return False
-        kind = _kind(call)
-        others = [
-            item
-            for other in self._runs.calls
-            if (other.record, other.golden_record)[1 - side] and other is not call and _kind(other) == kind
-            for row in other.outputs
+        """True if the other side alone makes such a call as well, with an equal result, only elsewhere."""
+        returned = [item for row in call.outputs if (item := (row.target, row.golden)[side]) is not None]
+        return any(
+            self._is_near(returned[0], item, side)
+            for other in (self._alone[1 - side].get(_kind(call), ()) if returned else ())
+            for row in other.outputs[:1]
             if (item := (row.target, row.golden)[1 - side]) is not None and item.is_tensor
-        ]
-        own = (mine[0].target, mine[0].golden)[side]
-        if own is None or not others:
-            return False
-        import numpy as np
+        )
 
-        sketch = arithmetic.sums(self._runs, side, [own])
-        table = arithmetic.sums(self._runs, 1 - side, others)
-        if sketch is None or table is None:
-            return False
-        size = math.sqrt(float(sketch[0] @ sketch[0]))
-        with np.errstate(invalid="ignore"):
-            near = np.sqrt(np.square(table - sketch).sum(1)) <= arithmetic.noise([own]) * size
-        return bool(near.any())
+    @cached_property
+    def _alone(self) -> tuple[dict[str, list[Call]], dict[str, list[Call]]]:
+        """The calls of each side alone by their kinds."""
+        found: tuple[dict[str, list[Call]], dict[str, list[Call]]] = {}, {}
+        for call in self._runs.calls:
+            if not call.is_of_both:
+                found[int(call.record is None)].setdefault(_kind(call), []).append(call)
+        return found
 
     def _between(self, place: Place, row: Row) -> Sentence:
         """The fate of a tensor between the call that returned it and the one that takes it."""
@@ -438,13 +480,30 @@ class Causes:
         scaled = arithmetic.factor(mine[0], theirs[0], arithmetic.noise([taken, returned]))
         if scaled is not None:
             return f"multiplies by {arithmetic.in_words(scaled.value, [taken.shape or ()], scaled.rest)}"
-        if arithmetic.is_reordered(taken, returned, arithmetic.noise([taken, returned])):
+        if arithmetic.is_reordered(taken, returned):
             return "puts into another order the elements of"
         for name in ("float16", "bfloat16"):
             # The error of one rounding is at most the roundoff, and half of it in the mean.
             if unit_roundoff(name) / 8 < apart < unit_roundoff(name) and name in FORMATS:
                 return f"rounds to {name}"
         return ""
+
+    def _of_class(self, call: Call) -> Sentence:
+        """The sentence on a module of another class, where nearly all modules have the classes of the golden run."""
+        names = _class_of(call.record), _class_of(call.golden_record)
+        if not call.is_module or names[0] == names[1] or self._share_of_classes < _MOST_CLASSES:
+            return NOTHING
+        return Sentence(f"the module is a {names[0]} and in the golden run a {names[1]}")
+
+    @cached_property
+    def _share_of_classes(self) -> float:
+        """The share of modules that have the class of the golden run."""
+        same = number = 0
+        for call in self._runs.calls:
+            if call.is_module and call.is_of_both and call.is_forward:
+                number += 1
+                same += _class_of(call.record) == _class_of(call.golden_record)
+        return same / number if number else 0.0
 
     def _unchanged(self, call: Call) -> Sentence:
         """The sentence on a call that returns its input as it is on one side only, as dropout does in evaluation."""
@@ -495,9 +554,11 @@ class Causes:
         if target.max == target.min or golden.max == golden.min:
             return self._of_constant(name, target, golden)
         rounding = arithmetic.noise((target, golden), place.allowed)
+        if self._is_parameter(row):
+            rounding = max(2 * coarser(row), arithmetic.noise(()))  # It is rounded once.
         if place.difference <= 2 * rounding:
             return NOTHING
-        if arithmetic.is_reordered(target, golden, min(rounding, 1e-3)):
+        if arithmetic.is_reordered(target, golden):
             return Sentence(f"{name} has the same elements in another order")
         mine, theirs = arithmetic.sums(self._runs, 0, [target]), arithmetic.sums(self._runs, 1, [golden])
         if mine is None or theirs is None:
@@ -505,9 +566,29 @@ class Causes:
         scaled = arithmetic.factor(mine[0], theirs[0], rounding)
         if scaled is not None:
             return self._of_factor(place, row, scaled)
-        if is_parameter(row) or of_gradient(place.call):
+        if self._is_parameter(row) or of_gradient(place.call):
             return NOTHING
         return self._of_term(place, row, (target, golden), rounding)
+
+    def _of_other_parameter(self, place: Place, row: Row) -> Sentence:
+        """The sentence on a parameter that holds the values of another parameter of the golden run."""
+        if row.target is None or row.golden is None or not self._runs.same_names:
+            return NOTHING
+        rows = [
+            other
+            for call in self._runs.calls
+            for other in (call.inputs if call.is_forward and call.is_of_both else ())
+            if is_parameter(other) and other.golden is not None and other.golden.shape == row.target.shape
+        ]
+        mine = arithmetic.sums(self._runs, 0, [row.target])
+        table = arithmetic.sums(self._runs, 1, [other.golden for other in rows if other.golden is not None])
+        if mine is None or table is None or row.target.max == row.target.min:
+            return NOTHING
+        for other, sums in zip(rows, table):
+            if (sums == mine[0]).all() and not distance(row) <= 2.0**-23:
+                call = next(call for call in self._runs.calls if any(each is other for each in call.rows))
+                return Sentence(f"{self._shown(place.call, row)} has the values of {self._shown(call, other)}")
+        return NOTHING
 
     def _of_constant(self, name: str, target: Item, golden: Item) -> Sentence:
         for side, (item, other) in enumerate(((target, golden), (golden, target))):
@@ -542,6 +623,8 @@ class Causes:
         if found is None:
             return NOTHING
         record, own = makers[found.side, found.item.name]
+        if goes_in(row) and record == (row.record, row.golden_record)[found.side]:
+            return NOTHING  # The call adds it itself: two programs hand on the two apart, or their sum.
         is_own = record == (place.call.record, place.call.golden_record)[found.side]
         what = item_words(own) if is_own else f"{own} of {record}"
         name = self._shown(place.call, row)
@@ -560,7 +643,8 @@ class Causes:
         source = None if row.target is None else self._runs.graphs[0].source(row.target)
         if source is not None and source.origin in (Origin.PARAMETER, Origin.BUFFER):
             return f"{source.origin.value} {source.name}"
-        return item_words(name)
+        is_own = any(row is each for each in call.rows)
+        return item_words(name) if is_own else f"{name} of {row.record}"
 
     def _in_reach(
         self, place: Place, row: Row, elements: int
@@ -590,6 +674,16 @@ class Causes:
         return candidates, makers
 
 
+def _tensors(call: Call, side: int) -> list[Item]:
+    """The tensors that a call takes on one side."""
+    items = ((row.target, row.golden)[side] for row in call.inputs)
+    return [item for item in items if item is not None and item.is_tensor]
+
+
+def _class_of(record: str | None) -> str:
+    return (record or "").rpartition(".")[0].rpartition(".")[0].rpartition(".")[2]
+
+
 def _agrees(call: Call, small: float) -> bool:
     """True if a call takes and returns the same on both sides, and something is compared of what it returns."""
     return all(distance(row) <= small for row in call.rows) and any(is_compared(row) for row in call.outputs)
@@ -601,10 +695,6 @@ def _agrees_in_outputs(call: Call, small: float) -> bool:
 
 _ALIKE = {"div": "mul", "pow": "mul", "square": "mul", "true_divide": "mul", "sub": "add"}
 """Functions that are often one: a quotient has a reciprocal as a factor, a square is ``x * x``. A guess."""
-
-
-_OF_LAYERS = frozenset(("bias_add", "biasadd"))
-"""Functions that are a part of a layer in another framework; a parameter that is missing tells of them."""
 
 
 def _kind(call: Call) -> str:
@@ -625,7 +715,7 @@ def _of_whole_numbers(name: str, target: Item, golden: Item) -> Sentence:
         if all(map(is_number, shares)) and shares[0] != shares[1]:
             return Sentence(f"{name} is true in {shares[0]:.3g} of its elements (golden: {shares[1]:.3g})")
         return NOTHING
-    if arithmetic.is_reordered(target, golden, 0.0):
+    if arithmetic.is_reordered(target, golden):
         return Sentence(f"{name} has the same elements in another order")
     return NOTHING
 
@@ -633,7 +723,7 @@ def _of_whole_numbers(name: str, target: Item, golden: Item) -> Sentence:
 def _parts(call: Call) -> tuple[str, ...]:
     """The kinds of functions that a call may be made of in another program."""
     kind = _kind(call)
-    if not kind or kind in _OF_LAYERS:
+    if not kind:
         return ()
     parts = function(call.function).parts if not call.is_module else ()
     return tuple(_ALIKE.get(part, part) for part in parts) or (kind,)

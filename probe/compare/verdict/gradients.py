@@ -12,6 +12,7 @@ from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.error_bounds import extent
 from probe.compare.sentences import NOTHING, Sentence
 from probe.compare.verdict import arithmetic
+from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, is_parameter, of_gradient
 from probe.compare.verdict.kinds import has_tensor, own_name
 from probe.compare.verdict.two_runs import TwoRuns, path_of
@@ -105,7 +106,7 @@ def _lost_behind(runs: TwoRuns, starts: Sequence[Call], side: int) -> str:
 
 
 def lost(runs: TwoRuns, call: Call) -> Sentence:
-    """The sentence on a part of a gradient that one side lacks, because its forward, or what follows, loses the graph."""
+    """The sentence on a part of a gradient that one side lacks, because a call of its forward loses the graph."""
     forward = runs.in_direction(call, FORWARD)
     # MindSpore says of every tensor that it takes a gradient.
     if forward is None or not forward.is_of_both or runs.across_frameworks:
@@ -148,6 +149,32 @@ def _loses_graph(row: Row, side: int) -> bool:
         lacks is not None and has is not None and lacks.is_tensor and has.is_tensor
         and lacks.requires_grad is False and bool(has.requires_grad)
     )  # fmt: skip
+
+
+def tied(runs: TwoRuns, call: Call, row: Row | None) -> Sentence:
+    """The sentence on two parameters that are one on one side; `NOTHING` if the gradient is of no such parameter."""
+    if call.direction != PARAMETERS_GRAD or row is None or not runs.same_names:
+        return NOTHING
+    wanted = _parameter_name(call, row)
+    shared: set[str] = set()
+    others: set[tuple[str, str]] = set()
+    for other in runs.calls:
+        for taken in other.inputs if other.is_forward and other.is_of_both else ():
+            if taken.target is None or taken.golden is None:
+                continue
+            mine, theirs = (graph.source(item) for graph, item in zip(runs.graphs, (taken.target, taken.golden)))
+            if mine.origin is theirs.origin is Origin.PARAMETER:
+                if mine.name == theirs.name:
+                    shared.add(mine.name)
+                else:
+                    others.add((mine.name, theirs.name))
+    for names in sorted(others):
+        sides = [side for side in (0, 1) if names[side] in shared]
+        if wanted in names and len(sides) == 1:
+            one, two = _SIDES[sides[0]], _SIDES[1 - sides[0]]
+            both = " and ".join(names)
+            return Sentence(f"{both} are one parameter in the {one} (tied weights) and two in the {two}")
+    return NOTHING
 
 
 def one_factor(runs: TwoRuns, value: float) -> Sentence:

@@ -344,6 +344,9 @@ _IDLE = re.compile(
     # Where a module is, and what it has kept; how long what it gets may be.
     r"|(?:.*_)?(?:rank|world|tp|pp|cp|ep|partition|cached?|device|version)(?:_|\Z)"
     r"|(?:.*_)?max_(?:\w+_)?(?:len|length|positions?|embeddings|tokens|batch)(?:_|\Z)"
+    # What shapes show.
+    r"|(?:in|out|num)_(?:features|channels)\Z|normalized_shape\Z|num_embeddings\Z|(?:embedding|embed)_dim\Z"
+    r"|(?:input|hidden)_size\Z|normalized_ndim\Z"
     # What parameters begin with, and where from.
     r"|(?:.*_)?init(?:ial|ializer)?(?:_|\Z)|(?:.*_)?(?:path|file|folder|dir|url|revision|tags|prefix)\Z"
 )
