@@ -234,7 +234,7 @@ def _settled(row: Row, of_sketches: float) -> float:
     return of_sketches
 
 
-_UNRELATED = 0.7
+UNRELATED = 0.7
 """The distance from which on two sketches are of unrelated tensors, or of one in two orders: half of the square of that
 of two random tensors of one norm, which is 1.4."""
 
@@ -250,7 +250,7 @@ def _is_laid_out_otherwise(target: Item, golden: Item, of_sketches: float) -> bo
     if sorted(mine) == sorted(theirs):
         return True
     unit = max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype))
-    return of_sketches > _UNRELATED and relative_difference(target, golden) <= SAFETY * unit
+    return of_sketches > UNRELATED and relative_difference(target, golden) <= SAFETY * unit
 
 
 def _has_nonfinite(item: Item) -> bool:
