@@ -26,6 +26,7 @@ from probe.compare.verdict.cause import Causes, Place
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, distance, goes_in, is_parameter, is_rounded
 from probe.compare.verdict.kinds import kinds_of, own_name
+from probe.compare.verdict.optimizer import settings_cause
 from probe.compare.verdict.settings import differences_of
 from probe.compare.verdict.two_runs import TwoRuns
 from probe.compare.verdict.walk import SHORT, Finding, Kind, Walk, Walked
@@ -111,6 +112,21 @@ class _Conclusion:
                 result.undecided.append(difference)
             else:
                 result.without_effect.append(difference)
+        of_optimizer = settings_cause(self._runs.updates, self._runs.frameworks)
+        if result.divergence is None and of_optimizer:
+            # It acts on the next step, if there is one.
+            values = of_optimizer.values
+            result.undecided.append(
+                Difference(
+                    "optimizer",
+                    "",
+                    "",
+                    of_optimizer.text,
+                    is_value=True,
+                    labelled_reason=of_optimizer.labelled,
+                    values=values,
+                )
+            )
         if result.divergence is None:
             result.undecided += [_difference(each, words.of_random(each)) for each in walked.undecided]
             result.undecided += [_difference(each, words.of_finding(each)) for each in walked.hidden]

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import PARAMETERS_GRAD
+from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, is_same, rms, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
@@ -450,8 +450,9 @@ class Walk:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
         if self._runs.same_names:
             return True
+        forward = call if call.is_forward else self._runs.in_direction(call, FORWARD)
         found = False
-        for row in call.inputs:
+        for row in () if forward is None or not forward.is_of_both else forward.inputs:
             if row.target is None or row.golden is None or row.relative_difference is None:
                 continue
             sources = [graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden))]
