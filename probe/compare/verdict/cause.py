@@ -69,17 +69,22 @@ class Causes:
     Args:
         runs: both runs.
         design: dtypes that are meant to be other ones.
+        before: the paths of the dumps of the step before.
     """
 
-    def __init__(self, runs: TwoRuns, design: Design = frozenset()) -> None:
+    def __init__(self, runs: TwoRuns, design: Design = frozenset(), before: tuple[str, str] | None = None) -> None:
         self._runs = runs
         self._design = design
+        self._before = before
 
     def of(self, place: Place) -> Sentence:
         """The cause of a divergence; `NOTHING` if there is none."""
         call, row = place.call, place.row
         if not call.is_of_both:
             return gradients.missing(self._runs, call, row) if of_gradient(call) else self._of_one_sided(place)
+        found = gradients.kept(self._runs, call, row, self._before)
+        if found:
+            return found
         if self._runs.parent(call) == OPTIMIZER and not (row is not None and goes_in(row) and self._gradient_of(row)):
             found = settings_cause(self._runs.updates, self._runs.frameworks)
             if found:
