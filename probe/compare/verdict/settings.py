@@ -328,7 +328,7 @@ def _in_one_vocabulary(runs: TwoRuns, call: Call, side: int) -> Optional[tuple[s
     meaning = operation(base, runs.frameworks[side])
     known = arguments_of(meaning.name, runs.frameworks[side])
     attributes = runs.attributes[side].get(record, {})
-    given: dict[str, Any] = dict(known.defaults_of_primitive if meaning.primitive else known.defaults)
+    given: dict[str, Any] = {}
     lists: dict[str, list[Any]] = {}
     for own, item in _given(call, side):
         place, _, rest = own[len(INPUT) + 1 :].partition(".")
@@ -339,7 +339,8 @@ def _in_one_vocabulary(runs: TwoRuns, call: Call, side: int) -> Optional[tuple[s
         elif place:
             given[place] = item.value
     given.update(lists)
-    said = _as_torch({**given, **attributes}, function_name(record))
+    defaults = known.defaults_of_primitive if meaning.primitive else known.defaults
+    said = {**_as_torch(defaults), **_as_torch({**given, **attributes}, function_name(record))}
     shape = _first_shape(call)
     for name in OF_DIMENSIONS & said.keys():
         said[name] = _counted(said[name], len(shape))
