@@ -96,7 +96,7 @@ class _Conclusion:
     ) -> None:
         self._runs, self._result, self._walked = runs, result, walked
         self._updates, self._comparison = of_updates, comparison
-        self._causes = Causes(runs, runs.precision.design)
+        self._causes = Causes(runs, runs.precision.design, comparison.before)
 
     def draw(self) -> None:
         """Say in the result where the runs diverge, and of each other difference whether it has an effect."""
