@@ -12,6 +12,7 @@ from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
@@ -179,6 +180,8 @@ class Walk:
                 continue
             source = self._runs.graphs[0].source(row.target)
             if source.origin in _GIVEN:
+                if self._parameters.get(source.name, 0.0) > rounding(1.0, self._shortest):
+                    return False
                 continue
             made = self._runs.row_of.get(source.name)
             maker = self._runs.by_record.get(source.record or "")
@@ -188,6 +191,18 @@ class Walk:
                 return False
             is_known = True
         return is_known
+
+    @cached_property
+    def _parameters(self) -> dict[str, float]:
+        """The distances of the parameters that both runs have, by their names in the target."""
+        found: dict[str, float] = {}
+        for call in self._runs.calls:
+            for row in call.inputs if call.is_of_both and call.is_forward else ():
+                if row.target is not None and distance(row):
+                    source = self._runs.graphs[0].source(row.target)
+                    if source.origin is Origin.PARAMETER:
+                        found[source.name] = max(distance(row), found.get(source.name, 0.0))
+        return found
 
     # --- first, what is judged of each call
 
@@ -332,13 +347,14 @@ class Walk:
         if call.record is None:
             return False
         noise = SAFETY * self._noise(call)
-        for row in call.outputs:
-            if row.target is None or not unit_roundoff(row.target.dtype):
+        rows = [row for row in call.outputs if row.target is not None and unit_roundoff(row.target.dtype)]
+        for row in rows:
+            if row.target is None:
                 continue
             unit = max(unit_roundoff(row.target.dtype), self._shortest)
             if self._nearby.distance(row.target) > noise + rounding(_TERMS, unit):
                 return False
-        return True
+        return bool(rows)
 
     def _agrees(self, call: Call, row: Row, others: list[Row]) -> bool:
         """True if an output is as near as the noise so far, and what else goes into its call, explain."""
