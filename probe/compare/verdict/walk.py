@@ -233,12 +233,12 @@ class Walk:
             # Errors are relative to the terms; a result that cancels is no other kind of call.
             judged = Judged(key, distance(row) / bound.condition, of.distance, floor)
             yield _Value(row, judged, bound.explained, bound.condition, True, call.is_module)
-        if call.direction == PARAMETERS_GRAD or not self._is_certain(call):
-            return
         parent = self._runs.parent(call)
         if parent is None and call.is_forward:
             # Without a call tree nobody knows which results are the last.
             self._at_the_end = max(largest, 0.0 if self._runs.trees[0] else self._at_the_end)
+        if call.direction == PARAMETERS_GRAD or not self._is_certain(call):
+            return
         self._inside[parent] = max(self._inside.get(parent, 0.0), largest)
         self._inside_absolute[parent] = max(self._inside_absolute.get(parent, 0.0), absolute)
         self._largest[call.is_forward] = max(self._largest[call.is_forward], largest)
