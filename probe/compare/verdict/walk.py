@@ -237,7 +237,7 @@ class Walk:
         if parent is None and call.is_forward:
             # Without a call tree nobody knows which results are the last.
             self._at_the_end = max(largest, 0.0 if self._runs.trees[0] else self._at_the_end)
-        if call.direction == PARAMETERS_GRAD or not self._is_certain(call):
+        if call.direction == PARAMETERS_GRAD or not (call.is_module or self._is_certain(call)):
             return
         self._inside[parent] = max(self._inside.get(parent, 0.0), largest)
         self._inside_absolute[parent] = max(self._inside_absolute.get(parent, 0.0), absolute)
@@ -414,7 +414,7 @@ class Walk:
                 continue
             finding = self._finding(call, value, found)
             if finding is None:
-                if value.is_result and call.direction != PARAMETERS_GRAD and self._is_certain(call):
+                if value.is_result and call.direction != PARAMETERS_GRAD and (call.is_module or self._is_certain(call)):
                     insort(self._explained[call.is_forward], value.judged.distance)
                 found.excused.append(
                     Excused(call, value.row, distance(value.row), value.judged.given, value.bound)
@@ -457,7 +457,8 @@ class Walk:
         """What becomes of a result of two programs, which may be another form of what the other program computes."""
         if not call.is_forward:
             # A gradient of two programs is the same only where a layer is.
-            is_same = self._is_certain(call) or call.direction == PARAMETERS_GRAD
+            is_whole = call.is_module or not has(call.function, Trait.TWO_OPERATIONS)
+            is_same = (is_whole and self._is_certain(call)) or call.direction == PARAMETERS_GRAD
             return Effect.SHOWS if is_same else Effect.NONE
         norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
         return self._effects.of(call, apart * max(norms, default=0.0))
