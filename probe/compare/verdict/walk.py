@@ -457,7 +457,10 @@ class Walk:
         """What becomes of a result of two programs, which may be another form of what the other program computes."""
         if not call.is_forward:
             # A gradient of two programs is the same only where a layer is.
-            is_whole = call.is_module or not has(call.function, Trait.TWO_OPERATIONS)
+            # PyTorch records the gradient of a transposed weight.
+            is_whole = call.is_module or not (
+                has(call.function, Trait.TWO_OPERATIONS) or bounds.is_reordered(self._runs, row)
+            )
             is_same = (is_whole and self._is_certain(call)) or call.direction == PARAMETERS_GRAD
             return Effect.SHOWS if is_same else Effect.NONE
         norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
