@@ -442,7 +442,7 @@ class Walk:
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
             return None
         if not self._runs.same_names:
-            effect = self._effect(call, value.row, apart)
+            effect = self._effect(call, value.row, apart, value.bound)
             if effect is Effect.HIDDEN and self._is_certain(call) and self._like.is_shared(judged):
                 found.hidden.append(Finding(call, value.row, Kind.OUTPUT, apart, judged.given, allowed, others))
                 return None
@@ -453,13 +453,13 @@ class Walk:
             call = next((each for each in self._runs.around(call) if each.is_of_both), call)
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
 
-    def _effect(self, call: Call, row: Row, apart: float) -> Effect:
+    def _effect(self, call: Call, row: Row, apart: float, explained: float) -> Effect:
         """What becomes of a result of two programs, which may be another form of what the other program computes."""
         if not call.is_forward:
             # A gradient of two programs is the same only where a layer is.
             # PyTorch records the gradient of a transposed weight.
             is_whole = call.is_module or not (
-                has(call.function, Trait.TWO_OPERATIONS) or bounds.is_reordered(self._runs, row)
+                has(call.function, Trait.TWO_OPERATIONS) or bounds.is_reordered(self._runs, row, explained)
             )
             is_same = (is_whole and self._is_certain(call)) or call.direction == PARAMETERS_GRAD
             return Effect.SHOWS if is_same else Effect.NONE
