@@ -221,7 +221,7 @@ def test_an_import_across_a_border_is_found(module: str, source: str) -> None:
         ("probe.collect.values", "from probe.common.log import info\nfrom ..backends import protocol\nimport numpy"),
         ("probe.common.dump.reading.tensor_reading", "import torch\nfrom .. import naming\nfrom ... import errors"),
         ("probe.common.dump.reading.conditions", "from probe.common.numerics.formats import format_of"),
-        ("probe.common.align.mapping", "from .layers import rules\nfrom probe.common.dump.reading.dump import Dump"),
+        ("probe.common.align.mapping", "from . import layer_names\nfrom probe.common.dump.reading.dump import Dump"),
         ("probe.common.callstack", "from probe.common import _frames\nfrom probe._version import __version__"),
         ("probe.graph.pairing", "from probe.compare.evidence import Evidence"),
         ("probe.msprobe_rules.anomalies", "from probe.overflow.findings import Report"),

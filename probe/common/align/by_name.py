@@ -1,16 +1,13 @@
 """The pairs of items of a target and a golden dump, by their names.
 
 The key is the item's name. Backward records are numbered anew, on both sides, in the order in which they appear:
-recomputation changes the numbers of backward calls, and what was recomputed here need not be so there.
-Calls that a person paired are left out first and added at the end.
-"""
+recomputation changes the numbers of backward calls, and what was recomputed here need not be so there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from itertools import repeat
 
-from probe.common.align.calls import Calls, KeyedCall
+from probe.common.align.calls import KeyedCall
 from probe.common.align.name_mapping import NameMapping
 from probe.common.align.row import Row
 from probe.common.dump.reading.records import Item
@@ -83,54 +80,3 @@ def _has_same_names(call: KeyedCall, other: KeyedCall) -> bool:
 
 def _own_names(golden: list[KeyedCall]) -> dict[str, tuple[Item, str]]:
     return {item.name: (item, call.record.name) for call in golden for item in call.items}
-
-
-# --- pairs made by hand
-
-RecordPairs = Sequence[tuple[str, str]]
-"""Names of records of the target and of the golden side; names of no record say nothing."""
-
-
-def without(calls: Calls, pairs: RecordPairs) -> Calls:
-    """The calls that are left to be matched otherwise."""
-    in_pairs = _in_pairs(calls, pairs)
-    mine, theirs = set(in_pairs), set(in_pairs.values())
-    target, golden = calls
-    return [call for call in target if call.record.name not in mine], [
-        call for call in golden if call.record.name not in theirs
-    ]
-
-
-def with_pairs(rows: Iterable[Row], calls: Calls, pairs: RecordPairs, across_frameworks: bool) -> list[Row]:
-    """`rows` and those of the pairs: items of the target in its order, then what the golden side has alone in its own.
-
-    Args:
-        rows: those of the calls that `without` leaves.
-        calls: all calls.
-        pairs: the pairs.
-        across_frameworks: true if parameters have the names of two frameworks.
-    """
-    target, golden = calls
-    mapping = NameMapping(parameters=across_frameworks)
-    in_pairs = _in_pairs(calls, pairs)
-    there = {call.record.name: call for call in golden}
-    of_target: dict[str, list[Row]] = {}
-    alone: dict[str, list[Row]] = {}
-    for row in rows:
-        (alone if row.target is None else of_target).setdefault(row.record, []).append(row)
-    for call in target:
-        if call.record.name in in_pairs:
-            other = there[in_pairs[call.record.name]]
-            key = call.record.name
-            for row in by_name(
-                [KeyedCall(call.record, key, call.items)], [KeyedCall(other.record, key, other.items)], mapping
-            ):
-                (alone if row.target is None else of_target).setdefault(row.record, []).append(row)
-    found = [row for call in target for row in of_target.get(call.record.name, ())]
-    return found + [row for call in golden for row in alone.get(call.record.name, ())]
-
-
-def _in_pairs(calls: Calls, pairs: RecordPairs) -> dict[str, str]:
-    """The pairs of which both sides have a record."""
-    mine, theirs = ({call.record.name for call in side} for side in calls)
-    return {one: other for one, other in pairs if one in mine and other in theirs}

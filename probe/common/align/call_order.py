@@ -13,11 +13,8 @@ Key = Optional[Hashable]
 Pairs = list[tuple[int, int]]
 """Indexes in the first and in the second sequence, both ascending."""
 
-_COMPARISONS = 20_000_000
-"""The number of comparisons for the best alignment. After that the next equal element is taken."""
-
-_Stretch = tuple[int, int, int, int]
-"""Begin and end in the first and in the second sequence."""
+_COMPARISONS = 2_000_000
+"""The pairs of equal elements up to which the best alignment is looked for. Of more the next equal element is taken."""
 
 
 def pairs_in_order(target: Sequence[Key], golden: Sequence[Key]) -> Pairs:
@@ -30,33 +27,19 @@ def pairs_in_order(target: Sequence[Key], golden: Sequence[Key]) -> Pairs:
     while end < shortest - start and target[-1 - end] == golden[-1 - end] is not None:
         end += 1
     found = [(index, index) for index in range(start)]
-    stretch = start, len(target) - end, start, len(golden) - end
-    if stretch[0] < stretch[1] and stretch[2] < stretch[3]:
-        found += _longest_stretches(target, golden, stretch)
+    # No element of one is equal to a None of the other.
+    mine, theirs = (
+        [(side,) if key is None else key for key in each[start : len(each) - end]]
+        for side, each in enumerate((target, golden))
+    )
+    number = Counter(theirs)
+    if sum(number[key] for key in mine) > _COMPARISONS:
+        found += ((start + i, start + j) for i, j in match_in_order(mine, theirs))
+    else:
+        for i, j, size in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
+            found += zip(range(start + i, start + i + size), range(start + j, start + j + size))
     found += ((len(target) - index, len(golden) - index) for index in range(end, 0, -1))
     return found
-
-
-def _longest_stretches(target: Sequence[Key], golden: Sequence[Key], stretch: _Stretch) -> Pairs:
-    # No element of one is equal to a None of the other.
-    mine, theirs = ([(side,) if key is None else key for key in each] for side, each in enumerate((target, golden)))
-    matcher = SequenceMatcher(None, mine, theirs, autojunk=False)
-    number = Counter(theirs)
-    left = _COMPARISONS
-    found: Pairs = []
-    ahead = [stretch]
-    while ahead:
-        start, end, other_start, other_end = ahead.pop()
-        left -= end - start + sum(number[key] for key in mine[start:end])
-        if left < 0:
-            pairs = match_in_order(mine[start:end], theirs[other_start:other_end])
-            found += ((start + i, other_start + j) for i, j in pairs)
-            continue
-        i, j, size = matcher.find_longest_match(start, end, other_start, other_end)
-        if size:
-            found += zip(range(i, i + size), range(j, j + size))
-            ahead += (start, i, other_start, j), (i + size, end, j + size, other_end)
-    return sorted(found)
 
 
 def refined(pairs: Pairs, target: Sequence[Key], golden: Sequence[Key], as_many: bool = False) -> Pairs:

@@ -20,36 +20,21 @@ from probe.common.align.mapping import Dumps, layer_mapping, name_mapping
 from probe.common.align.module_pairs import ModulePairs
 from probe.common.align.one_sided import is_in_scope, note_reasons
 from probe.common.align.options import MatchOptions
-from probe.common.align.row import NAMES_DIFFER, Row
+from probe.common.align.row import NAMES_DIFFER, CallPair, Row
 from probe.common.align.side import Side
 from probe.common.dump.levels import differ as levels_differ
-from probe.common.dump.naming import BACKWARD, FORWARD, is_forward, is_module
+from probe.common.dump.naming import BACKWARD, FORWARD, is_module
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.numerics.error_bounds import extent
 
 if TYPE_CHECKING:
     from probe.common.align.contents import Contents
 
+__all__ = ["CallPair", "are_two_programs", "call_pairs", "table"]
+
 _ENOUGH = 0.8
 """The share of modules that two runs of one program have under the same names, at least."""
-
-
-class CallPair:
-    """A call of the target and its counterpart, or a call that one side alone made.
-
-    Args:
-        record, golden_record: ``None`` where that side did not make the call.
-        rows: the items of both, paired.
-        how: ``name``, ``order``, ``value``, ``parameters``, ``inside``, ``mapping`` or ``hand``; of a call that one
-            side alone made the reason, as `note_reasons` finds it, or nothing.
-    """
-
-    __slots__ = ("golden_record", "how", "record", "rows")
-
-    def __init__(self, record: str | None, golden_record: str | None, rows: list[Row], how: str = "") -> None:
-        self.record, self.golden_record, self.rows, self.how = record, golden_record, rows, how
 
 
 def call_pairs(target: Dump, golden: Dump, both: Calls, options: MatchOptions) -> list[CallPair]:
@@ -150,7 +135,7 @@ def _search(
     from probe.common.align.layer_pairs import moved_path, moved_paths, paired_layers
 
     contents = None
-    if options.layer_mapping is not None or are_two_programs(both, dumps):
+    if options.layer_mapping is not None or (not options.fuzzy and are_two_programs(both, dumps)):
         contents = Contents(_tensors(both[0]), _tensors(both[1]), in_any_order=True)
     if options.layer_mapping is not None:
         target, golden, rules = layer_mapping(dumps, both, options)
@@ -172,36 +157,13 @@ def _search(
 
 
 def are_two_programs(both: Calls, dumps: Dumps) -> bool:
-    """True if two runs are of two frameworks, or few of their calls have one name, or most return other shapes."""
+    """True if two runs are of two frameworks, or few of their calls have one name."""
     if dumps[0].framework != dumps[1].framework:
         return True
     names = [{call.key for call in side if is_module(call.key)} for side in both]
     if not all(names):
         names = [{call.key for call in side} for side in both]
-    return len(names[0] & names[1]) < _ENOUGH * min(map(len, names)) or _have_other_shapes(both)
-
-
-def _have_other_shapes(both: Calls) -> bool:
-    """True if most modules of one name return as many elements on both sides in tensors of other shapes.
-
-    These are two programs for one network, an engine with flat tokens beside a model with batches. Their modules may
-    have the same names; calls of one name and number are other calls.
-    """
-    there = {call.key: call for call in both[1] if is_module(call.key)}
-    compared = moved = 0
-    for call in both[0]:
-        other = there.get(call.key) if is_forward(call.key) else None
-        if other is None or call.items is other.items:
-            continue
-        results = [
-            next((item for item in each.items if item.state == OUTPUT and item.is_tensor), None)
-            for each in (call, other)
-        ]
-        shapes = [None if item is None else item.shape for item in results]
-        if None not in shapes and extent(shapes[0]).elements == extent(shapes[1]).elements:
-            compared += 1
-            moved += shapes[0] != shapes[1]
-    return 2 * moved > compared
+    return len(names[0] & names[1]) < _ENOUGH * min(map(len, names))
 
 
 def _tensors(calls: Sequence[KeyedCall]) -> list[Item]:

@@ -7,15 +7,14 @@ belong together, then those of one kind, in their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from probe.common.align.call_order import Pairs, ascending, refined
 from probe.common.align.exchanged import are_far, nearest_calls
 from probe.common.align.operations import Operation, operation
 from probe.common.align.side import Side, path_of
 from probe.common.dump.naming import BACKWARD, FORWARD, is_module, parse
-from probe.common.dump.reading.records import INPUT, OUTPUT, Item
+from probe.common.dump.reading.records import OUTPUT
 from probe.common.numerics.error_bounds import extent
 
 if TYPE_CHECKING:
@@ -25,7 +24,8 @@ OF_PARAMETERS = ("parameter:", "gradient:")
 """The beginnings of makers that are a parameter or its gradient."""
 
 Key = Optional[Hashable]
-Way = Callable[[Side, int], Key]
+Way = Callable[[int, int], Key]
+"""What is said of a call, given the number of its side and its own."""
 
 
 class Found:
@@ -64,9 +64,8 @@ class FunctionPairs:
         """Pair the forward calls."""
         regions: dict[Hashable, tuple[list[int], list[int]]] = {}
         for number, side in enumerate(self._sides):
-            known = self._found.back if number else self._found.partner
             for call, _ in side.functions(FORWARD):
-                if call not in known:
+                if not self._is_paired(number, call):
                     region = self._region(number, side.tree.get(side.calls[call].record.name))
                     regions.setdefault(region, ([], []))[number].append(call)
         if self._contents is not None:
@@ -156,61 +155,77 @@ class FunctionPairs:
         for is_local in (True, False):
             groups: dict[Hashable, tuple[list[int], list[int]]] = {}
             for number, side in enumerate(self._sides):
-                known = self._found.back if number else self._found.partner
                 for call, region in where[number].items():
                     label = None if self._contents is None else self._contents.label(side.result(call))
-                    if label is not None and call not in known:
+                    if label is not None and not self._is_paired(number, call):
                         groups.setdefault((label, region if is_local else None), ([], []))[number].append(call)
             for mine, theirs in groups.values():
-                for way in (_meaning, _akin):
+                for way in (self._meaning, self._akin):
                     self._add(mine, theirs, way, "value")
 
     def _add(self, mine: Sequence[int], theirs: Sequence[int], way: Way, how: str, pairs: Pairs | None = None) -> None:
-        """Pair calls of one key in their order, between `pairs` that are known."""
-        keys = [self._keys(number, calls, way) for number, calls in enumerate((mine, theirs))]
-        for i, j in refined(pairs or [], keys[0], keys[1], as_many=how == "order"):
+        """Pair calls that are equal in their order, between `pairs` that are known."""
+        keys = [
+            [None if self._is_paired(number, call) else way(number, call) for call in calls]
+            for number, calls in enumerate((mine, theirs))
+        ]
+        for i, j in refined(pairs or [], keys[0], keys[1], as_many=self._contents is not None):
             results = self._sides[0].result(mine[i]), self._sides[1].result(theirs[j])
             if self._contents is None or not self._contents.contradict(*results):
                 self._found.add(mine[i], theirs[j], how)
-
-    def _keys(self, number: int, calls: Sequence[int], way: Way) -> list[Key]:
-        known = self._found.back if number else self._found.partner
-        return [None if call in known else way(self._sides[number], call) for call in calls]
 
     def _in_region(self, mine: Sequence[int], theirs: Sequence[int]) -> None:
         """Pair the calls in one region."""
         if self._contents is None:
             self._of_one_program(mine, theirs)
-            return
-        position = {call: index for index, call in enumerate(theirs)}
-        for way in (_meaning_of_sizes, _meaning_of_result, _akin_of_result):
-            pairs = ((i, self._found.partner.get(call, -1)) for i, call in enumerate(mine))
-            anchors = ascending((i, position[other]) for i, other in pairs if other in position)
-            self._add(mine, theirs, way, "order", anchors)
+        else:
+            for way in (self._meaning_of_sizes, self._akin_of_result):
+                self._add(mine, theirs, way, "order", self._anchors(mine, theirs))
+
+    def _operation(self, number: int, call: int) -> Operation | None:
+        side = self._sides[number]
+        parsed = side.parsed[call]
+        return None if parsed is None else operation(parsed.base, side.framework)
+
+    def _meaning(self, number: int, call: int) -> Key:
+        known = self._operation(number, call)
+        return None if known is None else known.name
+
+    def _akin(self, number: int, call: int) -> Key:
+        known = self._operation(number, call)
+        return None if known is None else known.akin
+
+    def _meaning_of_sizes(self, number: int, call: int) -> Key:
+        given = self._sides[number].given(call)
+        return self._meaning(number, call), tuple(sorted(extent(item.shape).elements for item in given))
+
+    def _akin_of_result(self, number: int, call: int) -> Key:
+        side = self._sides[number]
+        result = side.result(call)
+        size = None if result is None else extent(result.shape).elements
+        return self._akin(number, call), len(side.given(call)), size
 
     def _of_one_program(self, mine: Sequence[int], theirs: Sequence[int]) -> None:
-        """Pair the calls of each function: as many in their order, otherwise by what they are given, then in order."""
-        for way in (_values, _given):
-            self._of_equal_values(mine, theirs, way)
-        sides = mine, theirs
-        marks = [self._marks(number, calls) for number, calls in enumerate(sides)]
-        kinds = [self._groups(number, calls, _base) for number, calls in enumerate(sides)]
-        for kind in kinds[0].keys() & kinds[1].keys():
-            groups = [self._groups(n, each[kind], partial(_marked, marks[n])) for n, each in enumerate(kinds)]
-            if {mark: len(calls) for mark, calls in groups[0].items()} != {m: len(c) for m, c in groups[1].items()}:
-                groups = [{None: each[kind]} for each in kinds]
-            for mark, calls in groups[0].items():
-                self._in_one_order(calls, groups[1][mark])
+        """Pair calls by their values; as many of one function and mark by their numbers; then in their order."""
+        self._of_equal_values(mine, theirs)
+        marks = [self._marks(number, calls) for number, calls in enumerate((mine, theirs))]
+        for has_mark in (True, False):
+            groups: dict[Key, tuple[list[int], list[int]]] = {}
+            for number, calls in enumerate((mine, theirs)):
+                for call in calls:
+                    if not self._is_paired(number, call):
+                        kind, mark = marks[number][call]
+                        groups.setdefault((kind, mark if has_mark else None), ([], []))[number].append(call)
+            for one, other in groups.values():
+                if one and other and (not has_mark or len(one) == len(other)):
+                    self._in_one_order(one, other)
+        self._add(mine, theirs, lambda number, call: marks[number][call], "order", self._anchors(mine, theirs))
+
+    def _anchors(self, mine: Sequence[int], theirs: Sequence[int]) -> Pairs:
+        """The positions of calls that are a pair already, as far as these do not cross."""
         position = {call: index for index, call in enumerate(theirs)}
-        partner = self._found.partner
-        pairs = ((i, position.get(partner.get(call, -1), -1)) for i, call in enumerate(mine))
-        anchors = ascending((i, j) for i, j in pairs if j >= 0)
-        keys = [
-            [None if self._is_paired(n, call) else (_base(self._sides[n], call), marks[n][call]) for call in calls]
-            for n, calls in enumerate(sides)
-        ]
-        for i, j in refined(anchors, keys[0], keys[1]):
-            self._found.add(mine[i], theirs[j], "order")
+        pairs = ((i, position.get(self._found.partner.get(call, -1), -1)) for i, call in enumerate(mine))
+        return ascending((i, j) for i, j in pairs if j >= 0)
 
     def _is_paired(self, number: int, call: int) -> bool:
         return call in (self._found.back if number else self._found.partner)
@@ -227,11 +242,11 @@ class FunctionPairs:
             for i, j in zip((call for call in one if call not in self._found.partner), rest):
                 self._found.add(i, j, "name" if _is_named_alike(self._sides, i, j) else "order")
 
-    def _of_equal_values(self, mine: Sequence[int], theirs: Sequence[int], way: Way) -> None:
-        """Pair calls that `way` says the same of: those of one name, then the first ones first."""
+    def _of_equal_values(self, mine: Sequence[int], theirs: Sequence[int]) -> None:
+        """Pair calls that take and return the same: those of one name, then the first ones first."""
         target, golden = self._sides
         keys = [
-            {call: way(self._sides[n], call) for call in calls if not self._is_paired(n, call)}
+            {call: _values(self._sides[n], call) for call in calls if not self._is_paired(n, call)}
             for n, calls in enumerate((mine, theirs))
         ]
         for call, key in keys[0].items():
@@ -245,25 +260,17 @@ class FunctionPairs:
             if call not in self._found.partner and left.get(key):
                 self._found.add(call, left[key].pop(), "value")
 
-    def _groups(self, number: int, calls: Sequence[int], way: Way) -> dict[Key, list[int]]:
-        """The calls that have no partner yet by what `way` says of them."""
-        found: dict[Key, list[int]] = {}
-        for call in calls:
-            if not self._is_paired(number, call):
-                found.setdefault(way(self._sides[number], call), []).append(call)
-        return found
-
-    def _marks(self, number: int, calls: Sequence[int]) -> dict[int, Key]:
-        """What tells calls of one function from each other: the parameter that each acts on, or the shapes it is given.
+    def _marks(self, number: int, calls: Sequence[int]) -> dict[int, tuple[Key, Key]]:
+        """The function of each call, and what tells it from others: the parameter that it acts on, or the shapes given.
 
         A call acts on the parameter that it gets, or its gradient, or what a call before made of these.
         """
         side = self._sides[number]
         acts_on: dict[str, str] = {}
-        found: dict[int, Key] = {}
+        found: dict[int, tuple[Key, Key]] = {}
         for call in calls:
             name, given = side.calls[call].record.name, side.given(call)
-            found[call] = tuple(item.shape for item in given)
+            found[call] = _base(side, call), tuple(item.shape for item in given)
             if is_module(side.tree.get(name) or ""):
                 continue
             makers = [(item.made_by or "").rpartition("view:")[2].partition(":") for item in given]
@@ -273,27 +280,15 @@ class FunctionPairs:
             if parameter:
                 acts_on[name] = parameter
                 named = parameter if number else self._translate(parameter)
-                found[call] = named, tuple(kind if of else "" for kind, _, of in makers)
+                found[call] = _base(side, call), (named, *(kind if of else "" for kind, _, of in makers))
         return found
-
-
-def _marked(marks: Mapping[int, Key], side: Side, call: int) -> Key:
-    return marks[call]
 
 
 def _values(side: Side, call: int) -> Key:
     """The function that a call is of, and the values that it takes and returns."""
-    return _base(side, call), *map(_statistics, side.calls[call].items)
-
-
-def _given(side: Side, call: int) -> Key:
-    """The function that a call is of, and the values that it takes."""
     items = side.calls[call].items
-    return _base(side, call), *((*_statistics(item), str(item.value)) for item in items if item.state == INPUT)
-
-
-def _statistics(item: Item) -> tuple[Any, ...]:
-    return item.shape, item.max, item.min, item.mean, item.norm, item.md5
+    values = ((item.shape, item.max, item.min, item.mean, item.norm, item.md5) for item in items)
+    return _base(side, call), *values
 
 
 def _is_named_alike(sides: tuple[Side, Side], one: int, other: int) -> bool:
@@ -303,34 +298,3 @@ def _is_named_alike(sides: tuple[Side, Side], one: int, other: int) -> bool:
 def _base(side: Side, call: int) -> Key:
     parsed = side.parsed[call]
     return None if parsed is None else parsed.base
-
-
-def _operation(side: Side, call: int) -> Operation | None:
-    parsed = side.parsed[call]
-    return None if parsed is None else operation(parsed.base, side.framework)
-
-
-def _meaning(side: Side, call: int) -> Key:
-    known = _operation(side, call)
-    return None if known is None else known.name
-
-
-def _akin(side: Side, call: int) -> Key:
-    known = _operation(side, call)
-    return None if known is None else known.akin
-
-
-def _meaning_of_sizes(side: Side, call: int) -> Key:
-    return _meaning(side, call), tuple(sorted(extent(item.shape).elements for item in side.given(call)))
-
-
-def _meaning_of_result(side: Side, call: int) -> Key:
-    return _meaning(side, call), len(side.given(call)), _size(side.result(call))
-
-
-def _akin_of_result(side: Side, call: int) -> Key:
-    return _akin(side, call), len(side.given(call)), _size(side.result(call))
-
-
-def _size(item: Item | None) -> int | None:
-    return None if item is None else extent(item.shape).elements

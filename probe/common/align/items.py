@@ -52,7 +52,7 @@ def rows_of(
             [(suffix, other_way(suffix, item)) for suffix, item in theirs.items() if suffix not in taken],
             is_ordered,
         ):
-            if contents is None or _may_be_same(mine[one], theirs[another]):
+            if contents is None or _may_be_same(name, mine[one], theirs[another], contents):
                 found[one] = another
                 taken.add(another)
     rows = [
@@ -164,10 +164,15 @@ def _state(suffix: str, item: Item) -> Hashable | None:
     return item.state if item.is_tensor and item.state in (INPUT, OUTPUT) else None
 
 
-def _may_be_same(item: Item, other: Item) -> bool:
-    """True if two items can be one thing in two programs: tensors have as many elements."""
+def _may_be_same(record: str, item: Item, other: Item, contents: Contents) -> bool:
+    """True if two items can be one thing in two programs: tensors have as many elements, and results are not elsewhere.
+
+    A layer of one framework may take its activation along, so that it returns what another layer of the other does.
+    """
     if not item.is_tensor or not other.is_tensor:
         return item.is_tensor == other.is_tensor or item.state == INPUT
+    if item.state == (INPUT if is_backward(record) else OUTPUT) and contents.contradict(item, other):
+        return False
     return extent(item.shape).elements == extent(other.shape).elements
 
 

@@ -1,7 +1,7 @@
 """The layers of two programs for one network that correspond, whatever they are called.
 
 In this order: layers whose parameters hold the same values; layers that return the same values; layers around others
-that hold most of each other's counterparts; layers of one path; between two pairs layers of one kind, in order. What
+that hold most of each other's counterparts; between two pairs layers of one kind and size, in order. What
 holds or returns values that are elsewhere in the other run is no counterpart, and a fused layer has none.
 """
 
@@ -83,12 +83,11 @@ def paired_layers(sides: tuple[Side, Side], results: Contents) -> dict[str, tupl
         results: the contents of what their calls return.
     """
     search = _Search(network(sides[0]), network(sides[1]), results)
-    search.pair("parameters", search.weights, _kind_and_name, _kind, _is_leaf)
-    search.pair("value", lambda layer: search.result(layer) if layer.is_leaf else None, _kind_and_name, _kind, _is_leaf)
+    search.pair("parameters", search.weights, _kind, _is_leaf)
+    search.pair("value", lambda layer: search.result(layer) if layer.is_leaf else None, _kind, _is_leaf)
     search.around()
-    search.pair("value", search.result, _kind_and_name, _kind, _is_leaf, _holds_any)
-    search.pair("name", lambda layer: layer.path, _kind)
-    search.pair("order", search.inside, _kind_and_name)
+    search.pair("value", search.result, _kind, _is_leaf, _holds_any)
+    search.pair("parameters", search.weights, _holds_any)
     search.between()
     search.around()
     return search.found
@@ -116,12 +115,6 @@ class _Search:
         """The content that the first call of the layer returns."""
         return self._results.label(layer.result)
 
-    def inside(self, layer: Layer) -> Hashable | None:
-        """The innermost layer around it that has a counterpart, as the golden side calls it."""
-        if self.target.get(layer.path) is layer:
-            return next((self.found[above][0] for above in layer.above if above in self.found), "")
-        return next((above for above in layer.above if above in self.back), "")
-
     def pair(
         self, how: str, key: Callable[[Layer], Hashable | None], *ways: Callable[[Layer], Hashable | None]
     ) -> None:
@@ -142,7 +135,7 @@ class _Search:
     def between(self) -> None:
         """Pair layers of one kind and size that stand between the same two pairs."""
         leaves = [[layer for layer in side.values() if layer.is_leaf] for side in (self.target, self.golden)]
-        for way in (_kind_and_name, _kind_and_size, _place):
+        for way in (_kind_and_size, _place):
             self._in_order("order", leaves[0], leaves[1], way, anchored=True)
 
     def _in_order(
@@ -207,8 +200,8 @@ class _Search:
                 one, another = self.target[path], self.golden[other]
                 results = self.result(one), self.result(another)
                 is_same = None not in results and results[0] == results[1]
-                ranked.append((-is_same, -share, -_likeness(one, another), path, other))
-        for _, _, _, path, other in sorted(ranked):
+                ranked.append((-is_same, -share, path, other))
+        for _, _, path, other in sorted(ranked):
             one, another = self.target[path], self.golden[other]
             if path not in self.found and other not in self.back and not self._contradict(one, another):
                 self._add(one, another, "inside")
@@ -220,10 +213,6 @@ def _parameters(side: Network) -> Iterable[Item]:
 
 def _kind(layer: Layer) -> Hashable | None:
     return layer.kind or layer.class_name, layer.is_leaf
-
-
-def _kind_and_name(layer: Layer) -> Hashable | None:
-    return _kind(layer), layer.name
 
 
 def _kind_and_size(layer: Layer) -> Hashable | None:
@@ -251,10 +240,6 @@ def _is_leaf(layer: Layer) -> Hashable | None:
 
 def _relation(mine: Layer, theirs: Layer) -> Hashable:
     return mine.class_name, mine.name, theirs.class_name, theirs.name
-
-
-def _likeness(mine: Layer, theirs: Layer) -> int:
-    return 2 * (mine.class_name == theirs.class_name) + (mine.name == theirs.name)
 
 
 # --- layers of one program whose numbers have moved

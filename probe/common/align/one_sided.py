@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from probe.common.align.calls import Calls, KeyedCall
+from probe.common.align.row import CallPair
 from probe.common.dump.levels import both_record
 from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, is_module
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import INPUT, OUTPUT
 from probe.common.dump.reading.sources import Tree
-
-if TYPE_CHECKING:
-    from probe.common.align.counterparts import CallPair
 
 LEVEL, END, FRAMEWORK, RECOMPUTED = "level", "end", "framework", "recomputed"
 """What the level of the other side does not record; what comes after its end; what the other framework has no calls

@@ -1,4 +1,4 @@
-"""One line of a comparison: two items that belong together, and what was measured of them."""
+"""One line of a comparison: two items that belong together, and what was measured of them; and those of two calls."""
 
 from __future__ import annotations
 
@@ -36,3 +36,19 @@ class Row(msgspec.Struct, gc=False):
     """The amount by which the two tensors differ, relative to the larger one; ``None`` until that is asked for."""
     judged: bool = True
     """True if the values in the files could be held against each other; if not, their statistics alone were."""
+
+
+class CallPair:
+    """A call of the target and its counterpart, or a call that one side alone made.
+
+    Args:
+        record, golden_record: ``None`` where that side did not make the call.
+        rows: the items of both, paired.
+        how: ``name``, ``order``, ``value``, ``parameters``, ``inside``, ``mapping`` or ``hand``; of a call that one
+            side alone made the reason, as `note_reasons` finds it, or nothing.
+    """
+
+    __slots__ = ("golden_record", "how", "record", "rows")
+
+    def __init__(self, record: str | None, golden_record: str | None, rows: list[Row], how: str = "") -> None:
+        self.record, self.golden_record, self.rows, self.how = record, golden_record, rows, how

@@ -26,7 +26,7 @@ from probe.common.numerics.error_bounds import (
     rounding,
     turned_by_division,
 )
-from probe.compare.verdict.facts import Call, distance, is_parameter
+from probe.compare.verdict.facts import UNRELATED, Call, distance, is_parameter
 from probe.compare.verdict.partial_sums import error_of_partial_sums
 from probe.compare.verdict.two_runs import TwoRuns
 
@@ -87,7 +87,7 @@ def is_reordered(runs: TwoRuns, row: Row) -> bool:
 
     What the layer returns tells whether it takes them in that order.
     """
-    if runs.same_names or row.target is None or row.golden is None or not distance(row):
+    if runs.same_names or row.target is None or row.golden is None or distance(row) < UNRELATED:
         return False
     return relative_difference(row.target, row.golden) <= rounding(1.0, runs.precision.unit(row))
 

@@ -225,7 +225,7 @@ def _settled(row: Row, of_sketches: float) -> float:
         beside = beside_fill_values(target, golden)
         # The fill of a mask would hide everything else.
         return by_statistics if beside is None else min(beside, by_statistics)
-    if _is_laid_out_otherwise(target, golden):
+    if _is_laid_out_otherwise(target, golden, of_sketches):
         # Statistics do not see an order of axes.
         return min(by_statistics, of_sketches)
     if of_sketches == 0.0:
@@ -234,16 +234,23 @@ def _settled(row: Row, of_sketches: float) -> float:
     return of_sketches
 
 
-def _is_laid_out_otherwise(target: Item, golden: Item) -> bool:
-    """True if two tensors of other shapes have the same axes in another order, or equal statistics.
+UNRELATED = 0.7
+"""The distance from which on two sketches are of unrelated tensors, or of one in two orders: half of the square of that
+of two random tensors of one norm, which is 1.4."""
+
+
+def _is_laid_out_otherwise(target: Item, golden: Item, of_sketches: float) -> bool:
+    """True if two tensors of other shapes have the same axes in another order, or the same elements, as far as seen.
 
     Axes that are merged or split alone keep the order of the elements, and a sketch measures these.
     """
     mine, theirs = ([size for size in item.shape or () if size != 1] for item in (target, golden))
     if mine == theirs:
         return False
+    if sorted(mine) == sorted(theirs):
+        return True
     unit = max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype))
-    return sorted(mine) == sorted(theirs) or relative_difference(target, golden) <= SAFETY * unit
+    return of_sketches > UNRELATED and relative_difference(target, golden) <= SAFETY * unit
 
 
 def _has_nonfinite(item: Item) -> bool:

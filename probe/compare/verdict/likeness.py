@@ -73,9 +73,10 @@ class Likeness:
         )  # fmt: skip
         return Usual(carry * math.hypot(value.given, own), len(group) - 1)
 
-    def centre(self, value: Judged) -> float:
-        """The median distance of the like of a value."""
-        return median(each.distance for each in self._groups[value.key])
+    def is_shared(self, value: Judged) -> bool:
+        """True if the like of a value is as far apart: it is how the two programs compute."""
+        others = [each.distance for each in self._groups[value.key] if each is not value]
+        return bool(others) and FACTOR * median(others) >= value.distance
 
 
 def _own(value: Judged) -> float:

@@ -8,13 +8,14 @@ what lies behind a divergence follows it without being told.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import PARAMETERS_GRAD
+from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, is_same, rms, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
@@ -138,8 +139,8 @@ class Walk:
         """The largest error of an element there, in units of the elements."""
         self._largest = {True: 0.0, False: 0.0}
         """The largest distance of any result so far, of the forward and of the rest."""
-        self._noise = {True: 0.0, False: 0.0}
-        """The largest distance of any result so far that is explained."""
+        self._explained: dict[bool, list[float]] = {True: [], False: []}
+        """The distances of all results so far that are explained, in their order, of the forward and of the rest."""
         self._values: dict[int, list[_Value]] = {}
         self._given: dict[int, Given] = {}
         self._at_the_end = 0.0
@@ -269,7 +270,8 @@ class Walk:
 
     def _judge(self, call: Call, found: Walked) -> None:
         finding = self._of_inputs(call) or self._of_discrete(call, found) or self._of_values(call, found)
-        if finding is not None:
+        if finding is not None and (call.is_forward or not found.hidden):
+            # Gradients behind a difference that is hidden in the forward are its effect.
             found.findings.append(finding)
 
     def _of_inputs(self, call: Call) -> Finding | None:
@@ -320,11 +322,16 @@ class Walk:
         """True if what a call returns makes a value that stays apart further down."""
         return self._effects.of(call) is Effect.SHOWS
 
+    def _noise(self, call: Call) -> float:
+        """What results are usually apart so far: the median of those that are explained."""
+        explained = self._explained[call.is_forward]
+        return explained[len(explained) // 2] if explained else 0.0
+
     def _has_near(self, call: Call) -> bool:
         """True if the golden run holds nearly what a call of the target alone returns."""
         if call.record is None:
             return False
-        noise = SAFETY * self._noise[call.is_forward]
+        noise = SAFETY * self._noise(call)
         for row in call.outputs:
             if row.target is None or not unit_roundoff(row.target.dtype):
                 continue
@@ -335,7 +342,7 @@ class Walk:
 
     def _agrees(self, call: Call, row: Row, others: list[Row]) -> bool:
         """True if an output is as near as the noise so far, and what else goes into its call, explain."""
-        noise = self._noise[call.is_forward]
+        noise = self._noise(call)
         if row.golden is None or extent(row.golden.shape).elements == 1:
             return not distance(row)  # A sum hides what its terms differ by.
         if distance(row) <= SAFETY * noise + rounding(_TERMS, max(self._runs.precision.unit(row), self._shortest)):
@@ -389,10 +396,10 @@ class Walk:
             if value.is_result and not call.is_forward and has(call.function, *COMPUTING_NOTHING):
                 # Where it is the identity, the gradient of what it returns is that of its argument with all its takers.
                 continue
-            finding = self._finding(call, value)
+            finding = self._finding(call, value, found)
             if finding is None:
                 if value.is_result and call.direction != PARAMETERS_GRAD and self._is_certain(call):
-                    self._noise[call.is_forward] = max(self._noise[call.is_forward], value.judged.distance)
+                    insort(self._explained[call.is_forward], value.judged.distance)
                 found.excused.append(
                     Excused(call, value.row, distance(value.row), value.judged.given, value.bound)
                 )  # fmt: skip
@@ -405,7 +412,7 @@ class Walk:
             return None
         return worst
 
-    def _finding(self, call: Call, value: _Value) -> Finding | None:
+    def _finding(self, call: Call, value: _Value, found: Walked) -> Finding | None:
         judged, apart = value.judged, distance(value.row)
         usual = self._usual(value)
         allowed, others = value.bound, 0
@@ -418,29 +425,34 @@ class Walk:
         kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
             return None
-        if not self._runs.same_names and not self._holds(call, value.row, apart):
-            return None
+        if not self._runs.same_names:
+            effect = self._effect(call, value.row, apart)
+            if effect is Effect.HIDDEN and self._is_certain(call) and self._like.is_shared(judged):
+                found.hidden.append(Finding(call, value.row, Kind.OUTPUT, apart, judged.given, allowed, others))
+                return None
+            if effect is Effect.NONE or (effect is Effect.HIDDEN and not self._is_certain(call)):
+                return None
         if kind is Kind.INPUT and not self._runs.has_functions:
             # The code of the module around it, of which no call is recorded, made it.
             call = next((each for each in self._runs.around(call) if each.is_of_both), call)
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
 
-    def _holds(self, call: Call, row: Row, apart: float) -> bool:
-        """True if what a call of two programs returns is no other form of what the other program computes."""
-        is_certain = self._is_certain(call)
+    def _effect(self, call: Call, row: Row, apart: float) -> Effect:
+        """What becomes of a result of two programs, which may be another form of what the other program computes."""
         if not call.is_forward:
             # A gradient of two programs is the same only where a layer is.
-            return is_certain or call.direction == PARAMETERS_GRAD
+            is_same = self._is_certain(call) or call.direction == PARAMETERS_GRAD
+            return Effect.SHOWS if is_same else Effect.NONE
         norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
-        effect = self._effects.of(call, apart * max(norms, default=0.0))
-        return effect is Effect.SHOWS or (is_certain and effect is Effect.HIDDEN)
+        return self._effects.of(call, apart * max(norms, default=0.0))
 
     def _is_certain(self, call: Call) -> bool:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
         if self._runs.same_names:
             return True
+        forward = call if call.is_forward else self._runs.in_direction(call, FORWARD)
         found = False
-        for row in call.inputs:
+        for row in () if forward is None or not forward.is_of_both else forward.inputs:
             if row.target is None or row.golden is None or row.relative_difference is None:
                 continue
             sources = [graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden))]

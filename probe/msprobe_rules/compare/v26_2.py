@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from probe.common.align.by_name import by_name, with_pairs, without
+from probe.common.align.by_name import by_name
 from probe.common.align.calls import Calls
 from probe.common.align.mapping import api_mapping, cell_mapping, item_mapping, layer_mapping
 from probe.common.align.name_mapping import NameMapping
@@ -25,7 +25,7 @@ from probe.common.numerics.missing import UNSUPPORTED
 from probe.common.numerics.values import Measured, compare_values
 from probe.compare.result import ComparisonResult, Mode
 from probe.msprobe_rules.compare import rows
-from probe.msprobe_rules.compare.other_names import by_kind, by_layer
+from probe.msprobe_rules.compare.other_names import by_kind, by_layer, with_pairs, without
 from probe.msprobe_rules.compare.rows import DocumentedRows, RowRule, is_fused, worst
 
 WORDS = {

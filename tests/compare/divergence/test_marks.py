@@ -68,16 +68,6 @@ def test_calls_for_one_parameter_are_not_paired_with_those_for_another(
         assert all(row.target.norm == row.golden.norm for row in rows)
 
 
-def test_another_value_in_the_optimizer_is_found_beside_a_parameter_more(tmp_path: Path) -> None:
-    (data, tree), (golden, _) = run("abcd", ALIKE, True), run("acd", ALIKE, True)
-    c = ALIKE["c"]
-    data["Tensor.add_.2.forward"] = call([tensor(c)], tensor(c * 1.5))
-    data["Tensor.mul_.2.forward"] = call([tensor(c * 1.5)], tensor(c * 2.25))
-    divergence = result_of(tmp_path, data, golden, tree).divergence
-    assert divergence is not None
-    assert (divergence.record, divergence.first.golden_record) == ("Tensor.add_.2.forward", "Tensor.add_.1.forward")
-
-
 def test_the_rows_of_a_parameter_are_no_batch(tmp_path: Path) -> None:
     """Where nothing tells which parameter it is, the shapes differ and nobody speaks of a batch."""
     sides = [{"Tensor.add_.0.forward": call([tensor(X[:rows])], tensor(X[:rows]))} for rows in (8, 16)]
