@@ -450,8 +450,8 @@ class Causes:
             return NOTHING
         maker = makers[0] or makers[1]
         for side, (item, other) in enumerate(((target, returned.target), (golden, returned.golden))):
-            did = "" if item is None or other is None or maker is None else self._change(item, other, side)
-            if did:
+            did = "" if item is None or other is None else self._change(item, other, side)
+            if did and maker is not None:
                 what = did.format(f"what {maker.name} returned")
                 return Sentence(f"the {SIDES[side]} {what} before it comes here, by code that is not recorded")
         return NOTHING
