@@ -12,6 +12,7 @@ from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
@@ -179,6 +180,8 @@ class Walk:
                 continue
             source = self._runs.graphs[0].source(row.target)
             if source.origin in _GIVEN:
+                if self._parameters.get(source.name, 0.0) > rounding(1.0, self._shortest):
+                    return False
                 continue
             made = self._runs.row_of.get(source.name)
             maker = self._runs.by_record.get(source.record or "")
@@ -188,6 +191,18 @@ class Walk:
                 return False
             is_known = True
         return is_known
+
+    @cached_property
+    def _parameters(self) -> dict[str, float]:
+        """The distances of the parameters that both runs have, by their names in the target."""
+        found: dict[str, float] = {}
+        for call in self._runs.calls:
+            for row in call.inputs if call.is_of_both and call.is_forward else ():
+                if row.target is not None and distance(row):
+                    source = self._runs.graphs[0].source(row.target)
+                    if source.origin is Origin.PARAMETER:
+                        found[source.name] = max(distance(row), found.get(source.name, 0.0))
+        return found
 
     # --- first, what is judged of each call
 
@@ -218,12 +233,12 @@ class Walk:
             # Errors are relative to the terms; a result that cancels is no other kind of call.
             judged = Judged(key, distance(row) / bound.condition, of.distance, floor)
             yield _Value(row, judged, bound.explained, bound.condition, True, call.is_module)
-        if call.direction == PARAMETERS_GRAD or not self._is_certain(call):
-            return
         parent = self._runs.parent(call)
         if parent is None and call.is_forward:
             # Without a call tree nobody knows which results are the last.
             self._at_the_end = max(largest, 0.0 if self._runs.trees[0] else self._at_the_end)
+        if call.direction == PARAMETERS_GRAD or not (call.is_module or self._is_certain(call)):
+            return
         self._inside[parent] = max(self._inside.get(parent, 0.0), largest)
         self._inside_absolute[parent] = max(self._inside_absolute.get(parent, 0.0), absolute)
         self._largest[call.is_forward] = max(self._largest[call.is_forward], largest)
@@ -332,13 +347,14 @@ class Walk:
         if call.record is None:
             return False
         noise = SAFETY * self._noise(call)
-        for row in call.outputs:
-            if row.target is None or not unit_roundoff(row.target.dtype):
+        rows = [row for row in call.outputs if row.target is not None and unit_roundoff(row.target.dtype)]
+        for row in rows:
+            if row.target is None:
                 continue
             unit = max(unit_roundoff(row.target.dtype), self._shortest)
             if self._nearby.distance(row.target) > noise + rounding(_TERMS, unit):
                 return False
-        return True
+        return bool(rows)
 
     def _agrees(self, call: Call, row: Row, others: list[Row]) -> bool:
         """True if an output is as near as the noise so far, and what else goes into its call, explain."""
@@ -398,7 +414,7 @@ class Walk:
                 continue
             finding = self._finding(call, value, found)
             if finding is None:
-                if value.is_result and call.direction != PARAMETERS_GRAD and self._is_certain(call):
+                if value.is_result and call.direction != PARAMETERS_GRAD and (call.is_module or self._is_certain(call)):
                     insort(self._explained[call.is_forward], value.judged.distance)
                 found.excused.append(
                     Excused(call, value.row, distance(value.row), value.judged.given, value.bound)
@@ -426,7 +442,7 @@ class Walk:
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
             return None
         if not self._runs.same_names:
-            effect = self._effect(call, value.row, apart)
+            effect = self._effect(call, value.row, apart, value.bound)
             if effect is Effect.HIDDEN and self._is_certain(call) and self._like.is_shared(judged):
                 found.hidden.append(Finding(call, value.row, Kind.OUTPUT, apart, judged.given, allowed, others))
                 return None
@@ -437,11 +453,15 @@ class Walk:
             call = next((each for each in self._runs.around(call) if each.is_of_both), call)
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
 
-    def _effect(self, call: Call, row: Row, apart: float) -> Effect:
+    def _effect(self, call: Call, row: Row, apart: float, explained: float) -> Effect:
         """What becomes of a result of two programs, which may be another form of what the other program computes."""
         if not call.is_forward:
             # A gradient of two programs is the same only where a layer is.
-            is_same = self._is_certain(call) or call.direction == PARAMETERS_GRAD
+            # PyTorch records the gradient of a transposed weight.
+            is_whole = call.is_module or not (
+                has(call.function, Trait.TWO_OPERATIONS) or bounds.is_reordered(self._runs, row, explained)
+            )
+            is_same = (is_whole and self._is_certain(call)) or call.direction == PARAMETERS_GRAD
             return Effect.SHOWS if is_same else Effect.NONE
         norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
         return self._effects.of(call, apart * max(norms, default=0.0))
