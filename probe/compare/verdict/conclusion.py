@@ -161,13 +161,16 @@ class _Conclusion:
         for call in runs.calls:
             if not call.is_of_both or all(row.target is row.golden for row in call.rows):
                 continue
+            for row, sentence in kinds_of(runs, call, runs.precision.design):
+                yield _difference_in(call, row, sentence, None), False
+            settings = differences_of(runs, call, runs.precision.design)
+            if not settings:
+                continue
             outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
             unit = max((runs.precision.unit(row) for row in outputs), default=0.0)
             shown = max(allowed.get(call.index, 0.0), 4.0 * max(unit, 2.0**-24))
             is_short = unit >= SHORT
-            for row, sentence in kinds_of(runs, call, runs.precision.design):
-                yield _difference_in(call, row, sentence, None), False
-            for setting in differences_of(runs, call, runs.precision.design):
+            for setting in settings:
                 hidden = is_short and setting.decides and call.is_forward
                 yield (
                     Difference(

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, Optional
 
 from probe.common.align.operations import arguments_of, operation
+from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, function_name
 from probe.common.dump.reading.records import INPUT, Item
 from probe.common.environment.modules import Buffer, ModuleSettings
@@ -172,6 +173,8 @@ def _of_arguments(runs: TwoRuns, call: Call, design: Design) -> Iterator[Setting
     if not call.is_module and runs.across_frameworks:
         yield from _across_frameworks(runs, call)
         return
+    if call.record == call.golden_record and all(map(_has_same_value, call.rows)):
+        return
     known = function(call.function)
     if known.has(Trait.FITS) and not call.is_module:
         return
@@ -204,6 +207,18 @@ def _of_arguments(runs: TwoRuns, call: Call, design: Design) -> Iterator[Setting
         elif not are_one(*pair, tolerance) and _by_design(pair, design) is False:
             decides = not call.is_module or all(type(each) is float for each in pair)
             yield Setting(name, mine[name], theirs[name], call.name, decides=decides)
+
+
+def _has_same_value(row: Row) -> bool:
+    """True if an item is the same plain argument on both sides, or is no plain argument."""
+    target, golden = row.target, row.golden
+    if target is None or golden is None:
+        item = target or golden
+        return item is None or item.value is None
+    one, other = target.value, golden.value
+    if one is None and other is None:
+        return True
+    return type(one) is type(other) and one == other and target.name == golden.name
 
 
 def _by_design(pair: tuple[Any, Any], design: Design) -> bool:
@@ -429,7 +444,7 @@ def _of_module(runs: TwoRuns, call: Call) -> Iterator[Setting]:
     target, golden = both
     bases = _base(call.record), _base(call.golden_record)
     seen = set()
-    for each in of_attributes(target, golden, call.name, runs):
+    for each in of_attributes(target, golden, call.name, runs) if target != golden else ():
         seen.add(each.name)
         yield each
     if not runs.same_names:
