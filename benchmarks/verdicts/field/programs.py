@@ -41,11 +41,15 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     def __init__(self, blocks: list[nn.Module]) -> None:
         super().__init__()
-        self.words, self.blocks = nn.Embedding(WORDS, WIDTH), nn.ModuleList(blocks)
+        self.words, self.places, self.blocks = (
+            nn.Embedding(WORDS, WIDTH),
+            nn.Embedding(512, WIDTH),
+            nn.ModuleList(blocks),
+        )
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS, bias=False)
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.words(ids)
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1]))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
@@ -67,11 +71,10 @@ def eager_without_mask(mode: str) -> None:
         return scores.softmax(-1) @ value
 
     model = Decoder([Block(attend) for _ in range(3)])
-    ids = torch.randint(0, WORDS, (4, 32))
 
     def loss() -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
-            return next_word(model, ids)
+            return next_word(model, torch.randint(0, WORDS, (4, 32)))
 
     train(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loss)
 
@@ -83,12 +86,16 @@ class Rotary(nn.Module):
         super().__init__()
         self.register_buffer("inv_freq", 10000 ** -(torch.arange(0, 16, 2) / 16), persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         places = torch.arange(x.shape[-2]).type_as(self.inv_freq)
         angles = torch.einsum("i,j->ij", places, self.inv_freq)
         angles = torch.cat((angles, angles), -1)
-        first, second = x.chunk(2, -1)
-        return x * angles.cos().to(x.dtype) + torch.cat((-second, first), -1) * angles.sin().to(x.dtype)
+        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+
+
+def halves(x: Tensor) -> Tensor:
+    first, second = x.chunk(2, -1)
+    return torch.cat((-second, first), -1)
 
 
 class RotaryBlock(Block):
@@ -97,7 +104,9 @@ class RotaryBlock(Block):
         self.rotary = Rotary()
 
     def rotated(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(self.rotary(query), self.rotary(key), value, is_causal=True)
+        cosine, sine = self.rotary(query)
+        query, key = (x * cosine + halves(x) * sine for x in (query, key))
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
 def rotary_in_bfloat16(mode: str) -> None:
@@ -107,8 +116,8 @@ def rotary_in_bfloat16(mode: str) -> None:
         for module in model.modules():
             if isinstance(module, Rotary):
                 module.inv_freq = Rotary().inv_freq
-    ids = torch.randint(0, WORDS, (1, 512))
-    train(model, torch.optim.SGD(model.parameters(), lr=1e-2), lambda: next_word(model, ids))
+    batches = iter(torch.randint(0, WORDS, (2, 1, 512)))
+    train(model, torch.optim.SGD(model.parameters(), lr=1e-2), lambda: next_word(model, next(batches)))
 
 
 class Short(nn.Module):

@@ -57,6 +57,11 @@ class Job:
     folder: str
     """Where the dump goes."""
 
+    @property
+    def records_update(self) -> bool:
+        """True if the step of the optimizer is recorded, too, as `msprobe run` does."""
+        return self.optimizer == "adam"
+
 
 def jobs_of(path: str) -> list[Job]:
     """The jobs in a file."""

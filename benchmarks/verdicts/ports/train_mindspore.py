@@ -45,9 +45,12 @@ def train(job: Job, weights: Path) -> None:
         tensors = [Tensor(array.astype(np.int32) if array.dtype == np.int64 else array) for array in batch]
         debugger.start(model)
         _, gradients = differentiated(*tensors)
+        if job.records_update:
+            optimizer(gradients)
         debugger.stop()
         debugger.step()
-        optimizer(gradients)
+        if not job.records_update:
+            optimizer(gradients)
 
 
 if __name__ == "__main__":

@@ -76,9 +76,12 @@ def train(job: Job, folder: Path) -> None:
         tensors = [torch.tensor(array) for array in batch]
         debugger.start(model)
         _, gradients = differentiated(*tensors)
+        if job.records_update:
+            optimizer.step(gradients)
         debugger.stop()
         debugger.step()
-        optimizer.step(gradients)
+        if not job.records_update:
+            optimizer.step(gradients)
 
 
 if __name__ == "__main__":

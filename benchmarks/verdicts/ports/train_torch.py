@@ -42,9 +42,12 @@ def train(job: Job, folder: Path) -> None:
         debugger.start(model)
         loss = model(*tensors)
         loss.backward()
+        if job.records_update:
+            optimizer.step()
         debugger.stop()
         debugger.step()
-        optimizer.step()
+        if not job.records_update:
+            optimizer.step()
         optimizer.zero_grad()
 
 

@@ -83,10 +83,11 @@ def paired_layers(sides: tuple[Side, Side], results: Contents) -> dict[str, tupl
         results: the contents of what their calls return.
     """
     search = _Search(network(sides[0]), network(sides[1]), results)
-    search.pair("parameters", search.weights, _kind, _is_leaf, _holds_any)
+    search.pair("parameters", search.weights, _kind, _is_leaf)
     search.pair("value", lambda layer: search.result(layer) if layer.is_leaf else None, _kind, _is_leaf)
     search.around()
     search.pair("value", search.result, _kind, _is_leaf, _holds_any)
+    search.pair("parameters", search.weights, _holds_any)
     search.between()
     search.around()
     return search.found

@@ -26,7 +26,7 @@ from probe.common.numerics.error_bounds import (
     rounding,
     turned_by_division,
 )
-from probe.compare.verdict.facts import Call, distance, is_parameter
+from probe.compare.verdict.facts import UNRELATED, Call, distance, is_parameter
 from probe.compare.verdict.partial_sums import error_of_partial_sums
 from probe.compare.verdict.two_runs import TwoRuns
 
@@ -82,14 +82,19 @@ def _add(runs: TwoRuns, terms: Terms, row: Row) -> None:
         (terms.add if item.state == INPUT else terms.add_operand)(item, distance(row) if is_counted else 0.0)
 
 
-def is_reordered(runs: TwoRuns, row: Row) -> bool:
+def is_reordered(runs: TwoRuns, row: Row, explained: float = 0.0) -> bool:
     """True if two programs hold the elements of a parameter in another order, such as transposed.
 
     What the layer returns tells whether it takes them in that order.
+
+    Args:
+        runs: the runs.
+        row: the tensor.
+        explained: the distance that is explained of a result.
     """
-    if runs.same_names or row.target is None or row.golden is None or not distance(row):
+    if runs.same_names or row.target is None or row.golden is None or distance(row) < UNRELATED:
         return False
-    return relative_difference(row.target, row.golden) <= rounding(1.0, runs.precision.unit(row))
+    return relative_difference(row.target, row.golden) <= max(explained, rounding(1.0, runs.precision.unit(row)))
 
 
 def _backwards(runs: TwoRuns, call: Call) -> list[Call]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, Optional
 
@@ -69,17 +69,22 @@ class Causes:
     Args:
         runs: both runs.
         design: dtypes that are meant to be other ones.
+        before: the paths of the dumps of the step before.
     """
 
-    def __init__(self, runs: TwoRuns, design: Design = frozenset()) -> None:
+    def __init__(self, runs: TwoRuns, design: Design = frozenset(), before: tuple[str, str] | None = None) -> None:
         self._runs = runs
         self._design = design
+        self._before = before
 
     def of(self, place: Place) -> Sentence:
         """The cause of a divergence; `NOTHING` if there is none."""
         call, row = place.call, place.row
         if not call.is_of_both:
             return gradients.missing(self._runs, call, row) if of_gradient(call) else self._of_one_sided(place)
+        found = gradients.kept(self._runs, call, row, self._before)
+        if found:
+            return found
         if self._runs.parent(call) == OPTIMIZER and not (row is not None and goes_in(row) and self._gradient_of(row)):
             found = settings_cause(self._runs.updates, self._runs.frameworks)
             if found:
@@ -291,6 +296,7 @@ class Causes:
         small = place.allowed
         waiting = [(side, row, 0) for row in rows for side in (0, 1)]
         seen: set[tuple[int, int]] = set()
+        direct: set[int] = set()
         number = 0
         while waiting and number < _MOST_CALLS:
             side, row, depth = waiting.pop(0)
@@ -302,7 +308,9 @@ class Causes:
             seen.add((maker.index, side))
             if not maker.is_of_both:
                 alone[side].append(maker)
-                waiting += [(side, each, depth + 1) for each in maker.inputs]
+                if not depth:
+                    direct.add(maker.index)
+                waiting += [(side, each, depth + bool(_kind(maker))) for each in maker.inputs]
                 continue
             if _agrees_in_outputs(maker, small):
                 continue
@@ -312,9 +320,9 @@ class Causes:
                 found = next((each.sentence for each in self._settings(of_maker)), NOTHING)
             if found:
                 # What one side alone does behind it is nearer.
-                return self._of_one_side(alone, rows) or found.inside(maker.name)
+                return self._of_one_side(alone, direct, rows) or found.inside(maker.name)
             waiting += [(side, each, depth + 1) for each in maker.inputs if distance(each) > small]
-        return self._of_one_side(alone, rows) or self._transposed(alone)
+        return self._of_one_side(alone, direct, rows) or self._transposed(alone)
 
     def _transposed(self, alone: tuple[list[Call], list[Call]]) -> Sentence:
         """The sentence on a parameter that one side alone transposes; `linear` does it itself."""
@@ -334,11 +342,18 @@ class Causes:
         call, parameter = found[side][0]
         return Sentence(f"only the {SIDES[side]} calls {call.name}, on parameter {parameter}")
 
-    def _of_one_side(self, alone: tuple[list[Call], list[Call]], rows: Sequence[Row]) -> Sentence:
+    def _of_one_side(
+        self, alone: tuple[list[Call], list[Call]], direct: Collection[int], rows: Sequence[Row]
+    ) -> Sentence:
         """The sentence on calls that one side alone makes on the way of the value.
 
         Two programs make many such calls. There, what a call takes must be what the other side has in the end, or what
         the call of the other side takes.
+
+        Args:
+            alone: the calls of each side alone, the nearest first.
+            direct: the indexes of those between which and the value nothing is computed.
+            rows: the values.
         """
         kinds = tuple(
             [(call, kind) for call in calls for kind in _parts(call) if not self._has_equal(call, side)]
@@ -355,7 +370,7 @@ class Causes:
             if is_one_kind and len(own[0]) == len(own[1]) and is_certain:
                 return Sentence(f"the target calls {mine.name} where the golden run calls {theirs.name}")
         for side in (0, 1):
-            certain = [call for call in own[side] if self._is_bypassed(call, side, rows)]
+            certain = [call for call in own[side] if call.index in direct and self._is_bypassed(call, side, rows)]
             if not certain and self._runs.same_names and not own[1 - side]:
                 certain = own[side]
             if certain:

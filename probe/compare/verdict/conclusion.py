@@ -26,6 +26,7 @@ from probe.compare.verdict.cause import Causes, Place
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, distance, goes_in, is_parameter, is_rounded
 from probe.compare.verdict.kinds import kinds_of, own_name
+from probe.compare.verdict.optimizer import settings_cause
 from probe.compare.verdict.settings import differences_of
 from probe.compare.verdict.two_runs import TwoRuns
 from probe.compare.verdict.walk import SHORT, Finding, Kind, Walk, Walked
@@ -95,7 +96,7 @@ class _Conclusion:
     ) -> None:
         self._runs, self._result, self._walked = runs, result, walked
         self._updates, self._comparison = of_updates, comparison
-        self._causes = Causes(runs, runs.precision.design)
+        self._causes = Causes(runs, runs.precision.design, comparison.before)
 
     def draw(self) -> None:
         """Say in the result where the runs diverge, and of each other difference whether it has an effect."""
@@ -111,6 +112,21 @@ class _Conclusion:
                 result.undecided.append(difference)
             else:
                 result.without_effect.append(difference)
+        of_optimizer = settings_cause(self._runs.updates, self._runs.frameworks)
+        if result.divergence is None and of_optimizer:
+            # It acts on the next step, if there is one.
+            values = of_optimizer.values
+            result.undecided.append(
+                Difference(
+                    "optimizer",
+                    "",
+                    "",
+                    of_optimizer.text,
+                    is_value=True,
+                    labelled_reason=of_optimizer.labelled,
+                    values=values,
+                )
+            )
         if result.divergence is None:
             result.undecided += [_difference(each, words.of_random(each)) for each in walked.undecided]
             result.undecided += [_difference(each, words.of_finding(each)) for each in walked.hidden]
@@ -169,7 +185,8 @@ class _Conclusion:
             outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
             unit = max((runs.precision.unit(row) for row in outputs), default=0.0)
             shown = max(allowed.get(call.index, 0.0), 4.0 * max(unit, 2.0**-24))
-            is_short = unit >= SHORT
+            # Behind short dtypes a difference is seen from the size on that their rounding has there.
+            is_short = unit >= SHORT or (runs.precision.shortest >= SHORT and shown >= 4.0 * SHORT)
             for setting in settings:
                 hidden = is_short and setting.decides and call.is_forward
                 yield (

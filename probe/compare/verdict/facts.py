@@ -202,7 +202,8 @@ def _settled(row: Row, of_sketches: float) -> float:
     """The distance of two tensors, given that of their sketches, which is NaN where one has none."""
     target, golden = row.target, row.golden
     assert target is not None and golden is not None
-    if of_sketches > 0.0 and target.shape == golden.shape and is_rounded(row) and _is_usual(target) and _is_usual(golden):
+    is_usual = _is_usual(target) and _is_usual(golden)
+    if is_usual and of_sketches > 0.0 and target.shape == golden.shape and is_rounded(row):
         return of_sketches
     if of_sketches != of_sketches:
         return relative_difference(target, golden)
@@ -226,7 +227,7 @@ def _settled(row: Row, of_sketches: float) -> float:
     return of_sketches
 
 
-_UNRELATED = 0.7
+UNRELATED = 0.7
 """The distance from which on two sketches are of unrelated tensors, or of one in two orders: half of the square of that
 of two random tensors of one norm, which is 1.4."""
 
@@ -242,7 +243,7 @@ def _is_laid_out_otherwise(target: Item, golden: Item, of_sketches: float) -> bo
     if sorted(mine) == sorted(theirs):
         return True
     unit = max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype))
-    return of_sketches > _UNRELATED and relative_difference(target, golden) <= SAFETY * unit
+    return of_sketches > UNRELATED and relative_difference(target, golden) <= SAFETY * unit
 
 
 def _is_usual(item: Item) -> bool:
@@ -250,7 +251,7 @@ def _is_usual(item: Item) -> bool:
     largest, least = item.max, item.min
     if type(largest) is not float or type(least) is not float:
         return False
-    return -_FILL < least and largest < _FILL and -_FILL < largest and least < _FILL and not item.has_nan
+    return -_FILL < least < _FILL and -_FILL < largest < _FILL and not item.has_nan
 
 
 def _has_nonfinite(item: Item) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD
 from probe.common.dump.reading.call_tree import around
+from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.error_bounds import extent
 from probe.compare.sentences import NOTHING, Sentence
@@ -16,6 +18,9 @@ from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, is_parameter, of_gradient
 from probe.compare.verdict.kinds import has_tensor, own_name
 from probe.compare.verdict.two_runs import TwoRuns, path_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _SIDES = "target", "golden run"
 _MOST_CALLS = 200
@@ -175,6 +180,43 @@ def tied(runs: TwoRuns, call: Call, row: Row | None) -> Sentence:
             both = " and ".join(names)
             return Sentence(f"{both} are one parameter in the {one} (tied weights) and two in the {two}")
     return NOTHING
+
+
+def kept(runs: TwoRuns, call: Call, row: Row | None, before: tuple[str, str] | None) -> Sentence:
+    """The sentence on a gradient that holds that of the step before as well.
+
+    Args:
+        runs: both runs.
+        call: the call at which a gradient diverges.
+        row: the gradient.
+        before: the paths of the dumps of the step before.
+    """
+    if before is None or row is None or row.target is None or row.golden is None:
+        return NOTHING
+    sources = [graph.source(item) for graph, item in zip(runs.graphs, (row.target, row.golden))]
+    if call.direction != PARAMETERS_GRAD and any(source.origin is not Origin.GRADIENT for source in sources):
+        return NOTHING
+    mine, theirs = arithmetic.sums(runs, 0, [row.target]), arithmetic.sums(runs, 1, [row.golden])
+    for side, sign in ((1, 1.0), (0, -1.0)):
+        earlier = _gradient_before(read(before[side]), (row.target, row.golden)[side].name, sources[side].name)
+        if mine is None or theirs is None or earlier is None or not earlier.any():
+            continue
+        more = sign * (mine[0] - theirs[0])
+        left = more - earlier
+        if float(left @ left) <= 1e-6 * float(earlier @ earlier):
+            text = "hold those of the step before as well: they were accumulated, or not zeroed (zero_grad)"
+            return Sentence(f"gradients of the {_SIDES[1 - side]} {text}")
+    return NOTHING
+
+
+def _gradient_before(dump: Dump, item: str, parameter: str) -> NDArray[Any] | None:
+    """The sketch of a gradient in the step before: that of the item with its name, or that the optimizer took."""
+    for update in dump.updates:
+        for each in update.parameters:
+            if each.name == parameter and each.gradient is not None:
+                return each.gradient.sums.astype("f8")
+    found = None if dump.sketches is None else dump.sketches.sketch(item)
+    return None if found is None else found.sums.astype("f8")
 
 
 def one_factor(runs: TwoRuns, value: float) -> Sentence:

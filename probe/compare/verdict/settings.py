@@ -173,7 +173,7 @@ def _of_arguments(runs: TwoRuns, call: Call, design: Design) -> Iterator[Setting
     if not call.is_module and runs.across_frameworks:
         yield from _across_frameworks(runs, call)
         return
-    if call.record == call.golden_record and all(map(_has_same_value, call.rows)):
+    if all(_has_one_value(row) for row in call.rows):
         return
     known = function(call.function)
     if known.has(Trait.FITS) and not call.is_module:
@@ -209,16 +209,12 @@ def _of_arguments(runs: TwoRuns, call: Call, design: Design) -> Iterator[Setting
             yield Setting(name, mine[name], theirs[name], call.name, decides=decides)
 
 
-def _has_same_value(row: Row) -> bool:
-    """True if an item is the same plain argument on both sides, or is no plain argument."""
+def _has_one_value(row: Row) -> bool:
     target, golden = row.target, row.golden
-    if target is None or golden is None:
-        item = target or golden
-        return item is None or item.value is None
-    one, other = target.value, golden.value
-    if one is None and other is None:
+    if target is golden:
         return True
-    return type(one) is type(other) and one == other and target.name == golden.name
+    one, other = (None if item is None else item.value for item in (target, golden))
+    return one is other or (type(one) is type(other) and bool(one == other))
 
 
 def _by_design(pair: tuple[Any, Any], design: Design) -> bool:
@@ -332,7 +328,7 @@ def _in_one_vocabulary(runs: TwoRuns, call: Call, side: int) -> Optional[tuple[s
     meaning = operation(base, runs.frameworks[side])
     known = arguments_of(meaning.name, runs.frameworks[side])
     attributes = runs.attributes[side].get(record, {})
-    given: dict[str, Any] = dict(known.defaults_of_primitive if meaning.primitive else known.defaults)
+    given: dict[str, Any] = {}
     lists: dict[str, list[Any]] = {}
     for own, item in _given(call, side):
         place, _, rest = own[len(INPUT) + 1 :].partition(".")
@@ -343,7 +339,8 @@ def _in_one_vocabulary(runs: TwoRuns, call: Call, side: int) -> Optional[tuple[s
         elif place:
             given[place] = item.value
     given.update(lists)
-    said = _as_torch({**given, **attributes}, function_name(record))
+    defaults = known.defaults_of_primitive if meaning.primitive else known.defaults
+    said = {**_as_torch(defaults), **_as_torch({**given, **attributes}, function_name(record))}
     shape = _first_shape(call)
     for name in OF_DIMENSIONS & said.keys():
         said[name] = _counted(said[name], len(shape))
@@ -553,35 +550,41 @@ def _by_meaning(runs: TwoRuns, bases: tuple[str, str], where: str) -> Iterator[S
 
 
 def _numbers(meaning: Meaning, runs: TwoRuns, base: str, side: int) -> Iterator[_Number]:
-    path = base.rpartition(".")[0]
-    paired = _paired_paths(runs)[side]
+    """The numbers of a meaning that belong to a module: its own, and of those in it that have no counterpart."""
+    if "numbers" not in runs.worked_out:
+        runs.worked_out["numbers"] = tuple(_by_owner(runs, each) for each in (0, 1))
+    of_side: dict[tuple[int, str], list[_Number]] = runs.worked_out["numbers"][side]
+    index = MEANINGS.index(meaning)
+    if base:
+        yield from of_side.get((index, base.rpartition(".")[0]), ())
+    else:
+        yield from (number for (other, _), numbers in of_side.items() if other == index for number in numbers)
+
+
+def _by_owner(runs: TwoRuns, side: int) -> dict[tuple[int, str], list[_Number]]:
+    """The numbers of all modules by meaning and by the path of the innermost module around with a counterpart."""
+    records = (((call.record, call.golden_record)[side], call) for call in runs.calls)
+    paired = {_base(record).rpartition(".")[0] for record, call in records if call.is_module and call.is_of_both}
+    found: dict[tuple[int, str], list[_Number]] = {}
     for module, settings in runs.settings[side].items():
-        own = module.rpartition(".")[0]
-        if module != base and base:
-            if not own.startswith(f"{path}."):
-                continue
-            below = own[len(path) + 1 :].split(".")
-            if any(".".join((path, *below[: index + 1])) in paired for index in range(len(below))):
-                continue
-        if meaning.module is not None and not meaning.module.search(module.lower()):
-            continue
-        for name, value in settings.values.items():
-            if meaning.attribute.match(name) and is_number(value) and math.isfinite(value):
-                yield _Number(module, name, value, powers=meaning.powers.get(name, meaning.powers.get("", (1.0,))))
-        if meaning is ROTARY_BASE:
-            for name, buffer in settings.buffers.items():
-                found = rotary_base(buffer) if _INVERSE_FREQUENCIES.match(name) else None
-                if found is not None:
-                    yield _Number(module, f"base of {name}", *found)
+        owner = module.rpartition(".")[0]
+        while owner and owner not in paired:
+            owner = owner.rpartition(".")[0]
+        for index, meaning in enumerate(MEANINGS):
+            if meaning.module is None or meaning.module.search(module.lower()):
+                found.setdefault((index, owner), []).extend(_numbers_of(meaning, module, settings))
+    return found
 
 
-def _paired_paths(runs: TwoRuns) -> tuple[frozenset[str], frozenset[str]]:
-    """The paths of modules that have a counterpart."""
-    calls = [call for call in runs.calls if call.is_module and call.is_of_both]
-    mine, theirs = ({_base(record).rpartition(".")[0] for record in records} for records in (
-        [call.record for call in calls], [call.golden_record for call in calls]
-    ))  # fmt: skip
-    return frozenset(mine), frozenset(theirs)
+def _numbers_of(meaning: Meaning, module: str, settings: ModuleSettings) -> Iterator[_Number]:
+    for name, value in settings.values.items():
+        if meaning.attribute.match(name) and is_number(value) and math.isfinite(value):
+            yield _Number(module, name, value, powers=meaning.powers.get(name, meaning.powers.get("", (1.0,))))
+    if meaning is ROTARY_BASE:
+        for name, buffer in settings.buffers.items():
+            base = rotary_base(buffer) if _INVERSE_FREQUENCIES.match(name) else None
+            if base is not None:
+                yield _Number(module, f"base of {name}", *base)
 
 
 def _other(number: _Number, golden: _Number, bases: tuple[str, str], where: str) -> Setting:

@@ -43,6 +43,7 @@ class TwoRuns:
         settings: the settings of the modules of both runs, by the part of the names that their records share.
         updates: the steps of the optimizers of both runs.
         frameworks: the frameworks of the dumps.
+        worked_out: what a part of the verdict works out once for these runs, by its name.
         paths: the paths of the dumps; what is asked of them is read again, because their records were released.
         product_roundoff: the unit roundoff of matrix products that are computed with less than their dtype; 0 without.
     """
@@ -60,6 +61,7 @@ class TwoRuns:
     product_roundoff: float = 0.0
     frameworks: tuple[str, str] = ("pytorch", "pytorch")
     paths: tuple[str, str] = ("", "")
+    worked_out: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @cached_property
     def by_record(self) -> Mapping[str, Call]:

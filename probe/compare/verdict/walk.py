@@ -12,10 +12,11 @@ from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import PARAMETERS_GRAD
+from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, is_same, rms, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
@@ -183,6 +184,8 @@ class Walk:
                 continue
             source = self._runs.graphs[0].source(row.target)
             if source.origin in _GIVEN:
+                if self._parameters.get(source.name, 0.0) > rounding(1.0, self._shortest):
+                    return False
                 continue
             made = self._runs.row_of.get(source.name)
             maker = self._runs.by_record.get(source.record or "")
@@ -192,6 +195,18 @@ class Walk:
                 return False
             is_known = True
         return is_known
+
+    @cached_property
+    def _parameters(self) -> dict[str, float]:
+        """The distances of the parameters that both runs have, by their names in the target."""
+        found: dict[str, float] = {}
+        for call in self._runs.calls:
+            for row in call.inputs if call.is_of_both and call.is_forward else ():
+                if row.target is not None and distance(row):
+                    source = self._runs.graphs[0].source(row.target)
+                    if source.origin is Origin.PARAMETER:
+                        found[source.name] = max(distance(row), found.get(source.name, 0.0))
+        return found
 
     # --- first, what is judged of each call
 
@@ -222,12 +237,12 @@ class Walk:
             # Errors are relative to the terms; a result that cancels is no other kind of call.
             judged = Judged(key, distance(row) / bound.condition, of.distance, floor)
             yield _Value(row, judged, bound.explained, bound.condition, True, call.is_module)
-        if call.direction == PARAMETERS_GRAD or not self._is_certain(call):
-            return
         parent = self._runs.parent(call)
         if parent is None and call.is_forward:
             # Without a call tree nobody knows which results are the last.
             self._at_the_end = max(largest, 0.0 if self._runs.trees[0] else self._at_the_end)
+        if call.direction == PARAMETERS_GRAD or not (call.is_module or self._is_certain(call)):
+            return
         self._inside[parent] = max(self._inside.get(parent, 0.0), largest)
         self._inside_absolute[parent] = max(self._inside_absolute.get(parent, 0.0), absolute)
         self._largest[call.is_forward] = max(self._largest[call.is_forward], largest)
@@ -336,13 +351,14 @@ class Walk:
         if call.record is None:
             return False
         noise = SAFETY * self._noise(call)
-        for row in call.outputs:
-            if row.target is None or not unit_roundoff(row.target.dtype):
+        rows = [row for row in call.outputs if row.target is not None and unit_roundoff(row.target.dtype)]
+        for row in rows:
+            if row.target is None:
                 continue
             unit = max(unit_roundoff(row.target.dtype), self._shortest)
             if self._nearby.distance(row.target) > noise + rounding(_TERMS, unit):
                 return False
-        return True
+        return bool(rows)
 
     def _agrees(self, call: Call, row: Row, others: list[Row]) -> bool:
         """True if an output is as near as the noise so far, and what else goes into its call, explain."""
@@ -402,7 +418,7 @@ class Walk:
                 continue
             finding = self._finding(call, value, found)
             if finding is None:
-                if value.is_result and call.direction != PARAMETERS_GRAD and self._is_certain(call):
+                if value.is_result and call.direction != PARAMETERS_GRAD and (call.is_module or self._is_certain(call)):
                     insort(self._explained[call.is_forward], value.judged.distance)
                 found.excused.append(
                     Excused(call, value.row, distance(value.row), value.judged.given, value.bound)
@@ -430,7 +446,7 @@ class Walk:
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
             return None
         if not self._runs.same_names:
-            effect = self._effect(call, value.row, apart)
+            effect = self._effect(call, value.row, apart, value.bound)
             if effect is Effect.HIDDEN and self._is_certain(call) and self._like.is_shared(judged):
                 found.hidden.append(Finding(call, value.row, Kind.OUTPUT, apart, judged.given, allowed, others))
                 return None
@@ -441,11 +457,15 @@ class Walk:
             call = next((each for each in self._runs.around(call) if each.is_of_both), call)
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
 
-    def _effect(self, call: Call, row: Row, apart: float) -> Effect:
+    def _effect(self, call: Call, row: Row, apart: float, explained: float) -> Effect:
         """What becomes of a result of two programs, which may be another form of what the other program computes."""
         if not call.is_forward:
             # A gradient of two programs is the same only where a layer is.
-            is_same = self._is_certain(call) or call.direction == PARAMETERS_GRAD
+            # PyTorch records the gradient of a transposed weight.
+            is_whole = call.is_module or not (
+                has(call.function, Trait.TWO_OPERATIONS) or bounds.is_reordered(self._runs, row, explained)
+            )
+            is_same = (is_whole and self._is_certain(call)) or call.direction == PARAMETERS_GRAD
             return Effect.SHOWS if is_same else Effect.NONE
         norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
         return self._effects.of(call, apart * max(norms, default=0.0))
@@ -454,8 +474,9 @@ class Walk:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
         if self._runs.same_names:
             return True
+        forward = call if call.is_forward else self._runs.in_direction(call, FORWARD)
         found = False
-        for row in call.inputs:
+        for row in () if forward is None or not forward.is_of_both else forward.inputs:
             if row.target is None or row.golden is None or row.relative_difference is None:
                 continue
             sources = [graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden))]

@@ -64,7 +64,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Collects the training of a changed network, some steps of it, and returns its folder."""
 
     def trained(
-        name: str, change: Change | None, level: str, loss: Change, optimizer: Change | None = None, steps: int = 1
+        name: str,
+        change: Change | None,
+        level: str,
+        loss: Change,
+        optimizer: Change | None = None,
+        steps: int = 1,
+        zeroes: bool = True,
     ) -> str:
         torch.manual_seed(0)
         model = Net()
@@ -78,7 +84,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             loss(model, 3 * torch.randn(6, WIDTH, generator=torch.Generator().manual_seed(step))).backward()
             if stepper is not None:
                 stepper.step()
-                stepper.zero_grad()
+            if zeroes:
+                model.zero_grad()
             debugger.stop()
             debugger.step()
         return str(tmp_path / name)
@@ -248,3 +255,10 @@ OPTIMIZERS = [
 def test_optimizer_speaks_its_own_words(run: Any, target: Change, golden: Change, expected: str) -> None:
     paths = [run(name, None, "L0", loss_of, each, 2) for name, each in (("target", target), ("golden", golden))]
     assert expected in _first(*paths).labelled_cause
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_gradients_of_the_step_before_are_found_in_those_of_the_next(run: Any, level: str) -> None:
+    target = run("target", None, level, loss_of, None, 2, zeroes=False)
+    first = _first(target, run("golden", None, level, loss_of, None, 2))
+    assert first.cause.startswith("gradients of the target hold those of the step before as well: ")
