@@ -177,14 +177,17 @@ class _Conclusion:
         for call in runs.calls:
             if not call.is_of_both or all(row.target is row.golden for row in call.rows):
                 continue
+            for row, sentence in kinds_of(runs, call, runs.precision.design):
+                yield _difference_in(call, row, sentence, None), False
+            settings = differences_of(runs, call, runs.precision.design)
+            if not settings:
+                continue
             outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
             unit = max((runs.precision.unit(row) for row in outputs), default=0.0)
             shown = max(allowed.get(call.index, 0.0), 4.0 * max(unit, 2.0**-24))
             # Behind short dtypes a difference is seen from the size on that their rounding has there.
             is_short = unit >= SHORT or (runs.precision.shortest >= SHORT and shown >= 4.0 * SHORT)
-            for row, sentence in kinds_of(runs, call, runs.precision.design):
-                yield _difference_in(call, row, sentence, None), False
-            for setting in differences_of(runs, call, runs.precision.design):
+            for setting in settings:
                 hidden = is_short and setting.decides and call.is_forward
                 yield (
                     Difference(

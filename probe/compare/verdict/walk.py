@@ -152,11 +152,15 @@ class Walk:
         for call in self._runs.calls:
             if call.is_of_both:
                 self._values[call.index] = list(self._measured(call))
-        self._like = Likeness(value.judged for values in self._values.values() for value in values)
+        self._like = Likeness(
+            value.judged for values in self._values.values() for value in values if self._has_like(value.is_result)
+        )
         found = Walked()
         for call in self._runs.calls:
             if call.is_of_both:
-                self._judge(call, found)
+                # In all other calls nothing is apart.
+                if call.index in self._given:
+                    self._judge(call, found)
             elif call.record is not None and not self._runs.same_names:
                 finding = self._of_region(call)
                 if finding is not None:
@@ -228,7 +232,7 @@ class Walk:
                 absolute = max(absolute, distance(row) * rms(row.golden))
             hidden = self._hidden(call)
             bound = bounds.bound(self._runs, call, of, row, inside, hidden)
-            key = role(self._runs, call, _suffix(call, row))
+            key = role(self._runs, call, _suffix(call, row)) if self._has_like(True) else None
             floor = rounding(1.0, max(self._runs.precision.unit(row), hidden))
             # Errors are relative to the terms; a result that cancels is no other kind of call.
             judged = Judged(key, distance(row) / bound.condition, of.distance, floor)
@@ -506,9 +510,11 @@ class Walk:
 
     def _usual(self, value: _Value) -> Usual | None:
         """What the like of a value tell, where its type tells less: short dtypes, and code that is not recorded."""
-        if not (self._is_short or not value.is_result):
-            return None
-        return self._like.usual(value.judged)
+        return self._like.usual(value.judged) if self._is_short or not value.is_result else None
+
+    def _has_like(self, is_result: bool) -> bool:
+        """True if the like of a value may be asked."""
+        return self._is_short or not is_result or not self._runs.same_names
 
 
 def _suffix(call: Call, row: Row) -> str:
