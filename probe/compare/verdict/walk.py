@@ -338,7 +338,9 @@ class Walk:
         return None
 
     def _agrees_behind(self, start: Call) -> bool:
-        """True if the next layer that both runs have agrees: code that is not recorded hands values on to it."""
+        """True if the next layer that two programs have agrees: code that is not recorded hands values on to it."""
+        if self._runs.same_names:
+            return False
         for call in self._runs.calls[start.index + 1 :]:
             if not call.is_of_both or call.is_forward != start.is_forward or not self._is_certain(call):
                 continue
@@ -455,7 +457,7 @@ class Walk:
         kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
             return None
-        if not self._runs.same_names:
+        if not self._runs.same_names or not self._is_certain(call):
             effect = self._effect(call, value.row, apart, value.bound)
             if effect is Effect.HIDDEN and self._is_certain(call) and self._like.is_shared(judged):
                 found.hidden.append(Finding(call, value.row, Kind.OUTPUT, apart, judged.given, allowed, others))
@@ -486,9 +488,17 @@ class Walk:
     def _is_certain(self, call: Call) -> bool:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
         if self._runs.same_names:
-            return True
+            return not self._takes_more(call)
         parameters = self._parameters_of(call)
         return bool(parameters) and not any(bounds.is_reordered(self._runs, row) for row in parameters)
+
+    def _takes_more(self, call: Call) -> bool:
+        """True if a module of one side takes a tensor that the other side does not give it, and does more with it."""
+        if not (call.is_module and call.is_forward):
+            return False
+        sides = ((row.target, row.golden) for row in call.inputs if not is_parameter(row))
+        has = [[item is not None and item.is_tensor for item in pair] for pair in sides]
+        return sum(pair[0] for pair in has) != sum(pair[1] for pair in has)
 
     def _counts(self, call: Call) -> bool:
         """True if what a call returns tells how far apart the runs are: it is no other form of something else."""
