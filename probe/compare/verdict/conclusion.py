@@ -191,7 +191,9 @@ class _Conclusion:
             for setting in settings:
                 # What a layer keeps for later steps is not compared in this one.
                 is_of_state = setting.name == "momentum" and bool(kept_items(call.function.lower()))
-                hidden = (is_short and setting.decides and call.is_forward) or is_of_state
+                # A program gives its own modules what it likes, and another release gives them something else.
+                is_given = call.is_module and None in setting.values
+                hidden = (is_short and setting.decides and call.is_forward and not is_given) or is_of_state
                 yield (
                     Difference(
                         call.record or "",
