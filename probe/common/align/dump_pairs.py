@@ -264,7 +264,8 @@ def _processes(
     ]
     paired = {path for pair in pairs for path in (pair.target, pair.golden)}
     alone = [
-        [name for name in of_side if os.path.join(folder, name) not in paired] for folder, of_side in zip(folders, names)
+        [name for name in of_side if os.path.join(folder, name) not in paired]
+        for folder, of_side in zip(folders, names)
     ]
     if pairs and any(alone):
         pairs[-1] = replace(pairs[-1], missing=tuple(_of_one_run(*alone, step)))

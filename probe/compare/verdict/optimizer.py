@@ -180,7 +180,7 @@ def _of_updates(moved: Mapping[str, Moved]) -> Sentence:
     found = _one_of_all([None if each is None else each.value for each in factors])
     if found is not None:
         value = arithmetic.in_words(found, (), 1e-3)
-        why = "one run maximizes" if found < 0 else "another learning rate"
+        why = "one run maximizes" if found < 0 else "another learning rate, or gradients that are clipped or scaled"
         return Sentence(f"updates are {value} times those of the golden run: {why}")
     decay = _one_of_all([_share(each, each.parameter) for each in moved.values()])
     if decay is not None:

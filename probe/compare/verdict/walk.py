@@ -20,7 +20,7 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import has
 from probe.common.operations.signatures import argument_name
-from probe.compare.verdict import bounds
+from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.between import Between
 from probe.compare.verdict.bounds import Given
 from probe.compare.verdict.dataflow import Origin
@@ -153,13 +153,21 @@ class Walk:
         self._like = Likeness(value.judged for values in self._values.values() for value in values)
         found = Walked()
         for call in self._runs.calls:
-            if call.is_of_both:
+            missing = self._of_missing_gradient(call)
+            if missing is not None:
+                found.findings.append(missing)
+            elif call.is_of_both:
                 self._judge(call, found)
             elif call.record is not None and not self._runs.same_names:
                 finding = self._of_region(call)
                 if finding is not None:
                     found.findings.append(finding)
         return found
+
+    def _of_missing_gradient(self, call: Call) -> Finding | None:
+        """A gradient of a parameter that both runs use and one run lacks, though it has others."""
+        row = next(gradients.missing_rows(self._runs, call), None)
+        return None if row is None else Finding(call, row, Kind.GRADIENT, ALTOGETHER, 0.0, 0.0)
 
     def _of_region(self, call: Call) -> Finding | None:
         """A call of the target alone whose inputs agree, where the results of the two programs part for good."""
