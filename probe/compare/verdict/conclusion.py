@@ -11,6 +11,7 @@ from probe.common.align.calls import Calls
 from probe.common.align.one_sided import LEFT_OUT
 from probe.common.align.row import Row
 from probe.common.collectives.collectives import is_communication
+from probe.common.dump.naming import PARAMETERS_GRAD
 from probe.common.numerics.error_bounds import ALTOGETHER, is_same
 from probe.common.operations.lookup import kept_items
 from probe.compare.coverage import coverage
@@ -81,6 +82,9 @@ def conclude(
     result.pairing = pairing(names, comparison.options, matched.aligned)
     of_updates = between(runs, comparison.before)
     walked = Walk(runs, of_updates).walked()
+    if any(end.died for end in result.truncations):
+        # A run that died had no time for all of its gradients.
+        walked.findings = [each for each in walked.findings if each.kind is not Kind.GRADIENT]
     _Conclusion(runs, result, walked, of_updates, comparison).draw()
     result.carried = _carried(runs)
     return Seen(runs, list(_judged(runs, walked, result)) if keeps_judged else [])
@@ -168,6 +172,10 @@ class _Conclusion:
             of_optimizer = self._updates.in_words()
             if of_optimizer:
                 return of_optimizer
+        if found.call.direction == PARAMETERS_GRAD and self._updates is not None:
+            accumulated = self._updates.accumulated(found.row)
+            if accumulated:
+                return accumulated
         place = Place(found.call, found.row, found.distance, found.allowed)
         return self._causes.of(place) or words.cause_of_kind(found)
 

@@ -22,7 +22,7 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import has
 from probe.common.operations.signatures import argument_name
-from probe.compare.verdict import bounds
+from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.between import Between
 from probe.compare.verdict.bounds import Given
 from probe.compare.verdict.dataflow import Origin
@@ -157,7 +157,10 @@ class Walk:
         )
         found = Walked()
         for call in self._runs.calls:
-            if call.is_of_both:
+            missing = self._of_missing_gradient(call)
+            if missing is not None:
+                found.findings.append(missing)
+            elif call.is_of_both:
                 # In all other calls nothing is apart.
                 if call.index in self._given:
                     self._judge(call, found)
@@ -166,6 +169,11 @@ class Walk:
                 if finding is not None:
                     found.findings.append(finding)
         return found
+
+    def _of_missing_gradient(self, call: Call) -> Finding | None:
+        """A gradient of a parameter that both runs use and one run lacks, though it has others."""
+        row = next(gradients.missing_rows(self._runs, call), None)
+        return None if row is None else Finding(call, row, Kind.GRADIENT, ALTOGETHER, 0.0, 0.0)
 
     def _of_region(self, call: Call) -> Finding | None:
         """A call of the target alone whose inputs agree, where the results of the two programs part for good."""
