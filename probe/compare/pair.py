@@ -90,7 +90,8 @@ def compare_statistics(task: PairTask, watch: ProgressCallback | None = None) ->
 
 
 def _note_pair(result: ComparisonResult, pair: DumpPair) -> None:
-    result.label, result.step, result.left_out = pair.label, pair.step, pair.left_out
+    result.label, result.step = pair.label, pair.step
+    result.left_out, result.missing = pair.left_out, pair.missing
 
 
 def _load(task: PairTask) -> tuple[Dump, Dump]:

@@ -217,6 +217,8 @@ class ComparisonResult:
     """``rank0`` or ``proc123`` where there is more than one pair."""
     left_out: str = ""
     """The processes left out, like that of `probe.common.align.dump_pairs.DumpPair`."""
+    missing: tuple[str, ...] = ()
+    """The steps and ranks that one run has alone, like that of the pair."""
     step: str = ""
     """``step0`` where there are several."""
     with_effect: list[Difference] = field(default_factory=list)

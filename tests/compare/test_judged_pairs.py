@@ -8,33 +8,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from judging import ACCUSED, RIGHT, UNSEEN, Case, judge
 
+from probe.compare.runner import summaries
+
+SIDES = "target", "golden"
 pytestmark = pytest.mark.rounding
 KEPT = Path(__file__).parent / "judged"
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "verdicts.py"
 CASES: list[dict[str, Any]] = json.loads((KEPT / "cases.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module")
-def dumps_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder with the dumps of a set, which is unpacked when it is first asked for."""
-
-    @cache
-    def unpacked(name: str) -> Path:
-        folder = tmp_path_factory.mktemp(name)
-        with tarfile.open(KEPT / f"{name}.tar.xz") as archive:
-            archive.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(folder)
-        return folder
-
-    return unpacked
 
 
 @pytest.mark.parametrize("values", [pytest.param(case, id=f"{case['set']}-{case['case']}") for case in CASES])
@@ -59,3 +46,18 @@ def test_the_command_counts_what_is_said_of_a_set(dumps_of: Callable[[str], Path
     row = next(line for line in (tmp_path / "report.md").read_text().splitlines() if line.startswith("| all "))
     cells = [cell.strip() for cell in row.split("|")]
     assert (cells[4], cells[6]) == (f"{right} / 0 / 0", f"{faults} / 0 / 0 / 0 / 0"), row
+
+
+@pytest.mark.parametrize("case", ["missing_gradient-frozen@L0", "missing_gradient-reentrant@mix"])
+def test_a_missing_gradient_is_a_divergence_of_its_own_step(dumps_of: Callable[[str], Path], case: str) -> None:
+    run = dumps_of("field") / case
+    first, second = (next(summaries(str(run / mine), str(run / other))) for mine, other in (SIDES, SIDES[::-1]))
+    for summary, run_without in ((first, "target"), (second, "golden run")):
+        assert summary.divergence is not None and summary.step == "step0"
+        assert f"up.weight has no gradient in the {run_without}" in summary.why
+        assert ("requires_grad" in summary.why) == ("frozen" in case)
+
+
+def test_parameters_that_are_frozen_in_both_runs_lack_no_gradient(dumps_of: Callable[[str], Path]) -> None:
+    frozen = str(dumps_of("field") / "missing_gradient-frozen@L0" / "target")
+    assert {each.answer for each in summaries(frozen, frozen)} == {"none"}

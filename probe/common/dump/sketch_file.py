@@ -342,26 +342,27 @@ class SketchTable:
             text = maker
         return VIEW + text if row in self._views else text
 
-    def differing(self, other: SketchTable | UnreadTable) -> set[str]:
-        """The names of items that have another sketch or another maker in `other`, or are in one of the two alone.
+    def is_same(self, other: SketchTable | UnreadTable) -> bool:
+        """True if `other` has the same items, sketches and makers."""
+        if isinstance(other, UnreadTable):
+            other = other._read()
+        return self._index == other._index and self._sketches == other._sketches
+
+    def has_same(self, name: str, other: SketchTable | UnreadTable) -> bool:
+        """True if the item `name` has the same sketch and the same maker in `other`, or is in neither.
 
         Statistics of a short type may be the same where the tensors are not.
         """
         if isinstance(other, UnreadTable):
             other = other._read()
-        mine, theirs = self._index, other._index
-        if mine == theirs and self._sketches == other._sketches:
-            return set()
-        found = set(self._rows.keys() ^ other._rows.keys())
-        for name, row in self._rows.items():
-            another = other._rows.get(name)
-            if another is not None and not (
-                self._sketches[row * ROW : row * ROW + ROW] == other._sketches[another * ROW : another * ROW + ROW]
-                and mine.excluded.get(row) == theirs.excluded.get(another)
-                and self.made_by(name) == other.made_by(name)
-            ):
-                found.add(name)
-        return found
+        row, another = self._rows.get(name), other._rows.get(name)
+        if row is None or another is None:
+            return row is another
+        return (
+            self._sketches[row * ROW : row * ROW + ROW] == other._sketches[another * ROW : another * ROW + ROW]
+            and self._index.excluded.get(row) == other._index.excluded.get(another)
+            and self.made_by(name) == other.made_by(name)
+        )
 
 
 class UnreadTable:
@@ -396,9 +397,13 @@ class UnreadTable:
         """The maker of the item `name`, as `SketchTable.made_by` gives it."""
         return self._read().made_by(name)
 
-    def differing(self, other: SketchTable | UnreadTable) -> set[str]:
-        """The names of items that have another sketch or maker in `other`, as `SketchTable.differing` gives them."""
-        return self._read().differing(other)
+    def is_same(self, other: SketchTable | UnreadTable) -> bool:
+        """True if `other` has the same content."""
+        return self._read().is_same(other)
+
+    def has_same(self, name: str, other: SketchTable | UnreadTable) -> bool:
+        """True if the item `name` is the same in `other`, as `SketchTable.has_same` tells it."""
+        return self._read().has_same(name, other)
 
 
 def read(folder: str) -> SketchTable | None:

@@ -12,7 +12,6 @@ from typing import Any, Optional
 from probe.common.align.row import Row
 from probe.common.dump.levels import Levels
 from probe.common.environment.differences import OutsideDifference
-from probe.common.numerics.error_bounds import is_same
 from probe.compare.coverage import Coverage
 from probe.compare.output.outside import outside_of
 from probe.compare.pairing import Pairing
@@ -29,7 +28,7 @@ from probe.compare.result import (
     Origin,
     Truncation,
 )
-from probe.compare.rules import PROBE_ROWS, RowRules
+from probe.compare.rules import PROBE_ROWS, RowRules, is_equal
 
 SUSPECTS = 5
 """The number of records with a finding that a summary lists, and of calls that its text names after the first that
@@ -156,6 +155,8 @@ class Summary:
     """The parameters at the beginning of the step."""
     left_out: str = ""
     """The first step and process of the runs that was not compared, because a pool took tasks in another order."""
+    missing: Sequence[str] = ()
+    """The steps and ranks that one run has alone, which the last pair of their step, or of all, tells."""
     rules: RowRules = PROBE_ROWS
     """The rules that gave the rows their results."""
     outside: list[OutsideDifference] = field(default_factory=list)
@@ -205,6 +206,8 @@ class Summary:
             return f"{TOO_LITTLE}: only {compared} of {records} records match ({100 * compared // records} %)"
         if self.left_out:
             return f"{TOO_LITTLE}: the processes of a pool took other tasks in each run, starting at {self.left_out}"
+        if self.missing:
+            return "; ".join(self.missing)
         if self.unjudged.items:
             number = self.unjudged.items
             return f"the values of {number} tensor{'' if number == 1 else 's'} could not be judged"
@@ -228,6 +231,7 @@ class Summary:
         follows = found.pop("follows")
         found["divergence"] = {**(found["divergence"] or _NO_DIVERGENCE), "answer": self.answer, "why": self.why}
         found["divergence"]["follows"] = follows
+        found["missing"] = list(self.missing)
         found["endings"] = found.pop("truncations")
         return found
 
@@ -332,6 +336,7 @@ def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary
         None,
         result.carried,
         result.left_out,
+        result.missing,
         rules,
         outside_of(result),
     )
@@ -354,7 +359,7 @@ def _differs(row: Row, mode: Mode) -> bool:
     target, golden = row.target, row.golden
     if target is None or golden is None or target.dtype != golden.dtype or target.shape != golden.shape:
         return True
-    if not is_same(target, golden) or row.relative_difference:
+    if not is_equal(row):
         return True
     return mode is Mode.TENSOR and type(row.metrics[1]) is float and row.metrics[1] != 0
 
@@ -373,7 +378,11 @@ def fails(summaries: Iterable[Summary], level: str) -> bool:
 def is_uncompared(summaries: Iterable[Summary]) -> bool:
     """True if the runs may differ in a part that was not, or could not be, compared."""
     return any(
-        not summary.has_matches or summary.unjudged.items or summary.is_too_little_in_common or summary.left_out
+        not summary.has_matches
+        or summary.unjudged.items
+        or summary.is_too_little_in_common
+        or summary.left_out
+        or summary.missing
         for summary in summaries
     )
 

@@ -7,13 +7,15 @@ before: the difference of two sketches. It is explained by the distance of the g
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
+from probe.common.align.row import Row
 from probe.common.dump.naming import PARAMETERS_GRAD, parse
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.numerics.error_bounds import SAFETY, extent
+from probe.common.numerics.formats import unit_roundoff
 from probe.compare.sentences import NOTHING, Sentence
 from probe.compare.verdict.optimizer import Moved, Steps, optimizer_cause
 from probe.compare.verdict.two_runs import TwoRuns, path_of
@@ -29,6 +31,8 @@ near zero."""
 _OF_NORMS = 1.3
 """By how much the norms of two updates may seem to differ though they are one: the interval of a sketch."""
 _OF_ROUNDING = 2.0**-23
+_OF_SUMS = 2.0**-16
+"""The rounding of the sums that make a gradient, about, relative to the gradient; a guess."""
 
 
 class Update(NamedTuple):
@@ -65,6 +69,27 @@ class Between(NamedTuple):
     steps: tuple[Steps, Steps] = ((), ())
     """The steps of the optimizers in target and golden run."""
     frameworks: tuple[str, str] = ("", "")
+    sides: Sequence[_Side] = ()
+    """The parameters and gradients of target and golden run."""
+
+    def accumulated(self, row: Row) -> Sentence:
+        """The sentence on a gradient to which that of the step before is added; `NOTHING` if it is not."""
+        import numpy as np
+
+        if row.target is None or row.golden is None or len(self.sides) < 2:
+            return NOTHING
+        names = row.target.name, row.golden.name
+        now = [side.now(name) for side, name in zip(self.sides, names)]
+        for index, run in enumerate(("target", "golden run")):
+            mine, theirs, kept = now[index], now[1 - index], self.sides[index].then(names[index])
+            if mine is None or theirs is None or kept is None or not kept.any():
+                continue
+            rest = float(np.linalg.norm(mine - theirs - kept))
+            unit = max(unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
+            if rest <= SAFETY * max(unit, _OF_SUMS) * float(np.linalg.norm(mine)) < float(np.linalg.norm(kept)):
+                text = f"gradients are accumulated in the {run}"
+                return Sentence(f"{text}: that of the step before is added, not zeroed (zero_grad)")
+        return NOTHING
 
     @property
     def is_of_all(self) -> bool:
@@ -119,7 +144,7 @@ def between(runs: TwoRuns, before: tuple[str, str] | None) -> Between | None:
         if found is not None:
             updates[name] = found
     steps = dumps[0].updates, dumps[1].updates
-    return Between(updates, steps, runs.frameworks) if updates else None
+    return Between(updates, steps, runs.frameworks, sides) if updates else None
 
 
 def _pairs(runs: TwoRuns) -> dict[str, str]:
@@ -157,6 +182,14 @@ class _Side:
         self._gradients = {_parameter_of(name): name for name in then.names() if PARAMETERS_GRAD in name}
         self._taken = {each.name: each.gradient for update in before.updates for each in update.parameters}
 
+    def now(self, item: str) -> NDArray[Any] | None:
+        """The sketch of an item in this step; ``None`` where it has none."""
+        return _of_item(self._now, item)
+
+    def then(self, item: str) -> NDArray[Any] | None:
+        """The sketch of an item of this name in the step before; ``None`` where it has none."""
+        return _of_item(self._then, item)
+
     def update(self, name: str) -> tuple[NDArray[Any], float] | None:
         """The sketch of the update of a parameter, and the norm of the parameter; ``None`` where it is not known."""
         import numpy as np
@@ -185,6 +218,13 @@ class _Side:
         return None if item is None else self._then.sums([item])[0]
 
 
+def _of_item(table: SketchTable | UnreadTable, item: str) -> NDArray[Any] | None:
+    import numpy as np
+
+    found: NDArray[Any] = table.sums([item])[0].astype(np.float64)
+    return found if np.isfinite(found).all() else None
+
+
 def _parameter_of(item: str) -> str:
     """The name of the parameter whose gradient an item is."""
     record, _, name = item.rpartition(".")
@@ -195,25 +235,25 @@ def _parameter_of(item: str) -> str:
 def _update(name: str, golden_name: str, sides: list[_Side], roundoff: float, elements: int) -> Update | None:
     import numpy as np
 
-    of_both = [side.update(own) for side, own in zip(sides, (name, golden_name))]
-    if of_both[0] is None or of_both[1] is None:
+    of_target, of_golden = (side.update(own) for side, own in zip(sides, (name, golden_name)))
+    if of_target is None or of_golden is None:
         return None
-    (mine, size), (theirs, golden_size) = of_both
+    (mine, size), (theirs, golden_size) = of_target, of_golden
     parameter = sides[1].parameter(golden_name)
     sizes = float(np.linalg.norm(mine)), float(np.linalg.norm(theirs))
     largest = max(sizes)
     if not largest or largest != largest:
         return None
-    gradients = [side.gradient(own) for side, own in zip(sides, (name, golden_name))]
+    gradient, golden_gradient = (side.gradient(own) for side, own in zip(sides, (name, golden_name)))
     of_gradients: float | None = None
-    if gradients[0] is not None and gradients[1] is not None:
-        one, other = (each.astype(np.float64) for each in gradients)
+    both: tuple[NDArray[Any], NDArray[Any]] | None = None
+    if gradient is not None and golden_gradient is not None:
+        both = one, other = gradient.astype(np.float64), golden_gradient.astype(np.float64)
         norm = max(float(np.linalg.norm(one)), float(np.linalg.norm(other)))
         of_gradients = float(np.linalg.norm(one - other)) / norm if norm else 0.0
     lost = max(roundoff, _OF_ROUNDING) * 2.0 * max(size, golden_size) / largest
     explained = 0.0 if of_gradients is None else max(SAFETY * of_gradients, _NORMALISED * math.sqrt(of_gradients))
     distance = float(np.linalg.norm(mine - theirs)) / largest
     ratio = sizes[0] / sizes[1] if sizes[1] else math.inf
-    both = None if gradients[0] is None or gradients[1] is None else (gradients[0], gradients[1])
     moved = Moved((mine, theirs), parameter, both, elements)
     return Update(name, golden_name, distance, of_gradients, ratio, explained + lost, moved)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from probe.common.align.calls import Calls
+from probe.common.align.calls import Calls, KeyedCall
 from probe.common.align.counterparts import CallPair
 from probe.common.align.row import Row
 from probe.common.dump.layout import step_and_rank
+from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.environment import files as environment_files
 from probe.common.environment.modules import settings_at
 from probe.common.environment.products import product_roundoff
@@ -28,9 +29,10 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
     rows: list[Row] = [row for pair in pairs for row in pair.rows]
     evidence = measure(rows, mode, tables)  # type: ignore[arg-type]
     calls = [call_of(index, pair.record, pair.golden_record, pair.rows) for index, pair in enumerate(pairs)]
-    graphs = tuple(
-        Graph(((call.record.name, call.items) for call in side), table) for side, table in zip(both, of_both)
-    )
+    if len(both[0]) == len(both[1]) and all(mine.items is theirs.items for mine, theirs in zip(*both)):
+        graphs = (_graph(both[0], of_both[0]),) * 2
+    else:
+        graphs = _graph(both[0], of_both[0]), _graph(both[1], of_both[1])
     environments = [environment_files.of_record_file(dump.path) for dump in dumps]
     settings = tuple(settings_at(each, step_and_rank(dump.path)[0]) for each, dump in zip(environments, dumps))
     return TwoRuns(
@@ -38,7 +40,7 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
         mode,
         evidence,
         tables,  # type: ignore[arg-type]
-        graphs,  # type: ignore[arg-type]
+        graphs,
         (target.tree or {}, golden.tree or {}),
         comparison.across_frameworks,
         matched.same_names,
@@ -48,3 +50,7 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
         (target.framework or "", golden.framework or ""),
         (target.path, golden.path),
     )
+
+
+def _graph(calls: Sequence[KeyedCall], table: SketchTable | UnreadTable | None) -> Graph:
+    return Graph([(call.record.name, call.items) for call in calls], table)

@@ -11,7 +11,9 @@ from probe.common.align.calls import Calls
 from probe.common.align.one_sided import LEFT_OUT
 from probe.common.align.row import Row
 from probe.common.collectives.collectives import is_communication
+from probe.common.dump.naming import PARAMETERS_GRAD
 from probe.common.numerics.error_bounds import ALTOGETHER, is_same
+from probe.common.operations.lookup import kept_items
 from probe.compare.coverage import coverage
 from probe.compare.pairing import pairing
 from probe.compare.result import GOLDEN, TARGET, Carried, ComparisonResult, Difference, Divergence, Unexplained
@@ -24,7 +26,7 @@ from probe.compare.verdict.between import Between, between
 from probe.compare.verdict.build import two_runs
 from probe.compare.verdict.cause import Causes, Place
 from probe.compare.verdict.dataflow import Origin
-from probe.compare.verdict.facts import Call, distance, goes_in, is_parameter, is_rounded
+from probe.compare.verdict.facts import Call, distance, goes_in, is_parameter, is_rounded, measure
 from probe.compare.verdict.kinds import kinds_of, own_name
 from probe.compare.verdict.optimizer import settings_cause
 from probe.compare.verdict.settings import differences_of
@@ -71,6 +73,7 @@ def conclude(
     result.levels = target.level, golden.level
     result.truncations = truncations(*both, result.rows, result.levels, (target, golden))
     if comparison.debug:
+        measure(result.rows, result.mode, None)
         return Seen()
     result.without_tree = [side for side, dump in ((TARGET, target), (GOLDEN, golden)) if dump.tree is None]
     pairs = [pair for pair in matched.pairs if pair.rows and pair.how not in LEFT_OUT]
@@ -80,6 +83,9 @@ def conclude(
     result.pairing = pairing(names, comparison.options, matched.aligned)
     of_updates = between(runs, comparison.before)
     walked = Walk(runs, of_updates).walked()
+    if any(end.died for end in result.truncations):
+        # A run that died had no time for all of its gradients.
+        walked.findings = [each for each in walked.findings if each.kind is not Kind.GRADIENT]
     _Conclusion(runs, result, walked, of_updates, comparison).draw()
     result.carried = _carried(runs)
     return Seen(runs, list(_judged(runs, walked, result)) if keeps_judged else [])
@@ -167,6 +173,10 @@ class _Conclusion:
             of_optimizer = self._updates.in_words()
             if of_optimizer:
                 return of_optimizer
+        if found.call.direction == PARAMETERS_GRAD and self._updates is not None:
+            accumulated = self._updates.accumulated(found.row)
+            if accumulated:
+                return accumulated
         place = Place(found.call, found.row, found.distance, found.allowed)
         return self._causes.of(place) or words.cause_of_kind(found)
 
@@ -177,15 +187,22 @@ class _Conclusion:
         for call in runs.calls:
             if not call.is_of_both or all(row.target is row.golden for row in call.rows):
                 continue
+            for row, sentence in kinds_of(runs, call, runs.precision.design):
+                yield _difference_in(call, row, sentence, None), False
+            settings = differences_of(runs, call, runs.precision.design)
+            if not settings:
+                continue
             outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
             unit = max((runs.precision.unit(row) for row in outputs), default=0.0)
             shown = max(allowed.get(call.index, 0.0), 4.0 * max(unit, 2.0**-24))
             # Behind short dtypes a difference is seen from the size on that their rounding has there.
             is_short = unit >= SHORT or (runs.precision.shortest >= SHORT and shown >= 4.0 * SHORT)
-            for row, sentence in kinds_of(runs, call, runs.precision.design):
-                yield _difference_in(call, row, sentence, None), False
-            for setting in differences_of(runs, call, runs.precision.design):
-                hidden = is_short and setting.decides and call.is_forward
+            for setting in settings:
+                # What a layer keeps for later steps is not compared in this one.
+                is_of_state = setting.name == "momentum" and bool(kept_items(call.function.lower()))
+                # A program gives its own modules what it likes, and another release gives them something else.
+                is_given = call.is_module and None in setting.values
+                hidden = (is_short and setting.decides and call.is_forward and not is_given) or is_of_state
                 yield (
                     Difference(
                         call.record or "",

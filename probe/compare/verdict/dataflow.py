@@ -6,10 +6,11 @@ tool or the maker is code that is not recorded, a tensor with the numbers of an 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Sequence
 from enum import Enum
 from typing import NamedTuple, Optional
 
+from probe.common.dump.naming import parse
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.sketch_file import DATA, VIEW, SketchTable, UnreadTable
 
@@ -49,11 +50,14 @@ class Graph:
         table: the sketches and makers of the run; ``None`` where it has none.
     """
 
-    def __init__(self, calls: Iterable[tuple[str, list[Item]]], table: SketchTable | UnreadTable | None = None) -> None:
+    def __init__(self, calls: Sequence[tuple[str, list[Item]]], table: SketchTable | UnreadTable | None = None) -> None:
         self._table = table
         self._record_of: dict[str, str] = {}
         self._sources: dict[str, Source] = {}
         self._takers: dict[str, list[str]] = {}
+        self._known: dict[str, Source] = {}
+        """The sources of makers that were met."""
+        wanted = self._without_maker(calls)
         by_label: dict[Hashable, str] = {}
         for record, items in calls:
             for item in items:
@@ -70,9 +74,19 @@ class Graph:
                     if made_by is not None and not made_by.startswith(DATA):
                         # A call that returns its argument, or a module around the call that made it.
                         self._sources[item.name] = self._source(item, by_label)
-                    label = self._label(item)
-                    if label is not None:
-                        by_label[label] = item.name
+                    if wanted and _numbers(item) in wanted:
+                        label = self._label(item)
+                        if label is not None:
+                            by_label[label] = item.name
+
+    def _without_maker(self, calls: Sequence[tuple[str, list[Item]]]) -> set[Hashable]:
+        """The numbers of the tensors that calls take and whose maker is not known: only what has such is looked for."""
+        return {
+            _numbers(item)
+            for _, items in calls
+            for item in items
+            if (item.state == INPUT or item.state == PARAMETERS) and item.is_tensor and self._made_by(item) is None
+        }
 
     def source(self, item: Item) -> Source:
         """The origin of a tensor that a call takes, or that it returns without having made it."""
@@ -95,7 +109,7 @@ class Graph:
         if item.max == item.min or item.norm is None:
             return None
         sketch = None if self._table is None else self._table.sketch(item.name)
-        return None if sketch is None else sketch.sums.tobytes(), item.max, item.min, item.mean, item.norm
+        return None if sketch is None else sketch.sums.tobytes(), _numbers(item)
 
     def _source(self, item: Item, by_label: dict[Hashable, str]) -> Source:
         text = self._made_by(item)
@@ -105,6 +119,12 @@ class Graph:
             if name is None:
                 return _UNKNOWN
             return Source(Origin.CALL, name, self._record_of[name])
+        found = self._known.get(text)
+        if found is None:
+            found = self._known[text] = self._of_maker(text)
+        return found
+
+    def _of_maker(self, text: str) -> Source:
         is_view = text.startswith(VIEW)
         if is_view:
             text = text[len(VIEW) :]
@@ -112,6 +132,10 @@ class Graph:
             if text.startswith(start):
                 return Source(origin, text[len(start) :], None, is_view)
         return Source(Origin.CALL, text, self._record_of.get(text), is_view)
+
+
+def _numbers(item: Item) -> Hashable:
+    return item.max, item.min, item.mean, item.norm
 
 
 _STARTS = (

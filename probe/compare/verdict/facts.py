@@ -16,18 +16,20 @@ from typing import Optional, Union
 import msgspec
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, function_name, parse
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, parse
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.numerics.error_bounds import (
     ALTOGETHER,
     SAFETY,
+    are_comparable,
     beside_fill_values,
     extent,
     is_same,
     relative_difference,
 )
 from probe.common.numerics.formats import plain_name, unit_roundoff
+from probe.common.numerics.missing import SPECIAL_VALUES_DIFFER
 from probe.compare.result import Mode
 
 _AT_ONCE = 4096
@@ -63,43 +65,28 @@ class Call(msgspec.Struct, gc=False):
     rows: list[Row]
     parsed: Optional[ParsedName]  # noqa: UP045
     """The parts of its name: of the target's record, and of the golden run's where the target has none."""
+    # What follows from these, and is asked so often that it is worked out once.
+    name: str = ""
+    """The record, on whichever side it is."""
+    is_of_both: bool = False
+    is_module: bool = False
+    direction: str = FORWARD
+    is_forward: bool = True
+    function: str = ""
+    """The function's own name; the class of a module."""
+    inputs: list[Row] = []
+    """What goes in, parameters included."""
+    outputs: list[Row] = []
 
-    @property
-    def name(self) -> str:
-        """The record, on whichever side it is."""
-        return self.record or self.golden_record or ""
-
-    @property
-    def is_of_both(self) -> bool:
-        return self.record is not None and self.golden_record is not None
-
-    @property
-    def is_module(self) -> bool:
-        return self.parsed is not None and self.parsed.is_module
-
-    @property
-    def direction(self) -> str:
-        return FORWARD if self.parsed is None else self.parsed.direction
-
-    @property
-    def is_forward(self) -> bool:
-        return self.direction == FORWARD
-
-    @property
-    def function(self) -> str:
-        """The function's own name; the class of a module."""
-        if self.parsed is None:
-            return ""
-        return self.parsed.base.rpartition(".")[2] if self.parsed.is_module else function_name(self.name)
-
-    @property
-    def inputs(self) -> list[Row]:
-        """What goes in, parameters included."""
-        return [row for row in self.rows if goes_in(row)]
-
-    @property
-    def outputs(self) -> list[Row]:
-        return [row for row in self.rows if not goes_in(row)]
+    def __post_init__(self) -> None:
+        self.name = self.record or self.golden_record or ""
+        self.is_of_both = self.record is not None and self.golden_record is not None
+        if self.parsed is not None:
+            self.is_module, self.direction = self.parsed.is_module, self.parsed.direction
+            self.is_forward = self.direction == FORWARD
+            self.function = self.parsed.base.rpartition(".")[2]
+        for row in self.rows:
+            (self.inputs if goes_in(row) else self.outputs).append(row)
 
 
 def call_of(index: int, record: str | None, golden_record: str | None, rows: list[Row]) -> Call:
@@ -161,6 +148,7 @@ def measure(rows: Sequence[Row], mode: Mode, tables: Tables | None) -> Evidence:
         tables: the sketches of target and golden run; ``None`` where one has none.
     """
     sketched: list[Row] = []
+    has_sketches = False
     for row in rows:
         target, golden = row.target, row.golden
         if target is None or golden is None or row.relative_difference == math.inf:
@@ -168,25 +156,33 @@ def measure(rows: Sequence[Row], mode: Mode, tables: Tables | None) -> Evidence:
             continue
         if not (target.is_tensor and golden.is_tensor):
             continue
+        if target is golden and mode is not Mode.TENSOR:
+            # The dumps say the same of them, sketches included.
+            row.relative_difference, has_sketches = 0.0, tables is not None
+            continue
         if target.shape != golden.shape and extent(target.shape).elements != extent(golden.shape).elements:
             continue
         exact = _of_elements(row, mode)
         if exact is None and tables is not None:
             sketched.append(row)
-        else:
+        elif exact is not None or are_comparable(target, golden):
             row.relative_difference = relative_difference(target, golden, exact)
     if sketched and tables is not None:
-        _measure_sketches(sketched, tables)
+        _measure_sketches(sketched, tables, mode is Mode.CHECKSUM)
     if mode is Mode.TENSOR:
         return Evidence.ELEMENTS
-    return Evidence.SKETCH if sketched else Evidence.STATISTICS
+    return Evidence.SKETCH if sketched or has_sketches else Evidence.STATISTICS
 
 
 def _of_elements(row: Row, mode: Mode) -> float | None:
     """The norm of the difference relative to that of the larger tensor, where their values were compared."""
     if mode is not Mode.TENSOR or not row.metrics or row.golden is None:
         return None
-    euclidean = row.metrics[1]
+    if SPECIAL_VALUES_DIFFER in row.notes:
+        return math.inf
+    euclidean, largest = row.metrics[1:3]
+    if type(euclidean) is not float and extent(row.golden.shape).elements == 1:
+        euclidean = largest  # Of one element no other norm is taken.
     if type(euclidean) is not float:
         return None
     norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
@@ -194,7 +190,8 @@ def _of_elements(row: Row, mode: Mode) -> float | None:
     return euclidean / norm if norm else (0.0 if not euclidean else None)
 
 
-def _measure_sketches(rows: Sequence[Row], tables: Tables) -> None:
+def _measure_sketches(rows: Sequence[Row], tables: Tables, gives_norms: bool) -> None:
+    """Measure by sketches; beside checksums alone they give the norms, too, which tell what cancels in a result."""
     import numpy as np
 
     for start in range(0, len(rows), _AT_ONCE):
@@ -202,17 +199,27 @@ def _measure_sketches(rows: Sequence[Row], tables: Tables) -> None:
         names = [row.target.name for row in part if row.target], [row.golden.name for row in part if row.golden]
         mine, theirs = (table.sums(of_side).astype(np.float64) for table, of_side in zip(tables, names))
         differences = np.sqrt(np.square(mine - theirs).sum(1))
-        sizes = np.sqrt(np.maximum(np.square(mine).sum(1), np.square(theirs).sum(1)))
+        norms = [np.sqrt(np.square(of_side).sum(1)) for of_side in (mine, theirs)]
         with np.errstate(invalid="ignore", divide="ignore"):
-            relative = np.where(differences == 0, 0.0, differences / sizes)
+            relative = np.where(differences == 0, 0.0, differences / np.maximum(*norms))
         for row, found in zip(part, relative.tolist()):
             row.relative_difference = _settled(row, found)
+        for side, of_side in zip(("target", "golden"), norms) if gives_norms else ():
+            for row, norm in zip(part, of_side.tolist()):
+                item: Item = getattr(row, side)
+                if item.norm is None and math.isfinite(norm):
+                    item.norm = norm
 
 
-def _settled(row: Row, of_sketches: float) -> float:
+def _settled(row: Row, of_sketches: float) -> float | None:
     """The distance of two tensors, given that of their sketches, which is NaN where one has none."""
     target, golden = row.target, row.golden
     assert target is not None and golden is not None
+    if not are_comparable(target, golden):
+        return None if of_sketches != of_sketches else of_sketches
+    is_usual = _is_usual(target) and _is_usual(golden)
+    if is_usual and of_sketches > 0.0 and target.shape == golden.shape and is_rounded(row):
+        return of_sketches
     if of_sketches != of_sketches:
         return relative_difference(target, golden)
     if of_sketches == 0.0 and is_same(target, golden):
@@ -252,6 +259,14 @@ def _is_laid_out_otherwise(target: Item, golden: Item, of_sketches: float) -> bo
         return True
     unit = max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype))
     return of_sketches > UNRELATED and relative_difference(target, golden) <= SAFETY * unit
+
+
+def _is_usual(item: Item) -> bool:
+    """True if nothing in a tensor is infinite, a NaN or the fill of a mask: what nearly all are, told apart fast."""
+    largest, least = item.max, item.min
+    if type(largest) is not float or type(least) is not float:
+        return False
+    return -_FILL < least < _FILL and -_FILL < largest < _FILL and not item.has_nan
 
 
 def _has_nonfinite(item: Item) -> bool:
@@ -298,6 +313,8 @@ class Precision:
         """The pairs of dtypes that are by design, equal ones included."""
         self.shortest: float = _shortest(floating, self._SHARE * all_tensors)
         """The unit roundoff of the shortest dtype that a tenth of the tensors has, on one side at least."""
+        self._known: dict[tuple[str | None, str | None], float] = {}
+        """The unit roundoff that is expected of two tensors of a pair of dtypes."""
 
     def is_by_design(self, row: Row) -> bool:
         """True if the dtypes of an item agree, or differ as those of much of the runs do."""
@@ -312,7 +329,14 @@ class Precision:
 
         Where precision is lost in one place, values of the finer dtype are expected.
         """
-        return (max if self.is_by_design(row) else min)(_units(row), default=0.0)
+        target, golden = row.target, row.golden
+        if target is None or golden is None or not (target.is_tensor and golden.is_tensor):
+            return coarser(row)
+        pair = target.dtype, golden.dtype
+        found = self._known.get(pair)
+        if found is None:
+            found = self._known[pair] = (max if self.is_by_design(row) else min)(_units(row))
+        return found
 
     def expected(self, row: Row) -> Item | None:
         """The item of the side that rounds as is expected."""

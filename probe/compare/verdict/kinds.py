@@ -65,6 +65,8 @@ def _other_type(runs: TwoRuns, row: Row, design: Design) -> Sentence | None:
     target, golden = row.target, row.golden
     if target is None or golden is None or not target.is_tensor or not golden.is_tensor:
         return None
+    if target.dtype == golden.dtype and target.shape == golden.shape:
+        return None
     types = plain_name(target.dtype or ""), plain_name(golden.dtype or "")
     is_width = runs.across_frameworks and all(map(is_integer, types))
     if types[0] != types[1] and types not in design and not is_width:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterable
-from statistics import median
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from probe.compare.verdict.facts import Call
@@ -57,26 +58,57 @@ class Likeness:
     """
 
     def __init__(self, values: Iterable[Judged]) -> None:
-        self._groups: dict[Hashable, list[Judged]] = {}
+        self._groups: dict[Hashable, _Group] = {}
         for value in values:
-            self._groups.setdefault(value.key, []).append(value)
-        self._fits: dict[Hashable, tuple[list[float], list[float]]] = {}
+            self._groups.setdefault(value.key, _Group()).values.append(value)
 
     def usual(self, value: Judged) -> Usual | None:
         """What the like of a value tell of it; ``None`` where there are too few."""
-        group = self._groups.get(value.key, [])
-        if len(group) <= FEWEST:
+        group = self._groups.get(value.key)
+        if group is None or len(group.values) <= FEWEST:
             return None
-        own = median(_own(each) for each in group if each is not value)
-        carry = max(
-            1.0, median(each.distance / math.hypot(each.given, own) for each in group if each is not value)
-        )  # fmt: skip
-        return Usual(carry * math.hypot(value.given, own), len(group) - 1)
+        own = _median_without(group.own, _own(value))
+        carry = max(1.0, _median_without(group.carries(own), _carry(value, own)))
+        return Usual(carry * math.hypot(value.given, own), len(group.values) - 1)
 
     def is_shared(self, value: Judged) -> bool:
         """True if the like of a value is as far apart: it is how the two programs compute."""
-        others = [each.distance for each in self._groups[value.key] if each is not value]
-        return bool(others) and FACTOR * median(others) >= value.distance
+        distances = self._groups[value.key].distances
+        return len(distances) > 1 and FACTOR * _median_without(distances, value.distance) >= value.distance
+
+
+class _Group:
+    """Values that are alike, with what is asked of them in order of size: each is held against all others."""
+
+    def __init__(self) -> None:
+        self.values: list[Judged] = []
+        self._carries: dict[float, list[float]] = {}
+
+    @cached_property
+    def own(self) -> list[float]:
+        return sorted(map(_own, self.values))
+
+    @cached_property
+    def distances(self) -> list[float]:
+        return sorted(value.distance for value in self.values)
+
+    def carries(self, own: float) -> list[float]:
+        """How much of the distance of an input each passes on, if its own rounding is `own`."""
+        found = self._carries.get(own)
+        if found is None:
+            found = self._carries[own] = sorted(_carry(value, own) for value in self.values)
+        return found
+
+
+def _median_without(values: Sequence[float], one: float) -> float:
+    """The median of some numbers in order of size, of which one is left out."""
+    left_out, others = bisect_left(values, one), len(values) - 1
+    middle = [values[at + (at >= left_out)] for at in ((others - 1) // 2, others // 2)]
+    return middle[0] if others % 2 else (middle[0] + middle[1]) / 2
+
+
+def _carry(value: Judged, own: float) -> float:
+    return value.distance / math.hypot(value.given, own)
 
 
 def _own(value: Judged) -> float:
@@ -88,9 +120,14 @@ def role(runs: TwoRuns, call: Call, suffix: str) -> Hashable:
     if call.parsed is None:
         return call.name, suffix
     if call.is_module:
-        return _INDEX.sub(".#", call.parsed.base), call.direction, suffix
-    around = _INDEX.sub(".#", runs.parent(call) or "")
+        return _without_numbers(call.parsed.base), call.direction, suffix
+    around = _without_numbers(runs.parent(call) or "")
     return around, call.parsed.base, call.direction, _position(runs, call), suffix
+
+
+@lru_cache(maxsize=1024)
+def _without_numbers(name: str) -> str:
+    return _INDEX.sub(".#", name)
 
 
 def _position(runs: TwoRuns, call: Call) -> int:

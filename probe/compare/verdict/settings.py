@@ -441,7 +441,7 @@ def _of_module(runs: TwoRuns, call: Call) -> Iterator[Setting]:
     target, golden = both
     bases = _base(call.record), _base(call.golden_record)
     seen = set()
-    for each in of_attributes(target, golden, call.name, runs):
+    for each in of_attributes(target, golden, call.name, runs) if target != golden else ():
         seen.add(each.name)
         yield each
     if not runs.same_names:
