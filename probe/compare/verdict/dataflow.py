@@ -59,6 +59,7 @@ class Graph:
         """The sources of makers that were met."""
         wanted = self._without_maker(calls)
         by_label: dict[Hashable, str] = {}
+        self._parameters = {} if table is not None else self._parameters_of(calls)
         for record, items in calls:
             for item in items:
                 if not item.is_tensor:
@@ -111,13 +112,26 @@ class Graph:
         sketch = None if self._table is None else self._table.sketch(item.name)
         return None if sketch is None else sketch.sums.tobytes(), _numbers(item)
 
+    def _parameters_of(self, calls: Sequence[tuple[str, list[Item]]]) -> dict[Hashable, Source]:
+        """The parameters of modules, which functions inside of them take; by their numbers."""
+        found: dict[Hashable, Source] = {}
+        for record, items in calls:
+            for item in items:
+                if item.state == PARAMETERS and item.is_tensor:
+                    parsed = parse(record)
+                    path = "" if parsed is None else parsed.base.rpartition(".")[0].partition(".")[2]
+                    name = f"{path}.{item.name.rpartition('.')[2]}".lstrip(".")
+                    found.setdefault(self._label(item), Source(Origin.PARAMETER, name))
+        found.pop(None, None)
+        return found
+
     def _source(self, item: Item, by_label: dict[Hashable, str]) -> Source:
         text = self._made_by(item)
         if text is None:
             label = self._label(item)
             name = None if label is None else by_label.get(label)
             if name is None:
-                return _UNKNOWN
+                return self._parameters.get(label, _UNKNOWN)
             return Source(Origin.CALL, name, self._record_of[name])
         found = self._known.get(text)
         if found is None:
