@@ -36,7 +36,7 @@ def test_two_dumps_become_a_page_and_the_last_line_says_where_they_diverge(
     assert comparison["verdict"] == lines[: len(comparison["verdict"])]
     assert [page.rows()[row][0] for row in comparison["chain"]][:2] == [
         "Module.model.layers.1.mlp.LlamaMLP.forward.0",
-        "Module.model.layers.1.mlp.LlamaMLP.forward.0",
+        "Module.model.layers.1.LlamaDecoderLayer.forward.0",
     ]
     assert stat.S_IMODE(os.stat(page.path).st_mode) == 0o640
     assert stat.S_IMODE(os.stat(tmp_path / "out").st_mode) == 0o750
@@ -226,7 +226,7 @@ def _check_json(folder: Path, page: WrittenPage) -> None:
     assert [(row["target"], row["golden"]) for row in comparison["rows"]] == page.rows()
     row = next(row for row in comparison["rows"] if row["status"] == "diverged")
     assert row["target"] == FIRST and row["parent"] == "Module.model.layers.1.mlp.LlamaMLP.forward.0"
-    assert row["in_error"] > 0.1 and row["kind"] == "api" and row["reason"] == "exact"
+    assert row["in_error"] > 0.1 and row["kind"] == "module" and row["reason"] == "exact"
 
 
 def _check_model_explorer(folder: Path) -> None:
@@ -237,7 +237,7 @@ def _check_model_explorer(folder: Path) -> None:
     assert len(nodes) == len(graph["nodes"]) >= 290
     assert all(edge["sourceNodeId"] in nodes for node in graph["nodes"] for edge in node.get("incomingEdges", []))
     names = {attribute["value"]: node for node in graph["nodes"] for attribute in node["attrs"]}
-    assert names[FIRST]["label"] == "linear"
+    assert names[FIRST]["label"] == "Linear"
     assert names[FIRST]["namespace"].split("/")[-1] == "Module.model.layers.1.mlp.LlamaMLP.forward.0"
     assert set(graph["groupNodeAttributes"]) <= {
         "/".join(node["namespace"].split("/")[:depth]) for node in graph["nodes"] for depth in range(1, 10)

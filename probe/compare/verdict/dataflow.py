@@ -113,17 +113,17 @@ class Graph:
         return None if sketch is None else sketch.sums.tobytes(), _numbers(item)
 
     def _parameters_of(self, calls: Sequence[tuple[str, list[Item]]]) -> dict[Hashable, Source]:
-        """The parameters of modules, which functions inside of them take; by their numbers."""
-        found: dict[Hashable, Source] = {}
+        """The parameters of modules, which functions inside of them take; by their numbers, if no other has these."""
+        found: dict[Hashable, set[str]] = {}
         for record, items in calls:
             for item in items:
                 if item.state == PARAMETERS and item.is_tensor:
                     parsed = parse(record)
                     path = "" if parsed is None else parsed.base.rpartition(".")[0].partition(".")[2]
                     name = f"{path}.{item.name.rpartition('.')[2]}".lstrip(".")
-                    found.setdefault(self._label(item), Source(Origin.PARAMETER, name))
+                    found.setdefault(self._label(item), set()).add(name)
         found.pop(None, None)
-        return found
+        return {label: Source(Origin.PARAMETER, *names) for label, names in found.items() if len(names) == 1}
 
     def _source(self, item: Item, by_label: dict[Hashable, str]) -> Source:
         text = self._made_by(item)
