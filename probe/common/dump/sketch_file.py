@@ -404,6 +404,9 @@ class UnreadTable:
 
     def differing(self, other: SketchTable | UnreadTable) -> set[str]:
         """The names of items that have another sketch or maker in `other`, as `SketchTable.differing` gives them."""
+        is_unread = self._table is None and isinstance(other, UnreadTable) and other._table is None
+        if is_unread and isinstance(other, UnreadTable) and _have_same_members(self._folder, other._folder):
+            return set()
         return self._read().differing(other)
 
 
@@ -420,6 +423,28 @@ def read(folder: str) -> SketchTable | None:
         return None
     with files.open_for_reading(path) as stream:
         return read_from(stream, path)
+
+
+def _have_same_members(folder: str, other: str) -> bool:
+    """True if the files of two dumps hold the same; nothing of them is kept."""
+    paths = [os.path.join(each, SKETCH_FILE) for each in (folder, other)]
+    try:
+        with contextlib.ExitStack() as stack:
+            mine, theirs = (stack.enter_context(zipfile.ZipFile(path)) for path in paths)
+            for name in (_INDEX, _ARRAY):
+                entries = mine.getinfo(name), theirs.getinfo(name)
+                kinds = {(entry.file_size, entry.CRC, entry.compress_type) for entry in entries}
+                if kinds != {(entries[0].file_size, entries[0].CRC, zipfile.ZIP_STORED)}:
+                    return False
+                members = [stack.enter_context(side.open(name)) for side in (mine, theirs)]
+                part = b" "
+                while part:
+                    part = members[0].read(_IN_MEMORY // 8)
+                    if part != members[1].read(_IN_MEMORY // 8):
+                        return False
+    except DAMAGED:
+        return False  # Reading it says what is wrong.
+    return True
 
 
 def of_writer(writer: SketchWriter, path: str) -> SketchTable | None:
