@@ -342,27 +342,32 @@ class SketchTable:
             text = maker
         return VIEW + text if row in self._views else text
 
-    def is_same(self, other: SketchTable | UnreadTable) -> bool:
-        """True if `other` has the same items, sketches and makers."""
-        if isinstance(other, UnreadTable):
-            other = other._read()
-        return self._index == other._index and self._sketches == other._sketches
-
-    def has_same(self, name: str, other: SketchTable | UnreadTable) -> bool:
-        """True if the item `name` has the same sketch and the same maker in `other`, or is in neither.
+    def differing(self, other: SketchTable | UnreadTable) -> set[str]:
+        """The names of items that have another sketch or another maker in `other`, or are in one of the two alone.
 
         Statistics of a short type may be the same where the tensors are not.
         """
         if isinstance(other, UnreadTable):
             other = other._read()
-        row, another = self._rows.get(name), other._rows.get(name)
-        if row is None or another is None:
-            return row is another
-        return (
-            self._sketches[row * ROW : row * ROW + ROW] == other._sketches[another * ROW : another * ROW + ROW]
-            and self._index.excluded.get(row) == other._index.excluded.get(another)
-            and self.made_by(name) == other.made_by(name)
-        )
+        mine, theirs = self._index, other._index
+        if mine == theirs:
+            # Of two runs of one program nothing but the sums differs.
+            if self._sketches == other._sketches:
+                return set()
+            import numpy as np
+
+            sums = (np.frombuffer(table._sketches, "<u8").reshape(-1, ROW // 8) for table in (self, other))
+            return {mine.items[row] for row in np.not_equal(*sums).any(1).nonzero()[0].tolist()}
+        found = set(self._rows.keys() ^ other._rows.keys())
+        for name, row in self._rows.items():
+            another = other._rows.get(name)
+            if another is not None and not (
+                self._sketches[row * ROW : row * ROW + ROW] == other._sketches[another * ROW : another * ROW + ROW]
+                and mine.excluded.get(row) == theirs.excluded.get(another)
+                and self.made_by(name) == other.made_by(name)
+            ):
+                found.add(name)
+        return found
 
 
 class UnreadTable:
@@ -397,13 +402,12 @@ class UnreadTable:
         """The maker of the item `name`, as `SketchTable.made_by` gives it."""
         return self._read().made_by(name)
 
-    def is_same(self, other: SketchTable | UnreadTable) -> bool:
-        """True if `other` has the same content."""
-        return self._read().is_same(other)
-
-    def has_same(self, name: str, other: SketchTable | UnreadTable) -> bool:
-        """True if the item `name` is the same in `other`, as `SketchTable.has_same` tells it."""
-        return self._read().has_same(name, other)
+    def differing(self, other: SketchTable | UnreadTable) -> set[str]:
+        """The names of items that have another sketch or maker in `other`, as `SketchTable.differing` gives them."""
+        is_unread = self._table is None and isinstance(other, UnreadTable) and other._table is None
+        if is_unread and isinstance(other, UnreadTable) and _have_same_members(self._folder, other._folder):
+            return set()
+        return self._read().differing(other)
 
 
 def read(folder: str) -> SketchTable | None:
@@ -419,6 +423,28 @@ def read(folder: str) -> SketchTable | None:
         return None
     with files.open_for_reading(path) as stream:
         return read_from(stream, path)
+
+
+def _have_same_members(folder: str, other: str) -> bool:
+    """True if the files of two dumps hold the same; nothing of them is kept."""
+    paths = [os.path.join(each, SKETCH_FILE) for each in (folder, other)]
+    try:
+        with contextlib.ExitStack() as stack:
+            mine, theirs = (stack.enter_context(zipfile.ZipFile(path)) for path in paths)
+            for name in (_INDEX, _ARRAY):
+                entries = mine.getinfo(name), theirs.getinfo(name)
+                kinds = {(entry.file_size, entry.CRC, entry.compress_type) for entry in entries}
+                if kinds != {(entries[0].file_size, entries[0].CRC, zipfile.ZIP_STORED)}:
+                    return False
+                members = [stack.enter_context(side.open(name)) for side in (mine, theirs)]
+                part = b" "
+                while part:
+                    part = members[0].read(_IN_MEMORY // 8)
+                    if part != members[1].read(_IN_MEMORY // 8):
+                        return False
+    except DAMAGED:
+        return False  # Reading it says what is wrong.
+    return True
 
 
 def of_writer(writer: SketchWriter, path: str) -> SketchTable | None:

@@ -226,7 +226,7 @@ class Walk:
         self._given[call.index] = of
         inside = self._inside.get(call.record, 0.0) if call.is_module else 0.0
         for row in call.inputs:
-            if distance(row) and is_rounded(row) and self._is_unrecorded(row):
+            if row.relative_difference and is_rounded(row) and self._is_unrecorded(row):
                 base = self._base(call, row)
                 floor = rounding(1.0, max(self._runs.precision.unit(row), self._shortest, _FLOAT32))
                 key = role(self._runs, call, _suffix(call, row))
