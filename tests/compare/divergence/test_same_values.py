@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from made_dumps import tensor_of
 
-from probe.compare.divergence.same_values import SameValues
 from probe.common.dump.reading.records import Item, Record
+from probe.compare.divergence.same_values import SameValues
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(6, 8))
