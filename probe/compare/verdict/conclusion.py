@@ -13,7 +13,6 @@ from probe.common.align.row import Row
 from probe.common.collectives.collectives import is_communication
 from probe.common.dump.naming import PARAMETERS_GRAD
 from probe.common.numerics.error_bounds import ALTOGETHER, is_same
-from probe.common.operations.lookup import kept_items
 from probe.compare.coverage import coverage
 from probe.compare.pairing import pairing
 from probe.compare.result import GOLDEN, TARGET, Carried, ComparisonResult, Difference, Divergence, Unexplained
@@ -198,7 +197,7 @@ class _Conclusion:
             is_short = unit >= SHORT or (runs.precision.shortest >= SHORT and shown >= 4.0 * SHORT)
             for setting in settings:
                 # What a layer keeps for later steps is not compared in this one.
-                is_of_state = setting.name == "momentum" and bool(kept_items(call.function.lower()))
+                is_of_state = setting.name == "momentum" and call.is_forward
                 # A program gives its own modules what it likes, and another release gives them something else.
                 is_given = call.is_module and None in setting.values
                 hidden = (is_short and setting.decides and call.is_forward and not is_given) or is_of_state
