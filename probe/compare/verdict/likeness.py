@@ -1,8 +1,8 @@
 """What is usual: a call is held against its like, the same call in the other layers.
 
 For each kind of call two numbers are fitted over its like, before and after: the carry ``g``, how much of an input's
-distance it passes on, and its own rounding ``r``. What it returns is then usually ``g sqrt(in² + r²)`` apart. A fault is
-the call that leaves its like, and not those behind it, whose inputs already carry it. That is defined where the inputs
+distance it passes on, and its own rounding ``r``. What it returns is then usually ``g sqrt(in² + r²)`` apart. A fault
+is the call that leaves its like, and not those behind it, whose inputs already carry it. That is defined where inputs
 are exact, and compares the first layer with the last.
 """
 
