@@ -27,7 +27,7 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
     tables = None if None in of_both else of_both
     rows: list[Row] = [row for pair in pairs for row in pair.rows]
     for row in rows:
-        row.relative_difference = None
+        row.relative_difference = row.explained = None
     evidence = measure(rows, mode, tables)  # type: ignore[arg-type]
     calls = [call_of(index, pair.record, pair.golden_record, pair.rows) for index, pair in enumerate(pairs)]
     graphs = tuple(
