@@ -15,7 +15,7 @@ from probe.common.dump.naming import PARAMETERS_GRAD
 from probe.common.numerics.error_bounds import ALTOGETHER, is_same
 from probe.compare.coverage import coverage
 from probe.compare.pairing import pairing
-from probe.compare.result import GOLDEN, TARGET, Carried, ComparisonResult, Difference, Divergence, Unexplained
+from probe.compare.result import GOLDEN, TARGET, Carried, ComparisonResult, Difference, Divergence, Mode, Unexplained
 from probe.compare.rows.matching import Matched
 from probe.compare.sentences import Sentence
 from probe.compare.truncation import truncations
@@ -84,6 +84,14 @@ def conclude(
     if any(end.died for end in result.truncations):
         # A run that died had no time for all of its gradients.
         walked.findings = [each for each in walked.findings if each.kind is not Kind.GRADIENT]
+    if runs.tables is None and result.mode is not Mode.TENSOR:
+        result.without_sketches = "one program"
+        if comparison.across_frameworks or matched.aligned:
+            result.without_sketches = "two frameworks" if comparison.across_frameworks else "two programs"
+        # Statistics are lower bounds: they pair nothing of two programs, and measure no update of an optimizer.
+        is_of_update = bool(walked.findings) and walked.findings[0].kind is Kind.PARAMETER and comparison.before
+        if result.without_sketches != "one program" or is_of_update:
+            walked.hidden, walked.findings = walked.findings[:1], []
     _Conclusion(runs, result, walked, of_updates, comparison).draw()
     result.carried = _carried(runs)
     return Seen(runs, list(_judged(runs, walked, result)) if keeps_judged else [])

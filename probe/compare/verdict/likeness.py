@@ -21,8 +21,8 @@ from probe.compare.verdict.two_runs import TwoRuns
 FEWEST = 3
 """The other members that a group needs to tell what is usual."""
 FACTOR = 4.0
-"""How far right members leave their like at most: 3.6 in 43 pairs of deep networks in two precisions, where faults reach
-8 to 1,200. The smallest whole number above it."""
+"""How far right members leave their like at most: 3.6 in 43 pairs of deep networks in two precisions, where faults
+reach 8 to 1,200. The smallest whole number above it."""
 _INDEX = re.compile(r"\.\d+(?=\.|$)")
 
 
