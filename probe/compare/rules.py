@@ -16,7 +16,7 @@ from probe.common.align.options import MatchOptions
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import Item
-from probe.common.numerics.error_bounds import is_same
+from probe.common.numerics.error_bounds import are_comparable, is_same
 from probe.compare.result import ComparisonResult, Divergence, Mode
 
 SAME, EXPLAINED, STRUCTURE, ONE_SIDE, SUSPECT, DIVERGED = (
@@ -130,7 +130,15 @@ def result_of(row: Row, marked: Mapping[str, str], differing: Iterable[str] | No
     of_kind = target.dtype != golden.dtype or target.shape != golden.shape or target.value != golden.value
     if of_kind and (differing is None or target.name in differing):
         return STRUCTURE
-    return EXPLAINED if row.relative_difference or not is_same(target, golden) else SAME
+    return SAME if is_equal(row) else EXPLAINED
+
+
+def is_equal(row: Row) -> bool:
+    """True if nothing tells the two items of a row apart: neither what dumps say of both, nor their elements."""
+    target, golden, apart = row.target, row.golden, row.relative_difference
+    if target is None or golden is None or apart:
+        return False
+    return is_same(target, golden) or (apart is not None and not are_comparable(target, golden))
 
 
 def marked_items(divergence: Divergence | None) -> dict[str, str]:

@@ -114,12 +114,6 @@ def beyond_inputs(name: str, size: str, of_inputs: str, allowed: str) -> Sentenc
     return Sentence(f"{name} differs by {size} of its size; {explanation}", labelled)
 
 
-def elsewhere_in_golden(name: str, size: str, where: str, output: str, found: str) -> Sentence:
-    """An output that differs because the golden run takes another tensor; `where` says what it does with this one."""
-    text = f"{name} differs by {size} of its size already: {where}; {output} differs by {found} of its size"
-    return Sentence(text, f"{_error(name, size, already=True)}: {where}; {_error(output, found)}")
-
-
 def beyond_peers(name: str, size: str, allowed: str, peers: int) -> Sentence:
     """An output whose relative error is larger than that of so many calls like it; of none, than rounding makes."""
     text = (

@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +19,6 @@ pytestmark = pytest.mark.rounding
 KEPT = Path(__file__).parent / "judged"
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "verdicts.py"
 CASES: list[dict[str, Any]] = json.loads((KEPT / "cases.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module")
-def dumps_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder with the dumps of a set, which is unpacked when it is first asked for."""
-
-    @cache
-    def unpacked(name: str) -> Path:
-        folder = tmp_path_factory.mktemp(name)
-        with tarfile.open(KEPT / f"{name}.tar.xz") as archive:
-            archive.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(folder)
-        return folder
-
-    return unpacked
 
 
 @pytest.mark.parametrize("values", [pytest.param(case, id=f"{case['set']}-{case['case']}") for case in CASES])

@@ -33,7 +33,9 @@ _SHORT = "autocast bfloat16"
 PAIRS = (
     Pair("eager_without_mask", "bug", "right", _ATTENTION, _MASK, _SHORT),
     Pair("eager_without_mask", "eager", "right", precision=_SHORT),
-    Pair("rotary_in_bfloat16", "bug", "right", r"(?i)einsum\.0\b|rotary|inv_freq", r"inv_freq|bfloat16", "bfloat16"),
+    Pair(
+        "rotary_in_bfloat16", "bug", "right", r"(?i)einsum\.0\b|\brotary\b|inv_freq", r"inv_freq|bfloat16", "bfloat16"
+    ),
     *(
         Pair("missing_gradient", mode, "right", r"^step0.*\bup\b", r"(?i)gradient")
         for mode in ("reentrant", "no_grad", "detached", "frozen")

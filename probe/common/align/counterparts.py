@@ -132,7 +132,8 @@ def _search(
     """Find the pairs where names do not say them; returns the contents of the tensors of two programs."""
     # Numbers of tensors are looked at only here, so that most comparisons need no numpy.
     from probe.common.align.contents import Contents
-    from probe.common.align.layer_pairs import moved_path, moved_paths, paired_layers
+    from probe.common.align.layer_pairs import paired_layers
+    from probe.common.align.moved_layers import moved_path, moved_paths
 
     contents = None
     if options.layer_mapping is not None or (not options.fuzzy and are_two_programs(both, dumps)):

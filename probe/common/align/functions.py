@@ -93,7 +93,7 @@ class FunctionPairs:
             again: list[tuple[int, int]] = []
             paired = self._found.back if number else self._found.partner
             for call, parsed in side.functions(BACKWARD):
-                forward = side.forward_of(call)
+                forward = side.other_way(call, FORWARD)
                 if forward is None:
                     kind = operation(parsed.base, side.framework).name
                     alone.setdefault(kind, ([], []))[number].append(call)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from probe.common.align.call_order import ascending, pairs_in_order, refined
-from probe.common.align.contents import Contents, Label, is_evidence
+from probe.common.align.call_order import ascending, refined
+from probe.common.align.contents import Contents, Label
 from probe.common.align.operations import layer_kind
 from probe.common.align.side import Side
 from probe.common.dump.naming import FORWARD
@@ -98,7 +98,7 @@ class _Search:
 
     def __init__(self, target: Network, golden: Network, results: Contents) -> None:
         self.target, self.golden, self._results = target, golden, results
-        self._parameters = Contents(_parameters(target), _parameters(golden), in_any_order=True)
+        self._parameters = Contents(parameters_of(target), parameters_of(golden), in_any_order=True)
         self.found: dict[str, tuple[str, str]] = {}
         self.back: Partners = {}
         self._contradicted: set[Hashable] = set()
@@ -207,7 +207,8 @@ class _Search:
                 self._add(one, another, "inside")
 
 
-def _parameters(side: Network) -> Iterable[Item]:
+def parameters_of(side: Network) -> Iterable[Item]:
+    """The parameters of all layers."""
     return (item for layer in side.values() for item in layer.parameters)
 
 
@@ -240,122 +241,3 @@ def _is_leaf(layer: Layer) -> Hashable | None:
 
 def _relation(mine: Layer, theirs: Layer) -> Hashable:
     return mine.class_name, mine.name, theirs.class_name, theirs.name
-
-
-# --- layers of one program whose numbers have moved
-
-
-def moved_paths(sides: tuple[Side, Side]) -> Partners:
-    """The golden path of each layer whose number is another one there, since one side has more layers of a list.
-
-    The parameters that siblings hold say which of them correspond. Without such evidence the numbers stay. What the
-    target has alone gets a path that no layer has.
-    """
-    networks = tuple(map(network, sides))
-    if networks[0].keys() == networks[1].keys():
-        return {}
-    trees = [_children(each) for each in networks]
-    found: Partners = {}
-    contents: Contents | None = None
-    ahead = [("", "")]
-    while ahead:
-        path, other = ahead.pop()
-        mine, theirs = trees[0].get(path, []), trees[1].get(other, [])
-        pairs = {name: name for name in mine if name in theirs}
-        numbers = [[name for name in names if name.isdigit()] for names in (mine, theirs)]
-        if all(numbers) and len(numbers[0]) != len(numbers[1]):
-            contents = contents or Contents(_parameters(networks[0]), _parameters(networks[1]))
-            keys = _siblings(contents, networks, (path, other), numbers)
-            moved = _moved(numbers, keys)
-            for name in numbers[0] if moved else ():
-                pairs.pop(name, None)
-                if name in moved:
-                    pairs[name] = moved[name]
-                if moved.get(name) != name:
-                    found[_joined(path, name)] = _joined(other, moved.get(name, f"{_ALONE}{name}"))
-        ahead += ((_joined(path, name), _joined(other, another)) for name, another in pairs.items())
-    return found
-
-
-_ALONE = "+"
-"""Stands before the number of a layer that the golden side lacks; no module is called so."""
-
-
-def moved_path(path: str, paths: Partners) -> str:
-    """The path of a layer on the golden side, given what `moved_paths` found."""
-    parts = path.split(".")
-    for length in range(len(parts), 0, -1) if paths else ():
-        other = paths.get(".".join(parts[:length]))
-        if other is not None:
-            return ".".join((other, *parts[length:]))
-    return path
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _children(side: Network) -> dict[str, list[str]]:
-    """The names directly below each path, numbers in ascending order."""
-    found: dict[str, set[str]] = {}
-    for path in side:
-        parts = path.split(".")
-        for end, name in enumerate(parts):
-            found.setdefault(".".join(parts[:end]), set()).add(name)
-    return {
-        path: sorted(names, key=lambda name: (int(name) if name.isdigit() else -1, name))
-        for path, names in found.items()
-    }
-
-
-def _siblings(
-    contents: Contents, networks: Sequence[Network], paths: tuple[str, str], numbers: Sequence[Sequence[str]]
-) -> list[list[Hashable | None]]:
-    """What the numbered layers below two paths hold; equal if most of their parameters do."""
-    held: list[list[dict[str, Label | None]]] = []
-    for side, path, names in zip(networks, paths, numbers):
-        inside: dict[str, dict[str, Label | None]] = {name: {} for name in names}
-        start = f"{path}." if path else ""
-        for layer in side.values():
-            name = layer.path[len(start) :].partition(".")[0]
-            if layer.path.startswith(start) and name in inside:
-                for item in filter(is_evidence, layer.parameters):
-                    key = layer.path[len(start) + len(name) :] + item.name[item.name.rindex(".") :]
-                    inside[name][key] = contents.label(item)
-        held.append(list(inside.values()))
-    first = {tuple(sorted(each.items(), key=str)): number for number, each in reversed(list(enumerate(held[1])))}
-    theirs: list[Hashable | None] = [first[tuple(sorted(each.items(), key=str))] for each in held[1]]
-    mine: list[Hashable | None] = []
-    for each in held[0]:
-        shares = [_share(each, other) for other in held[1]]
-        best = max(range(len(shares)), key=shares.__getitem__)
-        mine.append(theirs[best] if shares[best] >= _SAME else None)
-    return [mine, theirs]
-
-
-_SAME = 0.5
-"""The share of the parameters that two siblings have to hold the same of to correspond against their numbers."""
-
-
-def _share(one: dict[str, Label | None], other: dict[str, Label | None]) -> float:
-    same = sum(label is not None and other.get(name) == label for name, label in one.items())
-    return same / max(len(one), len(other), 1)
-
-
-def _moved(numbers: Sequence[Sequence[str]], keys: Sequence[Sequence[Hashable | None]]) -> Partners:
-    """The numbers that correspond; empty where they are the same or nothing tells."""
-    mine, theirs = numbers
-    at = dict(zip(theirs, keys[1]))
-    by_number = sum(key is not None and key == at.get(name) for name, key in zip(mine, keys[0]))
-    anchors = pairs_in_order(*keys)
-    if len(anchors) <= by_number:
-        return {}
-    found: Partners = {}
-    start = other_start = 0
-    for i, j in [*anchors, (len(mine), len(theirs))]:
-        if i - start == j - other_start:
-            found.update(zip(mine[start:i], theirs[other_start:j]))
-        found.update(zip(mine[i : i + 1], theirs[j : j + 1]))
-        start, other_start = i + 1, j + 1
-    # Numbers pair all that the shorter side has; layers that moved leave no more of them alone.
-    return found if len(found) >= min(len(mine), len(theirs)) else {}

@@ -75,9 +75,9 @@ class ModulePairs:
             mine, theirs = self._calls(path, other, BACKWARD)
             partners = {}
             for call in mine:
-                forward = self._target.forward_of(call)
+                forward = self._target.other_way(call, FORWARD)
                 partner = self._found.partner.get(-1 if forward is None else forward)
-                backward = None if partner is None else self._golden.backward_of(partner)
+                backward = None if partner is None else self._golden.other_way(partner, BACKWARD)
                 if backward is not None:
                     partners[call] = backward
             if len(mine) == len(theirs) and len(partners) != len(mine):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from probe.common.align.calls import KeyedCall
-from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, api_name, module_name, parse
+from probe.common.dump.naming import ParsedName, parse, record_name
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
 
@@ -48,21 +48,10 @@ class Side:
             yield above
             above = self.tree.get(above)
 
-    def forward_of(self, number: int) -> int | None:
-        """The forward call that a backward call belongs to."""
+    def other_way(self, number: int, direction: str) -> int | None:
+        """The forward or backward call that belongs to a call."""
         parsed = self.parsed[number]
-        if parsed is None:
-            return None
-        spell = module_name if parsed.is_module else api_name
-        return self.index.get(spell(parsed.base, parsed.number, FORWARD))
-
-    def backward_of(self, number: int) -> int | None:
-        """The backward call of a forward call."""
-        parsed = self.parsed[number]
-        if parsed is None:
-            return None
-        spell = module_name if parsed.is_module else api_name
-        return self.index.get(spell(parsed.base, parsed.number, BACKWARD))
+        return None if parsed is None else self.index.get(record_name(parsed._replace(direction=direction)))
 
     def number_of_call(self, number: int) -> int:
         """The number of times that the function or module was called before."""

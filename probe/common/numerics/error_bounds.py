@@ -88,11 +88,28 @@ def is_same(target: Item, golden: Item) -> bool:
         and target.mean == golden.mean and target.md5 == golden.md5
     ):  # fmt: skip
         return True
-    # Most that differ are seen at the norm.
-    return (
-        _agree(target.norm, golden.norm) and _agree(target.max, golden.max) and _agree(target.min, golden.min)
-        and _agree(target.mean, golden.mean) and target.md5 == golden.md5
-    )  # fmt: skip
+    known = _known(target, golden)
+    return bool(known) and all(_agree(x, y) for x, y in known)
+
+
+def _known(target: Item, golden: Item) -> list[tuple[Any, Any]]:
+    """What the dumps say of both items; a checksum of another kind tells nothing."""
+    pairs = [
+        (target.norm, golden.norm), (target.max, golden.max), (target.min, golden.min), (target.mean, golden.mean)
+    ]  # fmt: skip
+    if (target.md5 is not None) and (golden.md5 is not None) and is_xor(target.md5) == is_xor(golden.md5):
+        pairs.append((target.md5, golden.md5))  # type: ignore[arg-type]
+    return [(x, y) for x, y in pairs if x is not None and y is not None]
+
+
+def are_comparable(target: Item, golden: Item) -> bool:
+    """True if the dumps say something of both items that can be held against each other."""
+    return target is golden or target.value is not None or bool(_known(target, golden))
+
+
+def is_xor(checksum: str) -> bool:
+    """True if a checksum is the exclusive or of the elements and no CRC-32."""
+    return checksum.startswith("0x")
 
 
 def is_finite(item: Item) -> bool:
@@ -119,17 +136,17 @@ def relative_difference(target: Item, golden: Item, exact: float | None = None) 
     statistics = (
         (target.max, golden.max), (target.min, golden.min), (target.mean, golden.mean), (target.norm, golden.norm)
     )  # fmt: skip
-    pairs = [(x, y) for x, y in statistics if not _agree(x, y)]
+    pairs = [(x, y) for x, y in statistics if x is not None and y is not None and not _agree(x, y)]
     roundoff = coarsest((target, golden))
     if not roundoff and target.value is None:
-        return ALTOGETHER if pairs or exact or target.md5 != golden.md5 else 0.0
+        return ALTOGETHER if exact or not all(_agree(x, y) for x, y in _known(target, golden)) else 0.0
     if not all(_is_finite(value) for pair in pairs for value in pair):
         return math.inf
     if exact is not None:
         return exact
     if not pairs:
         # Only the checksums differ. With statistics beside them that is little; alone they say no more than that.
-        return roundoff if golden.norm is not None else ALTOGETHER
+        return roundoff if target.norm is not None and golden.norm is not None else ALTOGETHER
     if target.value is not None:
         return max(_relative(x, y) for x, y in pairs)
     if not all(is_number(value) for pair in statistics for value in pair):

@@ -12,7 +12,6 @@ from typing import Any, Optional
 from probe.common.align.row import Row
 from probe.common.dump.levels import Levels
 from probe.common.environment.differences import OutsideDifference
-from probe.common.numerics.error_bounds import is_same
 from probe.compare.coverage import Coverage
 from probe.compare.output.outside import outside_of
 from probe.compare.pairing import Pairing
@@ -29,7 +28,7 @@ from probe.compare.result import (
     Origin,
     Truncation,
 )
-from probe.compare.rules import PROBE_ROWS, RowRules
+from probe.compare.rules import PROBE_ROWS, RowRules, is_equal
 
 SUSPECTS = 5
 """The number of records with a finding that a summary lists, and of calls that its text names after the first that
@@ -354,7 +353,7 @@ def _differs(row: Row, mode: Mode) -> bool:
     target, golden = row.target, row.golden
     if target is None or golden is None or target.dtype != golden.dtype or target.shape != golden.shape:
         return True
-    if not is_same(target, golden) or row.relative_difference:
+    if not is_equal(row):
         return True
     return mode is Mode.TENSOR and type(row.metrics[1]) is float and row.metrics[1] != 0
 

@@ -11,6 +11,7 @@ from probe.common.align.items import alone
 from probe.common.align.layer_names import UNMATCHED
 from probe.common.align.row import Row
 from probe.common.errors import MsprobeException
+from probe.common.numerics.error_bounds import is_xor
 from probe.compare.result import Mode
 from probe.compare.two_dumps import Comparison
 
@@ -60,7 +61,20 @@ def mode_of(comparison: Comparison, both: Calls, values: bool) -> Mode:
         raise MsprobeException(
             f"{has.path} holds checksums and {lacks.path} does not; collect both with the same summary_mode."
         )
-    return Mode.CHECKSUM if with_checksums[0] else Mode.STATISTICS
+    if not with_checksums[0]:
+        return Mode.STATISTICS
+    kinds = [_kind_of_checksums(side) for side in both]
+    if kinds[0] != kinds[1] and comparison.otherwise is None:
+        raise MsprobeException(
+            f"{target.path} holds {kinds[0]} checksums and {golden.path} holds {kinds[1]}; "
+            "collect both with the same summary_mode."
+        )
+    return Mode.CHECKSUM
+
+
+def _kind_of_checksums(side: Iterable[KeyedCall]) -> str:
+    found = next(item.md5 for call in side for item in call.items if item.md5 is not None)
+    return "xor" if is_xor(found) else "md5"
 
 
 def has_checksum(side: Iterable[KeyedCall]) -> bool:

@@ -195,25 +195,25 @@ def _parameter_of(item: str) -> str:
 def _update(name: str, golden_name: str, sides: list[_Side], roundoff: float, elements: int) -> Update | None:
     import numpy as np
 
-    of_both = [side.update(own) for side, own in zip(sides, (name, golden_name))]
-    if of_both[0] is None or of_both[1] is None:
+    of_target, of_golden = (side.update(own) for side, own in zip(sides, (name, golden_name)))
+    if of_target is None or of_golden is None:
         return None
-    (mine, size), (theirs, golden_size) = of_both
+    (mine, size), (theirs, golden_size) = of_target, of_golden
     parameter = sides[1].parameter(golden_name)
     sizes = float(np.linalg.norm(mine)), float(np.linalg.norm(theirs))
     largest = max(sizes)
     if not largest or largest != largest:
         return None
-    gradients = [side.gradient(own) for side, own in zip(sides, (name, golden_name))]
+    gradient, golden_gradient = (side.gradient(own) for side, own in zip(sides, (name, golden_name)))
     of_gradients: float | None = None
-    if gradients[0] is not None and gradients[1] is not None:
-        one, other = (each.astype(np.float64) for each in gradients)
+    both: tuple[NDArray[Any], NDArray[Any]] | None = None
+    if gradient is not None and golden_gradient is not None:
+        both = one, other = gradient.astype(np.float64), golden_gradient.astype(np.float64)
         norm = max(float(np.linalg.norm(one)), float(np.linalg.norm(other)))
         of_gradients = float(np.linalg.norm(one - other)) / norm if norm else 0.0
     lost = max(roundoff, _OF_ROUNDING) * 2.0 * max(size, golden_size) / largest
     explained = 0.0 if of_gradients is None else max(SAFETY * of_gradients, _NORMALISED * math.sqrt(of_gradients))
     distance = float(np.linalg.norm(mine - theirs)) / largest
     ratio = sizes[0] / sizes[1] if sizes[1] else math.inf
-    both = None if gradients[0] is None or gradients[1] is None else (gradients[0], gradients[1])
     moved = Moved((mine, theirs), parameter, both, elements)
     return Update(name, golden_name, distance, of_gradients, ratio, explained + lost, moved)

@@ -32,8 +32,6 @@ from probe.compare.verdict.settings import Design, Setting, differences_of
 from probe.compare.verdict.two_runs import TwoRuns, path_of
 
 SIDES = "target", "golden run"
-_NOTHING_SHOWS = 1e-6
-"""The distance up to which a call agrees; a guess."""
 _MOST_CLASSES = 0.8
 """The share of modules of one class from which on another class tells something; a guess."""
 _MOST_CALLS = 200
@@ -239,19 +237,9 @@ class Causes:
 
     def _in_kind(self, call: Call, only: Row | None = None) -> Sentence:
         for row, sentence in kinds_of(self._runs, call, self._design):
-            if (only is None or row is only) and not self._is_idle_kind(call, sentence):
+            if only is None or row is only:
                 return sentence
         return NOTHING
-
-    def _is_idle_kind(self, call: Call, sentence: Sentence) -> bool:
-        """True if the items of a call that agrees differ in the same way."""
-        return any(
-            other is not call
-            and other.is_of_both
-            and _agrees(other, _NOTHING_SHOWS)
-            and any(each == sentence for _, each in kinds_of(self._runs, other, self._design))
-            for other in self._alike.get((call.function, call.direction, call.is_module), ())
-        )
 
     def _settings(self, place: Place) -> list[Setting]:
         """The settings of the call that differ and may be the cause, those that decide first."""
@@ -462,10 +450,10 @@ class Causes:
             return NOTHING
         maker = makers[0] or makers[1]
         for side, (item, other) in enumerate(((target, returned.target), (golden, returned.golden))):
-            did = "" if item is None or other is None or maker is None else self._change(item, other, side)
-            if did:
-                text = f"the {SIDES[side]} {did} what {maker.name if maker else ''} returned before it comes here"
-                return Sentence(f"{text}, by code that is not recorded")
+            did = "" if item is None or other is None else self._change(item, other, side)
+            if did and maker is not None:
+                what = did.format(f"what {maker.name} returned")
+                return Sentence(f"the {SIDES[side]} {what} before it comes here, by code that is not recorded")
         return NOTHING
 
     def _call_name(self, call: Call, side: int) -> str:
@@ -482,7 +470,7 @@ class Causes:
         return None
 
     def _change(self, taken: Item, returned: Item, side: int) -> str:
-        """The verb for what became of a tensor that was returned until it is taken; empty if it is the same."""
+        """What became of a tensor that was returned until it is taken, with a gap for it; empty if it is the same."""
         mine, theirs = arithmetic.sums(self._runs, side, [taken]), arithmetic.sums(self._runs, side, [returned])
         if mine is None or theirs is None or extent(taken.shape).elements != extent(returned.shape).elements:
             return ""
@@ -494,13 +482,13 @@ class Causes:
             return ""
         scaled = arithmetic.factor(mine[0], theirs[0], arithmetic.noise([taken, returned]))
         if scaled is not None:
-            return f"multiplies by {arithmetic.in_words(scaled.value, [taken.shape or ()], scaled.rest)}"
+            return f"multiplies {{}} by {arithmetic.in_words(scaled.value, [taken.shape or ()], scaled.rest)}"
         if arithmetic.is_reordered(taken, returned):
-            return "puts into another order the elements of"
+            return "puts the elements of {} into another order"
         for name in ("float16", "bfloat16"):
             # The error of one rounding is at most the roundoff, and half of it in the mean.
             if unit_roundoff(name) / 8 < apart < unit_roundoff(name) and name in FORMATS:
-                return f"rounds to {name}"
+                return f"rounds {{}} to {name}"
         return ""
 
     def _of_class(self, call: Call) -> Sentence:
@@ -566,6 +554,8 @@ class Causes:
         name = self._shown(place.call, row)
         if not (unit_roundoff(target.dtype) and unit_roundoff(golden.dtype)):
             return _of_whole_numbers(name, target, golden)
+        if target.has_nan or golden.has_nan or math.isinf(place.difference):
+            return NOTHING
         if target.max == target.min or golden.max == golden.min:
             return self._of_constant(name, target, golden)
         rounding = arithmetic.noise((target, golden), place.allowed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple, Optional
 
 from probe.common.align.calls import Calls
@@ -12,6 +13,7 @@ from probe.common.align.one_sided import LEFT_OUT
 from probe.common.align.row import Row
 from probe.common.collectives.collectives import is_communication
 from probe.common.numerics.error_bounds import ALTOGETHER, is_same
+from probe.common.operations.lookup import kept_items
 from probe.compare.coverage import coverage
 from probe.compare.pairing import pairing
 from probe.compare.result import GOLDEN, TARGET, Carried, ComparisonResult, Difference, Divergence, Unexplained
@@ -188,7 +190,9 @@ class _Conclusion:
             # Behind short dtypes a difference is seen from the size on that their rounding has there.
             is_short = unit >= SHORT or (runs.precision.shortest >= SHORT and shown >= 4.0 * SHORT)
             for setting in settings:
-                hidden = is_short and setting.decides and call.is_forward
+                # What a layer keeps for later steps is not compared in this one.
+                is_of_state = setting.name == "momentum" and bool(kept_items(call.function.lower()))
+                hidden = (is_short and setting.decides and call.is_forward) or is_of_state
                 yield (
                     Difference(
                         call.record or "",
@@ -258,10 +262,12 @@ def _largest(rows: Iterable[Row]) -> float:
 
 def _carried(runs: TwoRuns) -> Carried | None:
     """The parameters at the beginning of the step; ``None`` where none are recorded."""
+    forward = [call for call in runs.calls if call.is_of_both and call.is_forward]
+    if runs.graphs[0] is runs.graphs[1] and any(map(is_parameter, chain.from_iterable(c.inputs for c in forward))):
+        # The dumps say the same of everything: no other step is held against the values of this one.
+        return Carried(0, 0, False)
     rows: dict[str, Row] = {}
-    for call in runs.calls:
-        if not (call.is_of_both and call.is_forward):
-            continue
+    for call in forward:
         for row in call.inputs:
             target, golden = row.target, row.golden
             if target is None or golden is None or not target.is_tensor:

@@ -37,10 +37,11 @@ class Effects:
         runs: the runs.
         agrees: the judgement of values that both runs have.
         has_near: the judgement of values of calls that one side alone made.
+        agrees_behind: the judgement of all that comes after a call, for where nobody knows what takes its results.
     """
 
-    def __init__(self, runs: TwoRuns, agrees: Agrees, has_near: HasNear) -> None:
-        self._runs, self._agrees, self._has_near = runs, agrees, has_near
+    def __init__(self, runs: TwoRuns, agrees: Agrees, has_near: HasNear, agrees_behind: Callable[[Call], bool]) -> None:
+        self._runs, self._agrees, self._has_near, self._agrees_behind = runs, agrees, has_near, agrees_behind
 
     def of(self, start: Call, size: float = 0.0) -> Effect:
         """The effect of what a call returns.
@@ -74,7 +75,7 @@ class Effects:
                 # Nothing that is recorded takes it: the module around it tells, or the pass has ended.
                 around = next(iter(self._runs.around(call)), None)
                 if around is None and is_apart:
-                    return Effect.SHOWS
+                    return Effect.NONE if self._agrees_behind(start) else Effect.SHOWS
                 followers = [] if around is None or around.index in seen else [around]
             seen.update(each.index for each in followers)
             waiting += followers

@@ -22,6 +22,7 @@ from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.numerics.error_bounds import (
     ALTOGETHER,
     SAFETY,
+    are_comparable,
     beside_fill_values,
     extent,
     is_same,
@@ -162,10 +163,10 @@ def measure(rows: Sequence[Row], mode: Mode, tables: Tables | None) -> Evidence:
         exact = _of_elements(row, mode)
         if exact is None and tables is not None:
             sketched.append(row)
-        else:
+        elif exact is not None or are_comparable(target, golden):
             row.relative_difference = relative_difference(target, golden, exact)
     if sketched and tables is not None:
-        _measure_sketches(sketched, tables)
+        _measure_sketches(sketched, tables, mode is Mode.CHECKSUM)
     if mode is Mode.TENSOR:
         return Evidence.ELEMENTS
     return Evidence.SKETCH if sketched or has_sketches else Evidence.STATISTICS
@@ -175,7 +176,9 @@ def _of_elements(row: Row, mode: Mode) -> float | None:
     """The norm of the difference relative to that of the larger tensor, where their values were compared."""
     if mode is not Mode.TENSOR or not row.metrics or row.golden is None:
         return None
-    euclidean = row.metrics[1]
+    euclidean, largest = row.metrics[1:3]
+    if type(euclidean) is not float and extent(row.golden.shape).elements == 1:
+        euclidean = largest  # Of one element no other norm is taken.
     if type(euclidean) is not float:
         return None
     norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
@@ -183,7 +186,8 @@ def _of_elements(row: Row, mode: Mode) -> float | None:
     return euclidean / norm if norm else (0.0 if not euclidean else None)
 
 
-def _measure_sketches(rows: Sequence[Row], tables: Tables) -> None:
+def _measure_sketches(rows: Sequence[Row], tables: Tables, gives_norms: bool) -> None:
+    """Measure by sketches; beside checksums alone they give the norms, too, which tell what cancels in a result."""
     import numpy as np
 
     for start in range(0, len(rows), _AT_ONCE):
@@ -191,17 +195,24 @@ def _measure_sketches(rows: Sequence[Row], tables: Tables) -> None:
         names = [row.target.name for row in part if row.target], [row.golden.name for row in part if row.golden]
         mine, theirs = (table.sums(of_side).astype(np.float64) for table, of_side in zip(tables, names))
         differences = np.sqrt(np.square(mine - theirs).sum(1))
-        sizes = np.sqrt(np.maximum(np.square(mine).sum(1), np.square(theirs).sum(1)))
+        norms = [np.sqrt(np.square(of_side).sum(1)) for of_side in (mine, theirs)]
         with np.errstate(invalid="ignore", divide="ignore"):
-            relative = np.where(differences == 0, 0.0, differences / sizes)
+            relative = np.where(differences == 0, 0.0, differences / np.maximum(*norms))
         for row, found in zip(part, relative.tolist()):
             row.relative_difference = _settled(row, found)
+        for side, of_side in zip(("target", "golden"), norms) if gives_norms else ():
+            for row, norm in zip(part, of_side.tolist()):
+                item: Item = getattr(row, side)
+                if item.norm is None and math.isfinite(norm):
+                    item.norm = norm
 
 
-def _settled(row: Row, of_sketches: float) -> float:
+def _settled(row: Row, of_sketches: float) -> float | None:
     """The distance of two tensors, given that of their sketches, which is NaN where one has none."""
     target, golden = row.target, row.golden
     assert target is not None and golden is not None
+    if not are_comparable(target, golden):
+        return None if of_sketches != of_sketches else of_sketches
     is_usual = _is_usual(target) and _is_usual(golden)
     if is_usual and of_sketches > 0.0 and target.shape == golden.shape and is_rounded(row):
         return of_sketches

@@ -131,7 +131,7 @@ class Walk:
         self._runs = runs
         self._between = between
         self._nearby = Nearby(runs)
-        self._effects = Effects(runs, self._agrees, self._has_near)
+        self._effects = Effects(runs, self._agrees, self._has_near, self._agrees_behind)
         self._shortest = max(runs.precision.shortest, runs.product_roundoff)
         self._is_short = self._shortest >= SHORT
         self._inside: dict[str | None, float] = {}
@@ -241,7 +241,7 @@ class Walk:
         if parent is None and call.is_forward:
             # Without a call tree nobody knows which results are the last.
             self._at_the_end = max(largest, 0.0 if self._runs.trees[0] else self._at_the_end)
-        if call.direction == PARAMETERS_GRAD or not (call.is_module or self._is_certain(call)):
+        if call.direction == PARAMETERS_GRAD or not self._counts(call):
             return
         self._inside[parent] = max(self._inside.get(parent, 0.0), largest)
         self._inside_absolute[parent] = max(self._inside_absolute.get(parent, 0.0), absolute)
@@ -337,6 +337,18 @@ class Walk:
                 return Finding(call, row, Kind.WHOLE, apart, 0.0, 0.0)
         return None
 
+    def _agrees_behind(self, start: Call) -> bool:
+        """True if the next layer that two programs have agrees: code that is not recorded hands values on to it."""
+        if self._runs.same_names:
+            return False
+        for call in self._runs.calls[start.index + 1 :]:
+            if not call.is_of_both or call.is_forward != start.is_forward or not self._is_certain(call):
+                continue
+            rows = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
+            if rows:
+                return all(self._agrees(call, row, []) for row in rows)
+        return False
+
     def _shows(self, call: Call) -> bool:
         """True if what a call returns makes a value that stays apart further down."""
         return self._effects.of(call) is Effect.SHOWS
@@ -418,7 +430,7 @@ class Walk:
                 continue
             finding = self._finding(call, value, found)
             if finding is None:
-                if value.is_result and call.direction != PARAMETERS_GRAD and (call.is_module or self._is_certain(call)):
+                if value.is_result and call.direction != PARAMETERS_GRAD and self._counts(call):
                     insort(self._explained[call.is_forward], value.judged.distance)
                 found.excused.append(
                     Excused(call, value.row, distance(value.row), value.judged.given, value.bound)
@@ -445,7 +457,7 @@ class Walk:
         kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
             return None
-        if not self._runs.same_names:
+        if not self._runs.same_names or not self._is_certain(call):
             effect = self._effect(call, value.row, apart, value.bound)
             if effect is Effect.HIDDEN and self._is_certain(call) and self._like.is_shared(judged):
                 found.hidden.append(Finding(call, value.row, Kind.OUTPUT, apart, judged.given, allowed, others))
@@ -461,9 +473,12 @@ class Walk:
         """What becomes of a result of two programs, which may be another form of what the other program computes."""
         if not call.is_forward:
             # A gradient of two programs is the same only where a layer is.
-            # PyTorch records the gradient of a transposed weight.
+            # What a function's backward returns is the gradient of a part of it in one program and of another in the
+            # other; the modules around tell, and where there are none, what is no transposed weight.
             is_whole = call.is_module or not (
-                has(call.function, Trait.TWO_OPERATIONS) or bounds.is_reordered(self._runs, row, explained)
+                self._runs.trees[0]
+                or has(call.function, Trait.TWO_OPERATIONS)
+                or bounds.is_reordered(self._runs, row, explained)
             )
             is_same = (is_whole and self._is_certain(call)) or call.direction == PARAMETERS_GRAD
             return Effect.SHOWS if is_same else Effect.NONE
@@ -473,17 +488,34 @@ class Walk:
     def _is_certain(self, call: Call) -> bool:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
         if self._runs.same_names:
+            return not self._takes_more(call)
+        parameters = self._parameters_of(call)
+        return bool(parameters) and not any(bounds.is_reordered(self._runs, row) for row in parameters)
+
+    def _takes_more(self, call: Call) -> bool:
+        """True if a module of one side takes a tensor that the other side does not give it, and does more with it."""
+        if not (call.is_module and call.is_forward):
+            return False
+        sides = ((row.target, row.golden) for row in call.inputs if not is_parameter(row))
+        has = [[item is not None and item.is_tensor for item in pair] for pair in sides]
+        return sum(pair[0] for pair in has) != sum(pair[1] for pair in has)
+
+    def _counts(self, call: Call) -> bool:
+        """True if what a call returns tells how far apart the runs are: it is no other form of something else."""
+        if self._runs.same_names or self._is_certain(call):
             return True
+        return call.is_module and not self._parameters_of(call)
+
+    def _parameters_of(self, call: Call) -> list[Row]:
+        """The parameters that both calls take; of a backward those of its forward."""
         forward = call if call.is_forward else self._runs.in_direction(call, FORWARD)
-        found = False
+        found = []
         for row in () if forward is None or not forward.is_of_both else forward.inputs:
             if row.target is None or row.golden is None or row.relative_difference is None:
                 continue
             sources = [graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden))]
             if is_parameter(row) or all(each.origin is Origin.PARAMETER for each in sources):
-                if bounds.is_reordered(self._runs, row):
-                    return False
-                found = True
+                found.append(row)
         return found
 
     def _usual(self, value: _Value) -> Usual | None:

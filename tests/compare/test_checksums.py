@@ -1,0 +1,92 @@
+"""Dumps with checksums: sketches tell how far apart two tensors are that have other ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probe.common.errors import MsprobeException
+from probe.common.parallel.tasks import Where
+from probe.compare.output.summary import Summary
+from probe.compare.runner import summaries
+
+_STATISTICS = "Max", "Min", "Mean", "Norm"
+Dumps = Callable[[str], Path]
+
+
+def _xor(tensor: dict[str, Any]) -> None:
+    taken = [tensor.pop(name, None) for name in _STATISTICS]
+    tensor["md5"] = f"0x{hashlib.sha1(repr(taken).encode()).hexdigest()[:16]}"
+
+
+def _md5(tensor: dict[str, Any]) -> None:
+    tensor["md5"] = hashlib.sha1(repr([tensor.get(name) for name in _STATISTICS]).encode()).hexdigest()[:8]
+
+
+def _changed(values: Any, change: Callable[[dict[str, Any]], None]) -> Any:
+    """The values of a dump, of which each tensor is changed."""
+    if isinstance(values, dict):
+        if "shape" in values and "dtype" in values:
+            change(values)
+        else:
+            for each in values.values():
+                _changed(each, change)
+    elif isinstance(values, list):
+        for each in values:
+            _changed(each, change)
+    return values
+
+
+def _run(source: Path, folder: Path, change: Callable[[dict[str, Any]], None]) -> str:
+    """A run as another summary_mode would have written it."""
+    shutil.copytree(source, folder)
+    for path in folder.glob("**/dump.json"):
+        path.write_text(json.dumps(_changed(json.loads(path.read_text()), change)))
+    return str(folder)
+
+
+def _compared(target: str, golden: str) -> list[Summary]:
+    return list(summaries(target, golden, where=Where(1)))
+
+
+@pytest.mark.parametrize("change", [_xor, _md5])
+def test_other_checksums_within_rounding_are_no_divergence(dumps_of: Dumps, tmp_path: Path, change: Any) -> None:
+    pair = dumps_of("pairs") / "attention-llama@mix"
+    sides = [_run(pair / side, tmp_path / side, change) for side in ("target", "golden")]
+    found = _compared(*sides)
+    assert {each.mode for each in found} == {"checksum"}
+    assert [each.answer for each in found] == ["none"] * len(found), found[0].why
+    assert found[0].differs
+
+
+@pytest.mark.parametrize("change", [_xor, _md5])
+def test_other_checksums_beyond_rounding_diverge_where_the_fault_is(
+    dumps_of: Dumps, tmp_path: Path, change: Any
+) -> None:
+    pair = dumps_of("pairs") / "scale-llama@L0"
+    sides = [_run(pair / side, tmp_path / side, change) for side in ("target", "golden")]
+    found = _compared(*sides)[0].divergence
+    assert found is not None
+    assert "layers.1.mlp.up_proj" in found.first.record
+
+
+def test_two_kinds_of_checksums_are_refused(dumps_of: Dumps, tmp_path: Path) -> None:
+    pair = dumps_of("pairs") / "scale-llama@L0"
+    target, golden = _run(pair / "golden", tmp_path / "a", _md5), _run(pair / "golden", tmp_path / "b", _xor)
+    step, other = (str(next(Path(folder).glob("step0/*"))) for folder in (target, golden))
+    with pytest.raises(MsprobeException, match=r"md5 checksums and .* holds xor.* same summary_mode"):
+        _compared(step, other)
+
+
+def test_statistics_that_one_run_lacks_are_no_nan(tmp_path: Path) -> None:
+    # Tensors are there on both sides; what else a summary_mode writes beside them is not compared.
+    source = Path(__file__).parent / "cases" / "tensor" / "golden"
+    (found,) = _compared(_run(source, tmp_path / "xor", _xor), str(source))
+    assert found.mode == "tensor"
+    assert (found.answer, found.why) == ("none", "nothing differs")
