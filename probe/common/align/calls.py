@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
 
 from probe.common.dump.naming import BACKWARD, api_name, module_name
@@ -36,11 +37,11 @@ def calls(target: Dump, golden: Dump, renumbered: tuple[bool, bool] = (True, Tru
         mine, theirs = (keys(dump) if new else own for dump, own, new in zip((target, golden), names, renumbered))
     of_target = [KeyedCall(record, key, target.items(record)) for record, key in zip(target, mine)]
     twins = {call.record.name: call for call in of_target}
-    differing = _differing_sketches(target, golden)
+    have_same_sketches = _SameSketches(target, golden)
     of_golden = []
     for record, key in zip(golden, theirs):
         twin = twins.get(record.name)
-        if twin is not None and record.has_same_text(twin.record) and _are_free_of(differing, twin.items):
+        if twin is not None and record.has_same_text(twin.record) and have_same_sketches(twin.items):
             items = twin.items
         else:
             items = golden.items(record)
@@ -50,16 +51,22 @@ def calls(target: Dump, golden: Dump, renumbered: tuple[bool, bool] = (True, Tru
     return of_target, of_golden
 
 
-def _differing_sketches(target: Dump, golden: Dump) -> set[str] | None:
-    """The names of items whose sketch or maker differs; ``None`` if one side alone has sketches."""
-    tables = [next((record.sketches for record in dump), None) for dump in (target, golden)]
-    if tables[0] is None or tables[1] is None:
-        return set() if tables[0] is tables[1] else None
-    return tables[0].differing(tables[1])
+class _SameSketches:
+    """Tells if items have the same sketches and makers in two dumps."""
 
+    def __init__(self, target: Dump, golden: Dump) -> None:
+        self._tables = [next((record.sketches for record in dump), None) for dump in (target, golden)]
 
-def _are_free_of(differing: set[str] | None, items: Iterable[Item]) -> bool:
-    return differing is not None and not (differing and any(item.name in differing for item in items))
+    def __call__(self, items: Iterable[Item]) -> bool:
+        target, golden = self._tables
+        if target is None or golden is None or self._are_same:
+            return target is golden or self._are_same
+        return all(target.has_same(item.name, golden) for item in items)
+
+    @cached_property
+    def _are_same(self) -> bool:
+        target, golden = self._tables
+        return target is not None and golden is not None and target.is_same(golden)
 
 
 def _share_names(items: Iterable[Item], others: Iterable[Item]) -> None:
