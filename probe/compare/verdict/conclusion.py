@@ -26,7 +26,7 @@ from probe.compare.verdict.between import Between, between
 from probe.compare.verdict.build import two_runs
 from probe.compare.verdict.cause import Causes, Place
 from probe.compare.verdict.dataflow import Origin
-from probe.compare.verdict.facts import Call, distance, goes_in, is_parameter, is_rounded
+from probe.compare.verdict.facts import Call, distance, goes_in, is_parameter, is_rounded, measure
 from probe.compare.verdict.kinds import kinds_of, own_name
 from probe.compare.verdict.optimizer import settings_cause
 from probe.compare.verdict.settings import differences_of
@@ -73,6 +73,7 @@ def conclude(
     result.levels = target.level, golden.level
     result.truncations = truncations(*both, result.rows, result.levels, (target, golden))
     if comparison.debug:
+        measure(result.rows, result.mode, None)
         return Seen()
     result.without_tree = [side for side, dump in ((TARGET, target), (GOLDEN, golden)) if dump.tree is None]
     pairs = [pair for pair in matched.pairs if pair.rows and pair.how not in LEFT_OUT]
