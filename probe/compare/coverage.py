@@ -71,10 +71,11 @@ def coverage(pairs: Sequence[CallPair], trees: tuple[Tree | None, Tree | None]) 
         trees: the call trees of target and golden side.
     """
     pairs = [pair for pair in pairs if pair.how not in LEFT_OUT]
+    of_both = [pair for pair in pairs if pair.how == RECOMPUTED or _is_compared(pair)]
     compared = total = 0
     for name, tree in zip((attrgetter("record"), attrgetter("golden_record")), trees):
         made = [pair for pair in pairs if name(pair)]
-        matched = {name(pair) for pair in made if pair.how == RECOMPUTED or _is_compared(pair)}
+        matched = {name(pair) for pair in of_both if name(pair)}
         total += len(made)
         compared += len(made) - _without_counterpart([name(pair) for pair in made], matched, tree or {})
     return Coverage(compared, total, *count_parameters(row for pair in pairs for row in pair.rows))

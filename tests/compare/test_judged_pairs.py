@@ -48,7 +48,7 @@ def test_the_command_counts_what_is_said_of_a_set(dumps_of: Callable[[str], Path
     assert (cells[4], cells[6]) == (f"{right} / 0 / 0", f"{faults} / 0 / 0 / 0 / 0"), row
 
 
-@pytest.mark.parametrize("case", ["missing_gradient-frozen@L0", "missing_gradient-reentrant@mix"])
+@pytest.mark.parametrize("case", ["missing_gradient-frozen-right@L0", "missing_gradient-reentrant-right@mix"])
 def test_a_missing_gradient_is_a_divergence_of_its_own_step(dumps_of: Callable[[str], Path], case: str) -> None:
     run = dumps_of("field") / case
     first, second = (next(summaries(str(run / mine), str(run / other))) for mine, other in (SIDES, SIDES[::-1]))
@@ -59,5 +59,5 @@ def test_a_missing_gradient_is_a_divergence_of_its_own_step(dumps_of: Callable[[
 
 
 def test_parameters_that_are_frozen_in_both_runs_lack_no_gradient(dumps_of: Callable[[str], Path]) -> None:
-    frozen = str(dumps_of("field") / "missing_gradient-frozen@L0" / "target")
+    frozen = str(dumps_of("field") / "missing_gradient-frozen-right@L0" / "target")
     assert {each.answer for each in summaries(frozen, frozen)} == {"none"}

@@ -14,8 +14,8 @@ from probe.common.dump.reading.records import INPUT, OUTPUT
 from probe.common.dump.reading.sources import Tree
 
 LEVEL, END, FRAMEWORK, RECOMPUTED = "level", "end", "framework", "recomputed"
-"""What the level of the other side does not record; what comes after its end; what the other framework has no calls
-for; what computes again what a paired call has."""
+"""The level of the other side does not record the call; the other side ended before; the other framework has no such
+calls; the call computes again what a paired call has."""
 LEFT_OUT = frozenset((LEVEL, END, FRAMEWORK))
 """Calls for these reasons count for nothing."""
 

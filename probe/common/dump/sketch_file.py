@@ -53,6 +53,8 @@ DATA, VIEW = "data:", "view:"
 LANES = 64
 ROW = 4 * LANES
 """Bytes; see `probe.common.numerics.sketch.Sketch.packed`."""
+_LOCAL_HEADER, _LENGTHS_AT = 30, 26
+"""The bytes before a member's name in a zip archive, and the place of the lengths of the name and of what follows it."""
 _EXCLUDED = struct.Struct("<9f")
 """The number of excluded elements and eight marks, which may follow a row."""
 _ARRAY, _INDEX = "sketch.npy", "index.json"
@@ -68,6 +70,8 @@ _IN_MEMORY = 8 << 20
 """Bytes of rows, and of names, beyond which they wait in a file until all are known."""
 _AT_ONCE = 1024
 """Rows that are put to those that wait at once."""
+_NEARBY = 8
+"""Rows that are read for each one that is wanted, at most, so that many are read at once. A guess."""
 _UNKNOWN, _TEXT = -1, -2
 _MakerRow = Union[int, str, None]
 
@@ -265,10 +269,65 @@ class _Index(msgspec.Struct):
     excluded: dict[int, tuple[float, ...]] = {}
 
 
+class _Rows:
+    """The sketches of a dump. They stay in their file: of a long dump they are as large as all else that is kept of it.
+
+    Args:
+        path: the file.
+        start: the place of the first sketch in it, or in `content`.
+        count: how many there are.
+        content: the bytes, if there is no such file.
+    """
+
+    def __init__(self, path: str, start: int, count: int, content: bytes | None = None) -> None:
+        self._path, self._start, self.count, self._content = path, start, count, content
+        self._part = 0, b""
+
+    def read(self, first: int, count: int) -> bytes:
+        """The bytes of some sketches that follow one another.
+
+        Raises:
+            DumpFormatError: the file is gone, or shorter than it was.
+        """
+        begin, size = self._start + first * ROW, count * ROW
+        if self._content is not None:
+            return self._content[begin : begin + size]
+        try:
+            with files.open_for_reading(self._path) as stream:
+                stream.seek(begin)
+                found = stream.read(size)
+        except OSError:
+            found = b""
+        if len(found) != size:
+            raise DumpFormatError(f"{self._path} was changed while it was read; collect the dump again.")
+        return found
+
+    def one(self, row: int) -> bytes:
+        """The bytes of one sketch; the next that is asked for is mostly near it."""
+        first, part = self._part
+        if not first <= row < first + len(part) // ROW:
+            first = row - row % _AT_ONCE
+            part = self.read(first, min(_AT_ONCE, self.count - first))
+            self._part = first, part
+        return part[(row - first) * ROW : (row - first + 1) * ROW]
+
+    def at(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """The sketches of several rows, a line of 64 float32 for each."""
+        import numpy as np
+
+        if not len(rows):
+            return np.empty((0, LANES), np.float32)
+        first, last = int(rows.min()), int(rows.max())
+        if last - first < _NEARBY * len(rows):
+            every = np.frombuffer(self.read(first, last - first + 1), "<f4").reshape(-1, LANES)
+            return np.asarray(every[rows - first])
+        return np.frombuffer(b"".join(map(self.one, rows.tolist())), "<f4").reshape(-1, LANES)
+
+
 class SketchTable:
     """The sketch and the maker of each tensor of a dump, by the names of items."""
 
-    def __init__(self, index: _Index, rows: memoryview) -> None:
+    def __init__(self, index: _Index, rows: _Rows) -> None:
         self._rows = {name: row for row, name in enumerate(index.items)}
         self._index = index
         self._views = frozenset(index.views)
@@ -289,7 +348,7 @@ class SketchTable:
 
         from probe.common.numerics.sketch import Sketch
 
-        sums = np.frombuffer(self._sketches, "<f4", LANES, row * ROW)
+        sums = np.frombuffer(self._sketches.one(row), "<f4")
         if sums[0] != sums[0]:
             return None
         excluded = self._index.excluded.get(row)
@@ -316,11 +375,8 @@ class SketchTable:
         import numpy as np
 
         rows = np.fromiter((self._rows.get(name, -1) for name in names), np.intp)
-        every = np.frombuffer(self._sketches, "<f4").reshape(-1, LANES)
-        if not len(every):
-            return np.full((len(rows), LANES), np.nan, np.float32)
-        found = every[rows]
-        found[rows < 0] = np.nan
+        found = np.full((len(rows), LANES), np.nan, np.float32)
+        found[rows >= 0] = self._sketches.at(rows[rows >= 0])
         return found
 
     def made_by(self, name: str) -> str | None:
@@ -346,7 +402,14 @@ class SketchTable:
         """True if `other` has the same items, sketches and makers."""
         if isinstance(other, UnreadTable):
             other = other._read()
-        return self._index == other._index and self._sketches == other._sketches
+        if self._index != other._index:
+            return False
+        mine, theirs = self._sketches, other._sketches
+        return all(
+            mine.read(first, number) == theirs.read(first, number)
+            for first in range(0, mine.count, _AT_ONCE)
+            for number in (min(_AT_ONCE, mine.count - first),)
+        )
 
     def has_same(self, name: str, other: SketchTable | UnreadTable) -> bool:
         """True if the item `name` has the same sketch and the same maker in `other`, or is in neither.
@@ -359,7 +422,7 @@ class SketchTable:
         if row is None or another is None:
             return row is another
         return (
-            self._sketches[row * ROW : row * ROW + ROW] == other._sketches[another * ROW : another * ROW + ROW]
+            self._sketches.one(row) == other._sketches.one(another)
             and self._index.excluded.get(row) == other._index.excluded.get(another)
             and self.made_by(name) == other.made_by(name)
         )
@@ -374,7 +437,7 @@ class UnreadTable:
 
     def _read(self) -> SketchTable:
         if self._table is None:
-            self._table = read(self._folder) or SketchTable(_Index(0, [], []), memoryview(b""))
+            self._table = read(self._folder) or SketchTable(_Index(0, [], []), _Rows("", 0, 0))
         return self._table
 
     def sketch(self, name: str) -> Sketch | None:
@@ -399,6 +462,8 @@ class UnreadTable:
 
     def is_same(self, other: SketchTable | UnreadTable) -> bool:
         """True if `other` has the same content."""
+        if self._table is None and isinstance(other, UnreadTable) and other._table is None:
+            return _have_same_members(self._folder, other._folder)
         return self._read().is_same(other)
 
     def has_same(self, name: str, other: SketchTable | UnreadTable) -> bool:
@@ -421,29 +486,78 @@ def read(folder: str) -> SketchTable | None:
         return read_from(stream, path)
 
 
+def _have_same_members(folder: str, other: str) -> bool:
+    """True if the files of two dumps hold the same; nothing of them is kept."""
+    paths = [os.path.join(each, SKETCH_FILE) for each in (folder, other)]
+    try:
+        with contextlib.ExitStack() as stack:
+            mine, theirs = (stack.enter_context(zipfile.ZipFile(path)) for path in paths)
+            for name in (_INDEX, _ARRAY):
+                entries = mine.getinfo(name), theirs.getinfo(name)
+                kinds = {(entry.file_size, entry.CRC, entry.compress_type) for entry in entries}
+                if kinds != {(entries[0].file_size, entries[0].CRC, zipfile.ZIP_STORED)}:
+                    return False
+                members = [stack.enter_context(side.open(name)) for side in (mine, theirs)]
+                part = b" "
+                while part:
+                    part = members[0].read(_IN_MEMORY // 8)
+                    if part != members[1].read(_IN_MEMORY // 8):
+                        return False
+    except DAMAGED:
+        return False  # Reading it says what is wrong.
+    return True
+
+
 def of_writer(writer: SketchWriter, path: str) -> SketchTable | None:
     """The table of what was collected from the journal `path`; ``None`` if there was nothing."""
     stream = io.BytesIO()
     writer.write_to(stream)
-    found = read_from(stream, path)
+    found = read_from(stream, path, in_memory=True)
     return found if found is not None and len(found) else None
 
 
-def read_from(stream: BinaryIO, path: str) -> SketchTable | None:
-    """The table in an open file that is called `path`; for the rest see `read`."""
+def read_from(stream: BinaryIO, path: str, in_memory: bool = False) -> SketchTable | None:
+    """The table in an open file that is called `path`; for the rest see `read`.
+
+    Args:
+        stream: the file.
+        path: its name; sketches are read from there when they are asked for.
+        in_memory: keep the sketches, because there is no such file.
+    """
     from probe.common.numerics.sketch import VERSION
 
     try:
         with zipfile.ZipFile(stream) as archive:
             index = msgspec.json.decode(read_member(archive, stream, _INDEX), type=_Index)
-            rows = memoryview(read_member(archive, stream, _ARRAY))
-        if index.version != VERSION:
-            return None
-        _check(index, rows)
+            if index.version != VERSION:
+                return None
+            _check(index)
+            header = array_header(len(index.items))
+            start = _start_of_rows(archive, stream, header, len(index.items) * ROW)
     except (*DAMAGED, msgspec.MsgspecError) as error:
         reason = str(error)[:_LONGEST_REASON]
         raise DumpFormatError(f"{path} is damaged: {reason}. Collect the dump again, or delete this file.") from None
-    return SketchTable(index, rows[len(rows) - len(index.items) * ROW :])
+    content = stream.getvalue() if in_memory and isinstance(stream, io.BytesIO) else None
+    return SketchTable(index, _Rows(path, start, len(index.items), content))
+
+
+def _start_of_rows(archive: zipfile.ZipFile, stream: BinaryIO, header: bytes, size: int) -> int:
+    """The place of the first sketch in the file; all of them are read once, because the archive has their checksum.
+
+    Raises:
+        ValueError: the member is none of so many bytes of sketches.
+    """
+    entry = archive.getinfo(_ARRAY)
+    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != len(header) + size:
+        raise ValueError(f"its rows are not those of {size // ROW} tensors")
+    with archive.open(entry) as member:
+        if member.read(len(header)) != header:
+            raise ValueError(f"its rows are not those of {size // ROW} tensors")
+        while member.read(_IN_MEMORY // 8):
+            pass
+    stream.seek(entry.header_offset + _LENGTHS_AT)
+    name, extra = struct.unpack("<HH", stream.read(4))
+    return int(entry.header_offset + _LOCAL_HEADER + name + extra) + len(header)
 
 
 def read_member(archive: zipfile.ZipFile, stream: BinaryIO, name: str) -> bytes:
@@ -454,15 +568,13 @@ def read_member(archive: zipfile.ZipFile, stream: BinaryIO, name: str) -> bytes:
     return archive.read(entry)
 
 
-def _check(index: _Index, rows: memoryview) -> None:
+def _check(index: _Index) -> None:
     """Check that the parts of a file belong together.
 
     Raises:
         ValueError: they do not.
     """
-    known, header = range(len(index.items)), array_header(len(index.items))
-    if rows[: len(header)] != header or len(rows) != len(header) + len(known) * ROW:
-        raise ValueError(f"its rows are not those of {len(known)} tensors")
+    known = range(len(index.items))
     if len(index.made_by) != len(known) or len(set(index.items)) != len(known):
         raise ValueError(f"{len(index.made_by)} makers of {len(set(index.items))} tensors")
     makers = (maker for maker in index.made_by if isinstance(maker, int))

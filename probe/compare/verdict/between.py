@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _PARAMETER = "parameter:"
 _NORMALISED = 4.0
-"""An optimizer that normalises gradients moves an element by its sign. With a relative error e of Gaussian gradients the
-share 0.8 e of the elements turns, and the updates are 1.8 sqrt(e) apart; twice that, for gradients with more elements
-near zero."""
+"""An optimizer that normalises gradients moves an element by its sign. With a relative error e of Gaussian gradients a
+share of 0.8 e of the elements turns, and the updates are 1.8 sqrt(e) apart; twice that, for gradients with more
+elements near zero."""
 _OF_NORMS = 1.3
 """By how much the norms of two updates may seem to differ though they are one: the interval of a sketch."""
 _OF_ROUNDING = 2.0**-23

@@ -26,6 +26,7 @@ from probe.common.numerics.error_bounds import (
     rounding,
     turned_by_division,
 )
+from probe.common.operations.lookup import function
 from probe.compare.verdict.facts import UNRELATED, Call, distance, is_parameter
 from probe.compare.verdict.partial_sums import error_of_partial_sums
 from probe.compare.verdict.two_runs import TwoRuns
@@ -145,11 +146,12 @@ def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, s
         own = max(own, approximation(call.function))
     error = max(terms.error, inside)
     found = explained(error, factor, own)
-    items = [each.golden for each in call.inputs if each.golden is not None and each.golden.is_tensor]
     if call.parsed is not None and not call.is_forward:
         of_kernel = CONFIDENCE * error_of_partial_sums(call.parsed, target, golden, terms.count, terms.scale)
         own, found = max(own, of_kernel / factor), math.hypot(found, of_kernel)
-    found = max(found, turned_by_division(of.function, items, golden, max(error, roundoff)))
+    if function(of.function).divisor is not None:
+        items = [each.golden for each in call.inputs if each.golden is not None and each.golden.is_tensor]
+        found = max(found, turned_by_division(of.function, items, golden, max(error, roundoff)))
     return Bound(factor * own, found, factor)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple, Optional
 
 from probe.common.align.calls import Calls
@@ -13,10 +14,9 @@ from probe.common.align.row import Row
 from probe.common.collectives.collectives import is_communication
 from probe.common.dump.naming import PARAMETERS_GRAD
 from probe.common.numerics.error_bounds import ALTOGETHER, is_same
-from probe.common.operations.lookup import kept_items
 from probe.compare.coverage import coverage
 from probe.compare.pairing import pairing
-from probe.compare.result import GOLDEN, TARGET, Carried, ComparisonResult, Difference, Divergence, Unexplained
+from probe.compare.result import GOLDEN, TARGET, Carried, ComparisonResult, Difference, Divergence, Mode, Unexplained
 from probe.compare.rows.matching import Matched
 from probe.compare.sentences import Sentence
 from probe.compare.truncation import truncations
@@ -86,6 +86,14 @@ def conclude(
     if any(end.died for end in result.truncations):
         # A run that died had no time for all of its gradients.
         walked.findings = [each for each in walked.findings if each.kind is not Kind.GRADIENT]
+    if runs.tables is None and result.mode is not Mode.TENSOR:
+        result.without_sketches = "one program"
+        if comparison.across_frameworks or matched.aligned:
+            result.without_sketches = "two frameworks" if comparison.across_frameworks else "two programs"
+        # Statistics are lower bounds: they pair nothing of two programs, and measure no update of an optimizer.
+        is_of_update = bool(walked.findings) and walked.findings[0].kind is Kind.PARAMETER and comparison.before
+        if result.without_sketches != "one program" or is_of_update:
+            walked.hidden, walked.findings = walked.findings[:1], []
     _Conclusion(runs, result, walked, of_updates, comparison).draw()
     result.carried = _carried(runs)
     return Seen(runs, list(_judged(runs, walked, result)) if keeps_judged else [])
@@ -199,7 +207,7 @@ class _Conclusion:
             is_short = unit >= SHORT or (runs.precision.shortest >= SHORT and shown >= 4.0 * SHORT)
             for setting in settings:
                 # What a layer keeps for later steps is not compared in this one.
-                is_of_state = setting.name == "momentum" and bool(kept_items(call.function.lower()))
+                is_of_state = setting.name == "momentum" and call.is_forward
                 # A program gives its own modules what it likes, and another release gives them something else.
                 is_given = call.is_module and None in setting.values
                 hidden = (is_short and setting.decides and call.is_forward and not is_given) or is_of_state
@@ -281,10 +289,12 @@ def _largest(rows: Iterable[Row]) -> float:
 
 def _carried(runs: TwoRuns) -> Carried | None:
     """The parameters at the beginning of the step; ``None`` where none are recorded."""
+    forward = [call for call in runs.calls if call.is_of_both and call.is_forward]
+    if runs.graphs[0] is runs.graphs[1] and any(map(is_parameter, chain.from_iterable(c.inputs for c in forward))):
+        # The dumps say the same of everything: no other step is held against the values of this one.
+        return Carried(0, 0, False)
     rows: dict[str, Row] = {}
-    for call in runs.calls:
-        if not (call.is_of_both and call.is_forward):
-            continue
+    for call in forward:
         for row in call.inputs:
             target, golden = row.target, row.golden
             if target is None or golden is None or not target.is_tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from enum import Enum
+from functools import cached_property
 from typing import NamedTuple, Optional
 
 from probe.common.dump.naming import parse
@@ -51,55 +52,96 @@ class Graph:
     """
 
     def __init__(self, calls: Sequence[tuple[str, list[Item]]], table: SketchTable | UnreadTable | None = None) -> None:
-        self._table = table
-        self._record_of: dict[str, str] = {}
-        self._sources: dict[str, Source] = {}
-        self._takers: dict[str, list[str]] = {}
+        self._calls, self._table = calls, table
         self._known: dict[str, Source] = {}
-        """The sources of makers that were met."""
-        wanted = self._without_maker(calls)
-        by_label: dict[Hashable, str] = {}
-        self._parameters = {} if table is not None else self._parameters_of(calls)
-        for record, items in calls:
-            for item in items:
-                if not item.is_tensor:
-                    continue
-                if item.state == INPUT or item.state == PARAMETERS:
-                    source = self._source(item, by_label)
-                    self._sources[item.name] = source
-                    if source.record is not None:
-                        self._takers.setdefault(source.record, []).append(record)
-                else:
-                    self._record_of[item.name] = record
-                    made_by = self._made_by(item)
-                    if made_by is not None and not made_by.startswith(DATA):
-                        # A call that returns its argument, or a module around the call that made it.
-                        self._sources[item.name] = self._source(item, by_label)
-                    if wanted and _numbers(item) in wanted:
-                        label = self._label(item)
-                        if label is not None:
-                            by_label[label] = item.name
-
-    def _without_maker(self, calls: Sequence[tuple[str, list[Item]]]) -> set[Hashable]:
-        """The numbers of the tensors that calls take and whose maker is not known: only what has such is looked for."""
-        return {
-            _numbers(item)
-            for _, items in calls
-            for item in items
-            if (item.state == INPUT or item.state == PARAMETERS) and item.is_tensor and self._made_by(item) is None
-        }
+        """The sources of makers that were met,"""
+        self._sources: dict[str, Source] = {}
+        """and of items that were asked for."""
 
     def source(self, item: Item) -> Source:
         """The origin of a tensor that a call takes, or that it returns without having made it."""
-        return self._sources.get(item.name, _UNKNOWN)
+        found = self._sources.get(item.name)
+        if found is None:
+            found = self._sources[item.name] = self._source(item)
+        return found
 
-    def record_of(self, name: str) -> str | None:
-        """The record that returned the item `name`."""
-        return self._record_of.get(name)
+    def _source(self, item: Item) -> Source:
+        text = self._made_by(item)
+        is_given = _is_given(item)
+        if text is None:
+            if not is_given:
+                return _UNKNOWN
+            return self._recognised.get(item.name) or self._parameters.get(self._label(item), _UNKNOWN)
+        if not is_given and text.startswith(DATA):
+            return _UNKNOWN
+        # Else of an output: a call returns its argument, or it is a module around the call that made it.
+        found = self._known.get(text)
+        if found is None:
+            found = self._known[text] = self._of_maker(text)
+        return found
 
     def takers(self, record: str) -> list[str]:
         """The records that take what `record` returned."""
         return self._takers.get(record, [])
+
+    @cached_property
+    def _takers(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for record, items in self._calls:
+            for item in items:
+                if _is_given(item):
+                    source = self.source(item)
+                    if source.record is not None:
+                        found.setdefault(source.record, []).append(record)
+        return found
+
+    @cached_property
+    def _record_of(self) -> dict[str, str]:
+        """The records that returned each item."""
+        return {
+            item.name: record
+            for record, items in self._calls
+            for item in items
+            if item.is_tensor and not _is_given(item)
+        }
+
+    @cached_property
+    def _recognised(self) -> dict[str, Source]:
+        """The sources of tensors whose maker is not known: the latest before them that has the same numbers."""
+        wanted = {
+            _numbers(item)
+            for _, items in self._calls
+            for item in items
+            if _is_given(item) and self._made_by(item) is None
+        }
+        latest: dict[Hashable, Source] = {}
+        found: dict[str, Source] = {}
+        for record, items in self._calls:
+            for item in items:
+                if not item.is_tensor or _numbers(item) not in wanted:
+                    continue
+                label = self._label(item)
+                if label is None:
+                    continue
+                if not _is_given(item):
+                    latest[label] = Source(Origin.CALL, item.name, record)
+                elif label in latest and self._made_by(item) is None:
+                    found[item.name] = latest[label]
+        return found
+
+    @cached_property
+    def _parameters(self) -> dict[Hashable, Source]:
+        """The parameters of modules, which functions inside of them take, by their numbers if no other has these."""
+        found: dict[Hashable, set[str]] = {}
+        for record, items in () if self._table is not None else self._calls:
+            parsed = parse(record)
+            path = "" if parsed is None else parsed.base.rpartition(".")[0].partition(".")[2]
+            for item in items:
+                if item.state == PARAMETERS and item.is_tensor:
+                    name = f"{path}.{item.name.rpartition('.')[2]}".lstrip(".")
+                    found.setdefault(self._label(item), set()).add(name)
+        found.pop(None, None)
+        return {label: Source(Origin.PARAMETER, *names) for label, names in found.items() if len(names) == 1}
 
     def _made_by(self, item: Item) -> str | None:
         # An item that both runs have in common knows the table of one of them alone.
@@ -112,32 +154,6 @@ class Graph:
         sketch = None if self._table is None else self._table.sketch(item.name)
         return None if sketch is None else sketch.sums.tobytes(), _numbers(item)
 
-    def _parameters_of(self, calls: Sequence[tuple[str, list[Item]]]) -> dict[Hashable, Source]:
-        """The parameters of modules, which functions inside of them take; by their numbers, if no other has these."""
-        found: dict[Hashable, set[str]] = {}
-        for record, items in calls:
-            for item in items:
-                if item.state == PARAMETERS and item.is_tensor:
-                    parsed = parse(record)
-                    path = "" if parsed is None else parsed.base.rpartition(".")[0].partition(".")[2]
-                    name = f"{path}.{item.name.rpartition('.')[2]}".lstrip(".")
-                    found.setdefault(self._label(item), set()).add(name)
-        found.pop(None, None)
-        return {label: Source(Origin.PARAMETER, *names) for label, names in found.items() if len(names) == 1}
-
-    def _source(self, item: Item, by_label: dict[Hashable, str]) -> Source:
-        text = self._made_by(item)
-        if text is None:
-            label = self._label(item)
-            name = None if label is None else by_label.get(label)
-            if name is None:
-                return self._parameters.get(label, _UNKNOWN)
-            return Source(Origin.CALL, name, self._record_of[name])
-        found = self._known.get(text)
-        if found is None:
-            found = self._known[text] = self._of_maker(text)
-        return found
-
     def _of_maker(self, text: str) -> Source:
         is_view = text.startswith(VIEW)
         if is_view:
@@ -146,6 +162,11 @@ class Graph:
             if text.startswith(start):
                 return Source(origin, text[len(start) :], None, is_view)
         return Source(Origin.CALL, text, self._record_of.get(text), is_view)
+
+
+def _is_given(item: Item) -> bool:
+    """True if it is a tensor that a call takes."""
+    return item.is_tensor and (item.state == INPUT or item.state == PARAMETERS)
 
 
 def _numbers(item: Item) -> Hashable:

@@ -168,7 +168,16 @@ class Walk:
                 finding = self._of_region(call)
                 if finding is not None:
                     found.findings.append(finding)
+        self._explain_inputs()
         return found
+
+    def _explain_inputs(self) -> None:
+        """Give inputs what was explained of the results that they are."""
+        for call in self._runs.calls if self._values else ():
+            for row in call.inputs:
+                if row.explained is None and row.relative_difference and row.target is not None:
+                    made = self._runs.row_of.get(self._runs.graphs[0].source(row.target).name)
+                    row.explained = None if made is None else made.explained
 
     def _of_missing_gradient(self, call: Call) -> Finding | None:
         """A gradient of a parameter that both runs use and one run lacks, though it has others."""
@@ -226,7 +235,7 @@ class Walk:
         self._given[call.index] = of
         inside = self._inside.get(call.record, 0.0) if call.is_module else 0.0
         for row in call.inputs:
-            if distance(row) and is_rounded(row) and self._is_unrecorded(row):
+            if row.relative_difference and is_rounded(row) and self._is_unrecorded(row):
                 base = self._base(call, row)
                 floor = rounding(1.0, max(self._runs.precision.unit(row), self._shortest, _FLOAT32))
                 key = role(self._runs, call, _suffix(call, row))
@@ -317,11 +326,13 @@ class Walk:
                 continue
             unit = max(self._runs.precision.unit(row), self._shortest if origin is not Origin.DATA else 0.0)
             allowed = rounding(1.0, unit) if unit else 0.0
+            row.explained = allowed if apart <= allowed else None
             is_own = is_parameter(row) and self._runs.same_names
             if apart > allowed and (is_own or (self._has_effect(call) and self._shows(call))):
                 kind = Kind.DATA if origin is Origin.DATA else Kind.PARAMETER
                 if apart == math.inf:
                     kind = Kind.NONFINITE
+                row.explained = allowed
                 return Finding(call, row, kind, apart, 0.0, allowed)
         return None
 
@@ -339,9 +350,11 @@ class Walk:
                 continue
             if apart == math.inf:
                 if not any(each == math.inf for each in given):
+                    row.explained = 0.0
                     return Finding(call, row, Kind.NONFINITE, apart, max(given, default=0.0), 0.0)
                 continue
             if not any(given) and not self._draws(call) and self._shows(call):
+                row.explained = 0.0
                 return Finding(call, row, Kind.WHOLE, apart, 0.0, 0.0)
         return None
 
@@ -461,6 +474,7 @@ class Walk:
             if value.of_module or limit < allowed:
                 allowed, others = limit, usual.others
         if apart <= allowed:
+            value.row.explained = allowed
             return None
         kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
@@ -475,6 +489,7 @@ class Walk:
         if kind is Kind.INPUT and not self._runs.has_functions:
             # The code of the module around it, of which no call is recorded, made it.
             call = next((each for each in self._runs.around(call) if each.is_of_both), call)
+        value.row.explained = allowed
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
 
     def _effect(self, call: Call, row: Row, apart: float, explained: float) -> Effect:

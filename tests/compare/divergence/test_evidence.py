@@ -245,22 +245,6 @@ def in_short(array: Array) -> dict[str, Any]:
     return tensor(array, "torch.bfloat16")
 
 
-
-
-
-
 def test_behind_equal_values_a_tensor_is_named_that_calls_without_counterpart_hardly_explain(tmp_path: Path) -> None:
     target, golden = short(TARGET, apart=0.5), short(GOLDEN)
     assert named(result(tmp_path, target, golden).divergence) == "Torch.tanh.0.forward"
-
-
-
-
-
-
-
-
-
-
-
-

@@ -111,8 +111,6 @@ def test_a_tensor_that_is_repeated_is_of_no_other_shape(tmp_path: Path, other: A
     assert [each.reason[: len("output.1")] for each in seen if each.shows_from is not None] == expected
 
 
-
-
 @pytest.mark.parametrize(
     ("record", "item", "value", "width", "expected"),
     (

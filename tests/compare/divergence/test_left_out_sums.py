@@ -76,15 +76,3 @@ def test_what_is_not_finite_is_told_of_what_the_norm_returns(tmp_path: Path) -> 
 
 
 # --- causes
-
-
-
-
-
-
-
-
-
-
-
-

@@ -37,30 +37,6 @@ def test_it_is_one_where_what_is_computed_from_it_differs(tmp_path: Path) -> Non
     assert named(compared(tmp_path, target, golden, level="L0")) == EMBED
 
 
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 def test_at_l0_the_module_is_named_whose_own_code_made_what_differs(tmp_path: Path) -> None:
     """A block norms by functions and calls the attention, which calls its projection."""
     names = "h.Block", "h.attn.Attention", "h.attn.o.Linear"
@@ -76,5 +52,3 @@ def test_at_l0_the_module_is_named_whose_own_code_made_what_differs(tmp_path: Pa
         }
 
     assert named(compared(tmp_path, run(0.1), run(1e-6), tree, level="L0")) == block
-
-

@@ -67,24 +67,6 @@ def test_a_fault_that_all_layers_share_is_named_in_the_first(tmp_path: Path) -> 
     assert named(found) == "Functional.linear.0.forward"
 
 
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 # --- errors in one direction
 
 
@@ -150,8 +132,6 @@ def test_a_module_that_leaves_its_like_is_named_at_the_call_inside_that_nearly_d
     assert named(both) == "Functional.linear.9.forward"
 
 
-
-
 @pytest.mark.parametrize(("name", "gates"), [("rnn_tanh", 1), ("lstm", 4)])
 def test_a_recurrent_layer_of_many_steps_has_a_bound(tmp_path: Path, name: str, gates: int) -> None:
     """Weights that enlarge what they are given, more than a thousand times."""
@@ -163,8 +143,6 @@ def test_a_recurrent_layer_of_many_steps_has_a_bound(tmp_path: Path, name: str, 
         inputs = [tensor(kept(each), dtype) for each in (steps, weight, weight)]
         runs.append({f"Torch.{name}.0.forward": call(inputs, tensor(kept(steps), dtype))})
     assert compared(tmp_path, *runs) is None
-
-
 
 
 @pytest.mark.parametrize(("came_back", "is_explained"), [(0.008, True), (0.002, False)])
@@ -189,5 +167,3 @@ def test_a_gradient_is_carried_on_as_it_comes_back_whatever_few_peers_show(
             }
     found = compared(tmp_path, *sides)
     assert (found is None) is is_explained, found
-
-

@@ -135,8 +135,6 @@ def test_a_wrong_gradient_is_named(tmp_path: Path, kind: str, factor_at: int) ->
     assert named(found) == f"Module.layers.{factor_at}.norm.{kind}.parameters_grad.0"
 
 
-
-
 @pytest.mark.parametrize(("probabilities", "is_explained"), [(1 / 12, True), (1e-4, False)])
 def test_a_softmax_of_one_side_explains_what_cancels_in_its_gradient(
     tmp_path: Path, probabilities: float, is_explained: bool

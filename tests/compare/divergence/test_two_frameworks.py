@@ -262,10 +262,6 @@ def test_padding_that_keeps_the_size_of_an_unknown_kernel_is_held_against_no_num
     assert divergence is not None and divergence.first.cause == ""
 
 
-
-
-
-
 @pytest.mark.parametrize("flag, word, cause", [
     (True, "tanh", ""),
     (False, "tanh", "approximate is none and in the golden run tanh"),
@@ -276,8 +272,6 @@ def test_the_kind_of_a_gelu_is_a_flag_or_a_word(tmp_path: Path, flag: bool, word
     target["input_kwargs"], golden["input_kwargs"] = {"approximate": plain(flag)}, {"approximate": plain(word)}
     divergence = compared(tmp_path, *layer(target, golden, names)).divergence
     assert divergence is not None and divergence.first.cause == cause
-
-
 
 
 def test_a_parameter_that_one_side_lacks_is_the_cause(tmp_path: Path) -> None:
