@@ -145,6 +145,9 @@ class _InMemory:
     def updates(self) -> list[Update]:
         return []  # ranks have parts of parameters
 
+    def sketches(self) -> None:
+        """Parts of a split tensor have sketches by offsets of their own."""
+
 
 def folder_of(copy: Merged, output: str) -> str:
     """The folder into which `write` puts a merged dump: ``step<S>/rank<R>`` below `output`."""
