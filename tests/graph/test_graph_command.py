@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
-from graph_commands import DUMPS, FIRST, FIRST_NAMED, LLAMA, WEIGHT, of_one_run, run_of, shown
+from graph_commands import DUMPS, FIRST, LLAMA, WEIGHT, of_one_run, run_of, shown
 from graph_dumps import call, tensor
 from made_dumps import written
 from written_pages import WrittenPage, page_in
@@ -29,14 +29,14 @@ def test_two_dumps_become_a_page_and_the_last_line_says_where_they_diverge(
 ) -> None:
     lines = shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path / "out")
     page = page_in(tmp_path / "out")
-    assert lines[0] == f"first divergence: {FIRST_NAMED}"
-    assert lines[-1] == f"{page.path}: 303 nodes, first divergence: {FIRST_NAMED}"
+    assert lines[0] == f"first divergence: {FIRST}"
+    assert lines[-1] == f"{page.path}: 303 nodes, first divergence: {FIRST}"
     comparison = page.manifest["comparisons"][0]
     assert page.rows()[comparison["first"]] == (FIRST, FIRST)
     assert comparison["verdict"] == lines[: len(comparison["verdict"])]
     assert [page.rows()[row][0] for row in comparison["chain"]][:2] == [
-        "Module.model.layers.1.mlp.up_proj.Linear.forward.0",
         "Module.model.layers.1.mlp.LlamaMLP.forward.0",
+        "Module.model.layers.1.LlamaDecoderLayer.forward.0",
     ]
     assert stat.S_IMODE(os.stat(page.path).st_mode) == 0o640
     assert stat.S_IMODE(os.stat(tmp_path / "out").st_mode) == 0o750
@@ -51,7 +51,7 @@ def test_the_page_and_compare_say_the_same(tmp_path: Path, capsys: pytest.Captur
     assert page.path.read_bytes() == page_in(tmp_path / "out").path.read_bytes()
     assert lines[-1] == f"page: {page.path}"
     verdict = page.manifest["comparisons"][0]["verdict"]
-    assert len(verdict) > 3 and lines[: len(verdict)] == verdict
+    assert len(verdict) > 2 and lines[: len(verdict)] == verdict
     assert len(list((tmp_path / "tables").glob("compare_result_*.csv"))) == 1
 
 
@@ -121,9 +121,9 @@ def test_the_page_opens_in_the_comparison_that_the_terminal_names(
         return
     named = manifest["comparisons"][manifest["first"]]
     assert f"step{named['step']}/rank{named['rank']}" == shifted
-    assert named["verdict"][0] == f"first divergence: {FIRST_NAMED}"
+    assert named["verdict"][0] == f"first divergence: {FIRST}"
     where = re.sub(r"(step|rank)(\d)/?", r"\1 \2, ", shifted).rstrip(", ")
-    assert lines[-1].endswith(f"first divergence: {where}: {FIRST_NAMED}")
+    assert lines[-1].endswith(f"first divergence: {where}: {FIRST}")
 
 
 def test_of_several_targets_the_page_opens_in_the_one_that_the_terminal_names(
@@ -201,7 +201,7 @@ def test_json_says_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixtur
     said = json.loads("\n".join(shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--json")))
     assert said["nodes"] == 303 and said["first_divergence"] == FIRST and said["unpaired"] == []
     assert said["files"] == [str(page_in(tmp_path).path)]
-    assert said["verdict"][0] == f"first divergence: {FIRST_NAMED}"
+    assert said["verdict"][0] == f"first divergence: {FIRST}"
 
 
 def test_every_format_is_written_and_html_is_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,8 +225,8 @@ def _check_json(folder: Path, page: WrittenPage) -> None:
     assert comparison["first"] == FIRST and comparison["counts"]["diverged"] == 1
     assert [(row["target"], row["golden"]) for row in comparison["rows"]] == page.rows()
     row = next(row for row in comparison["rows"] if row["status"] == "diverged")
-    assert row["target"] == FIRST and row["parent"] == "Module.model.layers.1.mlp.up_proj.Linear.forward.0"
-    assert row["in_error"] > 0.1 and row["kind"] == "api" and row["reason"] == "exact"
+    assert row["target"] == FIRST and row["parent"] == "Module.model.layers.1.mlp.LlamaMLP.forward.0"
+    assert row["in_error"] > 0.1 and row["kind"] == "module" and row["reason"] == "exact"
 
 
 def _check_model_explorer(folder: Path) -> None:
@@ -237,8 +237,8 @@ def _check_model_explorer(folder: Path) -> None:
     assert len(nodes) == len(graph["nodes"]) >= 290
     assert all(edge["sourceNodeId"] in nodes for node in graph["nodes"] for edge in node.get("incomingEdges", []))
     names = {attribute["value"]: node for node in graph["nodes"] for attribute in node["attrs"]}
-    assert names[FIRST]["label"] == "linear"
-    assert names[FIRST]["namespace"].split("/")[-1] == "Module.model.layers.1.mlp.up_proj.Linear.forward.0"
+    assert names[FIRST]["label"] == "Linear"
+    assert names[FIRST]["namespace"].split("/")[-1] == "Module.model.layers.1.mlp.LlamaMLP.forward.0"
     assert set(graph["groupNodeAttributes"]) <= {
         "/".join(node["namespace"].split("/")[:depth]) for node in graph["nodes"] for depth in range(1, 10)
     }
@@ -409,7 +409,7 @@ def test_a_graph_from_python(tmp_path: Path) -> None:
 def test_two_graphs_from_python(tmp_path: Path) -> None:
     view = probe.graph_diff(WEIGHT, LLAMA)
     assert view.first == (FIRST, FIRST) and view.divergence is not None and view.divergence.record == FIRST
-    assert repr(view) == f"<GraphView: 303 nodes, first divergence: {FIRST_NAMED}>"
+    assert repr(view) == f"<GraphView: 303 nodes, first divergence: {FIRST}>"
     assert view.to_html(tmp_path / "a.html") == str(tmp_path / "a.html")
     with pytest.raises(MsprobeException, match=r"ends in \.html"):
         view.to_html(tmp_path / "a.txt")

@@ -14,9 +14,7 @@ from probe.common.dump.layout import PROCESS_FILE
 
 DUMPS = CASES / "dumps"
 WEIGHT, LLAMA = str(DUMPS / "llama_weight"), str(DUMPS / "llama")
-FIRST = "Functional.linear.12.forward"
-FIRST_NAMED = f"model.layers.1.mlp.up_proj (Linear), {FIRST}"
-"""The same with the module around it, as the answer names it."""
+FIRST = "Module.model.layers.1.mlp.up_proj.Linear.forward.0"
 """The first divergence of WEIGHT beside LLAMA."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from probe.api.cli import main
 
 DUMPS = Path(__file__).parents[1] / "graph" / "cases" / "dumps"
-FAULT = "Functional.linear.12.forward"
+FAULT = "Module.model.layers.1.mlp.up_proj.Linear.forward.0"
 """The first divergence of `llama_weight` beside `llama`."""
 
 

@@ -249,7 +249,7 @@ def _judged(runs: TwoRuns, walked: Walked, result: ComparisonResult) -> Iterator
         for each in (result.divergence.first, *result.divergence.suspects):
             suspects[each.record, each.golden_record] = each
     structure = {
-        (each.record, each.golden_record): each.reason for each in (*result.with_effect, *result.without_effect)
+        (each.record, each.golden_record): each.shown_reason for each in (*result.with_effect, *result.without_effect)
     }
     reasons = {each.call.index: words.of_excused(each) for each in reversed(walked.excused)}
     for call in runs.calls:
@@ -260,15 +260,24 @@ def _judged(runs: TwoRuns, walked: Walked, result: ComparisonResult) -> Iterator
         suspect = suspects.get(names)
         if suspect is not None:
             row = next((row for row in call.rows if _item_name(row) == suspect.item), None)
-            parameter = own_name(row).partition(".")[2] if row is not None and is_parameter(row) else ""
+            parameter = "" if row is None else _parameter(runs, row)
             yield JudgedCall(call, UNEXPLAINED, given, returned, suspect.reason, suspect, parameter)
         elif names in structure:
-            yield JudgedCall(call, STRUCTURE, given, returned, structure[names])
+            effect = "values differ by no more than is explained" if given or returned else "no value differs"
+            yield JudgedCall(call, STRUCTURE, given, returned, f"{structure[names]}; {effect}")
         elif given or returned:
             reason = reasons.get(call.index) or f"its inputs are {words.size(given)} apart"
             yield JudgedCall(call, EXPLAINED, given, returned, reason)
         else:
             yield JudgedCall(call, SAME, given, returned, "")
+
+
+def _parameter(runs: TwoRuns, row: Row) -> str:
+    """The parameter that an item is, as its module calls it; empty of any other."""
+    if is_parameter(row):
+        return own_name(row).partition(".")[2]
+    source = None if row.target is None else runs.graphs[0].source(row.target)
+    return source.name.rpartition(".")[2] if source is not None and source.origin is Origin.PARAMETER else ""
 
 
 def _largest(rows: Iterable[Row]) -> float:

@@ -68,7 +68,9 @@ class Graph:
         text = self._made_by(item)
         is_given = _is_given(item)
         if text is None:
-            return self._recognised.get(item.name, _UNKNOWN) if is_given else _UNKNOWN
+            if not is_given:
+                return _UNKNOWN
+            return self._recognised.get(item.name) or self._parameters.get(self._label(item), _UNKNOWN)
         if not is_given and text.startswith(DATA):
             return _UNKNOWN
         # Else of an output: a call returns its argument, or it is a module around the call that made it.
@@ -125,6 +127,20 @@ class Graph:
                 elif label in latest and self._made_by(item) is None:
                     found[item.name] = latest[label]
         return found
+
+    @cached_property
+    def _parameters(self) -> dict[Hashable, Source]:
+        """The parameters of modules, which functions inside of them take, by their numbers if no other has these."""
+        found: dict[Hashable, set[str]] = {}
+        for record, items in () if self._table is not None else self._calls:
+            parsed = parse(record)
+            path = "" if parsed is None else parsed.base.rpartition(".")[0].partition(".")[2]
+            for item in items:
+                if item.state == PARAMETERS and item.is_tensor:
+                    name = f"{path}.{item.name.rpartition('.')[2]}".lstrip(".")
+                    found.setdefault(self._label(item), set()).add(name)
+        found.pop(None, None)
+        return {label: Source(Origin.PARAMETER, *names) for label, names in found.items() if len(names) == 1}
 
     def _made_by(self, item: Item) -> str | None:
         # An item that both runs have in common knows the table of one of them alone.

@@ -87,10 +87,8 @@ def of_random(found: Finding) -> Sentence:
 
 def of_excused(found: Excused) -> str:
     """A value that is apart by no more than is explained."""
-    return (
-        f"{own_name(found.row)} is {size(found.distance)} apart; its inputs, which are {size(found.given)} apart, and "
-        f"rounding explain {size(found.allowed)}"
-    )
+    sizes = size(found.distance), size(found.given), size(found.allowed)
+    return beyond_inputs(own_name(found.row), *sizes).shown
 
 
 def nonfinite(row: Row) -> str:
