@@ -90,7 +90,8 @@ def compare_statistics(task: PairTask, watch: ProgressCallback | None = None) ->
 
 
 def _note_pair(result: ComparisonResult, pair: DumpPair) -> None:
-    result.label, result.step, result.left_out = pair.label, pair.step, pair.left_out
+    result.label, result.step = pair.label, pair.step
+    result.left_out, result.missing = pair.left_out, pair.missing
 
 
 def _load(task: PairTask) -> tuple[Dump, Dump]:
@@ -116,6 +117,7 @@ def _write(task: PairTask, result: ComparisonResult, watch: ProgressCallback | N
         watch("writing", 0, None)
     files.make_folder(task.folder)
     stem = os.path.join(task.folder, _stem(task, result.debug))
+    result.shows_distances = not (task.options.rules.is_by_record or result.debug)
     result.tables = table_files.write(result, stem, task.xlsx, task.options.rules.levels)
     if result.data_mapping is not None:
         write_names(_mapping_file(task, task.folder, "data_mapping"), result.data_mapping)

@@ -217,6 +217,8 @@ class ComparisonResult:
     """``rank0`` or ``proc123`` where there is more than one pair."""
     left_out: str = ""
     """The processes left out, like that of `probe.common.align.dump_pairs.DumpPair`."""
+    missing: tuple[str, ...] = ()
+    """The steps and ranks that one run has alone, like that of the pair."""
     step: str = ""
     """``step0`` where there are several."""
     with_effect: list[Difference] = field(default_factory=list)
@@ -239,6 +241,10 @@ class ComparisonResult:
     """The sides that end early."""
     without_tree: list[str] = field(default_factory=list)
     """The sides whose calls have no tree, because construct.json is missing."""
+    without_sketches: str = ""
+    """``one program``, ``two programs`` or ``two frameworks``, where a run has no sketches and no tensors."""
+    shows_distances: bool = False
+    """True if the table has the columns of distances, which no other tool's table has."""
     algorithms: tuple[str, ...] = ()
     """Columns of the user's own metrics, behind the built-in ones of real data."""
     tables: list[str] = field(default_factory=list)

@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 from judging import ACCUSED, RIGHT, UNSEEN, Case, judge
 
+from probe.compare.runner import summaries
+
+SIDES = "target", "golden"
 pytestmark = pytest.mark.rounding
 KEPT = Path(__file__).parent / "judged"
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "verdicts.py"
@@ -43,3 +46,18 @@ def test_the_command_counts_what_is_said_of_a_set(dumps_of: Callable[[str], Path
     row = next(line for line in (tmp_path / "report.md").read_text().splitlines() if line.startswith("| all "))
     cells = [cell.strip() for cell in row.split("|")]
     assert (cells[4], cells[6]) == (f"{right} / 0 / 0", f"{faults} / 0 / 0 / 0 / 0"), row
+
+
+@pytest.mark.parametrize("case", ["missing_gradient-frozen-right@L0", "missing_gradient-reentrant-right@mix"])
+def test_a_missing_gradient_is_a_divergence_of_its_own_step(dumps_of: Callable[[str], Path], case: str) -> None:
+    run = dumps_of("field") / case
+    first, second = (next(summaries(str(run / mine), str(run / other))) for mine, other in (SIDES, SIDES[::-1]))
+    for summary, run_without in ((first, "target"), (second, "golden run")):
+        assert summary.divergence is not None and summary.step == "step0"
+        assert f"up.weight has no gradient in the {run_without}" in summary.why
+        assert ("requires_grad" in summary.why) == ("frozen" in case)
+
+
+def test_parameters_that_are_frozen_in_both_runs_lack_no_gradient(dumps_of: Callable[[str], Path]) -> None:
+    frozen = str(dumps_of("field") / "missing_gradient-frozen-right@L0" / "target")
+    assert {each.answer for each in summaries(frozen, frozen)} == {"none"}

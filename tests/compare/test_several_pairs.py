@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -253,7 +254,21 @@ def test_a_step_that_only_one_run_has_is_reported(tmp_path: Path, capsys: pytest
     target, golden = two_runs(tmp_path, ["step0/rank0", "step1/rank0", "step2/rank0"])
     shutil.rmtree(target / "step2")
     assert compare(target, golden, tmp_path / "out") == 0
-    assert f"[WARNING] step2: in {golden} only, and not compared.\n" in capsys.readouterr().err
+    assert "cannot be told: step 2 is in the golden run only\n" in capsys.readouterr().out
+    assert compare(target, golden, tmp_path / "json", "--json", "--fail-on", "divergence") == 2
+    told = json.loads(capsys.readouterr().out)
+    assert [each["missing"] for each in told] == [[], ["step 2 is in the golden run only"]]
+    assert [each["divergence"]["answer"] for each in told] == ["none", "cannot_tell"]
+
+
+def test_a_divergence_is_the_answer_and_a_step_that_is_missing_is_told_beside_it(
+    dumps_of: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = dumps_of("field") / "missing_step-with-fault@mix"
+    assert compare(run / "target", run / "golden", tmp_path / "out", "--fail-on", "divergence") == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("first divergence: blocks.0.0 (LayerNorm)")
+    assert "  missing: step 1 is in the golden run only" in said
 
 
 def test_a_rank_that_one_side_lacks_is_reported_and_the_rest_compared(
@@ -262,9 +277,9 @@ def test_a_rank_that_one_side_lacks_is_reported_and_the_rest_compared(
     target, golden = two_runs(tmp_path, ["step0/rank0", "step0/rank1", "step0/rank2"])
     (target / "step0" / "rank1").rename(target / "step0" / "rank5")
     assert compare(target, golden, tmp_path / "out") == 0
-    said = capsys.readouterr().err
-    assert f"[WARNING] rank5: in {target / 'step0'} only, and not compared.\n" in said
-    assert f"[WARNING] rank1: in {golden / 'step0'} only, and not compared.\n" in said
+    said = capsys.readouterr().out
+    one, other = "rank 5 of step 0 is in the target only", "rank 1 of step 0 is in the golden run only"
+    assert f"cannot be told: {one}; {other}\n" in said
     names = sorted(path.name.split("_")[2] for path in (tmp_path / "out" / "step0").iterdir())
     assert names == ["rank0", "rank2"]
 
@@ -296,7 +311,7 @@ def test_a_single_rank_is_compared_with_the_rank_of_its_number_alone(
     target, golden = two_runs(tmp_path, ["step0/rank0", "step0/rank1"])
     shutil.rmtree(target / "step0" / "rank0")
     assert compare(target, golden, tmp_path / "out") == 0
-    assert f"[WARNING] rank0: in {golden / 'step0'} only, and not compared.\n" in capsys.readouterr().err
+    assert "cannot be told: rank 0 of step 0 is in the golden run only\n" in capsys.readouterr().out
     names = [path.name.split("_")[2] for path in (tmp_path / "out" / "step0").iterdir()]
     assert names == ["rank1"]
 

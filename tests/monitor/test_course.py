@@ -128,9 +128,7 @@ def test_experts_that_starve_beside_others_raise_nothing(absent: bool) -> None:
 # --- incidents
 
 
-def made(
-    step: int, name: str, family: str = "actv", rule: str = "spike", rank: int = 0, call: int = 1
-) -> Finding:
+def made(step: int, name: str, family: str = "actv", rule: str = "spike", rank: int = 0, call: int = 1) -> Finding:
     return Finding(name, family, step, rank, rule, "norm", 1.0, "", "", call=call)
 
 

@@ -29,8 +29,8 @@ from hostile import files as hostile
 
 with atheris.instrument_imports(include=["probe", "numpy.lib", "yaml", "zipfile", "pickletools"]):
     import probe
-    from probe.common.align import mapping_files
     from probe.common.align import layer_names as rules
+    from probe.common.align import mapping_files
     from probe.common.config.config import load_config
     from probe.common.dump.journal import MAGIC, Header, JournalReader, JournalWriter
     from probe.common.dump.reading import tensor_reading

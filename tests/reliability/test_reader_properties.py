@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import probe
 from probe.api.commands.collecting.show_text import dump_as_json, dump_lines
 from probe.api.commands.collecting.wanted import Wanted
-from probe.common.align import mapping_files
 from probe.common.align import layer_names as rules
+from probe.common.align import mapping_files
 from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.compare.ranks import merge
 from probe.compare.rows import tensor_transforms

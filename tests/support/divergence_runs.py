@@ -1,17 +1,20 @@
-"""Runs whose arithmetic numpy does, for the tests of the divergence search."""
+"""Runs whose arithmetic numpy does, with the sketches and makers that a recorder writes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import made_dumps
 import numpy as np
-from made_dumps import tensor_of as tensor
+from made_dumps import tensor_of
 from numpy.typing import NDArray
 
+from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, is_module, parse
 from probe.common.dump.reading.dump import read
+from probe.common.dump.sketch_file import MAKER, SERIAL, SKETCH, SketchWriter
+from probe.common.numerics.sketch import sketch
 from probe.compare.comparison import compare_dumps
 from probe.compare.result import ComparisonResult, Divergence, Unexplained
 
@@ -20,6 +23,12 @@ X = RNG.normal(size=(16, 64)).astype(np.float32)
 W = (RNG.normal(size=(64, 64)) / 8).astype(np.float32)
 Record = dict[str, Any]
 Run = dict[str, Record]
+
+
+def tensor(array: Any, dtype: str = "torch.float32", **more: Any) -> Record:
+    """The entry of an array, with its statistics and its sketch."""
+    values = np.asarray(array)
+    return {**tensor_of(values, dtype, **more), **({SKETCH: sketch(values).packed()} if values.size else {})}
 
 
 def whole(array: Any) -> Record:
@@ -43,10 +52,75 @@ def backward(inputs: list[Any], *outputs: Any) -> Record:
     return {"input": inputs, "output": list(outputs)}
 
 
-def write(folder: Path, data: Run, tree: dict[str, str | None] | None = None, level: str = "mix", **head: str) -> Path:
+def write(
+    folder: Path,
+    data: Run,
+    tree: dict[str, str | None] | None = None,
+    level: str = "mix",
+    has_sketches: bool = True,
+    **head: str,
+) -> Path:
+    """Write the dump of one process; a tensor with the numbers of an earlier one is that one."""
+    data = _copied(data)
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = SketchWriter()
+    _find_makers(data)
+    for name, fields in data.items():
+        writer.take(name, fields)
+    if has_sketches:
+        writer.write(str(folder))
+    writer.close()
     line = f"File {folder.name}.py, line {{}}, in f, \n g()"
     stacks = {str(place): [[name], [line.format(place)]] for place, name in enumerate(data)}
     return made_dumps.write(folder, data, {**dict.fromkeys(data), **(tree or {})}, stacks, level=level, **head)
+
+
+def _copied(value: Any) -> Any:
+    """A copy in which no entry is the same object as another one."""
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
+
+
+def _find_makers(data: Run) -> None:
+    """Give each tensor what the recorder knows of its maker."""
+    made: dict[bytes, Any] = {}
+    serial = 0
+    for name, fields in data.items():
+        parsed = parse(name)
+        path = "" if parsed is None else parsed.base.rpartition(".")[0].partition(".")[2]
+        for owner, entry in _entries(fields):
+            if owner == "parameters":
+                (own,) = (each for each, value in fields["parameters"].items() if value is entry)
+                made.setdefault(entry[SKETCH], f"parameter:{path}.{own}")
+            elif parsed is not None and parsed.direction == PARAMETERS_GRAD:
+                (own,) = (each for each, value in fields.items() if any(entry is one for one in value))
+                made[entry[SKETCH]] = f"gradient:{path}.{own}"
+    for name, fields in data.items():
+        is_backward = BACKWARD in name
+        for owner, entry in _entries(fields):
+            serial += 1
+            entry[SERIAL] = serial
+            known = made.get(entry[SKETCH])
+            if owner == "output" and not (is_module(name) and type(known) is int):
+                made[entry[SKETCH]] = serial
+            elif known is not None:
+                entry[MAKER] = known
+            elif owner.startswith("input") and not is_backward:
+                made[entry[SKETCH]] = entry[MAKER] = serial
+
+
+def _entries(fields: Any, owner: str = "") -> Iterator[tuple[str, Record]]:
+    """The entries that have a sketch, each with the field of the record that it stands in."""
+    if isinstance(fields, dict):
+        if SKETCH in fields:
+            yield owner, fields
+        elif "type" not in fields:
+            for key, value in fields.items():
+                yield from _entries(value, owner or key)
+    elif isinstance(fields, list):
+        for value in fields:
+            yield from _entries(value, owner)
 
 
 def compared(folder: Path, target: Run, golden: Run, *trees: dict[str, str | None], **head: str) -> Divergence | None:

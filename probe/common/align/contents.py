@@ -25,8 +25,8 @@ _NEAR = 0.05
 """The relative distance of two sketches up to which tensors correspond if nothing else is near. It is measured: right
 pairs in bfloat16 are up to 0.1 apart behind many layers, those behind a small fault 0.01, other tensors about 1.4."""
 _LEAST, _UNITS = 2e-5, 4.0
-"""The same of statistics, which agree where tensors do not: six digits of float32 survive a network; and that of a
-coarser type in its unit roundoff."""
+"""The relative difference of statistics up to which they are equal, since six digits of float32 survive a network; and
+that of a coarser type in its unit roundoff."""
 _CLEARLY = 0.5
 """The distance of the nearest tensor is at most this share of the distance of the second."""
 _ROWS = 1024

@@ -168,7 +168,7 @@ def are_two_programs(both: Calls, dumps: Dumps) -> bool:
 
 
 def _tensors(calls: Sequence[KeyedCall]) -> list[Item]:
-    """What calls take and return."""
+    """The tensors that calls take and return."""
     return [item for call in calls for item in call.items if item.is_tensor and item.state in (INPUT, OUTPUT)]
 
 

@@ -7,7 +7,8 @@ its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional, TypeVar
 
@@ -29,6 +30,7 @@ T = TypeVar("T")
 _THE_PATH_ITSELF = ""
 """The name of a step whose folder was given."""
 _MOST_NAMED = 6
+_NUMBERED, _SPACED = re.compile(r"\b(step|rank)(?=\d)"), r"\1 "
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class DumpPair:
     """The paths of the same processes at the step before, which tell of the optimizer's step between."""
     left_out: str = ""
     """The first step and process that is not compared, because a pool handed out its tasks in another order."""
+    missing: tuple[str, ...] = ()
+    """The steps and ranks that one run has alone, in words; the last pair beside which they are missing has them."""
 
     def __str__(self) -> str:
         return f"{self.step} {self.label}".strip() or f"{self.target} and {self.golden}"
@@ -76,13 +80,38 @@ def pairs_of(target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
             raise FileCheckException(_not_the_same_form(one.path, other.path))
     of_target, of_golden = beside_one_step((target.path, golden.path), (_steps(target), _steps(golden)))
     partners: dict[str, str] = {}
-    pairs = [
-        pair
-        for step in _common_steps(target, golden, list(of_target), list(of_golden))
-        for pair in _processes(of_target[step], of_golden[step], step, partners)
-    ]
+    steps = _common_steps(target, golden, list(of_target), list(of_golden))
+    pairs = [pair for step in steps for pair in _processes(of_target[step], of_golden[step], step, partners)]
+    empty = _without_records((target, golden), pairs)
     pairs = _with_records(pairs, target, golden)
+    of_steps = [[step for step in found if step not in steps] for found in (of_target, of_golden)]
+    if any(of_steps) or empty:
+        last = pairs[-1]
+        pairs[-1] = replace(last, missing=(*last.missing, *empty, *_of_one_run(*of_steps)))
     return _with_steps_before(_with_tasks(pairs, PoolTasks(_without_rank(target), _without_rank(golden))))
+
+
+def _of_one_run(of_target: Sequence[str], of_golden: Sequence[str], step: str = "") -> list[str]:
+    """The steps, or the processes of a step, that one run has alone, in words."""
+    found = []
+    for names, run in ((of_target, "target"), (of_golden, "golden run")):
+        if names:
+            shown = [_NUMBERED.sub(_SPACED, name) for name in names[:_MOST_NAMED]]
+            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            of = f" of {_NUMBERED.sub(_SPACED, step)}" if step else ""
+            found.append(f"{', '.join(shown)}{more}{of} {'is' if len(names) == 1 else 'are'} in the {run} only")
+    return found
+
+
+def _without_records(runs: tuple[FoundDumps, FoundDumps], pairs: Sequence[DumpPair]) -> list[str]:
+    """The processes that have no records in one of the runs, in words."""
+    empty = [{each.path for each in found.empty} for found in runs]
+    return [
+        f"{_NUMBERED.sub(_SPACED, str(pair))} has records in the {run} only"
+        for pair in pairs
+        for run, lacks, has in (("golden run", 0, 1), ("target", 1, 0))
+        if (pair.target, pair.golden)[lacks] in empty[lacks] and (pair.target, pair.golden)[has] not in empty[has]
+    ]
 
 
 def _with_records(pairs: list[DumpPair], target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
@@ -213,8 +242,6 @@ def _common_steps(target: FoundDumps, golden: FoundDumps, of_target: list[str], 
             f"{target.path} holds {modes[0]} and {golden.path} holds {modes[1]}, "
             "but they have no step of the same kind in common."
         )
-    for folder, found in ((target.path, of_target), (golden.path, of_golden)):
-        _warn_of_alone(folder, [step for step in found if step not in common])
     return common
 
 
@@ -229,12 +256,20 @@ def _processes(
     """The pairs of one step; `partners` are processes without a rank that were paired at a step before, and are now."""
     folders = target[0].step_folder, golden[0].step_folder
     names = [each.name for each in target], [each.name for each in golden]
-    return [
+    pairs = [
         DumpPair(
             os.path.join(folders[0], name), os.path.join(folders[1], other), "rank0" if label == "rank" else label, step
         )
         for name, other, label in _pairs_of_processes(*folders, *names, partners)
     ]
+    paired = {path for pair in pairs for path in (pair.target, pair.golden)}
+    alone = [
+        [name for name in of_side if os.path.join(folder, name) not in paired]
+        for folder, of_side in zip(folders, names)
+    ]
+    if pairs and any(alone):
+        pairs[-1] = replace(pairs[-1], missing=tuple(_of_one_run(*alone, step)))
+    return pairs
 
 
 def _pairs_of_processes(
@@ -274,14 +309,7 @@ def _pairs_by_work(
         shown = ", ".join(new[:8]) + (f" and {len(new) - 8} more" if len(new) > 8 else "")
         log.info(f"processes without a rank are paired by what they ran and the order in which they began: {shown}.")
     partners.update(known)
-    _warn_of_alone(target, [name for name in of_target if name not in known])
-    _warn_of_alone(golden, [name for name in of_golden if name not in known.values()])
     return [(name, known[name], name) for name in of_target if name in known]
-
-
-def _warn_of_alone(folder: str, alone: list[str]) -> None:
-    if alone:
-        log.warning(f"{', '.join(alone)}: in {folder} only, and not compared.")
 
 
 def _are_numbered(ranks: list[str]) -> bool:
@@ -296,8 +324,6 @@ def _pairs_of_ranks(target: str, golden: str, of_target: list[str], of_golden: l
             f"{target} holds {', '.join(of_target)} and {golden} holds {', '.join(of_golden)}: they have no rank in "
             "common. To compare two ranks with each other, give their folders."
         )
-    for folder, found in ((target, of_target), (golden, of_golden)):
-        _warn_of_alone(folder, [name for name in found if name not in common])
     return [(name, name, name) for name in common]
 
 

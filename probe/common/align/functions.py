@@ -25,7 +25,7 @@ OF_PARAMETERS = ("parameter:", "gradient:")
 
 Key = Optional[Hashable]
 Way = Callable[[int, int], Key]
-"""What is said of a call, given the number of its side and its own."""
+"""A property of a call, given the number of its side and its own."""
 
 
 class Found:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Items = dict[str, Item]
 """Items by what follows the record in their names."""
 Way = Callable[[str, Item], "Hashable | None"]
-"""What two items that correspond have in common; ``None`` of an item that is not looked at."""
+"""A property that two corresponding items share; ``None`` of an item that is not looked at."""
 
 
 def rows_of(
@@ -84,7 +84,7 @@ def alone(call: KeyedCall, of_target: bool) -> list[Row]:
 def _ways(
     name: str, golden_name: str, frameworks: tuple[str, str], contents: Contents | None
 ) -> Iterator[tuple[Way, Way, bool]]:
-    """What corresponding items have in common, the most certain first, for each side; and if their order tells more."""
+    """The properties that corresponding items share, the most certain first, and if their order tells more."""
     if contents is not None:
         yield _content(contents), _content(contents), True
     if frameworks[0] != frameworks[1] and is_backward(name) and not is_module(name):
@@ -99,7 +99,6 @@ def _ways(
         # Nothing tells the position of an argument of a module that the other side gives by keyword.
         yield _keyword, _position, True
         yield _position, _keyword, True
-    yield _state, _state, True
 
 
 def _content(contents: Contents) -> Way:
@@ -157,11 +156,6 @@ def _position(suffix: str, item: Item) -> Hashable | None:
     """The plain value of an argument that has a position."""
     is_plain = item.state == INPUT and item.dtype is not None and not item.is_tensor
     return repr(item.value) if is_plain and suffix.split(".")[2].isdigit() else None
-
-
-def _state(suffix: str, item: Item) -> Hashable | None:
-    """What is left of the tensors, if it is as much on both sides."""
-    return item.state if item.is_tensor and item.state in (INPUT, OUTPUT) else None
 
 
 def _may_be_same(record: str, item: Item, other: Item, contents: Contents) -> bool:

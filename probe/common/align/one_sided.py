@@ -8,14 +8,14 @@ from typing import Any
 from probe.common.align.calls import Calls, KeyedCall
 from probe.common.align.row import CallPair
 from probe.common.dump.levels import both_record
-from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD, is_module
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_module, parse
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import INPUT, OUTPUT
 from probe.common.dump.reading.sources import Tree
 
 LEVEL, END, FRAMEWORK, RECOMPUTED = "level", "end", "framework", "recomputed"
-"""What the level of the other side does not record; what comes after its end; what the other framework has no calls
-for; what computes again what a paired call has."""
+"""The level of the other side does not record the call; the other side ended before; the other framework has no such
+calls; the call computes again what a paired call has."""
 LEFT_OUT = frozenset((LEVEL, END, FRAMEWORK))
 """Calls for these reasons count for nothing."""
 
@@ -49,16 +49,25 @@ def _name(pair: CallPair, number: int) -> str | None:
 def _ends(pairs: Sequence[CallPair], dumps: tuple[Dump, Dump]) -> list[int]:
     """The last pair that each side's calls are compared up to, since the other side ends there.
 
-    A side ends where its run died, or where it lacks the last calls of the other one and nothing else.
+    A side ends where its run died, or where it lacks the last calls of the other one and nothing else. One that has
+    gradients and lacks the last of them does not end there: nothing makes them.
     """
+    has_gradients = any(pair.record and pair.golden_record and _is_gradient(pair) for pair in pairs)
     last = max((index for index, pair in enumerate(pairs) if pair.record and pair.golden_record), default=-1)
     found = [len(pairs), len(pairs)]
     for number, other in ((0, 1), (1, 0)):
         lacking = [index for index, pair in enumerate(pairs) if _name(pair, other) is None]
         has_more = any(_name(pair, number) is None for pair in pairs)
-        if dumps[other].died or (lacking and not has_more and lacking[0] > last >= 0):
+        lacks_gradients = has_gradients and all(_is_gradient(pairs[index]) for index in lacking)
+        is_at_end = lacking and not has_more and lacking[0] > last >= 0
+        if dumps[other].died or (is_at_end and not lacks_gradients):
             found[number] = last
     return found
+
+
+def _is_gradient(pair: CallPair) -> bool:
+    parsed = parse(pair.record or pair.golden_record or "")
+    return parsed is not None and parsed.direction in (BACKWARD, PARAMETERS_GRAD)
 
 
 def is_in_scope(tree: Tree | None, record: str) -> bool:

@@ -34,6 +34,8 @@ class Row(msgspec.Struct, gc=False):
     requires_grad_consistent: bool = True
     relative_difference: Optional[float] = None  # noqa: UP045
     """The amount by which the two tensors differ, relative to the larger one; ``None`` until that is asked for."""
+    explained: Optional[float] = None  # noqa: UP045
+    """The part of it that inputs and rounding explain; ``None`` where that was not asked for."""
     judged: bool = True
     """True if the values in the files could be held against each other; if not, their statistics alone were."""
 

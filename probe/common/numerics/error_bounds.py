@@ -99,7 +99,7 @@ def _known(target: Item, golden: Item) -> list[tuple[Any, Any]]:
         (target.norm, golden.norm), (target.max, golden.max), (target.min, golden.min), (target.mean, golden.mean)
     ]  # fmt: skip
     if (target.md5 is not None) and (golden.md5 is not None) and is_xor(target.md5) == is_xor(golden.md5):
-        pairs.append((target.md5, golden.md5))  # type: ignore[arg-type]
+        pairs.append((target.md5, golden.md5))
     return [(x, y) for x, y in pairs if x is not None and y is not None]
 
 

@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.numerics.differences import Sums
-from probe.common.numerics.missing import NOT_AVAILABLE, SHAPE_UNMATCHED, UNSUPPORTED
+from probe.common.numerics.missing import NOT_AVAILABLE, SHAPE_UNMATCHED, SPECIAL_VALUES_DIFFER, UNSUPPORTED
 
 Cell = Union[float, str]
 Array = NDArray[Any]
 
-SPECIAL_VALUES_DIFFER = "error: nan or inf of target and golden are not in the same places."
 BLOCK = 1 << 16
 """Elements that are measured at once."""
 _LONGEST_PRODUCT = 1 << 13

@@ -37,6 +37,8 @@ EXAMPLES = 3
 """The number of records without match, and of renamed layers, that a summary lists."""
 
 
+RECORD_SKETCHES = "record both runs with sketches"
+"""The end of the reason where statistics cannot decide."""
 TOO_LITTLE = "not enough in common"
 """The beginning of the reason where too little was compared to say that nothing diverges."""
 
@@ -155,6 +157,10 @@ class Summary:
     """The parameters at the beginning of the step."""
     left_out: str = ""
     """The first step and process of the runs that was not compared, because a pool took tasks in another order."""
+    without_sketches: str = ""
+    """``one program``, ``two programs`` or ``two frameworks``, where a run has no sketches and no tensors."""
+    missing: Sequence[str] = ()
+    """The steps and ranks that one run has alone, which the last pair of their step, or of all, tells."""
     rules: RowRules = PROBE_ROWS
     """The rules that gave the rows their results."""
     outside: list[OutsideDifference] = field(default_factory=list)
@@ -204,12 +210,17 @@ class Summary:
             return f"{TOO_LITTLE}: only {compared} of {records} records match ({100 * compared // records} %)"
         if self.left_out:
             return f"{TOO_LITTLE}: the processes of a pool took other tasks in each run, starting at {self.left_out}"
+        if self.missing:
+            return "; ".join(self.missing)
         if self.unjudged.items:
             number = self.unjudged.items
             return f"the values of {number} tensor{'' if number == 1 else 's'} could not be judged"
         if self.saved_values and self.differs:
             return "saved values differ, and a dump does not record which value is computed from which; see the table"
-        return undecided_in_words(self.undecided[0]) if self.undecided else ""
+        found = undecided_in_words(self.undecided[0]) if self.undecided else ""
+        if not found and self.differs and self.without_sketches not in ("", "one program"):
+            found = f"statistics do not tell which values of {self.without_sketches} belong together"
+        return f"{found}; {RECORD_SKETCHES}" if found and self.without_sketches else found
 
     @property
     def worst(self) -> str:
@@ -219,7 +230,7 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """The summary as values that JSON has, under the keys that scripts read."""
         found = asdict(replace(self, rules=PROBE_ROWS))
-        del found["rules"], found["carried"], found["outside"]
+        del found["rules"], found["carried"], found["outside"], found["without_sketches"]
         found["environment"] = [
             {"kind": each.kind, "name": each.name, "target": each.target, "golden": each.golden, "text": each.text}
             for each in self.outside
@@ -227,6 +238,7 @@ class Summary:
         follows = found.pop("follows")
         found["divergence"] = {**(found["divergence"] or _NO_DIVERGENCE), "answer": self.answer, "why": self.why}
         found["divergence"]["follows"] = follows
+        found["missing"] = list(self.missing)
         found["endings"] = found.pop("truncations")
         return found
 
@@ -331,6 +343,8 @@ def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary
         None,
         result.carried,
         result.left_out,
+        result.without_sketches,
+        result.missing,
         rules,
         outside_of(result),
     )
@@ -372,7 +386,11 @@ def fails(summaries: Iterable[Summary], level: str) -> bool:
 def is_uncompared(summaries: Iterable[Summary]) -> bool:
     """True if the runs may differ in a part that was not, or could not be, compared."""
     return any(
-        not summary.has_matches or summary.unjudged.items or summary.is_too_little_in_common or summary.left_out
+        not summary.has_matches
+        or summary.unjudged.items
+        or summary.is_too_little_in_common
+        or summary.left_out
+        or summary.missing
         for summary in summaries
     )
 

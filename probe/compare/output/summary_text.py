@@ -51,7 +51,8 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
 def _answer(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     first = first_of(summaries)
     if first is not None and first.divergence is not None:
-        return [*_diverged(first, first.divergence, len(summaries) > 1), *_followers(summaries, PREVIOUS)]
+        missing = [(f"  missing: {text}", WARNING) for summary in summaries for text in summary.missing]
+        return [*_diverged(first, first.divergence, len(summaries) > 1), *_followers(summaries, PREVIOUS), *missing]
     untold = uncompared(summaries) or _undecided(summaries)
     if untold:
         return untold
@@ -140,6 +141,8 @@ def uncompared(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     found = [(_cannot_be_told(untold, len(summaries) > 1), WARNING if untold.has_matches else ERROR)]
     if untold.left_out:
         found.append(("  next:   use a pool of one process in both runs", ""))
+    elif untold.missing and not untold.is_too_little_in_common:
+        found.append(("  next:   collect the same steps and ranks of both runs, or compare the folders of those", ""))
     elif untold.is_too_little_in_common and any(each.name == BATCH_SHAPE for each in untold.outside):
         how = "of a generation with a cache, compare the prefill with one forward pass over the prompt alone"
         why = "a batch that is packed, padded, or computed in parts has other statistics"
@@ -176,7 +179,8 @@ def _what_would_decide(summary: Summary) -> str:
 
 def _cannot_be_told(summary: Summary, is_one_of_several: bool) -> str:
     # Of what follows, the text itself says which step and rank it is.
-    where = f"{in_words(summary.step, summary.label)}: " if is_one_of_several and summary.follows is None else ""
+    says_where = summary.follows is not None or summary.untold == "; ".join(summary.missing)
+    where = f"{in_words(summary.step, summary.label)}: " if is_one_of_several and not says_where else ""
     return f"{UNTOLD}: {where}{summary.untold}"
 
 

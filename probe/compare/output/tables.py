@@ -17,6 +17,7 @@ from probe.common.align.row import Row
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Stacks
+from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.common.report.cells import Cells, harmless
 from probe.compare.result import ComparisonResult, Mode
 
@@ -39,7 +40,9 @@ RESULT = "Result"
 TAIL = ("Requires_grad Consistent", RESULT, "Err_message")
 STACK = "NPU_Stack_Info"
 FILES = "Data_name"
-RESERVED = frozenset((*HEAD, *DIFFERENCES, *STATISTICS, *VALUES, *CHECKSUMS, *TAIL, STACK, FILES))
+DISTANCE, EXPLAINED = "distance", "explained"
+"""Our own columns, behind those that existing scripts read; beside metrics of values the distance says nothing new."""
+RESERVED = frozenset((*HEAD, *DIFFERENCES, *STATISTICS, *VALUES, *CHECKSUMS, *TAIL, STACK, FILES, DISTANCE, EXPLAINED))
 """Every column of the three tables, whose names a metric of the user's own cannot take."""
 
 _MIDDLE = {Mode.STATISTICS: DIFFERENCES + STATISTICS, Mode.TENSOR: VALUES + STATISTICS, Mode.CHECKSUM: CHECKSUMS}
@@ -56,7 +59,13 @@ def columns(result: ComparisonResult) -> list[str]:
         names.append(STACK)
     if result.mode is Mode.TENSOR:
         names.append(FILES)
-    return names
+    return [*names, *_own_columns(result)]
+
+
+def _own_columns(result: ComparisonResult) -> tuple[str, ...]:
+    if not result.shows_distances:
+        return ()
+    return (EXPLAINED,) if result.mode is Mode.TENSOR else (DISTANCE, EXPLAINED)
 
 
 BLOCK = 4096
@@ -113,7 +122,19 @@ def block(result: ComparisonResult, start: int, stop: int) -> list[Cells]:
     if result.mode is Mode.TENSOR:
         names_of_files = [(str([target.data_name or "-1", golden.data_name or "-1"]),) for target, golden in pairs]
         found.append(Cells(names_of_files, distinct=True))
+    own = _own_columns(result)
+    if own:
+        distances = [(row.relative_difference, row.explained)[-len(own) :] for row in chosen]
+        found.append(Cells(distances, _distance_cells))
     return found
+
+
+def _distance_cells(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Distances with the digits that they have; ``all`` of what has no rounding, and nothing where none is known."""
+    return tuple(
+        "" if cell is None else float(f"{cell:.3g}") if cell < ALTOGETHER else "all" if cell < math.inf else " inf"
+        for cell in cells
+    )
 
 
 def _form_cells(cells: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from probe.common import log
 from probe.common.align.dump_pairs import DumpPair
 from probe.common.align.row import Row
 from probe.common.dump.reading.records import Item
@@ -41,16 +40,15 @@ class MergedPairTask(PairTask):
 
 
 def merged_pairs(target: str, golden: str) -> list[DumpPair]:
-    """The steps that two runs have in common; what is left out is logged.
+    """The steps that two runs have in common; the last says which steps one of them has alone.
 
     Raises:
         MsprobeException: a path is no folder, or there is no such step.
     """
     check_folders((target, golden))
     steps, alone = common_steps(target, golden)
-    for sentence in alone:
-        log.warning(sentence)
-    return [_pair(each, golden) for each in steps]
+    pairs = [_pair(each, golden) for each in steps]
+    return [*pairs[:-1], replace(pairs[-1], missing=tuple(alone))]
 
 
 def _pair(steps: StepFolders, golden: str) -> DumpPair:

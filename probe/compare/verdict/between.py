@@ -7,13 +7,15 @@ before: the difference of two sketches. It is explained by the distance of the g
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
+from probe.common.align.row import Row
 from probe.common.dump.naming import PARAMETERS_GRAD, parse
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.numerics.error_bounds import SAFETY, extent
+from probe.common.numerics.formats import unit_roundoff
 from probe.compare.sentences import NOTHING, Sentence
 from probe.compare.verdict.optimizer import Moved, Steps, optimizer_cause
 from probe.compare.verdict.two_runs import TwoRuns, path_of
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
 
 _PARAMETER = "parameter:"
 _NORMALISED = 4.0
-"""An optimizer that normalises gradients moves an element by its sign. With a relative error e of Gaussian gradients the
-share 0.8 e of the elements turns, and the updates are 1.8 sqrt(e) apart; twice that, for gradients with more elements
-near zero."""
+"""An optimizer that normalises gradients moves an element by its sign. With a relative error e of Gaussian gradients a
+share of 0.8 e of the elements turns, and the updates are 1.8 sqrt(e) apart; twice that, for gradients with more
+elements near zero."""
 _OF_NORMS = 1.3
 """By how much the norms of two updates may seem to differ though they are one: the interval of a sketch."""
 _OF_ROUNDING = 2.0**-23
+_OF_SUMS = 2.0**-16
+"""The rounding of the sums that make a gradient, about, relative to the gradient; a guess."""
 
 
 class Update(NamedTuple):
@@ -65,6 +69,27 @@ class Between(NamedTuple):
     steps: tuple[Steps, Steps] = ((), ())
     """The steps of the optimizers in target and golden run."""
     frameworks: tuple[str, str] = ("", "")
+    sides: Sequence[_Side] = ()
+    """The parameters and gradients of target and golden run."""
+
+    def accumulated(self, row: Row) -> Sentence:
+        """The sentence on a gradient to which that of the step before is added; `NOTHING` if it is not."""
+        import numpy as np
+
+        if row.target is None or row.golden is None or len(self.sides) < 2:
+            return NOTHING
+        names = row.target.name, row.golden.name
+        now = [side.now(name) for side, name in zip(self.sides, names)]
+        for index, run in enumerate(("target", "golden run")):
+            mine, theirs, kept = now[index], now[1 - index], self.sides[index].then(names[index])
+            if mine is None or theirs is None or kept is None or not kept.any():
+                continue
+            rest = float(np.linalg.norm(mine - theirs - kept))
+            unit = max(unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
+            if rest <= SAFETY * max(unit, _OF_SUMS) * float(np.linalg.norm(mine)) < float(np.linalg.norm(kept)):
+                text = f"gradients are accumulated in the {run}"
+                return Sentence(f"{text}: that of the step before is added, not zeroed (zero_grad)")
+        return NOTHING
 
     @property
     def is_of_all(self) -> bool:
@@ -119,7 +144,7 @@ def between(runs: TwoRuns, before: tuple[str, str] | None) -> Between | None:
         if found is not None:
             updates[name] = found
     steps = dumps[0].updates, dumps[1].updates
-    return Between(updates, steps, runs.frameworks) if updates else None
+    return Between(updates, steps, runs.frameworks, sides) if updates else None
 
 
 def _pairs(runs: TwoRuns) -> dict[str, str]:
@@ -157,6 +182,14 @@ class _Side:
         self._gradients = {_parameter_of(name): name for name in then.names() if PARAMETERS_GRAD in name}
         self._taken = {each.name: each.gradient for update in before.updates for each in update.parameters}
 
+    def now(self, item: str) -> NDArray[Any] | None:
+        """The sketch of an item in this step; ``None`` where it has none."""
+        return _of_item(self._now, item)
+
+    def then(self, item: str) -> NDArray[Any] | None:
+        """The sketch of an item of this name in the step before; ``None`` where it has none."""
+        return _of_item(self._then, item)
+
     def update(self, name: str) -> tuple[NDArray[Any], float] | None:
         """The sketch of the update of a parameter, and the norm of the parameter; ``None`` where it is not known."""
         import numpy as np
@@ -183,6 +216,13 @@ class _Side:
             return taken.sums
         item = self._gradients.get(name)
         return None if item is None else self._then.sums([item])[0]
+
+
+def _of_item(table: SketchTable | UnreadTable, item: str) -> NDArray[Any] | None:
+    import numpy as np
+
+    found: NDArray[Any] = table.sums([item])[0].astype(np.float64)
+    return found if np.isfinite(found).all() else None
 
 
 def _parameter_of(item: str) -> str:

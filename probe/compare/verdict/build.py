@@ -27,8 +27,6 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
     of_both = target.sketches, golden.sketches
     tables = None if None in of_both else of_both
     rows: list[Row] = [row for pair in pairs for row in pair.rows]
-    for row in rows:
-        row.relative_difference = None
     evidence = measure(rows, mode, tables)  # type: ignore[arg-type]
     calls = [call_of(index, pair.record, pair.golden_record, pair.rows) for index, pair in enumerate(pairs)]
     if len(both[0]) == len(both[1]) and all(mine.items is theirs.items for mine, theirs in zip(*both)):

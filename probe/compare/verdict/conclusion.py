@@ -12,11 +12,11 @@ from probe.common.align.calls import Calls
 from probe.common.align.one_sided import LEFT_OUT
 from probe.common.align.row import Row
 from probe.common.collectives.collectives import is_communication
+from probe.common.dump.naming import PARAMETERS_GRAD
 from probe.common.numerics.error_bounds import ALTOGETHER, is_same
-from probe.common.operations.lookup import kept_items
 from probe.compare.coverage import coverage
 from probe.compare.pairing import pairing
-from probe.compare.result import GOLDEN, TARGET, Carried, ComparisonResult, Difference, Divergence, Unexplained
+from probe.compare.result import GOLDEN, TARGET, Carried, ComparisonResult, Difference, Divergence, Mode, Unexplained
 from probe.compare.rows.matching import Matched
 from probe.compare.sentences import Sentence
 from probe.compare.truncation import truncations
@@ -26,7 +26,7 @@ from probe.compare.verdict.between import Between, between
 from probe.compare.verdict.build import two_runs
 from probe.compare.verdict.cause import Causes, Place
 from probe.compare.verdict.dataflow import Origin
-from probe.compare.verdict.facts import Call, distance, goes_in, is_parameter, is_rounded
+from probe.compare.verdict.facts import Call, distance, goes_in, is_parameter, is_rounded, measure
 from probe.compare.verdict.kinds import kinds_of, own_name
 from probe.compare.verdict.optimizer import settings_cause
 from probe.compare.verdict.settings import differences_of
@@ -73,6 +73,7 @@ def conclude(
     result.levels = target.level, golden.level
     result.truncations = truncations(*both, result.rows, result.levels, (target, golden))
     if comparison.debug:
+        measure(result.rows, result.mode, None)
         return Seen()
     result.without_tree = [side for side, dump in ((TARGET, target), (GOLDEN, golden)) if dump.tree is None]
     pairs = [pair for pair in matched.pairs if pair.rows and pair.how not in LEFT_OUT]
@@ -82,6 +83,17 @@ def conclude(
     result.pairing = pairing(names, comparison.options, matched.aligned)
     of_updates = between(runs, comparison.before)
     walked = Walk(runs, of_updates).walked()
+    if any(end.died for end in result.truncations):
+        # A run that died had no time for all of its gradients.
+        walked.findings = [each for each in walked.findings if each.kind is not Kind.GRADIENT]
+    if runs.tables is None and result.mode is not Mode.TENSOR:
+        result.without_sketches = "one program"
+        if comparison.across_frameworks or matched.aligned:
+            result.without_sketches = "two frameworks" if comparison.across_frameworks else "two programs"
+        # Statistics are lower bounds: they pair nothing of two programs, and measure no update of an optimizer.
+        is_of_update = bool(walked.findings) and walked.findings[0].kind is Kind.PARAMETER and comparison.before
+        if result.without_sketches != "one program" or is_of_update:
+            walked.hidden, walked.findings = walked.findings[:1], []
     _Conclusion(runs, result, walked, of_updates, comparison).draw()
     result.carried = _carried(runs)
     return Seen(runs, list(_judged(runs, walked, result)) if keeps_judged else [])
@@ -169,6 +181,10 @@ class _Conclusion:
             of_optimizer = self._updates.in_words()
             if of_optimizer:
                 return of_optimizer
+        if found.call.direction == PARAMETERS_GRAD and self._updates is not None:
+            accumulated = self._updates.accumulated(found.row)
+            if accumulated:
+                return accumulated
         place = Place(found.call, found.row, found.distance, found.allowed)
         return self._causes.of(place) or words.cause_of_kind(found)
 
@@ -191,8 +207,10 @@ class _Conclusion:
             is_short = unit >= SHORT or (runs.precision.shortest >= SHORT and shown >= 4.0 * SHORT)
             for setting in settings:
                 # What a layer keeps for later steps is not compared in this one.
-                is_of_state = setting.name == "momentum" and bool(kept_items(call.function.lower()))
-                hidden = (is_short and setting.decides and call.is_forward) or is_of_state
+                is_of_state = setting.name == "momentum" and call.is_forward
+                # A program gives its own modules what it likes, and another release gives them something else.
+                is_given = call.is_module and None in setting.values
+                hidden = (is_short and setting.decides and call.is_forward and not is_given) or is_of_state
                 yield (
                     Difference(
                         call.record or "",

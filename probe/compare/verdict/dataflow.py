@@ -11,6 +11,7 @@ from enum import Enum
 from functools import cached_property
 from typing import NamedTuple, Optional
 
+from probe.common.dump.naming import parse
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.sketch_file import DATA, VIEW, SketchTable, UnreadTable
 

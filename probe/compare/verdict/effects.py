@@ -74,7 +74,7 @@ class Effects:
             if not followers:
                 # Nothing that is recorded takes it: the module around it tells, or the pass has ended.
                 around = next(iter(self._runs.around(call)), None)
-                if around is None and is_apart:
+                if around is None and (is_apart or (call is start and self._runs.same_names)):
                     return Effect.NONE if self._agrees_behind(start) else Effect.SHOWS
                 followers = [] if around is None or around.index in seen else [around]
             seen.update(each.index for each in followers)

@@ -29,6 +29,7 @@ from probe.common.numerics.error_bounds import (
     relative_difference,
 )
 from probe.common.numerics.formats import plain_name, unit_roundoff
+from probe.common.numerics.missing import SPECIAL_VALUES_DIFFER
 from probe.compare.result import Mode
 
 _AT_ONCE = 4096
@@ -150,7 +151,8 @@ def measure(rows: Sequence[Row], mode: Mode, tables: Tables | None) -> Evidence:
     has_sketches = False
     for row in rows:
         target, golden = row.target, row.golden
-        if target is None or golden is None:
+        if target is None or golden is None or row.relative_difference == math.inf:
+            # What is not finite in the files of one side alone has been found already.
             continue
         if not (target.is_tensor and golden.is_tensor):
             continue
@@ -176,6 +178,8 @@ def _of_elements(row: Row, mode: Mode) -> float | None:
     """The norm of the difference relative to that of the larger tensor, where their values were compared."""
     if mode is not Mode.TENSOR or not row.metrics or row.golden is None:
         return None
+    if SPECIAL_VALUES_DIFFER in row.notes:
+        return math.inf
     euclidean, largest = row.metrics[1:3]
     if type(euclidean) is not float and extent(row.golden.shape).elements == 1:
         euclidean = largest  # Of one element no other norm is taken.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
@@ -32,13 +32,53 @@ def missing(runs: TwoRuns, call: Call, row: Row | None) -> Sentence:
     side = _side_without(call, row)
     if side is None:
         return NOTHING
-    name = _parameter_name(call, row)
     forward = runs.in_direction(call, FORWARD)
+    name = _own_parameter(runs, forward, row, 1 - side) or _parameter_name(call, row)
     why = "" if forward is None else _frozen(forward, row, side)
     if forward is not None and not why and not runs.across_frameworks:
         why = _without_graph(runs, forward, side)
     said = f"{name} has no gradient in the {_SIDES[side]}"
     return Sentence(f"{said}: {why}" if why else said)
+
+
+def missing_rows(runs: TwoRuns, call: Call) -> Iterator[Row]:
+    """The gradients of parameters of a call that one side lacks and the other has, other than zero.
+
+    Both sides use the parameters, and the side that lacks these gradients has others. Where no module is recorded, the
+    gradients are what the backward of a function gives for arguments that are parameters.
+    """
+    is_of_function = call.direction == BACKWARD and not call.is_module and not runs.has_modules
+    if call.direction != PARAMETERS_GRAD and not is_of_function:
+        return
+    forward = runs.in_direction(call, FORWARD)
+    if forward is None or not forward.is_of_both:
+        return
+    rows = {
+        own_name(row).removeprefix(f"{OUTPUT}.") if is_of_function else own_name(row).partition(".")[0]: row
+        for row in call.outputs
+    }
+    for row in (rows[name] for name in _parameters_of_both(runs, forward, is_of_function) if name in rows):
+        for side in (0, 1):
+            lacks, has = (row.target, row.golden)[side], (row.target, row.golden)[1 - side]
+            if runs.has_gradients[side] and not has_tensor(lacks) and has_tensor(has) and has and has.norm != 0:
+                yield row
+
+
+def _parameters_of_both(runs: TwoRuns, forward: Call, by_argument: bool) -> list[str]:
+    """The parameters that a forward takes in both runs, by their names or by the positions of the arguments."""
+    if not by_argument:
+        return [
+            own_name(row).partition(".")[2]
+            for row in forward.inputs
+            if is_parameter(row) and has_tensor(row.target) and has_tensor(row.golden)
+        ]
+    found = []
+    for row in forward.inputs:
+        if row.target is not None and row.golden is not None and row.target.is_tensor and row.golden.is_tensor:
+            sources = [graph.source(item) for graph, item in zip(runs.graphs, (row.target, row.golden))]
+            if all(each.origin is Origin.PARAMETER for each in sources):
+                found.append(own_name(row).removeprefix(f"{INPUT}."))
+    return found
 
 
 def _side_without(call: Call, row: Row | None) -> int | None:
@@ -48,6 +88,16 @@ def _side_without(call: Call, row: Row | None) -> int | None:
         return None
     there = has_tensor(row.target), has_tensor(row.golden)
     return None if there[0] == there[1] else int(there[0])
+
+
+def _own_parameter(runs: TwoRuns, forward: Call | None, row: Row | None, side: int) -> str:
+    """The name of a parameter in the model, which is another one where modules share it; empty if it is not known."""
+    wanted = "" if row is None else own_name(row).partition(".")[0]
+    for each in () if forward is None else forward.inputs:
+        item = (each.target, each.golden)[side]
+        if item is not None and is_parameter(each) and own_name(each).partition(".")[2] == wanted:
+            return runs.graphs[side].source(item).name
+    return ""
 
 
 def _parameter_name(call: Call, row: Row | None) -> str:

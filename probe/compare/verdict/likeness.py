@@ -1,8 +1,8 @@
 """What is usual: a call is held against its like, the same call in the other layers.
 
 For each kind of call two numbers are fitted over its like, before and after: the carry ``g``, how much of an input's
-distance it passes on, and its own rounding ``r``. What it returns is then usually ``g sqrt(in² + r²)`` apart. A fault is
-the call that leaves its like, and not those behind it, whose inputs already carry it. That is defined where the inputs
+distance it passes on, and its own rounding ``r``. What it returns is then usually ``g sqrt(in² + r²)`` apart. A fault
+is the call that leaves its like, and not those behind it, whose inputs already carry it. That is defined where inputs
 are exact, and compares the first layer with the last.
 """
 
@@ -21,8 +21,8 @@ from probe.compare.verdict.two_runs import TwoRuns
 FEWEST = 3
 """The other members that a group needs to tell what is usual."""
 FACTOR = 4.0
-"""How far right members leave their like at most: 3.6 in 43 pairs of deep networks in two precisions, where faults reach
-8 to 1,200. The smallest whole number above it."""
+"""How far right members leave their like at most: 3.6 in 43 pairs of deep networks in two precisions, where faults
+reach 8 to 1,200. The smallest whole number above it."""
 _INDEX = re.compile(r"\.\d+(?=\.|$)")
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Optional
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import ParsedName, is_module, parse, record_name
+from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, ParsedName, is_module, parse, record_name
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Item
@@ -93,6 +93,17 @@ class TwoRuns:
     def has_functions(self) -> bool:
         """True if calls of functions are recorded, and not only those of modules."""
         return any(call.parsed is not None and not call.is_module for call in self.calls)
+
+    @cached_property
+    def has_modules(self) -> bool:
+        """True if calls of modules are recorded."""
+        return any(call.is_module for call in self.calls)
+
+    @cached_property
+    def has_gradients(self) -> tuple[bool, bool]:
+        """True of target and golden run, if a gradient is recorded."""
+        of_gradients = [call for call in self.calls if call.direction in (BACKWARD, PARAMETERS_GRAD)]
+        return any(call.record for call in of_gradients), any(call.golden_record for call in of_gradients)
 
     @cached_property
     def row_of(self) -> Mapping[str, Row]:

@@ -22,7 +22,7 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import has
 from probe.common.operations.signatures import argument_name
-from probe.compare.verdict import bounds
+from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.between import Between
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.effects import Effect, Effects
@@ -157,7 +157,10 @@ class Walk:
         )
         found = Walked()
         for call in self._runs.calls:
-            if call.is_of_both:
+            missing = self._of_missing_gradient(call)
+            if missing is not None:
+                found.findings.append(missing)
+            elif call.is_of_both:
                 # In all other calls nothing is apart.
                 if call.index in self._given:
                     self._judge(call, found)
@@ -165,7 +168,21 @@ class Walk:
                 finding = self._of_region(call)
                 if finding is not None:
                     found.findings.append(finding)
+        self._explain_inputs()
         return found
+
+    def _explain_inputs(self) -> None:
+        """Give inputs what was explained of the results that they are."""
+        for call in self._runs.calls if self._values else ():
+            for row in call.inputs:
+                if row.explained is None and row.relative_difference and row.target is not None:
+                    made = self._runs.row_of.get(self._runs.graphs[0].source(row.target).name)
+                    row.explained = None if made is None else made.explained
+
+    def _of_missing_gradient(self, call: Call) -> Finding | None:
+        """A gradient of a parameter that both runs use and one run lacks, though it has others."""
+        row = next(gradients.missing_rows(self._runs, call), None)
+        return None if row is None else Finding(call, row, Kind.GRADIENT, ALTOGETHER, 0.0, 0.0)
 
     def _of_region(self, call: Call) -> Finding | None:
         """A call of the target alone whose inputs agree, where the results of the two programs part for good."""
@@ -309,11 +326,13 @@ class Walk:
                 continue
             unit = max(self._runs.precision.unit(row), self._shortest if origin is not Origin.DATA else 0.0)
             allowed = rounding(1.0, unit) if unit else 0.0
+            row.explained = allowed if apart <= allowed else None
             is_own = is_parameter(row) and self._runs.same_names
             if apart > allowed and (is_own or (self._has_effect(call) and self._shows(call))):
                 kind = Kind.DATA if origin is Origin.DATA else Kind.PARAMETER
                 if apart == math.inf:
                     kind = Kind.NONFINITE
+                row.explained = allowed
                 return Finding(call, row, kind, apart, 0.0, allowed)
         return None
 
@@ -331,9 +350,11 @@ class Walk:
                 continue
             if apart == math.inf:
                 if not any(each == math.inf for each in given):
+                    row.explained = 0.0
                     return Finding(call, row, Kind.NONFINITE, apart, max(given, default=0.0), 0.0)
                 continue
             if not any(given) and not self._draws(call) and self._shows(call):
+                row.explained = 0.0
                 return Finding(call, row, Kind.WHOLE, apart, 0.0, 0.0)
         return None
 
@@ -452,6 +473,7 @@ class Walk:
             if value.of_module or limit < allowed:
                 allowed, others = limit, usual.others
         if apart <= allowed:
+            value.row.explained = allowed
             return None
         kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
         if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
@@ -466,6 +488,7 @@ class Walk:
         if kind is Kind.INPUT and not self._runs.has_functions:
             # The code of the module around it, of which no call is recorded, made it.
             call = next((each for each in self._runs.around(call) if each.is_of_both), call)
+        value.row.explained = allowed
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
 
     def _effect(self, call: Call, row: Row, apart: float, explained: float) -> Effect:

@@ -43,6 +43,11 @@ def of_finding(found: Finding, record: str = "") -> Sentence:
     apart, allowed = size(found.distance), size(found.allowed)
     if is_parameter(row):
         name = f"parameter {parameter_name(found.call, row)}"
+    if found.kind is Kind.GRADIENT:
+        item = found.row.target or found.row.golden
+        has = "target" if item is found.row.target else "golden run"
+        norm = "" if item is None or type(item.norm) is not float else f"; its norm there is {item.norm:.1e}"
+        return Sentence(f"the gradient {name} is there in the {has} only{norm}")
     if found.kind is Kind.NONFINITE or math.isinf(found.distance):
         origin = NOT_RECORDED if found.kind is Kind.INPUT else NOT_FROM_INPUTS
         origin = FROM_INPUTS if math.isinf(found.given) else origin

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from probe.common import log
 from probe.common.align.dump_pairs import pairs_of
 from probe.common.dump.layout import folder_of
 from probe.common.dump.reading.runs import DumpLocation, FoundDumps, dumps_in, find_dumps, warn_of_left_out
@@ -33,6 +32,8 @@ class GraphLocation:
     has one process; ``graph`` and ``pynative`` of MindSpore."""
     run_name: str = ""
     """The name on the page of the run, which no other one is called."""
+    missing: tuple[str, ...] = ()
+    """The steps and ranks that one run has alone, as ``compare`` tells them."""
 
     def absolute(self) -> GraphLocation:
         """The same location for a process that runs in another folder."""
@@ -58,11 +59,11 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[GraphL
         return _with_names([GraphLocation(each.path, run=run) for each in dumps_in(target)]), []
     sides = find_dumps(target), find_dumps(golden)
     warn_of_left_out(*sides)
-    with log.collected() as lines:
-        pairs = pairs_of(*sides)
-    # Its warnings are given below, for every dump.
-    log.show(line for line in lines if line.level < log.WARNING)
-    locations = [GraphLocation(pair.target, pair.golden, pair.before, run, pair.step, pair.label) for pair in pairs]
+    pairs = pairs_of(*sides)
+    locations = [
+        GraphLocation(pair.target, pair.golden, pair.before, run, pair.step, pair.label, missing=pair.missing)
+        for pair in pairs
+    ]
     alone = [*_alone(sides[0], (pair.target for pair in pairs), "golden run", golden)]
     alone += _alone(sides[1], (pair.golden for pair in pairs), "target", target)
     return _with_names(locations), alone

@@ -74,7 +74,7 @@ def diff_of_task(task: GraphTask, watch: ProgressCallback | None = None) -> Grap
     if diff.summary is not None:
         # Of several pairs that of the earliest step is told first.
         label = " ".join(part for part in (location.run, location.label) if part)
-        diff.summary = replace(diff.summary, step=location.step, label=label)
+        diff.summary = replace(diff.summary, step=location.step, label=label, missing=location.missing)
     return diff
 
 

@@ -81,9 +81,8 @@ class DocumentedRows:
             return
         first = result.divergence.first
         for row in result.rows:
-            # Functions have other numbers on the golden side, so that its names may be those of other target rows.
-            item = row.target or row.golden
-            if item is not None and item.name == first.item:
+            # A row of the golden run alone has one result in these tables, and its name may be that of another call.
+            if row.target is not None and row.target.name == first.item:
                 row.messages += (f"{BLAMED}: {first.reason}.",)
                 row.result = ERROR
                 return

@@ -14,8 +14,8 @@ import pytest
 from divergence_runs import Run, W, X, call, chain, rounded, tensor, write
 
 from probe.common.dump.reading.dump import read
-from probe.compare.answers.followers import Followers
 from probe.compare.comparison import compare_dumps
+from probe.compare.followers import Followers
 from probe.compare.in_python import verdict
 from probe.compare.output.summary import Summary, fails, is_unjudged, summarise
 from probe.compare.output.summary_text import headline

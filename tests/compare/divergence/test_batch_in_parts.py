@@ -14,9 +14,7 @@ def _calls(parts: int, weight: np.ndarray = W) -> dict[str, object]:
     found: dict[str, object] = {}
     for number, rows in enumerate(np.split(X, parts)):
         for name in (EMBED, HEAD):
-            found[name.format(number)] = call(
-                [tensor(rows)], tensor(rows @ weight), parameters={"weight": tensor(weight)}
-            )
+            found[name.format(number)] = call([tensor(rows)], tensor(rows @ weight), weight=tensor(weight))
     return found
 
 

@@ -10,11 +10,6 @@ import pytest
 from divergence_runs import Run, call, named, result_of, rounded, tensor
 from numpy.typing import NDArray
 
-from probe.common.align.row import Row
-from probe.common.dump.reading.records import Item, Record
-from probe.compare.answers.first_unequal import first_unequal
-from probe.compare.divergence.aligned_calls import AlignedCall
-from probe.compare.divergence.two_programs.regions import Regions
 from probe.compare.result import ComparisonResult
 
 Array = NDArray[np.float32]
@@ -250,72 +245,6 @@ def in_short(array: Array) -> dict[str, Any]:
     return tensor(array, "torch.bfloat16")
 
 
-def first_of(target: Program, golden: Program) -> str | None:
-    """The item of the first value that is not equal, of two programs whose modules are counterparts."""
-    calls = []
-    for record, fields in target.data.items():
-        other = record.replace("Module.model.", "Module.net.")
-        mine, theirs = items_of(record, fields), items_of(other, golden.data.get(other, {}))
-        held: list[Item | None] = [*theirs] if theirs else [None] * len(mine)
-        rows = [Row(record, item, found, other if theirs else None) for item, found in zip(mine, held)]
-        calls.append(AlignedCall(record, other if theirs else None, rows))
-    rows = [row for each in calls for row in each.rows]
-    for record in golden.data:
-        if record.startswith("Functional"):
-            rows += [Row(record, None, item, record) for item in items_of(record, golden.data[record])]
-    trees = dict.fromkeys(target.data), dict.fromkeys(golden.data)
-    found = first_unequal(calls, Regions(rows, list(golden.data), trees))
-    return None if found is None else found.item.partition(".forward.")[2]
-
-
-def items_of(record: str, fields: Any) -> list[Item]:
-    return list(Record(record, fields, "dump.json").items()) if fields else []
-
-
 def test_behind_equal_values_a_tensor_is_named_that_calls_without_counterpart_hardly_explain(tmp_path: Path) -> None:
     target, golden = short(TARGET, apart=0.5), short(GOLDEN)
-    assert first_of(target, golden) == "0.input.0"
     assert named(result(tmp_path, target, golden).divergence) == "Torch.tanh.0.forward"
-
-
-@pytest.mark.parametrize("cast", [False, True])
-def test_one_rounding_of_such_calls_is_none(cast: bool) -> None:
-    """A value that was cast to float32 has the rounding of bfloat16."""
-    assert first_of(short(TARGET, apart=2.0**-8, cast=cast), short(GOLDEN, cast=cast)) is None
-    assert first_of(short(TARGET, apart=0.5, cast=cast), short(GOLDEN, cast=cast)) == "0.input.0"
-
-
-def test_few_equal_values_do_not_show_that_the_kernels_are_the_same() -> None:
-    assert first_of(short(TARGET, apart=0.5, layers=8), short(GOLDEN, layers=8)) is None
-
-
-def test_a_pass_whose_last_result_is_equal_has_no_first_unequal_one() -> None:
-    assert first_of(short(TARGET, apart=0.5, ends_equal=True), short(GOLDEN, ends_equal=True)) is None
-
-
-def ending(side: int, wrong: float = 1.0) -> Program:
-    """A module that ends with an activation, which the other program calls behind it."""
-    program = Program(side)
-    x = rounded(TABLE, "bfloat16")
-    for layer in range(14):
-        weight = rounded(WEIGHTS[layer % len(WEIGHTS)], "bfloat16")
-        y = rounded(x @ weight, "bfloat16")
-        shown = np.maximum(y, 0) * np.float32(wrong)
-        is_inside = side == TARGET and layer == 12
-        program.module(
-            f"{layer}", "Linear", [in_short(x)], in_short(shown if is_inside else y), weight=in_short(weight)
-        )
-        if layer == 12:
-            program.function("Torch.relu" if is_inside else "Functional.relu", [in_short(y)], in_short(shown))
-        x = shown if layer == 12 else y
-    # The last results are not equal, which would show that nothing before them differs.
-    program.module("end", "Linear", [in_short(x)], in_short(x * (1.5 if side == TARGET else 1.0)))
-    return program
-
-
-def test_what_the_other_program_returns_later_is_not_unequal() -> None:
-    assert first_of(ending(TARGET), ending(GOLDEN)) is None
-
-
-def test_what_it_returns_nowhere_is() -> None:
-    assert first_of(ending(TARGET, wrong=2.0), ending(GOLDEN)) == "0.output.0"

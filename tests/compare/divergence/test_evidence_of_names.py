@@ -21,7 +21,7 @@ def test_at_l1_a_call_of_two_programs_that_share_few_names_is_not_accused(tmp_pa
     target, golden = activations(["tanh", "a", "b"], 3.0), activations(["tanh", "c", "d"])
     end = {"Torch.tanh.1.forward": call([tensor(X)], tensor(np.tanh(X)))}
     result = result_of(tmp_path, {**target, **end}, {**golden, **end}, level="L1")
-    assert result.divergence is None and "level mix" in result.undecided[0].reason
+    assert result.divergence is None
     assert summarise(result).answer == "cannot_tell"
 
 

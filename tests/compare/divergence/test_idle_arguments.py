@@ -7,17 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from divergence_runs import X, call, result_of, tensor, write
+from divergence_runs import X, call, result_of, tensor
 from made_dumps import plain
 
-from probe.common.align.row import Row
-from probe.common.dump.reading.dump import read
-from probe.common.dump.reading.records import Item
 from probe.common.operations.signatures import argument_name, is_default
-from probe.compare.divergence.aligned_calls import AlignedCall
-from probe.compare.divergence.search.runs import Runs
-from probe.compare.divergence.two_programs.crossed import Crossed
-from probe.compare.result import ComparisonResult, Mode
+from probe.compare.result import ComparisonResult
 
 BFLOAT, FLOAT = "torch.bfloat16", "torch.float32"
 SDPA = "Functional.scaled_dot_product_attention.0.forward"
@@ -115,32 +109,6 @@ def test_a_tensor_that_is_repeated_is_of_no_other_shape(tmp_path: Path, other: A
     assert found.divergence is None
     seen = [each for each in (*found.undecided, *found.without_effect) if "shape" in each.reason]
     assert [each.reason[: len("output.1")] for each in seen if each.shows_from is not None] == expected
-
-
-@pytest.mark.parametrize(("dtype", "expected"), ((BFLOAT, True), (FLOAT, False)))
-def test_calls_that_hand_on_results_of_calls_that_are_no_pair_are_known(
-    tmp_path: Path, dtype: str, expected: bool
-) -> None:
-    """Another release transposes keys and values in another order."""
-    random = np.random.default_rng(3)
-    sides: list[dict[str, list[Item]]] = []
-    for own in (dtype, FLOAT):
-        values = {name: tensor(random.normal(size=(16, 64)), own) for name in "kv"}
-        run = {f"Module.{name}.Linear.forward.0": call([tensor(X, own)], values[name]) for name in "kv"}
-        for number, name in enumerate("kv"):
-            run[f"Tensor.transpose.{number}.forward"] = call([values[name]], values[name])
-        dump = read(write(tmp_path / str(len(sides)), run))
-        sides.append({record.name: list(dump.items(record)) for record in dump})
-
-    def paired(mine: str, theirs: str) -> AlignedCall:
-        rows = [Row(mine, one, other, theirs) for one, other in zip(sides[0][mine], sides[1][theirs])]
-        return AlignedCall(mine, theirs, rows)
-
-    calls = [paired(f"Module.{name}.Linear.forward.0", f"Module.{name}.Linear.forward.0") for name in "kv"]
-    transpose = "Tensor.transpose.{}.forward"
-    right, wrong = (paired(transpose.format(1), transpose.format(other)) for other in (1, 0))
-    crossed = Crossed(Runs([*calls, right, wrong], Mode.STATISTICS, "mix", ({}, {}), same_names=True))
-    assert [crossed.has(each) for each in (right, wrong, calls[0])] == [False, expected, False]
 
 
 @pytest.mark.parametrize(

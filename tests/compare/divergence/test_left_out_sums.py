@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from divergence_runs import Run, X, call, first, result_of, tensor, write
-
-from probe.common.dump.reading.dump import read
-from probe.compare.divergence.settings import with_settings
-from probe.compare.result import Unexplained
+from divergence_runs import Run, X, call, first, result_of, tensor
 
 LAYERS, AT = 4, 2
 _RANDOM = np.random.default_rng(4)
@@ -81,40 +76,3 @@ def test_what_is_not_finite_is_told_of_what_the_norm_returns(tmp_path: Path) -> 
 
 
 # --- causes
-
-
-def cause(folder: Path, target: dict[str, str | None], golden: dict[str, str | None]) -> str:
-    """The cause of a module whose calls are those of a tree; the first record of each is the module."""
-    dumps = []
-    for name, tree in (("target", target), ("golden", golden)):
-        data: Run = {record: call([tensor(X)], tensor(X)) for record in reversed(list(tree))}
-        dumps.append(read(write(folder / name, data, tree, framework="pytorch")))
-    found = Unexplained(next(iter(target)), next(iter(golden)), next(iter(target)), "output.0 differs")
-    return with_settings([found], *dumps)[0].cause
-
-
-OWN, THEIRS, INNER = "Module.a.Att.forward.0", "Module.b.Attention.forward.0", "Module.b.self.SelfAttention.forward.0"
-SDPA, SOFTMAX = "Functional.scaled_dot_product_attention.0.forward", "Functional.softmax.0.forward"
-
-
-def test_a_call_that_the_other_program_makes_in_a_smaller_module_is_no_cause(tmp_path: Path) -> None:
-    assert cause(tmp_path, {OWN: None, SDPA: OWN}, {THEIRS: None, INNER: THEIRS, SDPA: INNER}) == ""
-
-
-def test_a_call_that_it_makes_nowhere_inside_is_one(tmp_path: Path) -> None:
-    said = cause(tmp_path, {OWN: None, SDPA: OWN}, {THEIRS: None, INNER: THEIRS, SOFTMAX: INNER})
-    calls = "Functional.scaled_dot_product_attention where the golden run calls Functional.softmax"
-    assert said == f"the target calls {calls}"
-
-
-@pytest.mark.parametrize("squares", [("Tensor.square", "Tensor.pow"), ("Tensor.pow", "Tensor.__mul__")])
-def test_a_square_that_is_written_in_another_way_is_no_cause(tmp_path: Path, squares: tuple[str, str]) -> None:
-    trees: list[Any] = [{module: None, f"{square}.0.forward": module} for module, square in zip((OWN, THEIRS), squares)]
-    assert cause(tmp_path, *trees) == ""
-
-
-@pytest.mark.parametrize("other", ["Functional.relu", "Functional.tanh"])
-@pytest.mark.parametrize("own", ["Functional.gelu", "Functional.silu"])
-def test_an_activation_that_is_made_of_several_functions_is_one_call(tmp_path: Path, own: str, other: str) -> None:
-    said = cause(tmp_path, {OWN: None, f"{own}.0.forward": OWN}, {THEIRS: None, f"{other}.0.forward": THEIRS})
-    assert said == f"the target calls {own} where the golden run calls {other}"

@@ -12,20 +12,6 @@ from divergence_runs import call, compared, named, result_of, tensor
 from made_dumps import plain
 from numpy.typing import NDArray
 
-from probe.common.align.row import Row
-from probe.common.dump.reading.records import Item
-from probe.common.numerics.formats import unit_roundoff
-from probe.compare.divergence.aligned_calls import AlignedCall
-from probe.compare.divergence.peers.fits import Member, fits
-from probe.compare.divergence.peers.groups import Peers
-from probe.compare.divergence.peers.leaving import FEWEST
-from probe.compare.divergence.peers.one_rounding import is_one_rounding
-from probe.compare.divergence.peers.positions import without_numbers
-from probe.compare.divergence.peers.random_error import random_error
-from probe.compare.divergence.precision import Precision
-from probe.compare.divergence.propagated_error import PropagatedError
-from probe.compare.result import Mode
-
 Run = dict[str, Any]
 BFLOAT16, FLOAT32 = "torch.bfloat16", "torch.float32"
 WIDTH, ROWS, LAYERS = 64, 32, 12
@@ -79,80 +65,6 @@ def test_a_right_run_in_another_precision_is_silent(tmp_path: Path, seed: int) -
 def test_a_fault_that_all_layers_share_is_named_in_the_first(tmp_path: Path) -> None:
     found = compared(tmp_path, layers(True, scale=1.5), layers(False))
     assert named(found) == "Functional.linear.0.forward"
-
-
-@pytest.mark.parametrize("elements", [512, 4096])
-def test_statistics_give_the_error_of_elements_within_a_factor_of_three(elements: int) -> None:
-    draw, e = np.random.default_rng(1), 6e-3
-    ratios = []
-    for _ in range(50):
-        golden = draw.normal(size=elements)
-        target = golden + e * draw.normal(size=elements)
-        found = random_error(item(target), item(golden))
-        assert found is not None
-        ratios.append(found / e)
-    assert 1 / 3 < np.median(ratios) < 3
-    assert np.quantile(ratios, 0.95) < 3
-
-
-def test_statistics_of_masks_and_of_values_that_are_not_finite_give_no_error() -> None:
-    golden = np.ones(8)
-    assert random_error(item(golden * -1e9), item(golden * -1e9)) is None
-    assert random_error(item(golden * math.nan), item(golden)) is None
-
-
-def test_statistics_that_are_rounded_themselves_hide_no_more_than_that() -> None:
-    golden = np.random.default_rng(2).normal(size=4096)
-    target = short(golden.astype(np.float32))
-    rounded = item(target, BFLOAT16)
-    rounded.norm = float(short(np.float32([rounded.norm]))[0])
-    rounded.mean = float(short(np.float32([rounded.mean]))[0])
-    found = random_error(rounded, item(golden))
-    assert found is not None
-    assert found < 2**-7
-
-
-def test_a_normalisation_of_another_input_does_not_agree_in_a_short_type() -> None:
-    draw = np.random.default_rng(3)
-    normed = [draw.normal(size=(64, 64)) for _ in range(2)]
-    one, other = (item(short((each - each.mean()) / each.std()), BFLOAT16) for each in normed)
-    row = Row("Functional.batch_norm.0.forward", one, other, "Functional.batch_norm.0.forward")
-    error = PropagatedError(Mode.STATISTICS, {}, Precision([]))
-    assert error.of_elements(row) > error.difference(row) > 0.0
-
-
-def test_a_member_that_leaves_its_peers_does_not_move_their_fit() -> None:
-    members = [member(inputs, 1.5 * inputs) for inputs in (1e-3, 2e-3, 4e-3, 5e-3, 8e-3, 9e-3, 1e-2)]
-    faulty = [*members[:4], member(8e-3, 1.0), *members[5:]]
-    for fit in fits(faulty):
-        assert fit.expected(member(8e-3, 0.0)) == pytest.approx(1.2e-2, rel=0.5)
-
-
-def test_errors_that_grow_with_what_cancels_are_usual() -> None:
-    conditions = (1.0, 2.0, 5.0, 20.0, 60.0, 200.0, 500.0)
-    gradients = [member(2e-2, 1e-3 * each + 1e-2)._replace(condition=each) for each in conditions]
-    assert max(fit.expected(gradients[-1]) for fit in fits(gradients)) > 0.1
-    assert max(fit.expected(gradients[0]) for fit in fits(gradients)) < 0.1
-
-
-def test_layers_of_one_kind_have_one_place() -> None:
-    assert without_numbers("Module.h.11.mlp.experts.3") == "Module.h.#.mlp.experts.#"
-    assert FEWEST == 5
-
-
-def item(array: NDArray[Any], dtype: str = FLOAT32) -> Item:
-    """The statistics of an array, as a dump has them."""
-    norm = float(np.sqrt(np.square(array).sum()))
-    found = Item("x", "output", dtype=dtype, shape=array.shape)
-    found.max, found.min, found.mean, found.norm = (
-        float(array.max()), float(array.min()), float(array.mean()), norm
-    )  # fmt: skip
-    return found
-
-
-def member(inputs: float, error: float) -> Member:
-    """A peer of which only errors are asked."""
-    return Member(None, None, error, inputs, 1e-4, 1.0)  # type: ignore[arg-type]
 
 
 # --- errors in one direction
@@ -220,12 +132,6 @@ def test_a_module_that_leaves_its_like_is_named_at_the_call_inside_that_nearly_d
     assert named(both) == "Functional.linear.9.forward"
 
 
-def test_nothing_is_measured_where_both_runs_compute_in_float32() -> None:
-    peers = Peers([], Mode.STATISTICS, {}, unit_roundoff("float32"))
-    assert (peers.leaving, peers.nearly_leaving) == ({}, {})
-    assert "members" not in vars(peers)
-
-
 @pytest.mark.parametrize(("name", "gates"), [("rnn_tanh", 1), ("lstm", 4)])
 def test_a_recurrent_layer_of_many_steps_has_a_bound(tmp_path: Path, name: str, gates: int) -> None:
     """Weights that enlarge what they are given, more than a thousand times."""
@@ -237,20 +143,6 @@ def test_a_recurrent_layer_of_many_steps_has_a_bound(tmp_path: Path, name: str, 
         inputs = [tensor(kept(each), dtype) for each in (steps, weight, weight)]
         runs.append({f"Torch.{name}.0.forward": call(inputs, tensor(kept(steps), dtype))})
     assert compared(tmp_path, *runs) is None
-
-
-def test_each_member_of_a_large_group_is_asked_few_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Twenty thousand calls of one kind must not take the square of that."""
-    asked = 0
-
-    def counted(self: Member) -> float:
-        nonlocal asked
-        asked += 1
-        return math.hypot(self.condition * self.inputs, self.own * math.sqrt(1.0 + self.calls))
-
-    monkeypatch.setattr(Member, "walk", property(counted))
-    result_of(tmp_path, layers(True, number=100), layers(False, number=100))
-    assert 0 < asked < 20 * 300
 
 
 @pytest.mark.parametrize(("came_back", "is_explained"), [(0.008, True), (0.002, False)])
@@ -275,15 +167,3 @@ def test_a_gradient_is_carried_on_as_it_comes_back_whatever_few_peers_show(
             }
     found = compared(tmp_path, *sides)
     assert (found is None) is is_explained, found
-
-
-@pytest.mark.parametrize(("exponent", "is_explained"), [(2, True), (1, False)])
-def test_a_power_has_the_errors_of_its_base_times_the_exponent(exponent: int, is_explained: bool) -> None:
-    base = np.random.default_rng(8).normal(size=(ROWS, WIDTH)).astype(np.float32)
-    sides = [(item(each), item(each**2)) for each in (base * np.float32(1.006), base)]
-    for given, _ in sides:
-        given.state = "input"
-    power = Item("x", "input", dtype="<class 'int'>", shape=(), value=exponent)
-    record = "Tensor.pow.0.forward"
-    rows = [Row(record, *each, record) for each in (*zip(*sides), (power, power))]
-    assert is_one_rounding(AlignedCall(record, record, rows), rows[1]) is is_explained

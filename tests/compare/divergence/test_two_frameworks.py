@@ -28,10 +28,8 @@ from made_dumps import plain
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import beside_fill_values
-from probe.compare import divergences
 from probe.compare.comparison import compare_dumps
-from probe.compare.divergence import settings
-from probe.compare.result import ComparisonResult, Unexplained
+from probe.compare.result import ComparisonResult
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(4, 6, 6)).astype(np.float32)
@@ -264,29 +262,6 @@ def test_padding_that_keeps_the_size_of_an_unknown_kernel_is_held_against_no_num
     assert divergence is not None and divergence.first.cause == ""
 
 
-@pytest.mark.parametrize("release, times", [(True, 2), (False, 0)])
-def test_dumps_are_read_again_once_where_they_were_released(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: bool, times: int
-) -> None:
-    def run(kind: Any, factor: float) -> Run:
-        return {f"Functional.dropout.{n}.forward": call([kind(X), plain(factor)], kind(factor * X)) for n in range(4)}
-
-    paths = []
-    monkeypatch.setattr(settings, "read", lambda path: paths.append(path) or read(path))
-    write(tmp_path / "target", run(ported, 0.3), framework="mindtorch")
-    write(tmp_path / "golden", run(tensor, 0.2))
-    result = compare_dumps(read(tmp_path / "target"), read(tmp_path / "golden"), release=release)
-    assert first(result).cause == "p is 0.3 and in the golden run 0.2"
-    assert len(paths) == times
-
-
-def test_settings_are_compared_only_if_names_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = write(tmp_path / "target", {"Functional.relu.0.forward": call([tensor(X)], tensor(2 * X))})
-    golden = write(tmp_path / "golden", {"Functional.relu.0.forward": call([tensor(X)], tensor(X))})
-    monkeypatch.setattr(divergences, "with_settings", lambda *_: pytest.fail("names are the same"))
-    assert compare_dumps(read(target), read(golden)).divergence is not None
-
-
 @pytest.mark.parametrize("flag, word, cause", [
     (True, "tanh", ""),
     (False, "tanh", "approximate is none and in the golden run tanh"),
@@ -297,21 +272,6 @@ def test_the_kind_of_a_gelu_is_a_flag_or_a_word(tmp_path: Path, flag: bool, word
     target["input_kwargs"], golden["input_kwargs"] = {"approximate": plain(flag)}, {"approximate": plain(word)}
     divergence = compared(tmp_path, *layer(target, golden, names)).divergence
     assert divergence is not None and divergence.first.cause == cause
-
-
-@pytest.mark.parametrize("extra", ["Tensor.__getitem__", "Tensor.reshape", "Functional.addmm_"])
-def test_the_one_call_that_a_side_makes_more_is_named_beside_what_fits_shapes(tmp_path: Path, extra: str) -> None:
-    own, inside = "Functional.gelu.0.forward", "Module.m.Mine.forward.0"
-    names = [own, f"{extra}.0.forward", "Functional.tanh.0.forward"]
-    parts = ["Torch.matmul.0.forward", "Torch.add.0.forward"] if "addmm" in extra else []
-    target = {each: call([tensor(X)], tensor(X)) for each in names}
-    golden = {each: call([tensor(X)], tensor(X)) for each in (own, *parts)}
-    for side, data in (("target", target), ("golden", golden)):
-        write(tmp_path / side, data, tree=dict.fromkeys(data, inside))
-    found = settings.with_settings(
-        [Unexplained(own, own, inside, "")], read(tmp_path / "target"), read(tmp_path / "golden")
-    )
-    assert [each.cause for each in found] == ["only the target calls Functional.tanh"]
 
 
 def test_a_parameter_that_one_side_lacks_is_the_cause(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 import probe
-from probe.common.align import mapping_files
 from probe.common.align import layer_names as rules
+from probe.common.align import mapping_files
 from probe.common.config.json_file import read_object
 from probe.common.dump import recovery
 from probe.common.dump.journal import JournalReader

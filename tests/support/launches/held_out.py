@@ -211,8 +211,11 @@ model:
             ("betas: [0.9, 0.95]", "betas: [0.9, 0.999]", "beta"),
             ("learning_rate: 1.e-5", "learning_rate: 0.00001", ""),
             ("output_dir: './output'", "output_dir: './b'", ""),
-            ("msrun --bind_core=True --worker_num=8 --local_worker_num=8", "msrun --worker_num 8 --local_worker_num 4",
-             ""),
+            (
+                "msrun --bind_core=True --worker_num=8 --local_worker_num=8",
+                "msrun --worker_num 8 --local_worker_num 4",
+                "",
+            ),
         ),
     ),
     Family(
@@ -270,8 +273,12 @@ NCCL_ALGO=Ring deepspeed --num_nodes=1 --num_gpus 8 --master_port 29600 main.py 
             ("NVIDIA_TF32_OVERRIDE=0", "NVIDIA_TF32_OVERRIDE=1", "TF32"),
             ("NCCL_DEBUG=INFO", "NCCL_DEBUG=WARN", ""),
             ("--precision bf16-mixed", "--precision 16-mixed", "precision"),
-            ("mpirun --allow-run-as-root -np 8 -H localhost:8 -x NCCL_DEBUG=INFO -x NVIDIA_TF32_OVERRIDE=0 "
-             "--bind-to none python3", "NVIDIA_TF32_OVERRIDE=0 torchrun --nnodes 2 --nproc-per-node 4", ""),
+            (
+                "mpirun --allow-run-as-root -np 8 -H localhost:8 -x NCCL_DEBUG=INFO -x NVIDIA_TF32_OVERRIDE=0 "
+                "--bind-to none python3",
+                "NVIDIA_TF32_OVERRIDE=0 torchrun --nnodes 2 --nproc-per-node 4",
+                "",
+            ),
             ("--log-dir ./logs", "--log-dir ./l2", ""),
         ),
     ),
