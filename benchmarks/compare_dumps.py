@@ -1,7 +1,7 @@
 """Dumps to measure a comparison with, as long as wanted.
 
-`write_made` makes them up, layer after layer of a transformer, and needs nothing but Python: the statistics are float32
-numbers, as those of tensors are, and the calls of one place share a stack. `write_repeated` takes the dump of a real
+`write_made` makes them up, layer after layer of a transformer, with sketches: the statistics are float32 numbers, as
+those of tensors are, and the calls of one place share a stack. `write_repeated` takes the dump of a real
 model and lets its step begin again and again. `write_values` makes tensors, with numpy.
 """
 
@@ -121,11 +121,43 @@ def write_made(folder: Path, records: int, apart: float = 0.0) -> None:
         for number, names in enumerate(run.stacks.values())
     }
     head = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
+    folder.mkdir(parents=True)
+    _write_sketches(folder, data, apart)
     _write(folder, {**head, "data": data}, stacks, dict.fromkeys(data))
 
 
+def _write_sketches(folder: Path, data: dict[str, Record], apart: float) -> None:
+    """The sketches that tensors of these norms could have; nobody made what calls take."""
+    import numpy as np
+
+    from probe.common.dump.sketch_file import MAKER, SERIAL, SKETCH, SketchWriter
+
+    writer, numbers, noise, serial = SketchWriter(), np.random.default_rng(1), np.random.default_rng(2), count(1)
+    for name, record in data.items():
+        for part, value in record.items():
+            for own, tensor in _tensors(part, value):
+                sums = numbers.standard_normal(64) * tensor["Norm"] / 8
+                sums *= 1 + apart * noise.standard_normal(64)
+                tensor[SKETCH], tensor[SERIAL] = sums.astype("<f4").tobytes(), next(serial)
+                if part == "parameters":
+                    tensor[MAKER] = f"parameter:{name}.{own}"
+                elif part.startswith("input"):
+                    tensor[MAKER] = tensor[SERIAL]
+        writer.take(name, record)
+    writer.write(str(folder))
+    writer.close()
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, Record]]:
+    if isinstance(value, dict) and "shape" in value:
+        yield name, value
+    elif isinstance(value, (dict, list)):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _tensors(str(key), each)
+
+
 def _write(folder: Path, dump: Record, stacks: Record, tree: Record) -> None:
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, content in (("dump", dump), ("stack", stacks), ("construct", tree)):
         (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
 

@@ -132,9 +132,7 @@ class Evidence:
         suspects = ((each, each.suspect) for each in self.judged if each.suspect is not None)
         judged = next((each for each, suspect in suspects if (suspect.record, suspect.golden_record) == names), None)
         rows = [] if judged is None or not found.item else judged.call.rows
-        row = next(
-            (row for row in rows if (row.target or row.golden) and (row.target or row.golden).name == found.item), None
-        )
+        row = next((row for row in rows if row.target is not None and row.target.name == found.item), None)
         if judged is None or row is None or row.target is None or row.golden is None:
             return None
         is_nonfinite = row.target.is_tensor and math.isinf(self.difference(row))

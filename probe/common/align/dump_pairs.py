@@ -87,14 +87,14 @@ def pairs_of(target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
     of_steps = [[step for step in found if step not in steps] for found in (of_target, of_golden)]
     if any(of_steps) or empty:
         last = pairs[-1]
-        pairs[-1] = replace(last, missing=(*last.missing, *empty, *_of_one_run(*of_steps)))
+        pairs[-1] = replace(last, missing=(*last.missing, *empty, *_of_one_run(of_steps)))
     return _with_steps_before(_with_tasks(pairs, PoolTasks(_without_rank(target), _without_rank(golden))))
 
 
-def _of_one_run(of_target: Sequence[str], of_golden: Sequence[str], step: str = "") -> list[str]:
+def _of_one_run(alone: Sequence[Sequence[str]], step: str = "") -> list[str]:
     """The steps, or the processes of a step, that one run has alone, in words."""
     found = []
-    for names, run in ((of_target, "target"), (of_golden, "golden run")):
+    for names, run in zip(alone, ("target", "golden run")):
         if names:
             shown = [_NUMBERED.sub(_SPACED, name) for name in names[:_MOST_NAMED]]
             more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
@@ -268,7 +268,7 @@ def _processes(
         for folder, of_side in zip(folders, names)
     ]
     if pairs and any(alone):
-        pairs[-1] = replace(pairs[-1], missing=tuple(_of_one_run(*alone, step)))
+        pairs[-1] = replace(pairs[-1], missing=tuple(_of_one_run(alone, step)))
     return pairs
 
 

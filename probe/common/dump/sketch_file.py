@@ -54,7 +54,7 @@ LANES = 64
 ROW = 4 * LANES
 """Bytes; see `probe.common.numerics.sketch.Sketch.packed`."""
 _LOCAL_HEADER, _LENGTHS_AT = 30, 26
-"""The bytes before a member's name in a zip archive, and the place of the lengths of the name and of what follows it."""
+"""The bytes before the name of a member in a zip archive, and the place of the lengths of the name and what follows."""
 _EXCLUDED = struct.Struct("<9f")
 """The number of excluded elements and eight marks, which may follow a row."""
 _ARRAY, _INDEX = "sketch.npy", "index.json"

@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
+
+import msgspec
 
 from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import Item
@@ -288,8 +289,7 @@ def rms(item: Item) -> float:
     return float(abs(norm)) / math.sqrt(extent(item.shape).elements or 1)
 
 
-@dataclass
-class Terms:
+class Terms(msgspec.Struct, gc=False):
     """The facts on a call's inputs."""
 
     error: float = 0.0

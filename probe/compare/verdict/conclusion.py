@@ -256,20 +256,20 @@ def _judged(runs: TwoRuns, walked: Walked, result: ComparisonResult) -> Iterator
         if not call.is_of_both:
             continue
         names = call.record or "", call.golden_record or ""
-        sizes = [_largest(row for row in call.rows if goes_in(row) is given) for given in (True, False)]
+        given, returned = (_largest(row for row in call.rows if goes_in(row) is into) for into in (True, False))
         suspect = suspects.get(names)
         if suspect is not None:
             row = next((row for row in call.rows if _item_name(row) == suspect.item), None)
             parameter = "" if row is None else _parameter(runs, row)
-            yield JudgedCall(call, UNEXPLAINED, *sizes, suspect.reason, suspect, parameter)
+            yield JudgedCall(call, UNEXPLAINED, given, returned, suspect.reason, suspect, parameter)
         elif names in structure:
-            effect = "values differ by no more than is explained" if max(sizes) else "no value differs"
-            yield JudgedCall(call, STRUCTURE, *sizes, f"{structure[names]}; {effect}")
-        elif max(sizes):
-            reason = reasons.get(call.index) or f"its inputs are {words.size(sizes[0])} apart"
-            yield JudgedCall(call, EXPLAINED, *sizes, reason)
+            effect = "values differ by no more than is explained" if given or returned else "no value differs"
+            yield JudgedCall(call, STRUCTURE, given, returned, f"{structure[names]}; {effect}")
+        elif given or returned:
+            reason = reasons.get(call.index) or f"its inputs are {words.size(given)} apart"
+            yield JudgedCall(call, EXPLAINED, given, returned, reason)
         else:
-            yield JudgedCall(call, SAME, *sizes, "")
+            yield JudgedCall(call, SAME, given, returned, "")
 
 
 def _parameter(runs: TwoRuns, row: Row) -> str:

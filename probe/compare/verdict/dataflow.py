@@ -141,7 +141,7 @@ class Graph:
                     name = f"{path}.{item.name.rpartition('.')[2]}".lstrip(".")
                     found.setdefault(self._label(item), set()).add(name)
         found.pop(None, None)
-        return {label: Source(Origin.PARAMETER, *names) for label, names in found.items() if len(names) == 1}
+        return {label: Source(Origin.PARAMETER, min(names)) for label, names in found.items() if len(names) == 1}
 
     def _made_by(self, item: Item) -> str | None:
         # An item that both runs have in common knows the table of one of them alone.

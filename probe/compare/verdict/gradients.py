@@ -34,7 +34,7 @@ def missing(runs: TwoRuns, call: Call, row: Row | None) -> Sentence:
         return NOTHING
     forward = runs.in_direction(call, FORWARD)
     name = _own_parameter(runs, forward, row, 1 - side) or _parameter_name(call, row)
-    why = "" if forward is None else _frozen(forward, row, side)
+    why = "" if forward is None else _frozen(runs, forward, row, side)
     if forward is not None and not why and not runs.across_frameworks:
         why = _without_graph(runs, forward, side)
     said = f"{name} has no gradient in the {_SIDES[side]}"
@@ -53,32 +53,40 @@ def missing_rows(runs: TwoRuns, call: Call) -> Iterator[Row]:
     forward = runs.in_direction(call, FORWARD)
     if forward is None or not forward.is_of_both:
         return
-    rows = {
-        own_name(row).removeprefix(f"{OUTPUT}.") if is_of_function else own_name(row).partition(".")[0]: row
-        for row in call.outputs
-    }
-    for row in (rows[name] for name in _parameters_of_both(runs, forward, is_of_function) if name in rows):
+    if is_of_function:
+        shapes = _shapes_of_parameters(runs, forward)
+        rows = [row for row in call.outputs if any(_sizes(item) in shapes for item in (row.target, row.golden))]
+    else:
+        by_name = {own_name(row).partition(".")[0]: row for row in call.outputs}
+        used = [row for row in forward.inputs if is_parameter(row) and _is_tensor_of_both(row)]
+        names = [own_name(row).partition(".")[2] for row in used]
+        rows = [by_name[name] for name in names if name in by_name]
+    for row in rows:
         for side in (0, 1):
             lacks, has = (row.target, row.golden)[side], (row.target, row.golden)[1 - side]
             if runs.has_gradients[side] and not has_tensor(lacks) and has_tensor(has) and has and has.norm != 0:
                 yield row
 
 
-def _parameters_of_both(runs: TwoRuns, forward: Call, by_argument: bool) -> list[str]:
-    """The parameters that a forward takes in both runs, by their names or by the positions of the arguments."""
-    if not by_argument:
-        return [
-            own_name(row).partition(".")[2]
-            for row in forward.inputs
-            if is_parameter(row) and has_tensor(row.target) and has_tensor(row.golden)
-        ]
-    found = []
+def _shapes_of_parameters(runs: TwoRuns, forward: Call) -> set[tuple[int, ...]]:
+    """The sizes of parameters that both sides give a function, and of nothing else that they give it.
+
+    Its backward has an order and layout of its own.
+    """
+    found: tuple[set[tuple[int, ...]], set[tuple[int, ...]]] = set(), set()
     for row in forward.inputs:
-        if row.target is not None and row.golden is not None and row.target.is_tensor and row.golden.is_tensor:
+        if _is_tensor_of_both(row) and row.target is not None and row.golden is not None:
             sources = [graph.source(item) for graph, item in zip(runs.graphs, (row.target, row.golden))]
-            if all(each.origin is Origin.PARAMETER for each in sources):
-                found.append(own_name(row).removeprefix(f"{INPUT}."))
-    return found
+            found[all(each.origin is Origin.PARAMETER for each in sources)].add(_sizes(row.golden))
+    return found[True] - found[False]
+
+
+def _sizes(item: Item | None) -> tuple[int, ...]:
+    return tuple(sorted(item.shape or ())) if item is not None and item.is_tensor else (-1,)
+
+
+def _is_tensor_of_both(row: Row) -> bool:
+    return has_tensor(row.target) and has_tensor(row.golden)
 
 
 def _side_without(call: Call, row: Row | None) -> int | None:
@@ -109,12 +117,14 @@ def _parameter_name(call: Call, row: Row | None) -> str:
     return path
 
 
-def _frozen(forward: Call, row: Row | None, side: int) -> str:
+def _frozen(runs: TwoRuns, forward: Call, row: Row | None, side: int) -> str:
     """The sentence on parameters that one side does not train."""
     wanted = "" if row is None else own_name(row).partition(".")[0]
     for each in forward.inputs:
         own = own_name(each).partition(".")[2]
-        if not is_parameter(each) or wanted not in ("", INPUT, OUTPUT, own):
+        item = (each.target, each.golden)[side]
+        is_given = item is not None and runs.graphs[side].source(item).origin is Origin.PARAMETER
+        if not (is_parameter(each) or is_given) or wanted not in ("", INPUT, OUTPUT, own):
             continue
         items = each.target, each.golden
         lacks, has = items[side], items[1 - side]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -24,7 +24,6 @@ from probe.common.operations.lookup import has
 from probe.common.operations.signatures import argument_name
 from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.between import Between
-from probe.compare.verdict.bounds import Given
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.effects import Effect, Effects
 from probe.compare.verdict.facts import Call, distance, is_parameter, is_rounded
@@ -143,7 +142,8 @@ class Walk:
         self._explained: dict[bool, list[float]] = {True: [], False: []}
         """The distances of all results so far that are explained, in their order, of the forward and of the rest."""
         self._values: dict[int, list[_Value]] = {}
-        self._given: dict[int, Given] = {}
+        self._given: dict[int, Sequence[Row]] = {}
+        """What each call in which something is apart computes from."""
         self._at_the_end = 0.0
         """The distance of what the last call outside of all modules returned in the forward."""
 
@@ -232,7 +232,7 @@ class Walk:
         if not any(row.relative_difference for row in rows):
             return
         of = bounds.given(self._runs, call)
-        self._given[call.index] = of
+        self._given[call.index] = of.rows
         inside = self._inside.get(call.record, 0.0) if call.is_module else 0.0
         for row in call.inputs:
             if row.relative_difference and is_rounded(row) and self._is_unrecorded(row):
@@ -343,7 +343,7 @@ class Walk:
 
     def _of_discrete(self, call: Call, found: Walked) -> Finding | None:
         """Whole numbers, and values that are finite on one side alone."""
-        given = [distance(row) for row in self._given[call.index].rows] if call.index in self._given else []
+        given = [distance(row) for row in self._given.get(call.index, ())]
         for row in call.outputs:
             apart = distance(row)
             if apart < ALTOGETHER:
@@ -440,8 +440,7 @@ class Walk:
         values = self._values.get(call.index, ())
         if not values:
             return None
-        given = self._given[call.index]
-        has_whole = any(distance(row) >= ALTOGETHER for row in given.rows)
+        has_whole = any(distance(row) >= ALTOGETHER for row in self._given[call.index])
         worst: Optional[Finding] = None  # noqa: UP045
         for value in values:
             if has_whole and value.is_result:

@@ -44,8 +44,8 @@ def of_finding(found: Finding, record: str = "") -> Sentence:
     if is_parameter(row):
         name = f"parameter {parameter_name(found.call, row)}"
     if found.kind is Kind.GRADIENT:
-        item = found.row.target or found.row.golden
-        has = "target" if item is found.row.target else "golden run"
+        item = found.row.target
+        item, has = (item, "target") if item is not None and item.is_tensor else (found.row.golden, "golden run")
         norm = "" if item is None or type(item.norm) is not float else f"; its norm there is {item.norm:.1e}"
         return Sentence(f"the gradient {name} is there in the {has} only{norm}")
     if found.kind is Kind.NONFINITE or math.isinf(found.distance):
