@@ -20,7 +20,6 @@ from divergence_runs import (
 from made_dumps import plain
 
 from probe.common.dump.reading.dump import read
-from probe.common.operations.signatures import argument_name
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.result import Unexplained
@@ -104,5 +103,3 @@ def test_one_factor_over_all_gradients_is_told(tmp_path: Path, factor: float, te
 
 
 # --- arguments
-
-

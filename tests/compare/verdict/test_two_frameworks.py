@@ -178,9 +178,13 @@ def with_attributes(record: Record, **attributes: Any) -> Record:
     return {**record, "attributes": attributes}
 
 
+FACTOR = "output 0 is 6/5 times that of the golden run"
+"""The planted difference."""
+
+
 @pytest.mark.parametrize("attributes, cause", [
     ({"pad_mode": "same", "stride": [1, 1, 2, 2]}, "padding is same and in the golden run 1"),
-    ({"pad_mode": "pad", "pad": [1, 1, 1, 1], "stride": [2, 2]}, ""),
+    ({"pad_mode": "pad", "pad": [1, 1, 1, 1], "stride": [2, 2]}, FACTOR),
     ({"pad_mode": "pad", "pad": 1, "stride": 1}, "stride is 1 and in the golden run 2"),
 ])  # fmt: skip
 def test_padding_and_strides_are_compared_by_meaning(tmp_path: Path, attributes: dict[str, Any], cause: str) -> None:
@@ -195,10 +199,10 @@ def test_padding_and_strides_are_compared_by_meaning(tmp_path: Path, attributes:
 
 
 @pytest.mark.parametrize("attributes, cause", [
-    ({"pad_mode": "same", "stride": 1}, ""),
+    ({"pad_mode": "same", "stride": 1}, FACTOR),
     ({"pad_mode": "same", "stride": 1, "dilation": 2}, "dilation is 2 and in the golden run 1"),
-    ({"pad_mode": "same", "stride": []}, ""),
-    ({"pad_mode": "pad", "pad": 1, "stride": [], "dilation": []}, ""),
+    ({"pad_mode": "same", "stride": []}, FACTOR),
+    ({"pad_mode": "pad", "pad": 1, "stride": [], "dilation": []}, FACTOR),
 ])  # fmt: skip
 def test_padding_that_keeps_the_size_is_a_number(tmp_path: Path, attributes: dict[str, Any], cause: str) -> None:
     names = "Primitive.conv2d.Conv2D.0.forward", "Functional.conv2d.0.forward"
