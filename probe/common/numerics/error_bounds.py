@@ -94,7 +94,7 @@ def is_same(target: Item, golden: Item) -> bool:
 
 
 def _known(target: Item, golden: Item) -> list[tuple[Any, Any]]:
-    """What the dumps say of both items; a checksum of another kind tells nothing."""
+    """The words of the dumps on both items; a checksum of another kind tells nothing."""
     pairs = [
         (target.norm, golden.norm), (target.max, golden.max), (target.min, golden.min), (target.mean, golden.mean)
     ]  # fmt: skip

@@ -1,1 +1,1 @@
-"""Where two runs diverge: facts, one graph per run, one walk, causes, words."""
+"""The place where two runs diverge: facts, one graph per run, one walk, causes, words."""

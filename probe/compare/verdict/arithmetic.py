@@ -1,4 +1,4 @@
-"""What 64 signed sums tell of two tensors that differ: a factor, a term that one side adds, another order of elements.
+"""64 signed sums of two tensors that differ: a factor, a term that one side adds, another order of elements.
 
 A sketch is linear, so that each of these is arithmetic on sketches, exact to rounding.
 """

@@ -43,7 +43,7 @@ class Update(NamedTuple):
     distance: float
     """The distance of the two updates."""
     of_gradients: Optional[float]  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """That of the gradients; ``None`` where they are not recorded."""
+    """The distance of the gradients; ``None`` where they are not recorded."""
     ratio: float
     """The norm of the target's update divided by that of the golden run's."""
     allowed: float
@@ -97,7 +97,7 @@ class Between(NamedTuple):
         return 2 * sum(not each.is_explained for each in self.updates.values()) > len(self.updates)
 
     def in_words(self) -> Sentence:
-        """What the optimizer did otherwise, where nothing says why; `NOTHING` if it is no more than one parameter."""
+        """The difference of the optimizers, where nothing says why; `NOTHING` if it is no more than one parameter."""
         apart = [each for each in self.updates.values() if not each.is_explained]
         names = {each.name: each.golden_name for each in self.updates.values()}
         cause = optimizer_cause(self.steps, {each.name: each.moved for each in apart}, names, self.frameworks)

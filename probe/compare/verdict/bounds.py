@@ -1,4 +1,4 @@
-"""What a call explains: how far its outputs may be apart, given how far apart its inputs are, by its type.
+"""The distance that a call explains: how far its outputs may be apart, given how far apart its inputs are, by its type.
 
 The relative error of a result is at most the condition of the operation times that of the inputs, and what rounding
 adds (see `probe.common.numerics.error_bounds`). The distances of inputs are measured, so that nothing is propagated
@@ -33,7 +33,7 @@ from probe.compare.verdict.two_runs import TwoRuns
 
 
 class Given(NamedTuple):
-    """What a call computes its results from."""
+    """The values that a call computes its results from."""
 
     function: str
     """The name under which the condition of the operation is known; `GRADIENT` of a backward, empty of a module."""
@@ -48,7 +48,7 @@ class Given(NamedTuple):
 
 
 def given(runs: TwoRuns, call: Call, only: list[Row] | None = None) -> Given:
-    """What a call computes its results from: a backward and the gradients of parameters have more than their own.
+    """Find what a call computes its results from: a backward and the gradients of parameters have more than their own.
 
     Args:
         runs: the runs.
@@ -109,7 +109,7 @@ def _forwards(runs: TwoRuns, call: Call) -> list[Call]:
 
 
 class Bound(NamedTuple):
-    """What explains the distance of one output."""
+    """The distance of one output that is explained."""
 
     rounding: float
     """The distance that the call's own rounding makes."""
@@ -120,7 +120,7 @@ class Bound(NamedTuple):
 
 
 def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, shortest: float = 0.0) -> Bound:
-    """What explains the distance of an output.
+    """Bound the distance of an output.
 
     Args:
         runs: the runs.

@@ -470,7 +470,7 @@ class Causes:
         return None
 
     def _change(self, taken: Item, returned: Item, side: int) -> str:
-        """What became of a tensor that was returned until it is taken, with a gap for it; empty if it is the same."""
+        """The fate of a tensor from its call to the one that takes it, with a gap for it; empty if it is the same."""
         mine, theirs = arithmetic.sums(self._runs, side, [taken]), arithmetic.sums(self._runs, side, [returned])
         if mine is None or theirs is None or extent(taken.shape).elements != extent(returned.shape).elements:
             return ""

@@ -57,7 +57,7 @@ class JudgedCall(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen on the way to the conclusion."""
+    """All that was seen on the way to the conclusion."""
 
     runs: Optional[TwoRuns] = None  # noqa: UP045
     """Both runs; ``None`` of saved values, of which nobody knows which comes from which."""
@@ -189,7 +189,7 @@ class _Conclusion:
         return self._causes.of(place) or words.cause_of_kind(found)
 
     def _differences(self) -> Iterator[tuple[Difference, bool]]:
-        """What differs in calls besides values; with it, true if its effect could be hidden by rounding."""
+        """Differences of calls besides values; with it, true if its effect could be hidden by rounding."""
         runs = self._runs
         allowed = {each.call.index: each.allowed for each in self._walked.excused if each.call.is_forward}
         for call in runs.calls:

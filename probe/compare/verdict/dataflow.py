@@ -19,7 +19,7 @@ _PARAMETER, _BUFFER, _GRADIENT = "parameter:", "buffer:", "gradient:"
 
 
 class Origin(Enum):
-    """Where a tensor comes from."""
+    """The kind of thing that made a tensor."""
 
     CALL = "call"
     PARAMETER = "parameter"

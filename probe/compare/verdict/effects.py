@@ -1,4 +1,4 @@
-"""Whether a difference shows downstream: in what is computed from it, up to the end of the pass or the loss.
+"""The effect of a difference downstream: in what is computed from it, up to the end of the pass or the loss.
 
 Two programs may hold other values for a while, a mask that is made elsewhere or another layout; where the next values
 that both have agree, everything before them on that way agrees, however it was computed.
@@ -21,7 +21,7 @@ HasNear = Callable[[Call], bool]
 
 
 class Effect(Enum):
-    """What becomes of a difference."""
+    """The fate of a difference."""
 
     SHOWS = "shows"
     """It makes a value that both runs have, is apart, and stays so."""

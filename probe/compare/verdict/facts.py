@@ -47,7 +47,7 @@ LARGEST = 2.0**100
 
 
 class Evidence(Enum):
-    """What a distance was measured from."""
+    """The source of a distance."""
 
     ELEMENTS = "elements"
     SKETCH = "sketch"
@@ -75,7 +75,7 @@ class Call(msgspec.Struct, gc=False):
     function: str = ""
     """The function's own name; the class of a module."""
     inputs: list[Row] = []
-    """What goes in, parameters included."""
+    """All that goes in, parameters included."""
     outputs: list[Row] = []
 
     def __post_init__(self) -> None:

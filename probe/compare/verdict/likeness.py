@@ -1,4 +1,4 @@
-"""What is usual: a call is held against its like, the same call in the other layers.
+"""Usual distances: a call is held against its like, the same call in the other layers.
 
 For each kind of call two numbers are fitted over its like, before and after: the carry ``g``, how much of an input's
 distance it passes on, and its own rounding ``r``. What it returns is then usually ``g sqrt(in² + r²)`` apart. A fault
@@ -21,7 +21,7 @@ from probe.compare.verdict.two_runs import TwoRuns
 FEWEST = 3
 """The other members that a group needs to tell what is usual."""
 FACTOR = 4.0
-"""How far right members leave their like at most: 3.6 in 43 pairs of deep networks in two precisions, where faults
+"""The factor that right members leave their like by: 3.6 in 43 pairs of deep networks in two precisions, where faults
 reach 8 to 1,200. The smallest whole number above it."""
 _INDEX = re.compile(r"\.\d+(?=\.|$)")
 
@@ -38,7 +38,7 @@ class Judged(NamedTuple):
 
 
 class Usual(NamedTuple):
-    """What is usual of a value, by its like."""
+    """The usual distance of a value, by its like."""
 
     expected: float
     """The distance that its like would have."""
@@ -63,7 +63,7 @@ class Likeness:
             self._groups.setdefault(value.key, _Group()).values.append(value)
 
     def usual(self, value: Judged) -> Usual | None:
-        """What the like of a value tell of it; ``None`` where there are too few."""
+        """Tell what is usual of a value by its like; ``None`` where there are too few."""
         group = self._groups.get(value.key)
         if group is None or len(group.values) <= FEWEST:
             return None
@@ -93,7 +93,7 @@ class _Group:
         return sorted(value.distance for value in self.values)
 
     def carries(self, own: float) -> list[float]:
-        """How much of the distance of an input each passes on, if its own rounding is `own`."""
+        """The share of the distance of an input that each passes on, if its own rounding is `own`."""
         found = self._carries.get(own)
         if found is None:
             found = self._carries[own] = sorted(_carry(value, own) for value in self.values)
@@ -116,7 +116,7 @@ def _own(value: Judged) -> float:
 
 
 def role(runs: TwoRuns, call: Call, suffix: str) -> Hashable:
-    """What calls that are alike share: the place in the model but for the numbers of layers, and what is judged."""
+    """The key of calls that are alike: the place in the model but for the numbers of layers, and what is judged."""
     if call.parsed is None:
         return call.name, suffix
     if call.is_module:

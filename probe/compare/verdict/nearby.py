@@ -1,4 +1,4 @@
-"""Whether the other run has a tensor that holds nearly the same numbers, whatever it is called."""
+"""Tells if the other run has a tensor that holds nearly the same numbers, whatever it is called."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _NAMES = {
 }  # fmt: skip
 """PyTorch's names of settings that other frameworks call differently."""
 _CLASSES = {"AdamWeightDecay": "AdamW", "Momentum": "SGD"}
-_WITHOUT_CORRECTION = frozenset(("Adam", "AdamWeightDecay"))
+_WITHOUT_CORRECTION = frozenset((("mindspore", "Adam"), ("mindspore", "AdamWeightDecay")))
 """Optimizers of MindSpore that add epsilon to a root without bias correction: the same number is another epsilon."""
 _NEAR = 0.02
 """The rest, relative to a difference of two updates, up to which a term explains it. Rounding of parameters to float32
@@ -37,7 +37,7 @@ _RANKS = 0.8
 
 
 class Moved(NamedTuple):
-    """What the optimizer did to one parameter in both runs, as sketches."""
+    """The move of one parameter in both runs, as sketches."""
 
     updates: tuple[NDArray[Any], NDArray[Any]]
     parameter: NDArray[Any]
@@ -141,7 +141,7 @@ def _settings(update: update_file.Update, parameter: update_file.UpdatedParamete
 def _of_convention(pairs: Mapping[str, Any], frameworks: tuple[str, str]) -> Sentence:
     for (mine, one), (theirs, _) in pairs.values():
         sides = [
-            framework == "mindspore" and update.optimizer in _WITHOUT_CORRECTION
+            (framework, update.optimizer) in _WITHOUT_CORRECTION
             for framework, update in zip(frameworks, (mine, theirs))
         ]
         eps = _settings(mine, one).get("eps")

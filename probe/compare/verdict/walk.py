@@ -44,7 +44,7 @@ _GIVEN = (Origin.PARAMETER, Origin.BUFFER, Origin.DATA)
 
 
 class Kind(Enum):
-    """What shows a divergence."""
+    """The sign of a divergence."""
 
     OUTPUT = "output"
     """A result is further apart than its inputs explain."""
@@ -96,7 +96,7 @@ class Excused(NamedTuple):
 
 @dataclass
 class Walked:
-    """What was found on the way."""
+    """All that was found on the way."""
 
     findings: list[Finding] = field(default_factory=list)
     """In the order of the calls; the first is where the runs diverge."""
@@ -143,12 +143,12 @@ class Walk:
         """The distances of all results so far that are explained, in their order, of the forward and of the rest."""
         self._values: dict[int, list[_Value]] = {}
         self._given: dict[int, Sequence[Row]] = {}
-        """What each call in which something is apart computes from."""
+        """The values that each call in which something is apart computes from."""
         self._at_the_end = 0.0
         """The distance of what the last call outside of all modules returned in the forward."""
 
     def walked(self) -> Walked:
-        """What the walk finds."""
+        """Walk over the calls."""
         for call in self._runs.calls:
             if call.is_of_both:
                 self._values[call.index] = list(self._measured(call))
@@ -389,7 +389,7 @@ class Walk:
         return self._effects.of(call) is Effect.SHOWS
 
     def _noise(self, call: Call) -> float:
-        """What results are usually apart so far: the median of those that are explained."""
+        """The usual distance of results so far: the median of those that are explained."""
         explained = self._explained[call.is_forward]
         return explained[len(explained) // 2] if explained else 0.0
 
@@ -506,7 +506,7 @@ class Walk:
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
 
     def _effect(self, call: Call, row: Row, apart: float, explained: float) -> Effect:
-        """What becomes of a result of two programs, which may be another form of what the other program computes."""
+        """The effect of a result of two programs, which may be another form of what the other program computes."""
         if not call.is_forward:
             # A gradient of two programs is the same only where a layer is.
             # What a function's backward returns is the gradient of a part of it in one program and of another in the
@@ -555,7 +555,7 @@ class Walk:
         return found
 
     def _usual(self, value: _Value) -> Usual | None:
-        """What the like of a value tell, where its type tells less: short dtypes, and code that is not recorded."""
+        """Ask the like of a value, where its type tells less: short dtypes, and code that is not recorded."""
         return self._like.usual(value.judged) if self._is_short or not value.is_result else None
 
     def _has_like(self, is_result: bool) -> bool:

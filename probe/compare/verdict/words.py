@@ -92,7 +92,7 @@ def of_excused(found: Excused) -> str:
 
 
 def nonfinite(row: Row) -> str:
-    """What is not finite in a tensor, and its side."""
+    """The kind of value that is not finite in a tensor, and its side."""
     sides = (("target", row.target), ("golden run", row.golden))
     found = [(side, item) for side, item in sides if item is not None and (item.has_nan or item.has_inf)]
     if len(found) != 1:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from divergence_runs import (
     RNG,
-    Run,
     W,
     X,
     backward,
@@ -71,14 +70,6 @@ def test_a_gradient_that_is_nothing_but_rounding_is_explained(tmp_path: Path) ->
     assert compared(tmp_path, *runs) is None
 
 
-def with_optimizer(gradient: np.ndarray, used: np.ndarray) -> Run:
-    """A backward whose gradient for a bias is the sum over rows, and the optimizer's call that gets `used`."""
-    return {
-        "Torch.add.0.backward": backward([tensor(gradient)], tensor(gradient.sum(0))),
-        "Tensor.add_.0.forward": call([tensor(W[0]), tensor(used)], tensor(W[0] - used)),
-    }
-
-
 def noise() -> tuple[np.ndarray, np.ndarray]:
     """A gradient whose sum over rows is nothing but rounding, and the same with its rows in another order."""
     gradient = RNG.normal(size=(4096, 64)).astype(np.float32)
@@ -87,18 +78,6 @@ def noise() -> tuple[np.ndarray, np.ndarray]:
     sums = gradient.sum(0), other.sum(0)
     assert abs(sums[0] - sums[1]).max() > 1e-3 * abs(sums[1]).max()
     return gradient, other
-
-
-@pytest.mark.parametrize("clipped", [1.0, 1e-3, 1e-30])
-def test_an_optimizer_that_gets_a_gradient_of_rounding_is_explained(tmp_path: Path, clipped: float) -> None:
-    runs = [with_optimizer(each, each.sum(0) * np.float32(clipped)) for each in noise()]
-    assert compared(tmp_path, *runs) is None
-
-
-def test_an_optimizer_that_gets_another_multiple_on_one_side_is_named(tmp_path: Path) -> None:
-    gradient, other = noise()
-    runs = with_optimizer(gradient, gradient.sum(0) * np.float32(1.1)), with_optimizer(other, other.sum(0))
-    assert named(compared(tmp_path, *runs)) == "Tensor.add_.0.forward"
 
 
 def test_a_whole_number_may_flip_where_its_inputs_differ(tmp_path: Path) -> None:
@@ -174,30 +153,6 @@ def test_calls_of_another_release_are_no_divergence_while_values_agree(tmp_path:
 
 
 # --- noise that is divided by noise
-
-
-def adam(noise: np.ndarray, wrong: float = 1.0) -> Run:
-    """What Adam computes in its first step of a gradient that is nothing but rounding in some places."""
-    gradient = (RNG_OF_ADAM * (np.arange(144) % 3 > 0)).astype(np.float32) + noise.astype(np.float32)
-    average, root = 0.1 * gradient, np.abs(gradient) + np.float32(1e-8)
-    update = (-1e-3 * wrong * 10 * average / root).astype(np.float32)
-    before = np.zeros(144, np.float32)
-    given = [tensor(each.astype(np.float32)) for each in (before, average, root)]
-    return {
-        "Functional.linear.0.forward": call([tensor(X), tensor(W)], tensor(X @ W)),
-        "Tensor.lerp_.0.forward": call([tensor(before), tensor(gradient)], given[1]),
-        "Tensor.addcdiv_.0.forward": call(given, tensor(update)),
-    }
-
-
-RNG_OF_ADAM = np.random.default_rng(3).normal(size=144)
-
-
-def test_an_update_that_is_rounding_alone_may_have_any_sign(tmp_path: Path) -> None:
-    noise = np.random.default_rng(4).normal(size=144) * 3e-8
-    assert compared(tmp_path / "noise", adam(noise), adam(np.where(np.arange(144) == 0, -noise, noise))) is None
-    found = compared(tmp_path / "wrong", adam(noise, 1.5), adam(noise))
-    assert named(found) == "Tensor.addcdiv_.0.forward"
 
 
 def test_a_quotient_of_numbers_that_are_no_noise_is_judged_as_ever(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from probe.compare.options import Options
 RNG = np.random.default_rng(18)
 ALIKE = {name: RNG.normal(size=(8, 8)) for name in "abcd"}
 OF_SHAPES = {name: RNG.normal(size=(8, 8 + place)) for place, name in enumerate("abcd")}
-GRADIENT = RNG.normal(size=(8, 8))
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 

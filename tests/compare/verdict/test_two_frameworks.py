@@ -17,7 +17,6 @@ from divergence_runs import (
     Update,
     backward,
     call,
-    first,
     name,
     sgd,
     tensor,
@@ -179,53 +178,13 @@ def with_attributes(record: Record, **attributes: Any) -> Record:
     return {**record, "attributes": attributes}
 
 
-NORM = "Primitive.layer_norm.LayerNorm.0.forward", "Functional.layer_norm.0.forward"
-WEIGHT = np.ones(6, np.float32)
-
-
-def norm_of(epsilon: float) -> Record:
-    return call([tensor(X), [plain(6)], tensor(WEIGHT), tensor(WEIGHT), plain(epsilon)], tensor(X))
-
-
-@pytest.mark.parametrize("output, cause", [(X * 1.1, "eps is 0.001 and in the golden run 1e-05"), (X, None)])
-def test_the_epsilon_of_a_primitive_is_named_where_it_has_an_effect(tmp_path: Path, output: Any, cause: Any) -> None:
-    primitive = call([ported(X), ported(WEIGHT), ported(WEIGHT)], ported(output))
-    runs = layer(with_attributes(primitive, epsilon=1e-3), norm_of(1e-5), NORM)
-    divergence = compared(tmp_path, *runs).divergence
-    assert (None if divergence is None else divergence.first.cause) == cause
-
-
-def test_the_epsilon_that_a_primitive_has_by_default_is_named_too(tmp_path: Path) -> None:
-    primitive = call([ported(X), ported(WEIGHT), ported(WEIGHT)], ported(X * 1.1))
-    divergence = compared(tmp_path, *layer(primitive, norm_of(1e-5), NORM)).divergence
-    assert divergence is not None and divergence.first.cause == "eps is 1e-07 and in the golden run 1e-05"
-
-
-def test_a_dump_without_attributes_names_none(tmp_path: Path) -> None:
-    """Those of the reference tool say neither what a primitive was made with nor what takes a gradient."""
-    primitive = call([ported(X), ported(WEIGHT), ported(WEIGHT)], ported(X * 1.1))
-    for entry in primitive["input_args"]:
-        del entry["requires_grad"]
-    divergence = compared(tmp_path, *layer(primitive, norm_of(1e-5), NORM)).divergence
-    assert divergence is not None and divergence.first.cause == ""
-
-
-@pytest.mark.parametrize("attributes, golden, cause", [
-    ({"keep_prob": 0.1}, [plain(0.1)], "p is 0.9 and in the golden run 0.1"),
-    ({"keep_prob": 0.9}, [plain(0.1)], ""),
-])  # fmt: skip
-def test_a_share_that_is_kept_is_held_against_one_that_is_dropped(
-    tmp_path: Path, attributes: dict[str, Any], golden: list[Any], cause: str
-) -> None:
-    names = "Primitive.dropout.Dropout.0.forward", "Functional.dropout.0.forward"
-    target = with_attributes(call([ported(X)], ported(X * 1.5)), **attributes)
-    divergence = compared(tmp_path, *layer(target, call([tensor(X), *golden], tensor(X)), names)).divergence
-    assert divergence is not None and divergence.first.cause == cause
+FACTOR = "output 0 is 6/5 times that of the golden run"
+"""The planted difference."""
 
 
 @pytest.mark.parametrize("attributes, cause", [
     ({"pad_mode": "same", "stride": [1, 1, 2, 2]}, "padding is same and in the golden run 1"),
-    ({"pad_mode": "pad", "pad": [1, 1, 1, 1], "stride": [2, 2]}, ""),
+    ({"pad_mode": "pad", "pad": [1, 1, 1, 1], "stride": [2, 2]}, FACTOR),
     ({"pad_mode": "pad", "pad": 1, "stride": 1}, "stride is 1 and in the golden run 2"),
 ])  # fmt: skip
 def test_padding_and_strides_are_compared_by_meaning(tmp_path: Path, attributes: dict[str, Any], cause: str) -> None:
@@ -240,10 +199,10 @@ def test_padding_and_strides_are_compared_by_meaning(tmp_path: Path, attributes:
 
 
 @pytest.mark.parametrize("attributes, cause", [
-    ({"pad_mode": "same", "stride": 1}, ""),
+    ({"pad_mode": "same", "stride": 1}, FACTOR),
     ({"pad_mode": "same", "stride": 1, "dilation": 2}, "dilation is 2 and in the golden run 1"),
-    ({"pad_mode": "same", "stride": []}, ""),
-    ({"pad_mode": "pad", "pad": 1, "stride": [], "dilation": []}, ""),
+    ({"pad_mode": "same", "stride": []}, FACTOR),
+    ({"pad_mode": "pad", "pad": 1, "stride": [], "dilation": []}, FACTOR),
 ])  # fmt: skip
 def test_padding_that_keeps_the_size_is_a_number(tmp_path: Path, attributes: dict[str, Any], cause: str) -> None:
     names = "Primitive.conv2d.Conv2D.0.forward", "Functional.conv2d.0.forward"
@@ -252,48 +211,6 @@ def test_padding_that_keeps_the_size_is_a_number(tmp_path: Path, attributes: dic
     golden = call([tensor(image), tensor(kernel), None, [plain(1)], [plain(1)]], tensor(out))
     divergence = compared(tmp_path, *layer(target, golden, names)).divergence
     assert divergence is not None and divergence.first.cause == cause
-
-
-def test_padding_that_keeps_the_size_of_an_unknown_kernel_is_held_against_no_number(tmp_path: Path) -> None:
-    names = "Primitive.conv2d.Conv2D.0.forward", "Functional.conv2d.0.forward"
-    target = with_attributes(call([ported(X)], ported(X * 1.2)), pad_mode="same")
-    golden = call([tensor(X), None, None, [plain(1)], [plain(1)]], tensor(X))
-    divergence = compared(tmp_path, *layer(target, golden, names)).divergence
-    assert divergence is not None and divergence.first.cause == ""
-
-
-@pytest.mark.parametrize("flag, word, cause", [
-    (True, "tanh", ""),
-    (False, "tanh", "approximate is none and in the golden run tanh"),
-])  # fmt: skip
-def test_the_kind_of_a_gelu_is_a_flag_or_a_word(tmp_path: Path, flag: bool, word: str, cause: str) -> None:
-    names = "Functional.gelu.0.forward", "Functional.gelu.0.forward"
-    target, golden = call([ported(X)], ported(X * 1.1)), call([tensor(X)], tensor(X))
-    target["input_kwargs"], golden["input_kwargs"] = {"approximate": plain(flag)}, {"approximate": plain(word)}
-    divergence = compared(tmp_path, *layer(target, golden, names)).divergence
-    assert divergence is not None and divergence.first.cause == cause
-
-
-def test_a_parameter_that_one_side_lacks_is_the_cause(tmp_path: Path) -> None:
-    names = "Cell.fc.Dense.forward.0", "Module.fc.Linear.forward.0"
-    target = call([ported(X)], ported(X * 1.1), weight=ported(WEIGHT))
-    golden = call([tensor(X)], tensor(X), weight=tensor(WEIGHT), bias=tensor(WEIGHT))
-    divergence = compared(tmp_path, *layer(target, golden, names)).divergence
-    assert divergence is not None
-    assert divergence.first.cause == "parameters.bias is there in the golden run only"
-
-
-def test_running_statistics_that_part_are_named_with_the_momentum(tmp_path: Path) -> None:
-    names = "Primitive.bn_train.BatchNorm.0.forward", "Functional.batch_norm.0.forward"
-    weight = [np.ones(6, np.float32), np.zeros(6, np.float32)]
-    mean, variance = RNG.normal(size=6), 1 + RNG.random(6)
-    target = call([ported(each) for each in (X, *weight, mean * 9, variance)], ported(X))
-    settings = [plain(True), plain(0.1), plain(1e-5)]
-    golden = call([*(tensor(each) for each in (X, mean, variance, *weight)), *settings], tensor(X))
-    target = with_attributes(target, momentum=0.9, is_training=True)
-    divergence = compared(tmp_path, *layer(target, golden, names)).divergence
-    assert divergence is not None
-    assert divergence.first.cause == "momentum is 0.9 and in the golden run 0.1"
 
 
 # --- between steps
@@ -346,24 +263,3 @@ def test_gradients_that_were_rounded_otherwise_are_no_divergence_of_the_next_ste
     tmp_path: Path, update: Update
 ) -> None:
     assert second_step(tmp_path, (update, update)).divergence is None
-
-
-@pytest.mark.parametrize("noise, factor, diverges", [
-    (1e-7, 1.0, False), (1e-7, 1.05, True), (1e-6, 1.05, True), (1e-6, 1.001, False)
-])  # fmt: skip
-def test_what_a_forward_pass_shows_bounds_the_gradients_behind_adam(
-    tmp_path: Path, noise: float, factor: float, diverges: bool
-) -> None:
-    def last(kind: Any, noise: float, factor: float) -> Run:
-        forward = call([kind(X)], kind(np.maximum(X, 0) * (1 + noise)))
-        return {"Tensor.relu.0.forward": forward, "Tensor.relu.0.backward": backward([kind(X)], kind(X * factor))}
-
-    lasts = last(ported, noise, factor), last(tensor, 0.0, 1.0)
-    result = second_step(tmp_path, (adam(1e-8), adam(1e-8)), lasts=lasts)
-    found = result.divergence
-    assert ("" if found is None else found.record) == ("Tensor.relu.0.backward" if diverges else "")
-
-
-def test_another_epsilon_of_adam_is_told(tmp_path: Path) -> None:
-    cause = first(second_step(tmp_path, (adam(1e-3), adam(1e-8)))).cause
-    assert cause.startswith("the optimizer step before this step diverges") and "another epsilon" in cause

@@ -78,21 +78,6 @@ def test_the_journal_of_a_run_that_died_says_that_it_is_one(tmp_path: Path, call
     assert text[0] == (NONE if calls == 7 else "no divergence: nothing differs")
 
 
-@pytest.mark.parametrize("side", ["target", "golden"])
-def test_what_a_run_that_died_had_begun_to_write_is_no_divergence(tmp_path: Path, side: str) -> None:
-    first, last = "Module.a.Linear.parameters_grad.0", "Functional.linear.9.forward"
-    two = {"weight": [tensor(X)], "bias": [tensor(X)]}
-    whole = {**chain(), first: two, last: call([tensor(X)], tensor(X), tensor(X)), "Torch.abs.0.forward": call([])}
-    torn = {**chain(), first: {"bias": [tensor(X)]}, last: call([tensor(X)], tensor(X))}
-    short, long = died(tmp_path / "short", torn), write(tmp_path / "long", whole)
-    assert compare_dumps(*map(read, (short, long) if side == "target" else (long, short))).divergence is None
-    # Of two whole runs it is a difference.
-    finished = write(tmp_path / "finished", {**torn, "Torch.abs.0.forward": call([tensor(X)])})
-    result = compare_dumps(read(finished), read(long))
-    reason = "weight is there in the golden run only"
-    assert (first, reason) in [(difference.record, difference.reason) for difference in result.without_effect]
-
-
 def test_a_call_that_is_missing_in_the_middle_is_no_early_end(tmp_path: Path) -> None:
     """The numbers of the calls after it shift, so that the last name is the one without a match."""
     names = [f"Functional.linear.{number}.forward" for number in range(4)]

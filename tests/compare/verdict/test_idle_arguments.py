@@ -58,23 +58,9 @@ def test_the_kind_of_an_activation_is_a_difference_unless_it_is_the_default(tmp_
     assert undecided(tmp_path, gelu, {"approximate": plain("tanh")}, {}) == ["approximate is tanh in the target only"]
 
 
-def test_a_value_under_another_name_is_no_difference(tmp_path: Path) -> None:
-    assert looked_for(tmp_path, MODULE, {"cache_length": plain(7)}, {"past_length": plain(7)}) == []
-    other = looked_for(tmp_path, MODULE, {"cache_length": plain(7)}, {"past_length": plain(8)})
-    assert sorted(other) == ["cache_length is 7 in the target only", "past_length is 8 in the golden run only"]
-
-
 def test_equal_values_of_two_arguments_of_a_function_excuse_none(tmp_path: Path) -> None:
     found = undecided(tmp_path, SDPA, {"is_causal": plain(True)}, {"enable_gqa": plain(True)})
     assert sorted(found) == ["enable_gqa is True in the golden run only", "is_causal is True in the target only"]
-
-
-def test_a_flag_of_a_module_is_looked_for_as_another_way_to_go(tmp_path: Path) -> None:
-    both = {"use_cache": plain(True)}, {"use_cache": plain(False)}
-    assert looked_for(tmp_path, MODULE, *both) == ["use_cache is True and in the golden run False"]
-    # Who does not ask for something need not say so.
-    assert looked_for(tmp_path, MODULE, {"return_dict": plain(False)}, {}) == []
-    assert looked_for(tmp_path, MODULE, {"return_dict": plain(True)}, {}) == ["return_dict is True in the target only"]
 
 
 def test_a_flag_of_a_module_decides_nothing_where_its_calls_are_recorded(tmp_path: Path) -> None:
@@ -98,17 +84,6 @@ def test_dimensions_are_counted_from_either_end(tmp_path: Path) -> None:
     softmax = "Functional.softmax.0.forward"
     assert undecided(tmp_path, softmax, {"dim": plain(-1)}, {"dim": plain(1)}) == []
     assert undecided(tmp_path, softmax, {"dim": plain(-1)}, {"dim": plain(0)}) == ["dim is -1 and in the golden run 0"]
-
-
-@pytest.mark.parametrize(("other", "expected"), ((X, []), (X[::-1] * np.float32(1.5), ["output.1"])))
-def test_a_tensor_that_is_repeated_is_of_no_other_shape(tmp_path: Path, other: Any, expected: list[str]) -> None:
-    runs = []
-    for value, dtype in ((X[None], BFLOAT), (np.tile(other, (4, 1, 1)), FLOAT)):
-        runs.append({MODULE: call([tensor(X, dtype)], tensor(X, dtype), tensor(value, dtype))})
-    found = result_of(tmp_path, *runs, level="L0")
-    assert found.divergence is None
-    seen = [each for each in (*found.undecided, *found.without_effect) if "shape" in each.reason]
-    assert [each.reason[: len("output.1")] for each in seen if each.shows_from is not None] == expected
 
 
 @pytest.mark.parametrize(

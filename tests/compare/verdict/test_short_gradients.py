@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from divergence_runs import Run, backward, call, compared, named, result_of, tensor
+from divergence_runs import Run, backward, call, compared, named, tensor
 from numpy.typing import NDArray
 
 ROWS, WIDTH, SHORT = 2048, 64, "torch.bfloat16"
@@ -54,35 +54,11 @@ def test_partial_sums_in_the_short_type_explain_the_gradients_of_functions_that_
     assert (found is None) is is_explained, found
 
 
-def repeated(one: Run, calls: int) -> Run:
-    """The calls of a run so many times, forward calls first."""
-    forward, back = (
-        {
-            name.replace(".0.", f".{number}."): each
-            for number in range(calls)
-            for name, each in one.items()
-            if end in name
-        }
-        for end in ("forward", "backward")
-    )
-    return {**forward, **back}
-
-
-@pytest.mark.parametrize("layers", [1, 8])
-@pytest.mark.parametrize("is_noise", [True, False])
-def test_a_gradient_that_is_mostly_their_rounding_cannot_be_told(tmp_path: Path, is_noise: bool, layers: int) -> None:
-    """The gradients of the inputs of eight norms are judged beside each other, and tell nothing of their parameters."""
-    cancelled = 0.97 if is_noise else 0.0
-    runs = (repeated(run("layer_norm", rounds_each, cancelled), layers) for rounds_each in (True, False))
-    result = result_of(tmp_path, *runs)
-    assert result.divergence is None
-    assert ["cannot be judged" in each.reason for each in result.undecided] == [True] * is_noise
-
-
 def test_they_do_not_explain_a_gradient_of_twice_the_size(tmp_path: Path) -> None:
     target, golden = run("layer_norm", False), run("layer_norm", False)
     *others, last = target["Functional.layer_norm.0.backward"]["output"]
     doubled = {key: 2 * last[key] for key in ("Max", "Min", "Mean", "Norm")}
+    doubled["sketch"] = (np.frombuffer(last["sketch"], "<f4") * np.float32(2)).tobytes()
     target["Functional.layer_norm.0.backward"]["output"] = [*others, {**last, **doubled}]
     found = compared(tmp_path, target, golden)
     assert found is not None and found.record == "Functional.layer_norm.0.backward"
@@ -133,32 +109,3 @@ def test_norms_of_a_class_of_their_own_may_sum_rows_in_the_short_type(tmp_path: 
 def test_a_wrong_gradient_is_named(tmp_path: Path, kind: str, factor_at: int) -> None:
     found = compared(tmp_path, norms(True, kind, factor_at=factor_at), norms(False, kind))
     assert named(found) == f"Module.layers.{factor_at}.norm.{kind}.parameters_grad.0"
-
-
-@pytest.mark.parametrize(("probabilities", "is_explained"), [(1 / 12, True), (1e-4, False)])
-def test_a_softmax_of_one_side_explains_what_cancels_in_its_gradient(
-    tmp_path: Path, probabilities: float, is_explained: bool
-) -> None:
-    """The other side computes attention in one kernel, which does not round the terms to the short type."""
-    random = np.random.default_rng(4)
-    names = ("Module.attn.Attention", "Module.attn.key.Linear", "Functional.linear", "Functional.softmax")
-    attention, key = (f"{each}.backward.0" for each in names[:2])
-    linear, softmax = f"{names[2]}.0.backward", f"{names[3]}.0.backward"
-    chances = short(np.full((16, 144), probabilities) * (1 + 0.1 * random.normal(size=(16, 144))))
-    given = short(random.normal(size=(16, 144)))
-    scores = short(1e-3 * random.normal(size=(16, 144)))
-    gradient = random.normal(size=(16, WIDTH))
-    apart = short(gradient * 0.8), short(gradient)
-    sides: list[Run] = []
-    for number, of_key in enumerate(apart):
-        data: Run = {}
-        if not number:
-            data[softmax.replace("backward", "forward")] = call([tensor(scores, SHORT)], tensor(chances, SHORT))
-            data[softmax] = backward([tensor(given, SHORT)], tensor(scores, SHORT))
-        data[linear] = backward([tensor(of_key, SHORT)], tensor(of_key, SHORT))
-        data[key] = backward([tensor(of_key, SHORT)], tensor(of_key, SHORT))
-        data[attention] = backward([tensor(given, SHORT)], tensor(given, SHORT))
-        sides.append(data)
-    tree = {softmax: attention, linear: key, key: attention, attention: None}
-    found = compared(tmp_path, *sides, tree)
-    assert (found is None) is is_explained, found

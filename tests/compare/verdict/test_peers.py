@@ -92,46 +92,6 @@ def test_a_product_with_another_number_is_no_rounding(tmp_path: Path) -> None:
     assert named(compared(tmp_path, decayed(True, 0.9), decayed(False))) == "Tensor.mul_.0.forward"
 
 
-def modules(is_short: bool, of_product: float = 0.0, of_layer: float = 0.0) -> tuple[Run, dict[str, str | None]]:
-    """Layers whose results are recorded, of which layer 9 adds errors of these relative sizes to what it computes."""
-    draw, dtype = np.random.default_rng(5), BFLOAT16 if is_short else FLOAT32
-    calls, tree, found = layers(is_short), {}, Run()
-    for layer in range(LAYERS):
-        linear, module = f"Functional.linear.{layer}.forward", f"Module.layers.{layer}.Layer.forward.0"
-        tree.update({linear: module, module: None})
-        hidden, weight = (values_of[layer] for values_of in _values(is_short))
-        product = hidden @ weight
-        for name, error in ((linear, of_product), (module, of_layer)):
-            noise = draw.normal(size=product.shape) * (error if layer == 9 else 0.0) + 1.0
-            result = (short if is_short else np.asarray)((product * noise).astype(np.float32))
-            given = calls[linear]["input_args"] if name == linear else [calls[linear]["input_args"][0]]
-            found[name] = call(given, tensor(result, dtype))
-    return found, tree
-
-
-def _values(is_short: bool) -> tuple[list[NDArray[np.float32]], list[NDArray[np.float32]]]:
-    """What goes into the products of `layers`, and their weights."""
-    kept = short if is_short else np.asarray
-    draw = np.random.default_rng(0)
-    hidden = [kept(draw.normal(size=(ROWS, WIDTH)).astype(np.float32))]
-    weights = []
-    for _ in range(LAYERS):
-        weights.append(kept((draw.normal(size=(WIDTH, WIDTH)) * 1.2 / math.sqrt(WIDTH)).astype(np.float32)))
-        hidden.append(kept(hidden[-1] + kept(np.tanh(kept(hidden[-1] @ weights[-1])))))
-    return hidden, weights
-
-
-def test_a_module_that_leaves_its_like_is_named_at_the_call_inside_that_nearly_does(tmp_path: Path) -> None:
-    """Chance explains the error of the product in layer 9 alone, and not together with that of the layer around it."""
-    golden, tree = modules(False)
-    clean = result_of(tmp_path / "clean", modules(True)[0], golden, tree)
-    assert clean.divergence is None and clean.undecided == []
-    alone = result_of(tmp_path / "alone", modules(True, 0.045)[0], golden, tree)
-    assert alone.divergence is None and [each.record for each in alone.undecided] == ["Functional.linear.9.forward"]
-    both = compared(tmp_path / "both", modules(True, 0.045, 0.4)[0], golden, tree)
-    assert named(both) == "Functional.linear.9.forward"
-
-
 @pytest.mark.parametrize(("name", "gates"), [("rnn_tanh", 1), ("lstm", 4)])
 def test_a_recurrent_layer_of_many_steps_has_a_bound(tmp_path: Path, name: str, gates: int) -> None:
     """Weights that enlarge what they are given, more than a thousand times."""

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from divergence_runs import Run, W, X, call, compared, named, tensor, whole
+from divergence_runs import Run, W, X, call, compared, named, tensor
 
 EXPERTS, ACTIVATION = "Module.experts.Experts.forward.0", "Module.experts.act.SiLU.forward.0"
 Tree = dict[str, "str | None"]
@@ -42,37 +41,6 @@ def test_parts_that_are_put_together_to_the_same_are_no_divergence(tmp_path: Pat
 def test_a_fault_is_found_through_other_parts(tmp_path: Path) -> None:
     found = divergence(tmp_path, run(4, wrong=1.1), run(16))
     assert named(found).startswith(("Functional.silu", "Module.experts")) and "batch" not in found.first.cause
-
-
-def test_another_batch_of_the_whole_layer_is_the_cause(tmp_path: Path) -> None:
-    found = divergence(tmp_path, run(8, batch=8), run(16))
-    assert found.first.cause == "the target has a batch of 8, and the golden run one of 16"
-
-
-@pytest.mark.parametrize("is_repeated", [True, False])
-def test_rows_that_one_side_has_several_times_are_no_other_batch(tmp_path: Path, is_repeated: bool) -> None:
-    """Positions may be made for each row of a batch, or once for all."""
-    positions = np.tile(np.arange(12), (3, 1))
-    if not is_repeated:
-        positions[1:] += 2
-    name, weight = "Module.places.Embedding.forward.0", tensor(W)
-    target = {name: call([whole(positions)], tensor(W[positions]), weight=weight)}
-    golden = {name: call([whole(positions[:1])], tensor(W[positions[:1]]), weight=weight)}
-    found = compared(tmp_path, target, golden, level="L0")
-    assert (found is None) is is_repeated
-    assert found is None or found.first.cause == "the target has a batch of 3, and the golden run one of 1"
-
-
-def test_other_rows_of_the_same_statistics_are_another_batch(tmp_path: Path) -> None:
-    """Rows with a single 1 have equal statistics, whichever column it is in."""
-    rows, name = np.eye(12, dtype=np.float32), "Module.head.Linear.forward.0"
-    weight = np.linspace(-1, 2, 144, dtype=np.float32).reshape(12, 12)
-    runs = [
-        {name: call([tensor(given)], tensor(given @ weight), weight=tensor(weight))}
-        for given in (rows[[0, 3, 5, 1]], rows[[7, 9]])
-    ]
-    found = compared(tmp_path, *runs, level="L0")
-    assert found is not None and found.first.cause == "the target has a batch of 4, and the golden run one of 2"
 
 
 def test_a_parameter_that_differs_is_named_whichever_call_uses_it(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import command_line
 import divergence_runs
 import numpy as np
 import pytest
@@ -16,8 +14,7 @@ from divergence_runs import Run, W, X, call, chain, rounded, tensor, write
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
 from probe.compare.followers import Followers
-from probe.compare.in_python import verdict
-from probe.compare.output.summary import Summary, fails, is_unjudged, summarise
+from probe.compare.output.summary import Summary, summarise
 from probe.compare.output.summary_text import headline
 from probe.compare.result import Carried, Difference, Origin
 
@@ -86,46 +83,9 @@ def test_an_argument_is_without_effect_only_where_its_effect_would_have_shown(tm
     found = summary(tmp_path, target, golden)
     assert found.answer == "none"
     (difference,) = found.without_effect
-    assert difference.shows_from == pytest.approx(2.0**-24)
-    visible = "an effect of 6.0e-08 or more would be visible"
+    assert difference.shows_from == pytest.approx(2.0**-22)
+    visible = "an effect of 2.4e-07 or more would be visible"
     assert headline([found])[1][0] == f"  1 difference without effect on any value; {visible}"
-
-
-def test_an_argument_too_small_to_show_cannot_be_told_and_what_would_decide_is_said(tmp_path: Path) -> None:
-    target, golden = chain(), chain()
-    for run, value in ((target, 1e-7), (golden, 2e-7)):
-        run["Torch.tanh.3.forward"]["input_kwargs"] = {"eps": {"type": "float", "value": value}}
-    found = summary(tmp_path, target, golden)
-    assert found.answer == "cannot_tell" and is_unjudged([found]) and not fails([found], "divergence")
-    (first, *_, last) = (text for text, _ in headline([found]))
-    assert first.startswith("cannot be told: Torch.tanh.3.forward: argument eps = 1e-07 (golden: 2e-07)")
-    assert '"task": "tensor"' in last and "msprobe replay" in last
-    said = json.loads(json.dumps(found.as_json()))
-    assert said["divergence"]["answer"] == "cannot_tell" and "eps" in said["divergence"]["why"]
-    assert said["divergence"]["first"] is None and said["undecided"][0]["shows_from"] > 0
-
-
-@pytest.mark.parametrize("before", [False, True], ids=["first", "not first"])
-def test_an_argument_is_the_cause_where_its_call_is_the_first_that_returns_another_thing(
-    tmp_path: Path, before: bool
-) -> None:
-    """One unit in the last place, which rounding explains anywhere; but it begins at the call with another argument."""
-    target, golden = chain(), chain()
-    for run, value in ((target, 1e-7), (golden, 2e-7)):
-        run["Torch.tanh.5.forward"]["input_kwargs"] = {"eps": {"type": "float", "value": value}}
-    result = np.tanh(X)
-    changed = np.nextafter(result, np.float32(2))
-    golden["Torch.tanh.5.forward"]["output"] = [tensor(result)]
-    target["Torch.tanh.5.forward"]["output"] = [tensor(changed)]
-    if before:
-        target["Torch.tanh.1.forward"]["output"] = [tensor(changed)]
-        golden["Torch.tanh.1.forward"]["output"] = [tensor(result)]
-    found = summary(tmp_path, target, golden)
-    assert found.answer == ("cannot_tell" if before else "divergence")
-    if not before:
-        assert found.divergence is not None
-        first = found.divergence.first
-        assert (first.record, first.cause) == ("Torch.tanh.5.forward", "eps is 1e-07 and in the golden run 2e-07")
 
 
 def test_another_way_to_compute_a_function_cannot_be_told_in_a_short_type(tmp_path: Path) -> None:
@@ -147,16 +107,6 @@ def test_what_a_call_keeps_for_the_next_step_cannot_be_told_from_this_one(tmp_pa
 
     found = summary(tmp_path, run(0.2), run(0.1))
     assert found.answer == "cannot_tell" and "momentum" in found.why
-
-
-def test_an_argument_of_a_call_that_computes_nothing_decides_nothing(tmp_path: Path) -> None:
-    def run(flag: bool) -> Run:
-        record = call([tensor(X)], tensor(X))
-        record["input_kwargs"] = {"memory_format": {"type": "bool", "value": flag}}
-        return {**chain(), "Tensor.contiguous.0.forward": record}
-
-    found = summary(tmp_path, run(True), run(False))
-    assert found.answer == "none" and [each.shows_from for each in found.without_effect] == [None]
 
 
 @pytest.mark.parametrize(("argument", "expected"), [("inplace", "none"), ("negative_slope", "cannot_tell")])
@@ -359,18 +309,3 @@ def test_another_module_with_the_beginning_of_a_name_in_common_is_another_place(
 
 
 # --- the command and Python
-
-
-def test_what_cannot_be_told_is_exit_status_2_and_the_same_answer_in_python(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target, golden = chain(), chain()
-    for run, value in ((target, 1e-7), (golden, 2e-7)):
-        run["Torch.tanh.3.forward"]["input_kwargs"] = {"eps": {"type": "float", "value": value}}
-    folders = write(tmp_path / "target", target), write(tmp_path / "golden", golden)
-    assert command_line.compare(*folders, tmp_path / "out", "--fail-on", "divergence") == 2
-    said = capsys.readouterr()
-    assert said.out.startswith("cannot be told: ")
-    assert "cannot be told whether the runs diverge: Torch.tanh.3.forward" in said.err
-    assert verdict(*folders).conclusion == "cannot_tell"
-    assert verdict(folders[1], folders[1]).conclusion == "none"

@@ -43,10 +43,7 @@ def test_a_sum_that_one_program_lacks_is_named_by_what_the_next_layer_takes(tmp_
     found = first(result_of(tmp_path, target, golden, tree, golden_tree))
     assert found.record == "Module.blocks.2.norm.LayerNorm.forward.0"
     assert found.item.endswith("input.0")
-    assert (
-        found.cause
-        == "input.0 is a sum in the golden run (Tensor.__add__.5.forward) and one of its terms in the target"
-    )
+    assert "Tensor.__add__.5.forward" in found.cause
 
 
 def test_programs_that_do_the_same_are_silent(tmp_path: Path) -> None:
