@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 
 from probe.common.align.row import Row
+from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, distance, is_rounded
 from probe.compare.verdict.two_runs import TwoRuns
 
@@ -52,6 +53,7 @@ class Effects:
         """
         found = Effect.NONE
         seen: set[int] = {start.index}
+        self._given = self._data_of(start)
         reached: tuple[set[str], set[str]] = (set(), set())
         waiting, is_apart = [start], False
         while waiting:
@@ -90,9 +92,18 @@ class Effects:
                 for graph, item in zip(self._runs.graphs, (row.target, row.golden))
                 if item is not None
             ]
-            if is_rounded(row) and not any(record in names for record, names in zip(sources, reached)):
+            if not is_rounded(row) or any(record in names for record, names in zip(sources, reached)):
+                continue
+            if row.target is None or self._runs.graphs[0].source(row.target).name not in self._given:
                 found.append(row)
         return found
+
+    def _data_of(self, call: Call) -> set[str]:
+        """The data that a call takes and that differ, by their names in the target."""
+        sources = (
+            self._runs.graphs[0].source(row.target) for row in call.inputs if row.target is not None and distance(row)
+        )
+        return {source.name for source in sources if source.origin is Origin.DATA}
 
     def _makers(self, call: Call, side: int) -> dict[str, None]:
         """The records that made what a call returns: it, and for a module calls inside of it."""

@@ -328,13 +328,26 @@ class Walk:
             allowed = rounding(1.0, unit) if unit else 0.0
             row.explained = allowed if apart <= allowed else None
             is_own = is_parameter(row) and self._runs.same_names
-            if apart > allowed and (is_own or (self._has_effect(call) and self._shows(call))):
+            if apart > allowed and (is_own or self._acts(call, row) or (self._has_effect(call) and self._shows(call))):
                 kind = Kind.DATA if origin is Origin.DATA else Kind.PARAMETER
                 if apart == math.inf:
                     kind = Kind.NONFINITE
                 row.explained = allowed
                 return Finding(call, row, kind, apart, 0.0, allowed)
         return None
+
+    def _acts(self, call: Call, parameter: Row) -> bool:
+        """True if a layer of two programs has a parameter with other numbers and returns what inputs do not explain.
+
+        One program may keep a parameter in another form, an offset from 1, and return the same.
+        """
+        if self._runs.same_names or not is_parameter(parameter) or bounds.is_reordered(self._runs, parameter):
+            return False
+        rows = [row for row in call.inputs if not is_parameter(row)]
+        of = bounds.given(self._runs, call, rows)
+        outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
+        hidden = self._hidden(call)
+        return any(distance(row) > bounds.bound(self._runs, call, of, row, 0.0, hidden).explained for row in outputs)
 
     def _has_effect(self, call: Call) -> bool:
         """True if anything that a call returns is apart, or nothing of it is compared."""
@@ -366,7 +379,8 @@ class Walk:
             if not call.is_of_both or call.is_forward != start.is_forward or not self._is_certain(call):
                 continue
             rows = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
-            if rows:
+            parameters = {id(row) for row in self._parameters_of(call)}
+            if rows and any(is_rounded(row) and id(row) not in parameters for row in call.inputs):
                 return all(self._agrees(call, row, []) for row in rows)
         return False
 
