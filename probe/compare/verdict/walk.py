@@ -372,17 +372,22 @@ class Walk:
         return None
 
     def _agrees_behind(self, start: Call) -> bool:
-        """True if the next layer that two programs have agrees: code that is not recorded hands values on to it."""
+        """True if the next layer agrees that two programs have and that takes what code which is not recorded made."""
         if self._runs.same_names:
             return False
         for call in self._runs.calls[start.index + 1 :]:
             if not call.is_of_both or call.is_forward != start.is_forward or not self._is_certain(call):
                 continue
             rows = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
-            parameters = {id(row) for row in self._parameters_of(call)}
-            if rows and any(is_rounded(row) and id(row) not in parameters for row in call.inputs):
+            if rows and any(is_rounded(row) and self._is_of_unknown(row) for row in call.inputs):
                 return all(self._agrees(call, row, []) for row in rows)
         return False
+
+    def _is_of_unknown(self, row: Row) -> bool:
+        """True if nobody knows what made a tensor of the target."""
+        if row.target is None or is_parameter(row):
+            return False
+        return self._runs.graphs[0].source(row.target).origin is Origin.UNKNOWN
 
     def _shows(self, call: Call) -> bool:
         """True if what a call returns makes a value that stays apart further down."""
