@@ -522,9 +522,28 @@ class Walk:
                 or bounds.is_reordered(self._runs, row, explained)
             )
             is_same = (is_whole and self._is_certain(call)) or call.direction == PARAMETERS_GRAD
+            is_same = is_same or self._is_gradient_of_equals(call, apart)
             return Effect.SHOWS if is_same else Effect.NONE
         norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
         return self._effects.of(call, apart * max(norms, default=0.0))
+
+    def _is_gradient_of_equals(self, call: Call, apart: float) -> bool:
+        """True if the forward of a backward takes and returns the same in two programs, and has no parameter.
+
+        A relu turns the share of its elements by which its argument differs, and a gradient by the root of that.
+        """
+        forward = self._runs.in_direction(call, FORWARD)
+        if forward is None or not forward.is_of_both or self._parameters_of(forward):
+            return False
+        if has(call.function, Trait.TWO_OPERATIONS, *COMPUTING_NOTHING):
+            return False
+        rows = [row for row in (*forward.rows, *call.inputs) if is_rounded(row)]
+        turned = max((distance(row) for row in rows), default=0.0) + rounding(1.0, max(self._shortest, _FLOAT32))
+        if apart <= 2.0 * math.sqrt(turned):
+            return False
+        return bool(rows) and all(
+            row.relative_difference is not None and self._agrees(forward, row, []) for row in rows
+        )
 
     def _is_certain(self, call: Call) -> bool:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
