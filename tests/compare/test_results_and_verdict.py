@@ -25,9 +25,9 @@ CASES = [
     ("pairs", "learning-rate-llama@L0"),
     ("pairs", "no-zero-grad-llama@L0"),
     ("fused", "llama-keys_and_values_swapped-float32@mix"),
-    ("precision", "bf16-llama8-o@L0"),
-    ("field", "missing_gradient-frozen@L0"),
-    ("field", "epsilon@L0"),
+    ("precision", "bfloat16-transposed-o-llama8@L0"),
+    ("field", "missing_gradient-frozen-right@L0"),
+    ("field", "epsilon-larger-usual@L0"),
 ]
 
 

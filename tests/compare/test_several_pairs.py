@@ -264,7 +264,7 @@ def test_a_step_that_only_one_run_has_is_reported(tmp_path: Path, capsys: pytest
 def test_a_divergence_is_the_answer_and_a_step_that_is_missing_is_told_beside_it(
     dumps_of: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = dumps_of("field") / "missing_step-with-fault@mix"
+    run = dumps_of("field") / "epsilon-larger-without-step1-usual@mix"
     assert compare(run / "target", run / "golden", tmp_path / "out", "--fail-on", "divergence") == 1
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("first divergence: blocks.0.0 (LayerNorm)")
