@@ -26,14 +26,11 @@ from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.between import Between
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.effects import Effect, Effects
-from probe.compare.verdict.facts import Call, distance, is_parameter, is_rounded
+from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.likeness import Judged, Likeness, Usual, role
 from probe.compare.verdict.nearby import Nearby
 from probe.compare.verdict.two_runs import TwoRuns
 
-SHORT = unit_roundoff("float32") * 2.0**8
-"""The unit roundoff from which on a dtype is short: rounding makes differences that a fault may make, and its like tell
-more than its type. Between float32 and float16; TF32 is short."""
 _FLOAT32 = unit_roundoff("float32")
 
 
@@ -313,12 +310,12 @@ class Walk:
     # --- then, call by call
 
     def _judge(self, call: Call, found: Walked) -> None:
-        finding = self._of_inputs(call) or self._of_discrete(call, found) or self._of_values(call, found)
+        finding = self._of_inputs(call, found) or self._of_discrete(call, found) or self._of_values(call, found)
         if finding is not None and (call.is_forward or not found.hidden):
             # Gradients behind a difference that is hidden in the forward are its effect.
             found.findings.append(finding)
 
-    def _of_inputs(self, call: Call) -> Finding | None:
+    def _of_inputs(self, call: Call, found: Walked) -> Finding | None:
         """Parameters and data that differ."""
         for row in call.inputs:
             target, golden, apart = row.target, row.golden, distance(row)
@@ -335,14 +332,26 @@ class Walk:
             unit = max(self._runs.precision.unit(row), self._shortest if origin is not Origin.DATA else 0.0)
             allowed = rounding(1.0, unit) if unit else 0.0
             row.explained = allowed if apart <= allowed else None
-            is_own = is_parameter(row) and self._runs.same_names
-            if apart > allowed and (is_own or self._acts(call, row) or (self._has_effect(call) and self._shows(call))):
-                kind = Kind.DATA if origin is Origin.DATA else Kind.PARAMETER
-                if apart == math.inf:
-                    kind = Kind.NONFINITE
+            if apart <= allowed:
+                continue
+            kind = Kind.DATA if origin is Origin.DATA else Kind.PARAMETER
+            if apart == math.inf:
+                kind = Kind.NONFINITE
+            finding = Finding(call, row, kind, apart, 0.0, allowed)
+            is_own = origin is Origin.PARAMETER and self._runs.same_names
+            if is_own or self._acts(call, row) or self._shown(finding, found):
                 row.explained = allowed
-                return Finding(call, row, kind, apart, 0.0, allowed)
+                return finding
         return None
+
+    def _shown(self, finding: Finding, found: Walked) -> Finding | None:
+        """The finding, if it has an effect; where rounding may hide that, it is kept as hidden."""
+        effect = Effect.HIDDEN if self._is_short else Effect.NONE
+        if self._has_effect(finding.call):
+            effect = self._effects.of(finding.call)
+        if effect is Effect.HIDDEN and self._runs.same_names:
+            found.hidden.append(finding)
+        return finding if effect is Effect.SHOWS else None
 
     def _acts(self, call: Call, parameter: Row) -> bool:
         """True if a layer of two programs has a parameter with other numbers and returns what inputs do not explain.
@@ -367,11 +376,9 @@ class Walk:
         made = self._whole.get(call.index)
         if made is not None:
             made.explained = 0.0
-            finding = Finding(call, made, Kind.DATA, ALTOGETHER, 0.0, 0.0)
-            if self._has_effect(call) and self._shows(call):
+            finding = self._shown(Finding(call, made, Kind.DATA, ALTOGETHER, 0.0, 0.0), found)
+            if finding is not None:
                 return finding
-            if self._is_short and self._runs.same_names:
-                found.hidden.append(finding)
         given = [distance(row) for row in self._given.get(call.index, ())]
         for row in call.outputs:
             apart = distance(row)
@@ -580,7 +587,7 @@ class Walk:
 
     def _usual(self, value: _Value) -> Usual | None:
         """Ask the like of a value, where its type tells less: short dtypes, and code that is not recorded."""
-        return self._like.usual(value.judged) if self._is_short or not value.is_result else None
+        return self._like.usual(value.judged, value.condition) if self._is_short or not value.is_result else None
 
     def _has_like(self, is_result: bool) -> bool:
         """True if the like of a value may be asked."""
