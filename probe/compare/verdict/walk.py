@@ -267,7 +267,19 @@ class Walk:
 
     def _hidden(self, call: Call) -> float:
         """The unit roundoff of dtypes that no item of a call shows, because modules cast inside of their code."""
-        return self._shortest if call.is_module or not call.is_forward else 0.0
+        module = call.name if call.is_module else self._runs.module_name(call)
+        known = self._casts.get(module.rpartition(".")[0].rpartition(".")[0], 0.0)
+        return max(known, self._shortest if call.is_module or not call.is_forward else 0.0)
+
+    @cached_property
+    def _casts(self) -> dict[str, float]:
+        """The unit roundoff of the shortest dtype that each module is known to cast to, by its name without a number."""
+        found: dict[str, float] = {}
+        for settings in self._runs.settings:
+            for base, module in settings.items():
+                if module.casts:
+                    found[base] = max(found.get(base, 0.0), *map(unit_roundoff, module.casts))
+        return found
 
     def _base(self, call: Call, row: Row) -> float:
         """The distance of what was recorded before and may have made an input that no recorded call made.
@@ -587,7 +599,7 @@ class Walk:
 
     def _usual(self, value: _Value) -> Usual | None:
         """Ask the like of a value, where its type tells less: short dtypes, and code that is not recorded."""
-        return self._like.usual(value.judged, value.condition) if self._is_short or not value.is_result else None
+        return self._like.usual(value.judged) if self._is_short or not value.is_result else None
 
     def _has_like(self, is_result: bool) -> bool:
         """True if the like of a value may be asked."""
