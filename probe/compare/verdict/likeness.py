@@ -62,13 +62,18 @@ class Likeness:
         for value in values:
             self._groups.setdefault(value.key, _Group()).values.append(value)
 
-    def usual(self, value: Judged) -> Usual | None:
-        """Tell what is usual of a value by its like; ``None`` where there are too few."""
+    def usual(self, value: Judged, condition: float = 1.0) -> Usual | None:
+        """Tell what is usual of a value by its like; ``None`` where there are too few.
+
+        Args:
+            value: the value.
+            condition: by how much its distance was made smaller, because its terms are larger than it.
+        """
         group = self._groups.get(value.key)
         if group is None or len(group.values) <= FEWEST:
             return None
         own = _median_without(group.own, _own(value))
-        carry = max(1.0, _median_without(group.carries(own), _carry(value, own)))
+        carry = max(1.0 / condition, _median_without(group.carries(own), _carry(value, own)))
         return Usual(carry * math.hypot(value.given, own), len(group.values) - 1)
 
     def is_shared(self, value: Judged) -> bool:
