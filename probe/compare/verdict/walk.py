@@ -551,14 +551,23 @@ class Walk:
             # What a function's backward returns is the gradient of a part of it in one program and of another in the
             # other; the modules around tell, and where there are none, what is no transposed weight.
             is_whole = call.is_module or not (
-                self._runs.trees[0]
+                self._runs.parent(call)
                 or has(call.function, Trait.TWO_OPERATIONS)
                 or bounds.is_reordered(self._runs, row, explained)
             )
-            is_same = (is_whole and self._is_certain(call)) or call.direction == PARAMETERS_GRAD
+            is_certain = self._is_certain(call) or self._is_of_agreed(call)
+            is_same = (is_whole and is_certain) or call.direction == PARAMETERS_GRAD
             return Effect.SHOWS if is_same else Effect.NONE
         norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
         return self._effects.of(call, apart * max(norms, default=0.0))
+
+    def _is_of_agreed(self, backward: Call) -> bool:
+        """True if a backward is that of a function which takes and returns the same in both programs."""
+        call = None if backward.is_module else self._runs.in_direction(backward, FORWARD)
+        if call is None or not call.is_of_both:
+            return False
+        rows = [row for row in call.rows if any(item and item.is_tensor for item in (row.target, row.golden))]
+        return bool(rows) and all(row.relative_difference == 0.0 for row in rows)
 
     def _is_certain(self, call: Call) -> bool:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
