@@ -234,7 +234,7 @@ class Walk:
         self._given[call.index] = of.rows
         inside = self._inside.get(call.record, 0.0) if call.is_module else 0.0
         for row in call.inputs:
-            if distance(row) == ALTOGETHER and self._is_unrecorded(row) and not self._base(call, row):
+            if distance(row) == ALTOGETHER and self._is_of_unknown(row) and not self._base(call, row):
                 self._whole.setdefault(call.index, row)
             elif row.relative_difference and is_rounded(row) and self._is_unrecorded(row):
                 base = self._base(call, row)
@@ -510,7 +510,8 @@ class Walk:
                 )  # fmt: skip
             elif worst is None:
                 worst = finding
-        if worst is not None and self._draws(call) and not self._draws_on_one_side(call):
+        is_drawn = worst is not None and worst.kind is not Kind.INPUT and self._draws(call)
+        if worst is not None and is_drawn and not self._draws_on_one_side(call):
             found.undecided.append(worst._replace(kind=Kind.RANDOM))
             return None
         if worst is not None and not worst.row.relative_difference:
