@@ -542,8 +542,18 @@ class Walk:
         if kind is Kind.INPUT and not self._runs.has_functions:
             # The code of the module around it, of which no call is recorded, made it.
             call = next((each for each in self._runs.around(call) if each.is_of_both), call)
+        if kind is Kind.INPUT:
+            call = self._maker_alone(value.row) or call
         value.row.explained = allowed
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
+
+    def _maker_alone(self, row: Row) -> Call | None:
+        """The call that made an input of the target, if the golden run has no counterpart of what it returned."""
+        maker = None if row.target is None else self._runs.maker(row.target, 0)
+        if maker is None or row.target is None:
+            return None
+        made = self._runs.row_of.get(self._runs.graphs[0].source(row.target).name)
+        return maker if made is not None and made.golden is None else None
 
     def _effect(self, call: Call, row: Row, apart: float, explained: float) -> Effect:
         """The effect of a result of two programs, which may be another form of what the other program computes."""
