@@ -201,7 +201,7 @@ class _Conclusion:
             yield difference, not (runs.has_functions or all(runs.has_gradients))
         allowed = {each.call.index: each.allowed for each in self._walked.excused if each.call.is_forward}
         for call in runs.calls:
-            if not call.is_of_both or all(row.target is row.golden for row in call.rows):
+            if not call.is_of_both or (all(row.target is row.golden for row in call.rows) and _is_set_alike(runs, call)):
                 continue
             for row, sentence in kinds_of(runs, call, runs.precision.design):
                 yield _difference_in(call, row, sentence, None), False
@@ -231,6 +231,14 @@ class _Conclusion:
                     ),
                     hidden,
                 )
+
+
+def _is_set_alike(runs: TwoRuns, call: Call) -> bool:
+    """True of a function, and of a module whose settings are the same in both runs."""
+    if call.parsed is None or not call.is_module:
+        return True
+    mine, theirs = (settings.get(call.parsed.base) for settings in runs.settings)
+    return mine == theirs
 
 
 def _difference_in(call: Call, row: Row, sentence: Sentence, shows_from: float | None) -> Difference:

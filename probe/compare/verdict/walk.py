@@ -263,7 +263,7 @@ class Walk:
             hidden = self._hidden(call)
             bound = bounds.bound(self._runs, call, of, row, inside, hidden)
             key = role(self._runs, call, _suffix(call, row)) if self._has_like(True) else None
-            floor = rounding(1.0, max(self._runs.precision.unit(row), hidden))
+            floor = max(rounding(1.0, max(self._runs.precision.unit(row), hidden)), bound.of_kernel / bound.condition)
             # Errors are relative to the terms; a result that cancels is no other kind of call.
             judged = Judged(key, distance(row) / bound.condition, of.distance, floor)
             yield _Value(row, judged, bound.explained, bound.condition, True, call.is_module)
