@@ -37,8 +37,8 @@ _FLOAT32 = unit_roundoff("float32")
 _TERMS = 256.0
 """The terms of a sum in a network, about: two programs add them up in other orders. A guess."""
 _FAR = 0.25
-"""The distance beyond which a result that both runs have tells nothing, whatever explains it: twice the 0.12 that is the
-most in 94 right pairs of two precisions, two programs, two releases and two frameworks, where faults reach 0.5."""
+"""The distance beyond which a result that both runs have tells nothing, whatever explains it: twice the 0.12 that is
+the most in 94 right pairs of two precisions, programs, releases and frameworks, where faults reach 0.5."""
 _GIVEN = (Origin.PARAMETER, Origin.BUFFER, Origin.DATA)
 """The origins of tensors that no call made."""
 
@@ -176,10 +176,11 @@ class Walk:
         return found
 
     def _far(self, excused: Sequence[Excused]) -> list[Finding]:
-        """The result that is furthest apart though it is explained, if what is explained there hides a fault as well."""
+        """The result that is furthest apart though it is explained, where that would hide a fault as well."""
         far = [each for each in excused if each.call.is_forward and _FAR < each.distance <= each.allowed]
-        far = [each for each in far if any(each.row is row for row in each.call.outputs) and self._is_certain(each.call)]
-        worst = max(far, key=lambda each: each.distance, default=None)
+        of_results = [each for each in far if any(each.row is row for row in each.call.outputs)]
+        certain = [each for each in of_results if self._is_certain(each.call)]
+        worst = max(certain, key=lambda each: each.distance, default=None)
         return [] if worst is None else [Finding(worst.call, worst.row, Kind.OUTPUT, *worst[2:])]
 
     def _explain_inputs(self) -> None:
@@ -285,7 +286,7 @@ class Walk:
 
     @cached_property
     def _casts(self) -> dict[str, float]:
-        """The unit roundoff of the shortest dtype that each module is known to cast to, by its name without a number."""
+        """The unit roundoff of the shortest dtype that each module casts to, by its name without a number."""
         found: dict[str, float] = {}
         for settings in self._runs.settings:
             for base, module in settings.items():
