@@ -234,7 +234,7 @@ class Walk:
         self._given[call.index] = of.rows
         inside = self._inside.get(call.record, 0.0) if call.is_module else 0.0
         for row in call.inputs:
-            if distance(row) == ALTOGETHER and self._is_unrecorded(row) and not self._base(call, row):
+            if distance(row) == ALTOGETHER and self._is_of_unknown(row) and not self._base(call, row):
                 self._whole.setdefault(call.index, row)
             elif row.relative_difference and is_rounded(row) and self._is_unrecorded(row):
                 base = self._base(call, row)
@@ -510,7 +510,8 @@ class Walk:
                 )  # fmt: skip
             elif worst is None:
                 worst = finding
-        if worst is not None and self._draws(call) and not self._draws_on_one_side(call):
+        is_drawn = worst is not None and worst.kind is not Kind.INPUT and self._draws(call)
+        if worst is not None and is_drawn and not self._draws_on_one_side(call):
             found.undecided.append(worst._replace(kind=Kind.RANDOM))
             return None
         if worst is not None and not worst.row.relative_difference:
@@ -541,8 +542,18 @@ class Walk:
         if kind is Kind.INPUT and not self._runs.has_functions:
             # The code of the module around it, of which no call is recorded, made it.
             call = next((each for each in self._runs.around(call) if each.is_of_both), call)
+        if kind is Kind.INPUT:
+            call = self._maker_alone(value.row) or call
         value.row.explained = allowed
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
+
+    def _maker_alone(self, row: Row) -> Call | None:
+        """The call that made an input of the target, if the golden run has no counterpart of what it returned."""
+        maker = None if row.target is None else self._runs.maker(row.target, 0)
+        if maker is None or row.target is None:
+            return None
+        made = self._runs.row_of.get(self._runs.graphs[0].source(row.target).name)
+        return maker if made is not None and made.golden is None else None
 
     def _effect(self, call: Call, row: Row, apart: float, explained: float) -> Effect:
         """The effect of a result of two programs, which may be another form of what the other program computes."""
@@ -551,14 +562,23 @@ class Walk:
             # What a function's backward returns is the gradient of a part of it in one program and of another in the
             # other; the modules around tell, and where there are none, what is no transposed weight.
             is_whole = call.is_module or not (
-                self._runs.trees[0]
+                self._runs.parent(call)
                 or has(call.function, Trait.TWO_OPERATIONS)
                 or bounds.is_reordered(self._runs, row, explained)
             )
-            is_same = (is_whole and self._is_certain(call)) or call.direction == PARAMETERS_GRAD
+            is_certain = self._is_certain(call) or self._is_of_agreed(call)
+            is_same = (is_whole and is_certain) or call.direction == PARAMETERS_GRAD
             return Effect.SHOWS if is_same else Effect.NONE
         norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
         return self._effects.of(call, apart * max(norms, default=0.0))
+
+    def _is_of_agreed(self, backward: Call) -> bool:
+        """True if a backward is that of a function which takes and returns the same in both programs."""
+        call = None if backward.is_module else self._runs.in_direction(backward, FORWARD)
+        if call is None or not call.is_of_both:
+            return False
+        rows = [row for row in call.rows if any(item and item.is_tensor for item in (row.target, row.golden))]
+        return bool(rows) and all(row.relative_difference == 0.0 for row in rows)
 
     def _is_certain(self, call: Call) -> bool:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
