@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,8 @@ from probe.compare.runner import compare
 from probe.compare.two_dumps import Comparison
 from probe.compare.verdict.cause import Place, cause_of
 from probe.compare.verdict.kinds import own_name
+from probe.compare.verdict.settings import differences_of
+from probe.compare.verdict.two_runs import TwoRuns
 
 WIDTH = 32
 Change = Callable[[Any], Any]
@@ -125,15 +126,19 @@ def cause_at(run: Any) -> Any:
     """The cause at a place that is given: a record of the target, and an item of it."""
 
     def said(change: Change, record: str, item: str) -> str:
-        paths = [os.path.join(run(*each, "mix", loss_of), "step0") for each in (("target", change), ("golden", None))]
-        target, golden = (next(iter(Path(path).glob("*/dump.json"))) for path in paths)
-        runs = compared(Comparison(read(target), read(golden), Options())).seen.runs
-        assert runs is not None
+        runs = runs_of(run("target", change, "mix", loss_of), run("golden", None, "mix", loss_of))
         call = runs.by_record.get(record) or runs.by_golden_record[record]
         row = next(row for row in call.rows if own_name(row) == item)
         return cause_of(runs, Place(call, row, 1.0, 1e-6)).shown
 
     return said
+
+
+def runs_of(target: str, golden: str) -> TwoRuns:
+    dumps = (read(next(Path(path).glob("step0/*/dump.json"))) for path in (target, golden))
+    runs = compared(Comparison(*dumps, Options())).seen.runs
+    assert runs is not None
+    return runs
 
 
 def _first(target: str, golden: str) -> Any:
@@ -177,6 +182,42 @@ SETTINGS = [
 @pytest.mark.parametrize(("level", "change", "expected"), SETTINGS)
 def test_setting_is_named_as_its_module_has_it(cause: Any, level: str, change: Change, expected: str) -> None:
     assert expected in cause(change, level)
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Any, scale: float = 1.0) -> Any:
+        return x.mul(scale)
+
+
+FORMS: list[tuple[Change, Change, list[str]]] = [
+    (lambda x: F.gelu(x, approximate="none"), lambda x: F.gelu(x), []),
+    (lambda x: F.softmax(x, -1), lambda x: F.softmax(x, dim=1), []),
+    (lambda x: x + 1, lambda x: x + 1.0, []),
+    (lambda x: torch.add(x, 2, alpha=1), lambda x: torch.add(x, 2), []),
+    (lambda x: F.layer_norm(x, (WIDTH,), None), lambda x: F.layer_norm(x, (WIDTH,)), []),
+    (lambda x: Scaled()(x, 0.5), lambda x: Scaled()(x, scale=0.5), []),
+    (lambda x: torch.transpose(x, -2, -1), lambda x: torch.transpose(x, 0, 1), []),
+    (lambda x: torch.zeros(2, device="cpu") + x[:2, :2], lambda x: torch.zeros(2) + x[:2, :2], []),
+    (lambda x: x.view(WIDTH, 6), lambda x: x.view((WIDTH, 6)), []),
+    (lambda x: F.gelu(x, approximate="tanh"), lambda x: F.gelu(x), ["argument approximate = tanh in the target only"]),
+    (lambda x: F.softmax(x, 0), lambda x: F.softmax(x, dim=-1), ["argument dim = 0 (golden: -1)"]),
+    (lambda x: F.layer_norm(x, (WIDTH,), eps=1e-3), lambda x: F.layer_norm(x, (WIDTH,)),
+     ["argument eps = 0.001 in the target only"]),
+    (lambda x: F.leaky_relu(x, 0.2), lambda x: F.leaky_relu(x, negative_slope=0.3),
+     ["argument negative_slope = 0.2 (golden: 0.3)"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "golden", "expected"), FORMS)
+def test_one_setting_in_two_forms_is_no_difference_and_another_one_is_said_by_its_name(
+    run: Any, target: Change, golden: Change, expected: list[str]
+) -> None:
+    def beside(function: Change) -> Change:
+        return forward("block.up", lambda self, x: F.linear(x, self.weight) + function(x).sum())
+
+    runs = runs_of(*(run("run", beside(function), "mix", loss_of) for function in (target, golden)))
+    # A backward has the settings of its forward.
+    assert {each.sentence.shown for call in runs.calls for each in differences_of(runs, call)} == set(expected)
 
 
 CALLS = [
