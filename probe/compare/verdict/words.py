@@ -59,6 +59,9 @@ def of_finding(found: Finding, record: str = "", parameter: str = "") -> Sentenc
         return beyond_recorded(name, apart)
     if found.kind in (Kind.INPUT, Kind.DATA):
         return beyond_recorded(name, apart, allowed, record)
+    if found.distance <= found.allowed:
+        text = f"{name} has a relative error of {apart}, of which its inputs and rounding explain {allowed}"
+        return Sentence(f"{text}; what is so far apart cannot be judged")
     if found.kind is Kind.REGION:
         text = f"{name} has no counterpart in the golden run, nor has anything that is computed from it"
         return Sentence(f"{text}; what goes in has one")
