@@ -75,9 +75,7 @@ class Network(nn.Module):
         return self.head(self.norm(x))
 
 
-def dump(path: Path, level: str, quantised: bool, fault: str = "", layers: int = LAYERS) -> None:
-    from msprobe.pytorch import PrecisionDebugger
-
+def dump(new_debugger: Any, path: Path, level: str, quantised: bool, fault: str = "", layers: int = LAYERS) -> None:
     torch.manual_seed(0)
     model = Network(layers).to(torch.bfloat16)
     for module in model.modules():
@@ -90,13 +88,11 @@ def dump(path: Path, level: str, quantised: bool, fault: str = "", layers: int =
     if fault == "scaled":
         faulty._scale = 8.0
     ids = torch.randint(0, TOKENS, (4, 32), generator=torch.Generator().manual_seed(1))
-    PrecisionDebugger._instance = None  # A process has one debugger; here each run has its own.
-    debugger = PrecisionDebugger(task="statistics", level=level, dump_path=str(path))
+    debugger = new_debugger(level=level, dump_path=str(path))
     debugger.start(model)
     functional.cross_entropy(model(ids).float().flatten(0, 1), ids.flatten()).backward()
     debugger.stop()
     debugger.step()
-    PrecisionDebugger._instance = None
 
 
 class _Turned:
@@ -112,10 +108,10 @@ def compared(target: Path, golden: Path) -> Summary:
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])
-def test_a_right_run_is_no_divergence_and_a_fault_is_not_silent(tmp_path: Path, level: str) -> None:
-    dump(tmp_path / "golden", level, quantised=False)
+def test_a_right_run_is_no_divergence_and_a_fault_is_not_silent(new_debugger: Any, tmp_path: Path, level: str) -> None:
+    dump(new_debugger, tmp_path / "golden", level, quantised=False)
     for fault in ("", "transposed", "scaled"):
-        dump(tmp_path / f"target{fault}", level, quantised=True, fault=fault)
+        dump(new_debugger, tmp_path / f"target{fault}", level, quantised=True, fault=fault)
     right = compared(tmp_path / "target", tmp_path / "golden")
     assert right.answer == "none", right.why
     for fault in ("transposed", "scaled"):
@@ -123,9 +119,9 @@ def test_a_right_run_is_no_divergence_and_a_fault_is_not_silent(tmp_path: Path, 
         assert found.answer != "none", (fault, found.why)
 
 
-def test_a_fault_in_one_of_few_layers_is_not_silent(tmp_path: Path) -> None:
+def test_a_fault_in_one_of_few_layers_is_not_silent(new_debugger: Any, tmp_path: Path) -> None:
     """Fewer than five layers tell nothing of what is usual, and rounding to float8 alone explains much."""
-    dump(tmp_path / "golden", "L0", quantised=False, layers=3)
-    dump(tmp_path / "target", "L0", quantised=True, fault="scaled", layers=3)
+    dump(new_debugger, tmp_path / "golden", "L0", quantised=False, layers=3)
+    dump(new_debugger, tmp_path / "target", "L0", quantised=True, fault="scaled", layers=3)
     found = compared(tmp_path / "target", tmp_path / "golden")
     assert found.answer != "none", found.why

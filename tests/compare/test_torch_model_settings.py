@@ -52,7 +52,7 @@ def dump(tmp_path: Path, new_debugger: Any) -> Any:
         torch.manual_seed(0)
         model = kind()
         change(model)
-        debugger = new_debugger(tmp_path / side, level)
+        debugger = new_debugger(level=level, dump_path=str(tmp_path / side))
         debugger.start([model] if as_list else model)
         given = torch.linspace(-2, 3, 8 * WIDTH, dtype=torch.float64).reshape(8, WIDTH).sin().float()
         with torch.set_grad_enabled(trains):
@@ -64,18 +64,6 @@ def dump(tmp_path: Path, new_debugger: Any) -> Any:
         return tmp_path / side
 
     return dumped
-
-
-@pytest.fixture
-def new_debugger() -> Any:
-    from msprobe.pytorch import PrecisionDebugger
-
-    def made(path: Path, level: str) -> Any:
-        PrecisionDebugger._instance = None
-        return PrecisionDebugger(task="statistics", level=level, dump_path=str(path))
-
-    yield made
-    PrecisionDebugger._instance = None
 
 
 def nothing(model: Any) -> None:

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from msprobe.pytorch import PrecisionDebugger
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compared
 from probe.compare.options import Options
@@ -70,7 +69,7 @@ def unchanged() -> dict[str, str]:
 
 
 @pytest.fixture
-def run(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, unchanged: dict[str, str]) -> Any:
+def run(tmp_path_factory: pytest.TempPathFactory, new_debugger: Any, unchanged: dict[str, str]) -> Any:
     """Collects the training of a changed network, some steps of it, and returns its folder."""
 
     def trained(
@@ -91,8 +90,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatc
         if change is not None:
             change(model)
         stepper = None if optimizer is None else optimizer(model.parameters())
-        monkeypatch.setattr(PrecisionDebugger, "_instance", None)
-        debugger = PrecisionDebugger(task="statistics", level=level, dump_path=folder)
+        debugger = new_debugger(level=level, dump_path=folder)
         for step in range(steps):
             debugger.start(model)
             loss(model, 3 * torch.randn(6, WIDTH, generator=torch.Generator().manual_seed(step))).backward()
@@ -300,6 +298,10 @@ LOST = [
 def test_missing_gradient_has_its_reason(cause_at: Any, change: Change, expected: str) -> None:
     said = cause_at(change, "Module.block.gate.Linear.parameters_grad.0", "weight")
     assert said.startswith("block.gate.weight has no gradient in the target: ") and said.endswith(expected)
+
+
+def test_missing_gradient_of_a_function_is_one_where_no_module_is_recorded(cause: Any) -> None:
+    assert "no gradient in the target: the parameter is frozen" in cause(frozen, "L1")
 
 
 def sgd(**settings: Any) -> Change:
