@@ -154,7 +154,7 @@ def _takes_time(tasks: Sequence[PairTask]) -> bool:
 
 def _attempt(task: PairTask) -> Outcome[ComparisonResult]:
     try:
-        return Outcome(compare_pair(task))
+        return Outcome(compare_pair(task).result)
     except MsprobeException as error:
         return Outcome(error=error)
 
