@@ -151,6 +151,9 @@ class Walk:
 
     def walked(self) -> Walked:
         """Walk over the calls."""
+        if self._runs.graphs[0] is self._runs.graphs[1]:
+            # Every record of one run is that of the other.
+            return Walked()
         for call in self._runs.calls:
             if call.is_of_both:
                 self._values[call.index] = list(self._measured(call))
@@ -352,7 +355,7 @@ class Walk:
                 continue
             if is_parameter(row):
                 origin = Origin.PARAMETER
-            if origin not in _GIVEN or self._is_unrecorded(row):
+            elif origin not in _GIVEN or self._runs.graphs[1].source(golden).origin is not origin:
                 continue
             unit = max(self._runs.precision.unit(row), self._shortest if origin is not Origin.DATA else 0.0)
             allowed = rounding(1.0, unit) if unit else 0.0
@@ -373,7 +376,8 @@ class Walk:
         """The finding, if it has an effect; where rounding may hide that, it is kept as hidden."""
         effect = Effect.HIDDEN if self._is_short else Effect.NONE
         if self._has_effect(finding.call):
-            effect = self._effects.of(finding.call)
+            # Behind the first divergence nothing needs to be told apart from it.
+            effect = Effect.SHOWS if found.findings and self._runs.same_names else self._effects.of(finding.call)
         if effect is Effect.HIDDEN and self._runs.same_names:
             found.hidden.append(finding)
         return finding if effect is Effect.SHOWS else None
