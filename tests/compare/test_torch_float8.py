@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from probe.compare.output.summary import Summary, summarise
-from probe.compare.runner import compare
+from probe.compare.output.summary import Summary
+from probe.compare.runner import summaries
 
 WIDTH, LAYERS, TOKENS, FAULTY = 64, 8, 100, 5
 
@@ -103,8 +103,8 @@ class _Turned:
 
 
 def compared(target: Path, golden: Path) -> Summary:
-    (result,) = compare(str(target), str(golden))
-    return summarise(result)
+    (found,) = summaries(str(target), str(golden))
+    return found
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from probe.compare.output.summary import Summary, summarise
-from probe.compare.runner import compare
+from probe.compare.output.summary import Summary
+from probe.compare.runner import summaries
 
 WIDTH = 16
 Change = Callable[[Any], None]
@@ -82,8 +82,8 @@ def table(model: Any) -> None:
 
 
 def answer(target: Path, golden: Path) -> Summary:
-    (result,) = compare(str(target), str(golden))
-    return summarise(result)
+    (found,) = summaries(str(target), str(golden))
+    return found
 
 
 @pytest.mark.parametrize("as_list", (False, True))

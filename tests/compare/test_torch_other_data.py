@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from probe.compare.output.summary import Summary, summarise
-from probe.compare.runner import compare
+from probe.compare.output.summary import Summary
+from probe.compare.runner import summaries
 
 torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
@@ -77,8 +77,8 @@ def _dump(new_debugger: Any, path: Path, data: Data, dtype: Any, level: str, mod
 
 
 def _compared(path: Path, *names: str) -> Summary:
-    (result,) = compare(*(str(path / name) for name in names))
-    return summarise(result)
+    (found,) = summaries(*(str(path / name) for name in names))
+    return found
 
 
 @pytest.mark.sampled

@@ -13,9 +13,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from probe.common.dump.reading.dump import read
+from probe.common.parallel.tasks import Where
 from probe.compare.comparison import compared
 from probe.compare.options import Options
-from probe.compare.runner import compare
+from probe.compare.output.summary import first_of
+from probe.compare.runner import summaries
 from probe.compare.two_dumps import Comparison
 from probe.compare.verdict.cause import Place, cause_of
 from probe.compare.verdict.kinds import own_name
@@ -140,9 +142,9 @@ def runs_of(target: str, golden: str) -> TwoRuns:
 
 
 def _first(target: str, golden: str) -> Any:
-    found = [result.divergence for result in compare(target, golden) if result.divergence is not None]
-    assert found
-    return found[0].first
+    found = first_of(summaries(target, golden, where=Where(1)))
+    assert found is not None and found.divergence is not None
+    return found.divergence.first
 
 
 def forward(path: str, function: Change) -> Change:
