@@ -41,7 +41,7 @@ class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm, self.up, self.gate = Norm(), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.last, self.scale = nn.LayerNorm(WIDTH), 0.125
+        self.last, self.scale, self.unused = nn.LayerNorm(WIDTH), 0.125, 1
 
     def forward(self, x: Any) -> Any:
         y = self.norm(x)
@@ -182,6 +182,14 @@ SETTINGS = [
 @pytest.mark.parametrize(("level", "change", "expected"), SETTINGS)
 def test_setting_is_named_as_its_module_has_it(cause: Any, level: str, change: Change, expected: str) -> None:
     assert expected in cause(change, level)
+
+
+@pytest.mark.parametrize("level", ["mix", "L0"])
+def test_setting_that_changes_no_value_is_a_difference_without_effect(run: Any, level: str) -> None:
+    paths = run("target", attribute("block", "unused", 2), level, loss_of), run("golden", None, level, loss_of)
+    (found,) = summaries(*paths)
+    assert (found.answer, found.differs) == ("none", False)
+    assert {each.reason for each in found.without_effect} == {"unused is 2 and in the golden run 1"}
 
 
 class Scaled(nn.Module):
