@@ -16,7 +16,7 @@ from probe.compare.comparison import compare_dumps
 from probe.compare.followers import Followers
 from probe.compare.output.summary import Summary, summarise
 from probe.compare.output.summary_text import headline
-from probe.compare.result import Carried, Difference, Origin
+from probe.compare.result import Carried, Origin
 
 Tree = dict[str, "str | None"]
 LAYERS = 4
@@ -242,70 +242,3 @@ def test_other_data_of_a_step_that_follows_is_still_a_difference(
     assert later.divergence is not None and ".input." in later.divergence.first.item
     (found,) = followers.add_step([later])
     assert found.divergence is None and "input.0" in found.with_effect[-1].reason
-
-
-# --- what nobody can tell of a step before
-
-DOUBT = Difference("Torch.tanh.1.forward", "Torch.tanh.1.forward", "Torch.tanh.1.forward.input.1", "eps is 1 and 2")
-
-
-def after_a_doubt(tmp_path: Path, later: Summary, doubt: Difference = DOUBT, carried: Carried = APART) -> Summary:
-    followers = Followers()
-    before = replace(of_step(tmp_path, "step0", carried=SAME), undecided=[doubt])
-    (found,) = followers.add_step([before])
-    assert found.answer == "cannot_tell" and found.follows is None
-    (found,) = followers.add_step([replace(later, step="step1", carried=carried)])
-    return found
-
-
-def with_other_inputs(later: Summary) -> Summary:
-    """What diverges takes inputs or parameters that differ."""
-    assert later.divergence is not None
-    first = replace(later.divergence.first, of_inputs=1e-3)
-    return replace(later, divergence=replace(later.divergence, first=first))
-
-
-def test_values_of_a_later_step_accuse_no_call_if_nobody_can_tell_of_the_step_before(tmp_path: Path) -> None:
-    later = of_step(tmp_path, "step1", carried=APART, is_bad=True)
-    assert later.divergence is not None and ".output." in later.divergence.first.item
-    # Inputs and parameters that are equal cannot be the effect of the step before.
-    assert later.divergence.first.of_inputs == 0 and after_a_doubt(tmp_path, later).answer == "divergence"
-    later = with_other_inputs(later)
-    found = after_a_doubt(tmp_path, later)
-    assert found.follows == Origin("step0", "rank0") and found.answer == "cannot_tell"
-    # Where no parameter differs nothing was reached.
-    assert after_a_doubt(tmp_path, later, carried=SAME).answer == "divergence"
-
-
-@pytest.mark.parametrize("place", ["call", "module", "argument", "data", "optimizer"])
-def test_what_parameters_do_not_change_is_still_judged_in_a_later_step(tmp_path: Path, place: str) -> None:
-    later = with_other_inputs(of_step(tmp_path, "step1", carried=APART, is_bad=True))
-    assert later.divergence is not None
-    first, doubt = later.divergence.first, DOUBT
-    if place == "call":
-        doubt = replace(DOUBT, record=first.record)
-    elif place == "module":
-        first = replace(first, module="Module.layers.1.norm.Norm.forward.0")
-        doubt = replace(DOUBT, record="Module.layers.1.Layer.forward.0")
-    elif place == "argument":
-        later = replace(later, with_effect=[replace(DOUBT, record=first.record, golden_record=first.golden_record)])
-    elif place == "data":
-        first = replace(first, item=f"{first.record}.input.0", place=0)
-    else:
-        cause = "the optimizer step before this step diverges: updates are 3 times those of the golden run"
-        first = replace(first, item=f"{first.record}.parameters.weight", cause=cause)
-    later = replace(later, divergence=replace(later.divergence, first=first))
-    found = after_a_doubt(tmp_path, later, doubt)
-    assert found.answer == "divergence" and found.follows is None
-
-
-def test_another_module_with_the_beginning_of_a_name_in_common_is_another_place(tmp_path: Path) -> None:
-    later = with_other_inputs(of_step(tmp_path, "step1", carried=APART, is_bad=True))
-    assert later.divergence is not None
-    first = replace(later.divergence.first, module="Module.layers.10.norm.Norm.forward.0")
-    later = replace(later, divergence=replace(later.divergence, first=first))
-    doubt = replace(DOUBT, record="Module.layers.1.Layer.forward.0")
-    assert after_a_doubt(tmp_path, later, doubt).answer == "cannot_tell"
-
-
-# --- the command and Python
