@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import divergence_runs
 import numpy as np
@@ -19,7 +18,6 @@ from probe.compare.output.summary_text import headline
 from probe.compare.result import Carried, Origin
 
 Tree = dict[str, "str | None"]
-LAYERS = 4
 
 
 def summary(folder: Path, target: Run, golden: Run, trees: tuple[Tree, Tree] = ({}, {})) -> Summary:
@@ -27,53 +25,23 @@ def summary(folder: Path, target: Run, golden: Run, trees: tuple[Tree, Tree] = (
     return summarise(compare_dumps(read(paths[0]), read(paths[1])))
 
 
-def layers(
-    kind: str = "float32", scale: float = 0.125, at: int = -1, skipped: int = -1, says_scale: bool = True
-) -> tuple[Run, Tree]:
-    """Layers of a product, scaled, in a model; `scale` is that of the layer `at`."""
+def layers() -> tuple[Run, Tree]:
+    """Layers of a product with a residual, in a model."""
+    model = "Module.model.Model.forward.0"
     data: Run = {}
-    tree: Tree = {"Module.model.Model.forward.0": None}
-    x = rounded(X, kind)
-    dtype = f"torch.{kind}"
-    weight = rounded(W, kind)
-    for number in range(LAYERS):
-        module, linear = (
-            f"Module.model.layers.{number}.Layer.forward.0",
-            f"Module.model.layers.{number}.fc.Linear.forward.0",
-        )
-        before = x
-        if number != skipped:
-            y = rounded(x @ weight, kind)
-            data[linear] = call([tensor(x, dtype)], tensor(y, dtype), weight=tensor(weight, dtype))
-            tree[linear] = module
-            used = np.float32(scale if number == at else 0.125)
-            x = rounded(before + np.tanh(y * used), kind)
-            act = f"Functional.scaled_tanh.{number}.forward"
-            data[act] = call([tensor(y, dtype), tensor(before, dtype)], tensor(x, dtype))
-            if says_scale:
-                data[act]["input_kwargs"] = {"scale": {"type": "float", "value": float(used)}}
-            tree[act] = module
-        data[module] = call([tensor(before, dtype)], tensor(x, dtype))
-        tree[module] = "Module.model.Model.forward.0"
-    data["Module.model.Model.forward.0"] = call([tensor(rounded(X, kind), dtype)], tensor(x, dtype))
+    tree: Tree = {model: None}
+    x = X
+    for number in range(4):
+        layer = f"Module.model.layers.{number}.Layer.forward.0"
+        linear, add = f"Module.model.layers.{number}.fc.Linear.forward.0", f"Tensor.__add__.{number}.forward"
+        y = x @ W
+        data[linear] = call([tensor(x)], tensor(y), weight=tensor(W))
+        data[add] = call([tensor(x), tensor(y)], tensor(x + y))
+        data[layer] = call([tensor(x)], tensor(x + y))
+        tree.update({linear: layer, add: layer, layer: model})
+        x = x + y
+    data[model] = call([tensor(X)], tensor(x))
     return data, tree
-
-
-def of_layers(folder: Path, target: dict[str, Any], golden: dict[str, Any]) -> Summary:
-    (mine, tree), (theirs, other) = layers(**target), layers(**golden)
-    return summary(folder, mine, theirs, (tree, other))
-
-
-def test_a_right_run_in_two_precisions_does_not_diverge(tmp_path: Path) -> None:
-    found = of_layers(tmp_path, {"kind": "bfloat16"}, {})
-    assert (found.answer, found.undecided) == ("none", [])
-
-
-def test_a_missing_layer_in_another_precision_cannot_be_told_or_diverges(tmp_path: Path) -> None:
-    found = of_layers(tmp_path, {"kind": "bfloat16", "skipped": 2}, {})
-    assert found.answer != "none"
-    if found.answer == "cannot_tell":
-        assert "only the golden run has this module with parameters" in found.why
 
 
 def test_an_argument_is_without_effect_only_where_its_effect_would_have_shown(tmp_path: Path) -> None:
@@ -160,13 +128,6 @@ def test_values_of_another_number_count_as_not_compared(tmp_path: Path) -> None:
 
     found = summary(tmp_path, run(8), run(16))
     assert found.answer != "none" and found.coverage.compared_records == 0
-
-
-def test_what_differs_by_more_than_roundings_walk_in_a_short_type_cannot_be_told(tmp_path: Path) -> None:
-    found = of_layers(
-        tmp_path, {"kind": "bfloat16", "scale": 0.25, "at": 1, "says_scale": False}, {"says_scale": False}
-    )
-    assert found.answer != "none"
 
 
 # --- what a divergence has reached
