@@ -78,8 +78,6 @@ class Unexplained:
     """The reason in labels and numbers, as people are shown it; empty if it is shown as it is."""
     labelled_cause: str = ""
     """The same of the cause."""
-    reordered: str = ""
-    """The item in words, if the cause is that its elements may be in another order."""
 
     @property
     def shown_reason(self) -> str:
