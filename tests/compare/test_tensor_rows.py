@@ -15,7 +15,6 @@ from made_dumps import tensor
 import probe
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump
-from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.user_metrics import Algorithm
 from probe.compare.rows.tensor_rows import TensorValues
@@ -81,17 +80,6 @@ def test_the_users_metrics_run_in_one_thread(tmp_path: Path) -> None:
     )
     list(values.measured(rows_of(values.target, values.golden)))
     assert seen == {threading.get_ident()}
-
-
-def test_large_files_are_mapped_and_small_ones_read(tmp_path: Path) -> None:
-    large, small = np.arange(1 << 19, dtype=np.float32), np.arange(9.0)
-    for name, array in (("large", large), ("small", small)):
-        np.save(tmp_path / f"{name}.npy", array)
-    for array, name, mapped in ((large, "large", True), (large, "large", False), (small, "small", True)):
-        found = read_tensor(str(tmp_path / f"{name}.npy"), mapped)
-        np.testing.assert_array_equal(found, array)
-        # What is mapped cannot be written to.
-        assert found.flags.writeable != (mapped and name == "large")
 
 
 def test_tensors_without_elements_have_no_file_and_nothing_to_say(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, coarser, distance, goes_in, is_compared, is_parameter, of_gradient
 from probe.compare.verdict.kinds import kinds_of, own_name
 from probe.compare.verdict.optimizer import settings_cause
-from probe.compare.verdict.settings import Design, Setting, differences_of
+from probe.compare.verdict.settings import Design, Setting, differences_of, of_unrecorded
 from probe.compare.verdict.two_runs import TwoRuns, path_of
 
 SIDES = "target", "golden run"
@@ -38,6 +38,8 @@ _MOST_CALLS = 200
 """Calls on the way that are looked at; a guess."""
 _IN_REACH = 24
 """Calls before the place, in the same module, whose tensors may be a term of it; a guess."""
+_POWERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
+"""The powers of a setting that a factor may be: it is multiplied, divided by, squared in a loss, or a root is taken."""
 
 
 class Place(NamedTuple):
@@ -602,6 +604,9 @@ class Causes:
         return NOTHING
 
     def _of_factor(self, place: Place, row: Row, scaled: arithmetic.Factor) -> Sentence:
+        setting = self._setting_of(place.call, scaled.value)
+        if setting is not None:
+            return setting.sentence if setting.where == place.call.name else setting.sentence.inside(setting.where)
         items = [item for each in place.call.rows for item in (each.target, each.golden)]
         shapes = [item.shape or () for item in items if item is not None and item.is_tensor]
         value = arithmetic.in_words(scaled.value, shapes, scaled.rest)
@@ -615,6 +620,18 @@ class Causes:
             if every:
                 return every
         return Sentence(f"{self._shown(place.call, row)} is {value} times that of the golden run")
+
+    def _setting_of(self, call: Call, factor: float) -> Setting | None:
+        """The setting of a call, of the modules around it or of one without a record whose values have that ratio."""
+        near = [call, *self._around_on_both(call)]
+        found = [setting for each in near for setting in differences_of(self._runs, each, self._design)]
+        for setting in (*found, *of_unrecorded(self._runs)):
+            one, other = setting.target, setting.golden
+            if is_number(one) and is_number(other) and one * other > 0 and one != other:
+                power = math.log(abs(factor)) / math.log(one / other)
+                if any(math.isclose(power, each, rel_tol=1e-3) for each in _POWERS):
+                    return setting
+        return None
 
     def _gradient_of(self, row: Row) -> str:
         """The parameter of which an input is the gradient; empty of anything else."""

@@ -26,12 +26,12 @@ from probe.compare.verdict.between import Between, between
 from probe.compare.verdict.build import two_runs
 from probe.compare.verdict.cause import Causes, Place
 from probe.compare.verdict.dataflow import Origin
-from probe.compare.verdict.facts import Call, distance, goes_in, is_parameter, is_rounded, measure
+from probe.compare.verdict.facts import SHORT, Call, distance, goes_in, is_parameter, is_rounded, measure
 from probe.compare.verdict.kinds import kinds_of, own_name
 from probe.compare.verdict.optimizer import settings_cause
-from probe.compare.verdict.settings import differences_of
+from probe.compare.verdict.settings import differences_of, of_unrecorded
 from probe.compare.verdict.two_runs import TwoRuns
-from probe.compare.verdict.walk import SHORT, Finding, Kind, Walk, Walked
+from probe.compare.verdict.walk import Finding, Kind, Walk, Walked
 
 SAME, EXPLAINED, STRUCTURE, UNEXPLAINED = range(4)
 """The result of a judgement: nothing differs; what differs is explained; an argument, a dtype or a shape differs; a
@@ -191,6 +191,12 @@ class _Conclusion:
     def _differences(self) -> Iterator[tuple[Difference, bool]]:
         """Differences of calls besides values; with it, true if its effect could be hidden by rounding."""
         runs = self._runs
+        for setting in of_unrecorded(runs):
+            difference = Difference(
+                setting.where, setting.where, "", setting.sentence.text,
+                labelled_reason=setting.sentence.labelled, values=setting.sentence.values,
+            )  # fmt: skip
+            yield difference, not (runs.has_functions or all(runs.has_gradients))
         allowed = {each.call.index: each.allowed for each in self._walked.excused if each.call.is_forward}
         for call in runs.calls:
             if not call.is_of_both or all(row.target is row.golden for row in call.rows):

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 
 from probe.common.align.row import Row
+from probe.common.numerics.error_bounds import extent
 from probe.compare.verdict.dataflow import Origin
-from probe.compare.verdict.facts import Call, distance, is_rounded
+from probe.compare.verdict.facts import SHORT, Call, distance, is_rounded
 from probe.compare.verdict.two_runs import TwoRuns
 
 Agrees = Callable[[Call, Row, list[Row]], bool]
@@ -61,7 +62,7 @@ class Effects:
             outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
             others = [] if call is start else self._others(call, reached)
             if outputs and all(self._agrees(call, row, others) for row in outputs):
-                if size and not all(_would_show(row, size) for row in outputs):
+                if not all(self._would_show(row, size) for row in outputs):
                     found = Effect.HIDDEN
                 continue
             if not outputs and call is not start and self._has_near(call):
@@ -82,6 +83,19 @@ class Effects:
             seen.update(each.index for each in followers)
             waiting += followers
         return found
+
+    def _would_show(self, row: Row, size: float) -> bool:
+        """True if a difference of a norm, added to a tensor, would be larger than what the two sides differ by.
+
+        A layer on the way may make it larger or smaller; one that only adds it to something larger does not change it.
+        A difference whose norm is not known is lost in a sum that is rounded to a short dtype.
+        """
+        norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
+        largest = max(norms, default=0.0)
+        if not size:
+            is_sum = row.golden is not None and extent(row.golden.shape).elements == 1
+            return not (is_sum and self._runs.precision.unit(row) >= SHORT)
+        return not largest or size / largest > 2.0 * distance(row)
 
     def _others(self, call: Call, reached: tuple[set[str], set[str]]) -> list[Row]:
         """The inputs of a call that do not come from calls that were reached."""
@@ -125,13 +139,3 @@ class Effects:
                     found = calls.get(name)
                     if found is not None and found.is_forward == call.is_forward and found.index > call.index:
                         yield found
-
-
-def _would_show(row: Row, size: float) -> bool:
-    """True if a difference of a norm, added to a tensor, would be larger than what the two sides differ by.
-
-    A layer on the way may make it larger or smaller; one that only adds it to something larger does not change it.
-    """
-    norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
-    largest = max(norms, default=0.0)
-    return not largest or size / largest > 2.0 * distance(row)

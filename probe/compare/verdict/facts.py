@@ -42,6 +42,9 @@ Tables = tuple[Union[SketchTable, UnreadTable], Union[SketchTable, UnreadTable]]
 """The sketches of target and golden run."""
 
 
+SHORT = unit_roundoff("float32") * 2.0**8
+"""The unit roundoff from which on a dtype is short: rounding makes differences that a fault may make, and its like tell
+more than its type. Between float32 and float16; TF32 is short."""
 LARGEST = 2.0**100
 """The size from which on elements are left out of a sketch."""
 

@@ -430,6 +430,16 @@ def settings_of(runs: TwoRuns, call: Call) -> tuple[ModuleSettings, ModuleSettin
     return None if mine is None or theirs is None else (mine, theirs)
 
 
+def of_unrecorded(runs: TwoRuns) -> Iterator[Setting]:
+    """The numbers and buffers that differ in modules without a record, as the model itself is, which use them anywhere."""
+    recorded = {_base(name) for call in runs.calls if call.is_module for name in (call.record, call.golden_record)}
+    paths = [{base.rpartition(".")[0]: base for base in of_side if base not in recorded} for of_side in runs.settings]
+    for path, base in paths[0].items():
+        if path in paths[1]:
+            target, golden = runs.settings[0][base], runs.settings[1][paths[1][path]]
+            yield from (each for each in of_attributes(target, golden, base, runs) if each.decides)
+
+
 def _base(record: str | None) -> str:
     return "" if record is None else record.rpartition(".")[0].rpartition(".")[0]
 

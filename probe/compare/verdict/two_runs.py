@@ -111,6 +111,17 @@ class TwoRuns:
         return {row.target.name: row for call in self.calls for row in call.rows if row.target is not None}
 
     @cached_property
+    def gradients(self) -> Mapping[str, Row]:
+        """The recorded gradients of parameters, by the parameters' names in the target."""
+        return {
+            f"{path_of(call.parsed)}{'.' * bool(path_of(call.parsed))}{row.target.name[len(call.name) + 1 :]}": row
+            for call in self.calls
+            if call.direction == PARAMETERS_GRAD
+            for row in call.outputs
+            if row.target is not None
+        }
+
+    @cached_property
     def positions(self) -> Mapping[int, int]:
         """The position of each call of a function among those of the same function in the same scope, by its index."""
         seen: dict[tuple[str | None, str, str], int] = {}

@@ -26,14 +26,11 @@ from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.between import Between
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.effects import Effect, Effects
-from probe.compare.verdict.facts import Call, distance, is_parameter, is_rounded
+from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_rounded
 from probe.compare.verdict.likeness import Judged, Likeness, Usual, role
 from probe.compare.verdict.nearby import Nearby
 from probe.compare.verdict.two_runs import TwoRuns
 
-SHORT = unit_roundoff("float32") * 2.0**8
-"""The unit roundoff from which on a dtype is short: rounding makes differences that a fault may make, and its like tell
-more than its type. Between float32 and float16; TF32 is short."""
 _FLOAT32 = unit_roundoff("float32")
 
 
@@ -144,6 +141,8 @@ class Walk:
         self._values: dict[int, list[_Value]] = {}
         self._given: dict[int, Sequence[Row]] = {}
         """The values that each call in which something is apart computes from."""
+        self._whole: dict[int, Row] = {}
+        """The whole numbers that a call takes, that differ, and that code without a record made from what agrees."""
         self._at_the_end = 0.0
         """The distance of what the last call outside of all modules returned in the forward."""
 
@@ -235,7 +234,9 @@ class Walk:
         self._given[call.index] = of.rows
         inside = self._inside.get(call.record, 0.0) if call.is_module else 0.0
         for row in call.inputs:
-            if row.relative_difference and is_rounded(row) and self._is_unrecorded(row):
+            if distance(row) == ALTOGETHER and self._is_unrecorded(row) and not self._base(call, row):
+                self._whole.setdefault(call.index, row)
+            elif row.relative_difference and is_rounded(row) and self._is_unrecorded(row):
                 base = self._base(call, row)
                 floor = rounding(1.0, max(self._runs.precision.unit(row), self._shortest, _FLOAT32))
                 key = role(self._runs, call, _suffix(call, row))
@@ -266,13 +267,29 @@ class Walk:
 
     def _hidden(self, call: Call) -> float:
         """The unit roundoff of dtypes that no item of a call shows, because modules cast inside of their code."""
-        return self._shortest if call.is_module or not call.is_forward else 0.0
+        module = call.name if call.is_module else self._runs.module_name(call)
+        known = self._casts.get(module.rpartition(".")[0].rpartition(".")[0], 0.0)
+        return max(known, self._shortest if call.is_module or not call.is_forward else 0.0)
+
+    @cached_property
+    def _casts(self) -> dict[str, float]:
+        """The unit roundoff of the shortest dtype that each module is known to cast to, by its name without a number."""
+        found: dict[str, float] = {}
+        for settings in self._runs.settings:
+            for base, module in settings.items():
+                if module.casts:
+                    found[base] = max(found.get(base, 0.0), *map(unit_roundoff, module.casts))
+        return found
 
     def _base(self, call: Call, row: Row) -> float:
         """The distance of what was recorded before and may have made an input that no recorded call made.
 
         What cancels in it has the errors of its terms.
         """
+        source = None if row.target is None else self._runs.graphs[0].source(row.target)
+        gradient = self._runs.gradients.get(source.name) if source and source.origin is Origin.GRADIENT else None
+        if gradient is not None:
+            return distance(gradient)
         parent = self._runs.parent(call)
         module = self._runs.by_record.get(parent or "")
         if module is None:
@@ -305,12 +322,12 @@ class Walk:
     # --- then, call by call
 
     def _judge(self, call: Call, found: Walked) -> None:
-        finding = self._of_inputs(call) or self._of_discrete(call, found) or self._of_values(call, found)
+        finding = self._of_inputs(call, found) or self._of_discrete(call, found) or self._of_values(call, found)
         if finding is not None and (call.is_forward or not found.hidden):
             # Gradients behind a difference that is hidden in the forward are its effect.
             found.findings.append(finding)
 
-    def _of_inputs(self, call: Call) -> Finding | None:
+    def _of_inputs(self, call: Call, found: Walked) -> Finding | None:
         """Parameters and data that differ."""
         for row in call.inputs:
             target, golden, apart = row.target, row.golden, distance(row)
@@ -327,14 +344,26 @@ class Walk:
             unit = max(self._runs.precision.unit(row), self._shortest if origin is not Origin.DATA else 0.0)
             allowed = rounding(1.0, unit) if unit else 0.0
             row.explained = allowed if apart <= allowed else None
-            is_own = is_parameter(row) and self._runs.same_names
-            if apart > allowed and (is_own or self._acts(call, row) or (self._has_effect(call) and self._shows(call))):
-                kind = Kind.DATA if origin is Origin.DATA else Kind.PARAMETER
-                if apart == math.inf:
-                    kind = Kind.NONFINITE
+            if apart <= allowed:
+                continue
+            kind = Kind.DATA if origin is Origin.DATA else Kind.PARAMETER
+            if apart == math.inf:
+                kind = Kind.NONFINITE
+            finding = Finding(call, row, kind, apart, 0.0, allowed)
+            is_own = origin is Origin.PARAMETER and self._runs.same_names
+            if is_own or self._acts(call, row) or self._shown(finding, found):
                 row.explained = allowed
-                return Finding(call, row, kind, apart, 0.0, allowed)
+                return finding
         return None
+
+    def _shown(self, finding: Finding, found: Walked) -> Finding | None:
+        """The finding, if it has an effect; where rounding may hide that, it is kept as hidden."""
+        effect = Effect.HIDDEN if self._is_short else Effect.NONE
+        if self._has_effect(finding.call):
+            effect = self._effects.of(finding.call)
+        if effect is Effect.HIDDEN and self._runs.same_names:
+            found.hidden.append(finding)
+        return finding if effect is Effect.SHOWS else None
 
     def _acts(self, call: Call, parameter: Row) -> bool:
         """True if a layer of two programs has a parameter with other numbers and returns what inputs do not explain.
@@ -350,12 +379,18 @@ class Walk:
         return any(distance(row) > bounds.bound(self._runs, call, of, row, 0.0, hidden).explained for row in outputs)
 
     def _has_effect(self, call: Call) -> bool:
-        """True if anything that a call returns is apart, or nothing of it is compared."""
+        """True if anything that a call returns is apart, or nothing of it is compared though the program is one."""
         outputs = [row for row in call.outputs if row.relative_difference is not None]
-        return not outputs or any(map(distance, outputs))
+        return any(map(distance, outputs)) if outputs else self._runs.same_names
 
     def _of_discrete(self, call: Call, found: Walked) -> Finding | None:
         """Whole numbers, and values that are finite on one side alone."""
+        made = self._whole.get(call.index)
+        if made is not None:
+            made.explained = 0.0
+            finding = self._shown(Finding(call, made, Kind.DATA, ALTOGETHER, 0.0, 0.0), found)
+            if finding is not None:
+                return finding
         given = [distance(row) for row in self._given.get(call.index, ())]
         for row in call.outputs:
             apart = distance(row)
@@ -403,14 +438,13 @@ class Walk:
         if call.record is None:
             return False
         noise = SAFETY * self._noise(call)
-        rows = [row for row in call.outputs if row.target is not None and unit_roundoff(row.target.dtype)]
-        for row in rows:
-            if row.target is None:
-                continue
-            unit = max(unit_roundoff(row.target.dtype), self._shortest)
-            if self._nearby.distance(row.target) > noise + rounding(_TERMS, unit):
+        items = [row.target for row in call.outputs if row.target is not None and row.target.is_tensor]
+        for item in items:
+            unit = unit_roundoff(item.dtype)
+            allowed = noise + rounding(_TERMS, max(unit, self._shortest)) if unit else 0.0
+            if self._nearby.distance(item) > allowed:
                 return False
-        return bool(rows)
+        return bool(items)
 
     def _agrees(self, call: Call, row: Row, others: list[Row]) -> bool:
         """True if an output is as near as the noise so far, and what else goes into its call, explain."""
@@ -522,28 +556,9 @@ class Walk:
                 or bounds.is_reordered(self._runs, row, explained)
             )
             is_same = (is_whole and self._is_certain(call)) or call.direction == PARAMETERS_GRAD
-            is_same = is_same or self._is_gradient_of_equals(call, apart)
             return Effect.SHOWS if is_same else Effect.NONE
         norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
         return self._effects.of(call, apart * max(norms, default=0.0))
-
-    def _is_gradient_of_equals(self, call: Call, apart: float) -> bool:
-        """True if the forward of a backward takes and returns the same in two programs, and has no parameter.
-
-        A relu turns the share of its elements by which its argument differs, and a gradient by the root of that.
-        """
-        forward = self._runs.in_direction(call, FORWARD)
-        if forward is None or not forward.is_of_both or self._parameters_of(forward):
-            return False
-        if has(call.function, Trait.TWO_OPERATIONS, *COMPUTING_NOTHING):
-            return False
-        rows = [row for row in (*forward.rows, *call.inputs) if is_rounded(row)]
-        turned = max((distance(row) for row in rows), default=0.0) + rounding(1.0, max(self._shortest, _FLOAT32))
-        if apart <= 2.0 * math.sqrt(turned):
-            return False
-        return bool(rows) and all(
-            row.relative_difference is not None and self._agrees(forward, row, []) for row in rows
-        )
 
     def _is_certain(self, call: Call) -> bool:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
@@ -553,12 +568,16 @@ class Walk:
         return bool(parameters) and not any(bounds.is_reordered(self._runs, row) for row in parameters)
 
     def _takes_more(self, call: Call) -> bool:
-        """True if a module of one side takes a tensor that the other side does not give it, and does more with it."""
-        if not (call.is_module and call.is_forward):
-            return False
-        sides = ((row.target, row.golden) for row in call.inputs if not is_parameter(row))
-        has = [[item is not None and item.is_tensor for item in pair] for pair in sides]
-        return sum(pair[0] for pair in has) != sum(pair[1] for pair in has)
+        """True if a module of one side takes a tensor that the other side does not give it, and does more with it.
+
+        A backward of one side that makes more gradients is of another kernel, which orders them otherwise.
+        """
+        if not call.is_forward or not call.is_module:
+            rows = [] if call.is_forward else call.outputs
+        else:
+            rows = [row for row in call.inputs if not is_parameter(row)]
+        sides = [[item is not None and item.is_tensor for item in (row.target, row.golden)] for row in rows]
+        return sum(pair[0] for pair in sides) != sum(pair[1] for pair in sides)
 
     def _counts(self, call: Call) -> bool:
         """True if what a call returns tells how far apart the runs are: it is no other form of something else."""

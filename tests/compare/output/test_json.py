@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import made_dumps
-import pytest
 from made_dumps import call, plain, written
 
-from probe.api import cli
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
@@ -52,14 +50,6 @@ def test_every_call_that_diverges_is_there_and_the_text_names_some(tmp_path: Pat
     assert found["is_complete"]
     (line,) = (text for text, _ in summary_text.headline([summary]) if text.startswith("  later: "))
     assert line.count("Torch.mul") == SUSPECTS < CALLS
-
-
-def test_the_command_asks_for_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    summary_of(tmp_path, run_of(APART), run_of(0.0))
-    sides = [str(tmp_path / side / "dump.json") for side in ("target", "golden")]
-    assert cli.main(["compare", "-tp", sides[0], "-gp", sides[1], "-o", str(tmp_path / "out"), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    assert len(found["divergence"]["suspects"]) == CALLS - 1
 
 
 def test_differences_are_listed_with_and_without_effect(tmp_path: Path) -> None:

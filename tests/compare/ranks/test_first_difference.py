@@ -11,9 +11,6 @@ import pytest
 from made_dumps import constant, plain, write
 
 from probe.api import cli
-from probe.common.collectives.collectives import CollectiveCall, is_communication
-from probe.common.collectives.event_graph import layers
-from probe.common.dump.reading.records import Item
 from probe.compare.ranks.analysis import analyse
 
 SIN, COS = "Torch.sin.0.forward", "Torch.cos.0.forward"
@@ -36,24 +33,22 @@ def parts_at(folder: Path, *ranks: dict[str, dict[str, Any]]) -> dict[int, str]:
     return {rank.number: record.name for rank, record in found.found}
 
 
-def test_what_differs_before_any_communication_is_the_cause(tmp_path: Path) -> None:
-    clean = {SIN: call(1), REDUCE: call(9), COS: call(9)}
-    assert parts_at(tmp_path, clean, {SIN: call(2), REDUCE: call(9), COS: call(9)}) == {1: SIN}
+CLEAN = {SIN: call(1), REDUCE: call(9), COS: call(9)}
+SENDER = {REDUCE: call(1), SIN: call(9), SEND: call(9, dst=0)}
+RECEIVER = {REDUCE: call(1), RECEIVE: call(9, src=1), COS: call(9)}
 
 
-def test_a_receiver_is_not_the_cause(tmp_path: Path) -> None:
-    sender = {REDUCE: call(1), SIN: call(9), SEND: call(9, dst=1)}
-    receiver = {REDUCE: call(1), RECEIVE: call(9, src=0), COS: call(9)}
-    assert parts_at(tmp_path, receiver | {RECEIVE: call(9, src=1)}, sender | {SEND: call(9, dst=0)}) == {1: SIN}
-
-
-def test_a_communication_whose_ranks_agree_before_it_is_the_cause(tmp_path: Path) -> None:
-    rank = {SIN: call(1), REDUCE: call(9), COS: call(9)}
-    assert parts_at(tmp_path, rank, rank) == {0: REDUCE, 1: REDUCE}
-
-
-def test_what_differs_after_the_last_communication_is_found_too(tmp_path: Path) -> None:
-    assert parts_at(tmp_path, {REDUCE: call(1), COS: call(9)}, {REDUCE: call(1), COS: call(1)}) == {0: COS}
+@pytest.mark.parametrize(("ranks", "expected"), [
+    ((CLEAN, {**CLEAN, SIN: call(2)}), {1: SIN}),
+    ((RECEIVER, SENDER), {1: SIN}),
+    ((CLEAN, CLEAN), {0: REDUCE, 1: REDUCE}),
+    (({REDUCE: call(1), COS: call(9)}, {REDUCE: call(1), COS: call(1)}), {0: COS}),
+    (({"Torch.empty.0.forward": call(9), SIN: call(1)},), {}),
+], ids=["before any communication", "sender", "communication", "after the last", "not computed"])  # fmt: skip
+def test_the_first_differences_are_those_that_no_other_rank_explains(
+    tmp_path: Path, ranks: Any, expected: dict[int, str]
+) -> None:
+    assert parts_at(tmp_path, *ranks) == expected
 
 
 def test_equal_ranks_give_no_analysis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,10 +56,6 @@ def test_equal_ranks_give_no_analysis(tmp_path: Path, capsys: pytest.CaptureFixt
     arguments = ["-tp", str(tmp_path / "target"), "-gp", str(tmp_path / "golden"), "-o", str(tmp_path / "more"), "-da"]
     assert cli.main(["compare", *arguments, "--fail-on", "error"]) == 0
     assert "no rank differs" in capsys.readouterr().out
-
-
-def test_what_is_not_computed_does_not_count(tmp_path: Path) -> None:
-    assert parts_at(tmp_path, {"Torch.empty.0.forward": call(9), SIN: call(1)}) == {}
 
 
 def test_two_files_are_one_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # D8
@@ -78,59 +69,14 @@ def test_two_files_are_one_rank(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(analysis.read_text())["rank_0"][0]["op_name"] == SIN
 
 
-def peer(name: str, rank: int) -> Item:
-    return Item(f"Distributed.x.0.forward.input.{name}", "input", "int", (), value=str(rank))
-
-
-def test_sends_and_receives_are_linked_by_peer_and_order() -> None:
-    first = [CollectiveCall(0, n, f"Distributed.send.{n}.forward", (peer("dst", 1),)) for n in range(2)]
-    second = [CollectiveCall(1, n, f"Distributed.irecv.{n}.forward", (peer("1", 0),)) for n in range(2)]
-    assert layers([first, second], [0, 1]) == [[[first[0], second[0]]], [[first[1], second[1]]]]
-
-
-def test_groups_of_ranks_are_linked_apart() -> None:
-    def reduce(rank: int, group: str) -> CollectiveCall:
-        item = Item("Distributed.all_reduce.0.forward.input.group", "input", "torch.ProcessGroup", "[]", value=group)
-        return CollectiveCall(rank, 0, "Distributed.all_reduce.0.forward", (item,))
-
-    calls = [reduce(0, "[0, 1]"), reduce(1, "[0, 1]"), reduce(2, "[2, 3]"), reduce(3, "[2, 3]")]
-    assert layers([[call] for call in calls], range(4)) == [[calls[:2], calls[2:]]]
-
-
-def test_ranks_that_contradict_each_other_come_to_an_end() -> None:
-    def named(rank: int, *names: str) -> list[CollectiveCall]:
-        return [CollectiveCall(rank, n, f"Distributed.{name}.0.forward", ()) for n, name in enumerate(names)]
-
-    calls = [named(0, "broadcast", "all_reduce"), named(1, "all_reduce", "broadcast")]
-    found = layers(calls, [0, 1])
-    assert sorted(call.record for layer in found for link in layer for call in link) == sorted(
-        call.record for of_rank in calls for call in of_rank
-    )
-
-
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [(REDUCE, True), ("MintDistributed.all_gather.1.forward", True), (SIN, False), ("Torch.gather.0.forward", False)],
-)
-def test_communication_is_recognised_by_prefix_and_name(record: str, expected: bool) -> None:
-    assert is_communication(record) is expected
-
-
 def test_dumps_without_a_common_record_do_not_tell_whether_they_diverge(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for rank, theirs in (("rank0", SIN), ("rank1", COS)):
         write(tmp_path / "target" / rank, {SIN: call(1)})
         write(tmp_path / "golden" / rank, {theirs: call(1)})
-    arguments = [
-        "compare",
-        "-tp",
-        str(tmp_path / "target"),
-        "-gp",
-        str(tmp_path / "golden"),
-        "-o",
-        str(tmp_path / "out"),
-    ]
+    sides = [str(tmp_path / name) for name in ("target", "golden", "out")]
+    arguments = ["compare", "-tp", sides[0], "-gp", sides[1], "-o", sides[2]]
     for more in ([], ["-da"]):
         assert cli.main([*arguments, *more, "--fail-on", "divergence"]) == 2
         said = capsys.readouterr()
@@ -139,22 +85,6 @@ def test_dumps_without_a_common_record_do_not_tell_whether_they_diverge(
     assert cli.main([*arguments, "-da"]) == 0
     write(tmp_path / "target" / "rank0", {SIN: call(9)})
     assert cli.main([*arguments, "-da", "--fail-on", "divergence"]) == 1
-
-
-@pytest.mark.parametrize("level", ["divergence", "error"])
-def test_nothing_to_compare_is_trouble_where_it_is_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], level: str
-) -> None:
-    for side, function in (("cosines", "cos"), ("tangents", "tan")):
-        others = {f"Torch.{function}.{number}.forward": call(1) for number in range(9)}
-        write(tmp_path / side, {**others, SIN: call(1)})
-    write(tmp_path / "others", {"Torch.exp.0.forward": call(1)})
-    for golden in ("tangents", "others"):
-        paths = ["-tp", str(tmp_path / "cosines"), "-gp", str(tmp_path / golden), "-o", str(tmp_path / "out")]
-        for more in ([], ["-da"]):
-            assert cli.main(["compare", *paths, *more, "--fail-on", level]) == 2
-            assert "cannot be told whether " in capsys.readouterr().err
-            assert cli.main(["compare", *paths, *more]) == 0
 
 
 def test_saved_values_that_differ_do_not_tell_the_ranks_apart(

@@ -65,10 +65,3 @@ def test_calls_for_one_parameter_are_not_paired_with_those_for_another(
         rows = [row for row in result.rows if row.target is not None and row.golden is not None]
         assert len(rows) == 3 * (2 + 1 + 4)
         assert all(row.target.norm == row.golden.norm for row in rows)
-
-
-def test_the_rows_of_a_parameter_are_no_batch(tmp_path: Path) -> None:
-    """Where nothing tells which parameter it is, the shapes differ and nobody speaks of a batch."""
-    sides = [{"Tensor.add_.0.forward": call([tensor(X[:rows])], tensor(X[:rows]))} for rows in (8, 16)]
-    result = result_of(tmp_path, sides[0], sides[1], {"Tensor.add_.0.forward": "optimizer"})
-    assert "batch" not in str(result.divergence)

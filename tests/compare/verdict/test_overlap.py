@@ -46,21 +46,18 @@ def said(found: Summary) -> list[str]:
     return [text.strip() for text, _ in [*summary_text.headline([found]), *summary_text.lines(found)]]
 
 
-def test_a_target_that_ends_early_is_reported_and_no_divergence(tmp_path: Path) -> None:
-    target, golden = write(tmp_path / "a", cut(chain(), 7)), write(tmp_path / "b", chain())
-    found = summary(target, golden)
+@pytest.mark.parametrize(("calls", "of_golden", "expected"), [
+    (7, 12, "the target ends at Functional.linear.3.forward; the golden run has 5 more records"),
+    (12, 11, "the golden run ends at Functional.linear.5.forward; the target has 1 more record"),
+])  # fmt: skip
+def test_a_run_that_ends_early_is_reported_and_no_divergence(
+    tmp_path: Path, calls: int, of_golden: int, expected: str
+) -> None:
+    found = summary(write(tmp_path / "a", cut(chain(), calls)), write(tmp_path / "b", cut(chain(), of_golden)))
     text = said(found)
-    assert text[0] == NONE
-    assert text[2] == "the target ends at Functional.linear.3.forward; the golden run has 5 more records"
+    assert text[0] == NONE and text[2] == expected
     (ending,) = found.as_json()["endings"]
-    last = "Functional.linear.3.forward"
-    assert ending == {"side": "target", "record": last, "more": 5, "died": False, "cut_at": None}
-
-
-def test_a_golden_run_that_ends_early_is_reported_and_no_divergence(tmp_path: Path) -> None:
-    text = said(summary(write(tmp_path / "a", chain()), write(tmp_path / "b", cut(chain(), 11))))
-    assert text[0] == NONE
-    assert text[2] == "the golden run ends at Functional.linear.5.forward; the target has 1 more record"
+    assert not ending["died"] and ending["cut_at"] is None and f"{ending['more']} more record" in expected
 
 
 def test_a_fault_before_the_end_is_named_all_the_same(tmp_path: Path) -> None:
@@ -76,18 +73,6 @@ def test_the_journal_of_a_run_that_died_says_that_it_is_one(tmp_path: Path, call
     more = "; the golden run has 5 more records" if calls == 7 else ""
     assert text[2] == f"the target is the journal of a run that died; it ends at {last}{more}"
     assert text[0] == (NONE if calls == 7 else "no divergence: nothing differs")
-
-
-def test_a_call_that_is_missing_in_the_middle_is_no_early_end(tmp_path: Path) -> None:
-    """The numbers of the calls after it shift, so that the last name is the one without a match."""
-    names = [f"Functional.linear.{number}.forward" for number in range(4)]
-    outputs = [X * 2, X * 3, X * 4, X * 5]
-    whole = {name: call([tensor(X)], tensor(x)) for name, x in zip(names, outputs)}
-    between = {"Torch.abs.0.forward": call([tensor(X)], tensor(X))}
-    golden = {**cut(whole, 3), **between, names[3]: whole[names[3]]}
-    target = {names[0]: whole[names[0]], names[1]: whole[names[2]], **between, names[2]: whole[names[3]]}
-    found = summary(write(tmp_path / "a", target), write(tmp_path / "b", golden))
-    assert found.truncations == []
 
 
 def test_another_run_that_is_longer_is_no_early_end(tmp_path: Path) -> None:
@@ -162,8 +147,3 @@ def test_between_two_levels_the_fault_is_named_in_what_both_record(tmp_path: Pat
     expected = AROUND.format(1) if level == "L0" else "Functional.relu.1.forward"
     assert divergence is not None and divergence.record == expected
     assert divergence.first.reason.startswith("output.0 differs by 5.0e-01 of its size")
-
-
-def test_one_level_is_not_worth_a_word(tmp_path: Path) -> None:
-    text = said(summary(leveled(tmp_path / "a", "mix"), leveled(tmp_path / "b", "mix")))
-    assert text[0] == "no divergence: nothing differs" and not any("level" in line for line in text)

@@ -12,7 +12,6 @@ from divergence_runs import Run, W, X, call, named, tensor, write
 from numpy.typing import NDArray
 
 from probe.common.dump.reading.dump import read
-from probe.common.environment.products import product_roundoff
 from probe.compare.comparison import compare_dumps
 from probe.compare.result import ComparisonResult
 
@@ -58,13 +57,3 @@ def test_a_right_run_in_tf32_is_silent_and_without_the_switch_it_is_not(tmp_path
 def test_a_fault_in_tf32_is_named(tmp_path: Path, fault_at: int) -> None:
     found = result(tmp_path, run(True, fault_at), matmul_tf32=True)
     assert named(found.divergence) == f"Torch.tanh.{fault_at}.forward"
-
-
-def test_the_roundoff_is_that_of_the_coarser_run() -> None:
-    def environment(**switches: Any) -> dict[str, Any]:
-        return {"switches": {"matmul_tf32": False, "float32_matmul_precision": "highest", **switches}}
-
-    assert product_roundoff([environment(), None, {"switches": 3}, {}]) == 0.0
-    assert product_roundoff([environment(), environment(matmul_tf32=True)]) == 2.0**-11
-    assert product_roundoff([environment(float32_matmul_precision="high"), None]) == 2.0**-11
-    assert product_roundoff([environment(float32_matmul_precision="medium")]) == 2.0**-8

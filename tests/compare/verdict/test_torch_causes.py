@@ -234,6 +234,15 @@ def test_sum_instead_of_mean(cause: Any) -> None:
     assert cause(None, "mix", summed) == "argument reduction = sum in the target only"
 
 
+@pytest.mark.parametrize(("factor", "tells"), [
+    (6.0, "probably the target sums the loss over 6 terms, and the golden run takes the mean"),
+    (0.3, "the loss is scaled, or summed instead of averaged, or gradients are clipped"),
+])  # fmt: skip
+def test_one_factor_over_all_gradients(cause: Any, factor: float, tells: str) -> None:
+    said = cause(None, "L0", lambda model, x: loss_of(model, x) * factor)
+    assert said.startswith("all gradients of parameters are ") and said.endswith(tells)
+
+
 def frozen(model: nn.Module) -> None:
     model.get_submodule("block.gate").requires_grad_(False)
 
