@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.dump.reading.records import Item
+from probe.common.dump.naming import BACKWARD
+from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.error_bounds import extent
 from probe.common.numerics.formats import unit_roundoff
 
@@ -51,18 +52,22 @@ class Contents:
         sides = [[item for item in side if is_evidence(item)] for side in (target, golden)]
         self._labels: dict[int, Label] = {}
         self._number = 0
-        self._by_sketch = all(any(item.sketch is not None for item in side[:_ROWS]) for side in sides)
-        for by_sketch in (True, False) if self._by_sketch and in_any_order else (self._by_sketch,):
+        self._have_sketches = all(any(item.sketch is not None for item in side[:_ROWS]) for side in sides)
+        for by_sketch in (True, False) if self._have_sketches and in_any_order else (self._have_sketches,):
             self._look(sides, by_sketch)
+        self._returned = [{self.label(item) for item in side if _is_result(item)} - {None} for side in sides]
 
     def label(self, item: Item | None) -> Label | None:
         """The label of one of the tensors; ``None`` where the other run has nothing like it."""
         return None if item is None else self._labels.get(id(item))
 
     def contradict(self, item: Item | None, other: Item | None) -> bool:
-        """True if one of two tensors holds what is elsewhere in the other run."""
-        labels = self.label(item), self.label(other)
-        return labels[0] != labels[1] and (self._by_sketch or None not in labels)
+        """True if one of two results is what another call of the other run returns."""
+        if item is None or not _is_result(item):
+            return False
+        label, other_label = self.label(item), self.label(other)
+        are_elsewhere = label in self._returned[1], other_label in self._returned[0]
+        return label != other_label and (any(are_elsewhere) if self._have_sketches else all(are_elsewhere))
 
     def _look(self, sides: Sequence[Sequence[Item]], by_sketch: bool) -> None:
         """Label the contents of both sides; what has a label keeps it, and gives it to what is the same."""
@@ -164,6 +169,11 @@ def is_evidence(item: Item) -> bool:
     if not all(type(each) is float and math.isfinite(each) for each in statistics):
         return False
     return bool(item.max != item.min and item.norm)
+
+
+def _is_result(item: Item) -> bool:
+    """True if a call made a tensor: its output, or the gradient of its input."""
+    return item.state == (INPUT if f".{BACKWARD}." in item.name else OUTPUT)
 
 
 def _roundoff(items: Sequence[Item]) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from probe.common.align.by_name import by_name
 from probe.common.align.calls import Calls, KeyedCall
+from probe.common.align.exchanged import exchanged
 from probe.common.align.items import alone, rows_of
 from probe.common.align.layer_names import translated_paths
 from probe.common.align.mapping import Dumps, layer_mapping, name_mapping
@@ -56,8 +57,11 @@ def call_pairs(target: Dump, golden: Dump, both: Calls, options: MatchOptions) -
     contents = None
     if options.maps_names and options.layer_mapping is None:
         return _ordered(both, found, dumps, rows=_mapped(dumps, both, found, options))
-    have_same_names = _have_same_names(both) and not found.partner and not options.maps_names
-    if target.level == "debug" or (have_same_names and not _act_on_others(both, dumps)):
+    is_by_name = _have_same_names(both) and not found.partner and not options.maps_names
+    if target.level != "debug" and not are_two_programs(both, dumps):
+        for number, partner in exchanged(both, (target.tree or {}, golden.tree or {})):
+            found.add(number, partner)
+    if target.level == "debug" or (is_by_name and not found.partner and not _act_on_others(both, dumps)):
         _by_key(both, found)
     else:
         trees = target.tree, golden.tree

@@ -16,7 +16,7 @@ from probe.common.align.name_mapping import PARAMETER_NAMES
 from probe.common.align.operations import arguments_of, operation, setting
 from probe.common.align.row import Row
 from probe.common.dump.naming import is_backward, is_module, parse
-from probe.common.dump.reading.records import INPUT, OUTPUT, Item
+from probe.common.dump.reading.records import INPUT, Item
 from probe.common.numerics.error_bounds import extent
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def rows_of(
             [(suffix, other_way(suffix, item)) for suffix, item in theirs.items() if suffix not in taken],
             is_ordered,
         ):
-            if contents is None or _may_be_same(name, mine[one], theirs[another], contents):
+            if contents is None or _may_be_same(mine[one], theirs[another], contents):
                 found[one] = another
                 taken.add(another)
     rows = [
@@ -158,16 +158,14 @@ def _position(suffix: str, item: Item) -> Hashable | None:
     return repr(item.value) if is_plain and suffix.split(".")[2].isdigit() else None
 
 
-def _may_be_same(record: str, item: Item, other: Item, contents: Contents) -> bool:
+def _may_be_same(item: Item, other: Item, contents: Contents) -> bool:
     """True if two items can be one thing in two programs: tensors have as many elements, and results are not elsewhere.
 
     A layer of one framework may take its activation along, so that it returns what another layer of the other does.
     """
     if not item.is_tensor or not other.is_tensor:
         return item.is_tensor == other.is_tensor or item.state == INPUT
-    if item.state == (INPUT if is_backward(record) else OUTPUT) and contents.contradict(item, other):
-        return False
-    return extent(item.shape).elements == extent(other.shape).elements
+    return extent(item.shape).elements == extent(other.shape).elements and not contents.contradict(item, other)
 
 
 def _equally_many(

@@ -144,12 +144,13 @@ class _Search:
         ranked = []
         for (path, other), number in votes.items():
             if 2 * number > held[path] and 2 * number > other_held[other]:
-                labels = [self._results.label(layer.result) for layer in (target[path], golden[other])]
+                one, another = target[path].result, golden[other].result
+                labels = [self._results.label(result) for result in (one, another)]
                 is_same = labels[0] is not None and labels[0] == labels[1]
-                ranked.append((not is_same, -number / (held[path] + other_held[other]), path, other))
+                if not self._results.contradict(one, another):
+                    ranked.append((not is_same, -number / (held[path] + other_held[other]), path, other))
         for _, _, path, other in sorted(ranked):
-            if not self._results.contradict(target[path].result, golden[other].result):
-                self._add(target[path], golden[other])
+            self._add(target[path], golden[other])
 
 
 def parameters_of(side: Network) -> Iterable[Item]:
@@ -162,7 +163,7 @@ def _kind(layer: Layer) -> Hashable:
 
 
 def _place(layer: Layer) -> Hashable:
-    """The sizes of what a layer holds and returns; of one that may hand on what it takes, such as a dropout, its kind."""
-    kind = layer.kind if layer.kind == "identity" or layer.kind.startswith("dropout") else ""
+    """The sizes of what a layer holds and returns; if it may hand on what it takes, or these are unknown, its kind."""
+    kind = layer.kind if layer.result is None or layer.kind.startswith(("dropout", "identity")) else ""
     size = max((extent(item.shape).elements for item in layer.parameters), default=0)
     return kind, size, None if layer.result is None else extent(layer.result.shape).elements

@@ -11,14 +11,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from probe.common.align.call_order import Key, ascending, refined
 from probe.common.align.contents import Contents
+from probe.common.align.exchanged import are_near
 from probe.common.align.operations import layer_kind, operation
 from probe.common.align.side import OF_PARAMETERS, Found, Side, path_of
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_module, parse
-from probe.common.dump.reading.records import OUTPUT, Item
-from probe.common.numerics.error_bounds import extent, relative_difference
-
-_NEAR = 0.02
-"""The relative difference up to which statistics are of the same values, also in a short type: a guess."""
+from probe.common.dump.reading.records import INPUT, OUTPUT, Item
+from probe.common.numerics.error_bounds import extent
 
 Group = tuple[list[int], list[int]]
 """Calls of both sides, by their numbers."""
@@ -65,7 +63,8 @@ class CallSearch:
             self._contents = Contents(self._results(0, unclear), self._results(1, unclear))
         self._of_equal_results(unclear)
         for group in unclear:
-            self._of_equal_parameters(group)
+            for way in (self._arguments,) if self._are_two_programs else (self._arguments, self._base):
+                self._of_equal_numbers(group, way)
             self._in_order(group, self._kind_and_size)
         self._of_equal_names()
 
@@ -152,14 +151,14 @@ class CallSearch:
             for group in found.values():
                 self._in_order(group, self._kind)
 
-    def _of_equal_parameters(self, group: Group) -> None:
-        """Pair the calls of an optimizer that act on one parameter, whatever their order is."""
-        found: dict[Hashable, Group] = {}
+    def _of_equal_numbers(self, group: Group, way: Way) -> None:
+        """Pair calls that are equal in their order, if there are as many on both sides, whatever is between them."""
+        found: dict[Key, Group] = {}
         for number, calls in enumerate(group):
             for call in calls:
-                parameter = self._parameter(number, call)
-                if parameter is not None:
-                    found.setdefault((self._base(number, call), parameter), ([], []))[number].append(call)
+                key = None if self._found.has(number, call) else way(number, call)
+                if key is not None:
+                    found.setdefault(key, ([], []))[number].append(call)
         for mine, theirs in found.values():
             for call, other in zip(mine, theirs) if len(mine) == len(theirs) else ():
                 self._found.add(call, other)
@@ -186,19 +185,9 @@ class CallSearch:
         """Pair calls of one name that take and return the same in modules that do not correspond."""
         target, golden = self._sides
         for call, _ in target.of_direction(FORWARD):
-            other = golden.index.get(target.calls[call].record.name)
-            if other is not None and call not in self._found.partner and self._are_near(call, other):
+            other = None if call in self._found.partner else golden.index.get(target.calls[call].record.name)
+            if other is not None and are_near(target.calls[call], golden.calls[other]):
                 self._found.add(call, other)
-
-    def _are_near(self, call: int, other: int) -> bool:
-        mine, theirs = (
-            [item for item in side.calls[number].items if item.is_tensor]
-            for side, number in zip(self._sides, (call, other))
-        )
-        return len(mine) == len(theirs) and all(
-            one.shape == another.shape and relative_difference(one, another) <= _NEAR
-            for one, another in zip(mine, theirs)
-        )
 
     # --- properties of a call
 
@@ -224,6 +213,14 @@ class CallSearch:
             return parameter
         path, dot, name = parameter.rpartition(".")
         return f"{self._paths[0].get(path, path)}{dot}{name}"
+
+    def _arguments(self, number: int, call: int) -> Key:
+        """The function and the parameter that it acts on; of one program that acts on none the arguments."""
+        parameter = self._parameter(number, call)
+        if parameter is not None or self._are_two_programs:
+            return None if parameter is None else (self._base(number, call), parameter)
+        given = (item for item in self._sides[number].calls[call].items if item.state == INPUT)
+        return self._base(number, call), *(item.shape if item.is_tensor else repr(item.value) for item in given)
 
     def _kind_and_size(self, number: int, call: int) -> Key:
         first = next(iter(self._sides[number].given(call)), None)

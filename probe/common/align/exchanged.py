@@ -1,0 +1,48 @@
+"""Calls of one function in one module that two runs of one program make in another order.
+
+The numbers of such calls contradict what they take and return: that is what another one takes and returns.
+"""
+
+from __future__ import annotations
+
+from probe.common.align.calls import Calls, KeyedCall
+from probe.common.dump.naming import FORWARD
+from probe.common.dump.reading.sources import Tree
+from probe.common.numerics.error_bounds import relative_difference
+
+_NEAR = 0.02
+"""The relative difference up to which statistics are of the same values, also in a short type: a guess."""
+_MOST = 64
+"""The calls of one function in one module of which all pairs are looked at; of more only the numbers."""
+
+
+def exchanged(both: Calls, trees: tuple[Tree, Tree]) -> list[tuple[int, int]]:
+    """The numbers of calls that are far from their namesakes and near to one call alone that is far from its own."""
+    index = {call.record.name: number for number, call in enumerate(both[1])}
+    groups: dict[tuple[str | None, str], list[tuple[int, int]]] = {}
+    for number, call in enumerate(both[0]):
+        name = call.record.name
+        namesake = index.get(name)
+        if namesake is None or are_near(call, both[1][namesake]):
+            continue
+        parsed, around = call.record.parsed, trees[0].get(name)
+        is_alike = around == trees[1].get(name)
+        if is_alike and parsed is not None and not parsed.is_module and parsed.direction == FORWARD:
+            groups.setdefault((around, parsed.base), []).append((number, namesake))
+    found = []
+    for group in groups.values():
+        if 1 < len(group) <= _MOST:
+            near = [[other for _, other in group if are_near(both[0][one], both[1][other])] for one, _ in group]
+            every = [other for others in near for other in others]
+            found += [(one, near[0]) for (one, _), near in zip(group, near) if len(near) == 1 == every.count(near[0])]
+    return found
+
+
+def are_near(call: KeyedCall, other: KeyedCall) -> bool:
+    """True if what two calls take and return differs by no more than rounding."""
+    if call.items is other.items:
+        return True
+    mine, theirs = ([item for item in each.items if item.is_tensor] for each in (call, other))
+    return len(mine) == len(theirs) and all(
+        one.shape == another.shape and relative_difference(one, another) <= _NEAR for one, another in zip(mine, theirs)
+    )
