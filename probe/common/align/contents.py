@@ -55,19 +55,25 @@ class Contents:
         self._have_sketches = all(any(item.sketch is not None for item in side[:_ROWS]) for side in sides)
         for by_sketch in (True, False) if self._have_sketches and in_any_order else (self._have_sketches,):
             self._look(sides, by_sketch)
-        self._returned = [{self.label(item) for item in side if _is_result(item)} - {None} for side in sides]
+        self._position = [{id(item): index for index, item in enumerate(side)} for side in sides]
+        self._first: list[dict[Label | None, int]] = [{}, {}]
+        for side, first in zip(sides, self._first):
+            for index, item in enumerate(side):
+                if self.label(item) is not None:
+                    first.setdefault(self.label(item), index)
 
     def label(self, item: Item | None) -> Label | None:
         """The label of one of the tensors; ``None`` where the other run has nothing like it."""
         return None if item is None else self._labels.get(id(item))
 
     def contradict(self, item: Item | None, other: Item | None) -> bool:
-        """True if one of two results is what another call of the other run returns."""
-        if item is None or not _is_result(item):
-            return False
+        """True if one of two results arises only later in the other run: a fault repeats values, but has none early."""
         label, other_label = self.label(item), self.label(other)
-        are_elsewhere = label in self._returned[1], other_label in self._returned[0]
-        return label != other_label and (any(are_elsewhere) if self._have_sketches else all(are_elsewhere))
+        if item is None or other is None or label == other_label or not _is_result(item):
+            return False
+        at = self._position[0].get(id(item), 0), self._position[1].get(id(other), 0)
+        are_later = self._first[1].get(label, -1) > at[1], self._first[0].get(other_label, -1) > at[0]
+        return any(are_later) if self._have_sketches else all(are_later)
 
     def _look(self, sides: Sequence[Sequence[Item]], by_sketch: bool) -> None:
         """Label the contents of both sides; what has a label keeps it, and gives it to what is the same."""

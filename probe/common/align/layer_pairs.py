@@ -142,15 +142,20 @@ class _Search:
             other_held.update(theirs)
             votes.update((one, another) for one in mine for another in theirs)
         ranked = []
+        balance: Counter[tuple[str, str]] = Counter()
         for (path, other), number in votes.items():
             if 2 * number > held[path] and 2 * number > other_held[other]:
-                one, another = target[path].result, golden[other].result
-                labels = [self._results.label(result) for result in (one, another)]
+                one, another = target[path], golden[other]
+                labels = [self._results.label(layer.result) for layer in (one, another)]
                 is_same = labels[0] is not None and labels[0] == labels[1]
-                if not self._results.contradict(one, another):
+                is_other = self._results.contradict(one.result, another.result)
+                balance[one.kind, another.kind] += is_same - is_other
+                if not is_other:
                     ranked.append((not is_same, -number / (held[path] + other_held[other]), path, other))
-        for _, _, path, other in sorted(ranked):
-            self._add(target[path], golden[other])
+        for is_wrong, _, path, other in sorted(ranked):
+            # Behind a divergence nothing tells of a layer but others of its kind.
+            if not (is_wrong and balance[target[path].kind, golden[other].kind] < 0):
+                self._add(target[path], golden[other])
 
 
 def parameters_of(side: Network) -> Iterable[Item]:

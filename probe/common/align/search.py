@@ -65,7 +65,7 @@ class CallSearch:
         for group in unclear:
             for way in (self._arguments,) if self._are_two_programs else (self._arguments, self._base):
                 self._of_equal_numbers(group, way)
-            self._in_order(group, self._kind_and_size)
+            self._in_order(group, self._kind_and_sizes)
         self._of_equal_names()
 
     def pair_backward(self) -> None:
@@ -222,9 +222,9 @@ class CallSearch:
         given = (item for item in self._sides[number].calls[call].items if item.state == INPUT)
         return self._base(number, call), *(item.shape if item.is_tensor else repr(item.value) for item in given)
 
-    def _kind_and_size(self, number: int, call: int) -> Key:
-        first = next(iter(self._sides[number].given(call)), None)
-        return self._kind(number, call), None if first is None else extent(first.shape).elements
+    def _kind_and_sizes(self, number: int, call: int) -> Key:
+        given = self._sides[number].given(call)
+        return self._kind(number, call), *sorted(extent(item.shape).elements for item in given)
 
 
 def _acted_on(side: Side) -> dict[int, str]:
