@@ -35,6 +35,9 @@ _ROWS = 1024
 _SHARE = 0.1
 """The share of a run's tensors that have a type if the others are computed from what it rounded."""
 
+_IN_BACKWARD = f".{BACKWARD}."
+"""Is part of the names of items of a backward."""
+
 _Key = tuple[int, Hashable]
 """The number of elements, and what tells a content from others of this number."""
 _Vectors = NDArray[np.float64]
@@ -56,24 +59,33 @@ class Contents:
         for by_sketch in (True, False) if self._have_sketches and in_any_order else (self._have_sketches,):
             self._look(sides, by_sketch)
         self._position = [{id(item): index for index, item in enumerate(side)} for side in sides]
-        self._first: list[dict[Label | None, int]] = [{}, {}]
-        for side, first in zip(sides, self._first):
+        self._places: list[dict[Label | None, list[int]]] = [{}, {}]
+        for side, places in zip(sides, self._places):
             for index, item in enumerate(side):
                 if self.label(item) is not None:
-                    first.setdefault(self.label(item), index)
+                    places.setdefault(self.label(item), []).append(index)
 
     def label(self, item: Item | None) -> Label | None:
         """The label of one of the tensors; ``None`` where the other run has nothing like it."""
         return None if item is None else self._labels.get(id(item))
 
     def contradict(self, item: Item | None, other: Item | None) -> bool:
-        """True if one of two results arises only later in the other run: a fault repeats values, but has none early."""
-        label, other_label = self.label(item), self.label(other)
-        if item is None or other is None or label == other_label or not _is_result(item):
+        """True if one of two results arises only later in the other run: a fault repeats values, but has none early.
+
+        Gradients of results come in the opposite order.
+        """
+        if item is None or other is None or self.label(item) == self.label(other) or not _is_of_result(item):
             return False
-        at = self._position[0].get(id(item), 0), self._position[1].get(id(other), 0)
-        are_later = self._first[1].get(label, -1) > at[1], self._first[0].get(other_label, -1) > at[0]
+        are_later = self._is_later(1, item, other), self._is_later(0, other, item)
         return any(are_later) if self._have_sketches else all(are_later)
+
+    def _is_later(self, number: int, item: Item, other: Item) -> bool:
+        """True if a side has the content of `item` only behind `other`, an item of its own."""
+        places = self._places[number].get(self.label(item))
+        at = self._position[number].get(id(other), 0)
+        if places is None:
+            return False
+        return places[-1] < at if _IN_BACKWARD in item.name else places[0] > at
 
     def _look(self, sides: Sequence[Sequence[Item]], by_sketch: bool) -> None:
         """Label the contents of both sides; what has a label keeps it, and gives it to what is the same."""
@@ -177,9 +189,9 @@ def is_evidence(item: Item) -> bool:
     return bool(item.max != item.min and item.norm)
 
 
-def _is_result(item: Item) -> bool:
-    """True if a call made a tensor: its output, or the gradient of its input."""
-    return item.state == (INPUT if f".{BACKWARD}." in item.name else OUTPUT)
+def _is_of_result(item: Item) -> bool:
+    """True if a tensor is what a call returns, or the gradient of that."""
+    return item.state == (INPUT if _IN_BACKWARD in item.name else OUTPUT)
 
 
 def _roundoff(items: Sequence[Item]) -> float:
