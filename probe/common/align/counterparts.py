@@ -130,8 +130,7 @@ def _search(
     """Find the pairs where names do not say them; returns the contents of the tensors of two programs."""
     # Numbers of tensors are looked at only here, so that most comparisons need no numpy.
     from probe.common.align.contents import Contents
-    from probe.common.align.layer_pairs import paired_layers
-    from probe.common.align.moved_layers import moved_path, moved_paths
+    from probe.common.align.layer_pairs import moved_layers, paired_layers
     from probe.common.align.search import CallSearch
 
     contents = None
@@ -143,8 +142,7 @@ def _search(
     elif contents is not None:
         paths = paired_layers(sides, contents)
     else:
-        other_numbers = moved_paths(sides)
-        paths = {path: moved_path(path, other_numbers) for path in sides[0].modules}
+        paths = moved_layers(sides)
     paths = {path: other for path, other in paths.items() if other in sides[1].modules}
     search = CallSearch(sides, found, paths, contents, options.fuzzy or contents is not None)
     search.pair_forward()
