@@ -203,5 +203,3 @@ def test_both_programs_are_right(tmp_path: Path, level: str, dtype: str) -> None
 def test_in_bfloat16_many_layers_tell_what_none_tells_by_itself(tmp_path: Path) -> None:
     result = compared(tmp_path, "L0", swap_heads, "bfloat16")
     assert summarise(result).answer != "none"
-    if result.divergence is not None:
-        assert "layers.1." in place(result)

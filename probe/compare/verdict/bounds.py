@@ -117,6 +117,8 @@ class Bound(NamedTuple):
     """The distance that its inputs and its rounding make at most."""
     condition: float
     """By how much the terms that the output is made of are larger than it, so that their errors are."""
+    of_kernel: float = 0.0
+    """The distance that a kernel makes which rounds the partial sums of its result."""
 
 
 def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, shortest: float = 0.0) -> Bound:
@@ -144,7 +146,7 @@ def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, s
     own = rounding(terms.summed(golden), roundoff)
     if runs.across_frameworks:
         own = max(own, approximation(call.function))
-    error = max(terms.error, inside)
+    error, of_kernel = max(terms.error, inside), 0.0
     found = explained(error, factor, own)
     if call.parsed is not None and not call.is_forward:
         of_kernel = CONFIDENCE * error_of_partial_sums(call.parsed, target, golden, terms.count, terms.scale)
@@ -152,7 +154,7 @@ def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, s
     if function(of.function).divisor is not None:
         items = [each.golden for each in call.inputs if each.golden is not None and each.golden.is_tensor]
         found = max(found, turned_by_division(of.function, items, golden, max(error, roundoff)))
-    return Bound(factor * own, found, factor)
+    return Bound(factor * own, found, factor, of_kernel)
 
 
 def _may_be_product(of: Given) -> bool:

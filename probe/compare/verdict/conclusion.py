@@ -14,6 +14,7 @@ from probe.common.align.row import Row
 from probe.common.collectives.collectives import is_communication
 from probe.common.dump.naming import PARAMETERS_GRAD
 from probe.common.numerics.error_bounds import ALTOGETHER, is_same
+from probe.common.numerics.formats import unit_roundoff
 from probe.compare.coverage import coverage
 from probe.compare.pairing import pairing
 from probe.compare.result import GOLDEN, TARGET, Carried, ComparisonResult, Difference, Divergence, Mode, Unexplained
@@ -28,6 +29,7 @@ from probe.compare.verdict.cause import Causes, Place
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import SHORT, Call, distance, goes_in, is_parameter, is_rounded, measure
 from probe.compare.verdict.kinds import kinds_of, own_name
+from probe.compare.verdict.nearby import Nearby
 from probe.compare.verdict.optimizer import settings_cause
 from probe.compare.verdict.settings import differences_of, of_unrecorded
 from probe.compare.verdict.two_runs import TwoRuns
@@ -36,6 +38,8 @@ from probe.compare.verdict.walk import Finding, Kind, Walk, Walked
 SAME, EXPLAINED, STRUCTURE, UNEXPLAINED = range(4)
 """The result of a judgement: nothing differs; what differs is explained; an argument, a dtype or a shape differs; a
 value differs by more than is explained."""
+_FLOAT32 = 4.0 * unit_roundoff("float32")
+"""The distance from which on a difference is seen where rounding to float32 alone is expected."""
 
 
 class JudgedCall(NamedTuple):
@@ -110,6 +114,7 @@ class _Conclusion:
     ) -> None:
         self._runs, self._result, self._walked = runs, result, walked
         self._updates, self._comparison = of_updates, comparison
+        self._nearby = Nearby(runs)
         self._causes = Causes(runs, runs.precision.design, comparison.before)
 
     def draw(self) -> None:
@@ -157,7 +162,9 @@ class _Conclusion:
     def _unexplained(self, found: Finding, is_first: bool) -> Unexplained:
         call = found.call
         record = "" if any(row is found.row for row in call.rows) else found.row.record
-        reason = words.of_finding(found, record)
+        source = None if found.row.target is None else self._runs.graphs[0].source(found.row.target)
+        is_given = found.kind is Kind.PARAMETER and not is_parameter(found.row) and source is not None
+        reason = words.of_finding(found, record, source.name if is_given and source is not None else "")
         measured = found.distance < ALTOGETHER
         cause = self._cause(found) if is_first else words.cause_of_kind(found)
         return Unexplained(
@@ -199,7 +206,10 @@ class _Conclusion:
             yield difference, not (runs.has_functions or all(runs.has_gradients))
         allowed = {each.call.index: each.allowed for each in self._walked.excused if each.call.is_forward}
         for call in runs.calls:
-            if not call.is_of_both or all(row.target is row.golden for row in call.rows):
+            if runs.same_names and _is_layer_of_one_side(call):
+                yield self._alone(call, allowed)
+            is_same = all(row.target is row.golden for row in call.rows)
+            if not call.is_of_both or (is_same and _is_set_alike(runs, call)):
                 continue
             for row, sentence in kinds_of(runs, call, runs.precision.design):
                 yield _difference_in(call, row, sentence, None), False
@@ -208,7 +218,7 @@ class _Conclusion:
                 continue
             outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
             unit = max((runs.precision.unit(row) for row in outputs), default=0.0)
-            shown = max(allowed.get(call.index, 0.0), 4.0 * max(unit, 2.0**-24))
+            shown = max(allowed.get(call.index, 0.0), max(4.0 * unit, _FLOAT32))
             # Behind short dtypes a difference is seen from the size on that their rounding has there.
             is_short = unit >= SHORT or (runs.precision.shortest >= SHORT and shown >= 4.0 * SHORT)
             for setting in settings:
@@ -229,6 +239,34 @@ class _Conclusion:
                     ),
                     hidden,
                 )
+
+    def _alone(self, call: Call, allowed: dict[int, float]) -> tuple[Difference, bool]:
+        """A layer of one run; its effect is seen in the module around it, or the other run has its result elsewhere.
+
+        Args:
+            call: the call of the layer.
+            allowed: the distances that are explained of other calls, by their indexes.
+        """
+        side = "golden run" if call.record is None else "target"
+        around = next((each for each in self._runs.around(call) if each.is_of_both), None)
+        is_held = any(row.target is not None and self._nearby.distance(row.target) <= _FLOAT32 for row in call.outputs)
+        shown = None if around is None else max(allowed.get(around.index, 0.0), _FLOAT32)
+        names = call.record or "", call.golden_record or ""
+        reason = f"only the {side} has this module with parameters"
+        return Difference(*names, "", reason, shown), around is None and not is_held
+
+
+def _is_layer_of_one_side(call: Call) -> bool:
+    """True of the forward of a module with parameters that one run alone calls."""
+    return not call.is_of_both and call.is_module and call.is_forward and any(map(is_parameter, call.inputs))
+
+
+def _is_set_alike(runs: TwoRuns, call: Call) -> bool:
+    """True of a function, and of a module whose settings are the same in both runs."""
+    if call.parsed is None or not call.is_module:
+        return True
+    mine, theirs = (settings.get(call.parsed.base) for settings in runs.settings)
+    return mine == theirs
 
 
 def _difference_in(call: Call, row: Row, sentence: Sentence, shows_from: float | None) -> Difference:

@@ -149,7 +149,9 @@ class Graph:
 
     def _label(self, item: Item) -> Hashable | None:
         """The numbers of a tensor by which it is known again; ``None`` of a constant, which many tensors are."""
-        if item.max == item.min or item.norm is None:
+        if item.norm is None:
+            return item.md5
+        if item.max == item.min:
             return None
         sketch = None if self._table is None else self._table.sketch(item.name)
         return None if sketch is None else sketch.sums.tobytes(), _numbers(item)
@@ -170,7 +172,7 @@ def _is_given(item: Item) -> bool:
 
 
 def _numbers(item: Item) -> Hashable:
-    return item.max, item.min, item.mean, item.norm
+    return item.max, item.min, item.mean, item.norm, item.md5
 
 
 _STARTS = (

@@ -431,7 +431,7 @@ def settings_of(runs: TwoRuns, call: Call) -> tuple[ModuleSettings, ModuleSettin
 
 
 def of_unrecorded(runs: TwoRuns) -> Iterator[Setting]:
-    """The numbers and buffers that differ in modules without a record, as the model itself is, which use them anywhere."""
+    """The numbers and buffers that differ in modules without a record, such as the model, which use them anywhere."""
     recorded = {_base(name) for call in runs.calls if call.is_module for name in (call.record, call.golden_record)}
     paths = [{base.rpartition(".")[0]: base for base in of_side if base not in recorded} for of_side in runs.settings]
     for path, base in paths[0].items():

@@ -32,17 +32,18 @@ def size(number: float) -> str:
     return f"{number:.1e}" if number else "0"
 
 
-def of_finding(found: Finding, record: str = "") -> Sentence:
+def of_finding(found: Finding, record: str = "", parameter: str = "") -> Sentence:
     """The extent to which a value is apart, and what is explained of it.
 
     Args:
         found: the finding.
         record: the record of the call that has the value, where another one is named for it.
+        parameter: the name in the model of a parameter that a function is given.
     """
     row, name = found.row, own_name(found.row)
     apart, allowed = size(found.distance), size(found.allowed)
-    if is_parameter(row):
-        name = f"parameter {parameter_name(found.call, row)}"
+    if is_parameter(row) or parameter:
+        name = f"parameter {parameter or parameter_name(found.call, row)}"
     if found.kind is Kind.GRADIENT:
         item = found.row.target
         item, has = (item, "target") if item is not None and item.is_tensor else (found.row.golden, "golden run")
@@ -58,6 +59,9 @@ def of_finding(found: Finding, record: str = "") -> Sentence:
         return beyond_recorded(name, apart)
     if found.kind in (Kind.INPUT, Kind.DATA):
         return beyond_recorded(name, apart, allowed, record)
+    if found.distance <= found.allowed:
+        text = f"{name} has a relative error of {apart}, of which its inputs and rounding explain {allowed}"
+        return Sentence(f"{text}; what is so far apart cannot be judged")
     if found.kind is Kind.REGION:
         text = f"{name} has no counterpart in the golden run, nor has anything that is computed from it"
         return Sentence(f"{text}; what goes in has one")
