@@ -12,8 +12,10 @@ from probe.common.numerics.error_bounds import relative_difference
 
 _NEAR = 0.02
 """The relative difference up to which statistics are of the same values, also in a short type: a guess."""
+_OF_FUNCTION = f".{FORWARD}"
+"""The end of the names of calls of functions."""
 _MOST = 64
-"""The calls of one function in one module of which all pairs are looked at; of more only the numbers."""
+"""The calls of one function in one module of which all pairs are looked at; those behind keep their numbers."""
 
 
 def exchanged(both: Calls, trees: tuple[Tree, Tree]) -> list[tuple[int, int]]:
@@ -22,19 +24,16 @@ def exchanged(both: Calls, trees: tuple[Tree, Tree]) -> list[tuple[int, int]]:
     groups: dict[tuple[str | None, str], list[tuple[int, int]]] = {}
     for number, call in enumerate(both[0]):
         name = call.record.name
-        namesake = index.get(name)
-        if namesake is None or are_near(call, both[1][namesake]):
-            continue
-        parsed, around = call.record.parsed, trees[0].get(name)
-        is_alike = around == trees[1].get(name)
-        if is_alike and parsed is not None and not parsed.is_module and parsed.direction == FORWARD:
-            groups.setdefault((around, parsed.base), []).append((number, namesake))
+        namesake, around = index.get(name), trees[0].get(name)
+        if namesake is not None and name.endswith(_OF_FUNCTION) and around == trees[1].get(name):
+            groups.setdefault((around, name.rsplit(".", 2)[0]), []).append((number, namesake))
     found = []
     for group in groups.values():
-        if 1 < len(group) <= _MOST:
-            near = [[other for _, other in group if are_near(both[0][one], both[1][other])] for one, _ in group]
-            every = [other for others in near for other in others]
-            found += [(one, near[0]) for (one, _), near in zip(group, near) if len(near) == 1 == every.count(near[0])]
+        several = group if len(group) > 1 else []
+        far = [(one, other) for one, other in several if not are_near(both[0][one], both[1][other])][:_MOST]
+        near = [[other for _, other in far if are_near(both[0][one], both[1][other])] for one, _ in far]
+        every = [other for others in near for other in others]
+        found += [(one, near[0]) for (one, _), near in zip(far, near) if len(near) == 1 == every.count(near[0])]
     return found
 
 
