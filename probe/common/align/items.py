@@ -15,7 +15,7 @@ from probe.common.align.calls import KeyedCall
 from probe.common.align.name_mapping import PARAMETER_NAMES
 from probe.common.align.operations import arguments_of, operation, setting
 from probe.common.align.row import Row
-from probe.common.dump.naming import is_module, parse
+from probe.common.dump.naming import is_backward, is_module, parse
 from probe.common.dump.reading.records import INPUT, Item
 from probe.common.numerics.error_bounds import extent
 
@@ -86,6 +86,10 @@ def _ways(
     """The properties that corresponding items share, the most certain first."""
     if contents is not None:
         yield _content(contents), _content(contents)
+    if frameworks[0] != frameworks[1] and is_backward(name) and not is_module(name):
+        # The gradients of a function come in another order in another framework.
+        yield _shape, _shape
+        return
     yield _named(name, frameworks[0]), _named(golden_name, frameworks[1])
     yield _size, _size
     if is_module(name):
@@ -119,6 +123,10 @@ def _named(record: str, framework: str) -> Way:
         return (state, *parts)
 
     return way
+
+
+def _shape(suffix: str, item: Item) -> Hashable | None:
+    return (item.state, item.shape) if item.is_tensor else None
 
 
 def _size(suffix: str, item: Item) -> Hashable | None:

@@ -1,17 +1,16 @@
 """The calls of two runs that correspond, where their names do not say it, given the layers that do.
 
 Calls of a layer correspond to those of its counterpart. A function is looked for in the counterpart of the module call
-around it: as long as both runs call the same there, its name says it; else calls that return the same belong together,
-then those of one kind, in their order. Backward calls follow their forward calls.
+around it. There calls of one program that take as many arguments of one form belong together; then those that return
+the same, and those of one kind, in their order. Backward calls follow their forward calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from probe.common.align.call_order import Key, ascending, refined
 from probe.common.align.contents import Contents
-from probe.common.align.exchanged import are_near
 from probe.common.align.operations import layer_kind, operation
 from probe.common.align.side import OF_PARAMETERS, Found, Side, path_of
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_module, parse
@@ -58,15 +57,13 @@ class CallSearch:
                 if not self._found.has(number, call) and (self._are_two_programs or not parsed.is_module):
                     region = "layers" if parsed.is_module else self._region(number, call)
                     regions.setdefault(region, ([], []))[number].append(call)
-        unclear = [group for group in regions.values() if self._are_two_programs or not self._by_name(group)]
-        if self._contents is None and unclear:
-            self._contents = Contents(self._results(0, unclear), self._results(1, unclear))
-        self._of_equal_results(unclear)
-        for group in unclear:
-            for way in (self._arguments,) if self._are_two_programs else (self._arguments, self._base):
-                self._of_equal_numbers(group, way)
+        for group in regions.values():
+            self._of_equal_numbers(group, self._arguments)
+        self._of_equal_results(regions)
+        for group in regions.values():
+            if not self._are_two_programs:
+                self._of_equal_numbers(group, self._base)
             self._in_order(group, self._kind_and_sizes)
-        self._of_equal_names()
 
     def pair_backward(self) -> None:
         """Pair the backward calls of forward calls that are paired, gradients, and calls whose forward is not recorded.
@@ -123,33 +120,28 @@ class CallSearch:
                 return index if number else self._found.partner[index]
         return None
 
-    def _by_name(self, group: Group) -> bool:
-        """Pair the calls in a region in which both runs call the same functions, one for one; false of another one."""
-        keys = [[(self._base(n, call), self._parameter(n, call)) for call in calls] for n, calls in enumerate(group)]
-        if keys[0] != keys[1]:
-            return False
-        for call, other in zip(*group):
-            self._found.add(call, other)
-        return True
-
-    def _results(self, number: int, groups: Iterable[Group]) -> list[Item]:
-        found = (self._sides[number].result(call) for group in groups for call in group[number])
-        return [item for item in found if item is not None]
-
-    def _of_equal_results(self, groups: Sequence[Group]) -> None:
+    def _of_equal_results(self, regions: Mapping[Hashable, Group]) -> None:
         """Pair calls that compute the same and return the same, in their region if they can, else wherever."""
-        if self._contents is None:
+        left = [
+            [(region, call) for region, group in regions.items() for call in group[n] if not self._found.has(n, call)]
+            for n in (0, 1)
+        ]
+        if not all(left):
             return
+        contents = self._contents or Contents(self._results(0, left[0]), self._results(1, left[1]))
         for is_local in (True, False):
             found: dict[Hashable, Group] = {}
-            for region, group in enumerate(groups):
-                for number, calls in enumerate(group):
-                    for call in calls:
-                        label = self._contents.label(self._sides[number].result(call))
-                        if label is not None:
-                            found.setdefault((label, region if is_local else None), ([], []))[number].append(call)
+            for number, calls in enumerate(left):
+                for region, call in calls:
+                    label = contents.label(self._sides[number].result(call))
+                    if label is not None:
+                        found.setdefault((label, region if is_local else None), ([], []))[number].append(call)
             for group in found.values():
                 self._in_order(group, self._kind)
+
+    def _results(self, number: int, calls: Iterable[tuple[Hashable, int]]) -> list[Item]:
+        found = (self._sides[number].result(call) for _, call in calls)
+        return [item for item in found if item is not None]
 
     def _of_equal_numbers(self, group: Group, way: Way) -> None:
         """Pair calls that are equal in their order, if there are as many on both sides, whatever is between them."""
@@ -173,20 +165,9 @@ class CallSearch:
         ]
         anchors = ascending((i, j) for i, j in known if j >= 0)
         for i, j in refined(anchors, keys[0], keys[1], as_many=self._are_two_programs):
-            if not self._contradict(group[0][i], group[1][j]):
-                self._found.add(group[0][i], group[1][j])
-
-    def _contradict(self, call: int, other: int) -> bool:
-        if not self._are_two_programs or self._contents is None:
-            return False
-        return self._contents.contradict(self._sides[0].result(call), self._sides[1].result(other))
-
-    def _of_equal_names(self) -> None:
-        """Pair calls of one name that take and return the same in modules that do not correspond."""
-        target, golden = self._sides
-        for call, _ in target.of_direction(FORWARD):
-            other = None if call in self._found.partner else golden.index.get(target.calls[call].record.name)
-            if other is not None and are_near(target.calls[call], golden.calls[other]):
+            call, other = group[0][i], group[1][j]
+            results = self._sides[0].result(call), self._sides[1].result(other)
+            if self._contents is None or not self._contents.contradict(*results):
                 self._found.add(call, other)
 
     # --- properties of a call
