@@ -63,7 +63,7 @@ class CallSearch:
         for group in regions.values():
             if not self._are_two_programs:
                 self._of_equal_numbers(group, self._base)
-            self._in_order(group, self._kind_and_sizes)
+            self._in_order(group, self._kind_and_sizes, as_many=True)
 
     def pair_backward(self) -> None:
         """Pair the backward calls of forward calls that are paired, gradients, and calls whose forward is not recorded.
@@ -137,7 +137,7 @@ class CallSearch:
                     if label is not None:
                         found.setdefault((label, region if is_local else None), ([], []))[number].append(call)
             for group in found.values():
-                self._in_order(group, self._kind)
+                self._in_order(group, self._kind, as_many=False)
 
     def _results(self, number: int, calls: Iterable[tuple[Hashable, int]]) -> list[Item]:
         found = (self._sides[number].result(call) for _, call in calls)
@@ -155,8 +155,11 @@ class CallSearch:
             for call, other in zip(mine, theirs) if len(mine) == len(theirs) else ():
                 self._found.add(call, other)
 
-    def _in_order(self, group: Group, way: Way) -> None:
-        """Pair calls that are equal in their order, between those that are paired and do not cross."""
+    def _in_order(self, group: Group, way: Way, as_many: bool) -> None:
+        """Pair calls that are equal in their order, between those that are paired and do not cross.
+
+        Of more than the other side has there, nothing says which one is meant: `as_many` leaves those alone.
+        """
         position = {call: index for index, call in enumerate(group[1])}
         known = ((i, position.get(self._found.partner.get(call, -1), -1)) for i, call in enumerate(group[0]))
         keys = [
@@ -164,7 +167,7 @@ class CallSearch:
             for number, calls in enumerate(group)
         ]
         anchors = ascending((i, j) for i, j in known if j >= 0)
-        for i, j in refined(anchors, keys[0], keys[1], as_many=self._are_two_programs):
+        for i, j in refined(anchors, keys[0], keys[1], as_many):
             call, other = group[0][i], group[1][j]
             results = self._sides[0].result(call), self._sides[1].result(other)
             if self._contents is None or not self._contents.contradict(*results):
