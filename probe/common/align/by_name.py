@@ -5,8 +5,6 @@ recomputation changes the numbers of backward calls, and what was recomputed her
 
 from __future__ import annotations
 
-from itertools import repeat
-
 from probe.common.align.calls import KeyedCall
 from probe.common.align.name_mapping import NameMapping
 from probe.common.align.row import Row
@@ -19,22 +17,15 @@ def by_name(target: list[KeyedCall], golden: list[KeyedCall], mapping: NameMappi
     The rows say what belongs together and nothing else.
     """
     mapping = mapping or NameMapping()
-    whole = _whole(target, golden) if mapping.keeps_names else {}
-    matched = set(map(id, whole.values()))
     index: dict[str, dict[str, tuple[Item, str]]] = {}
     for call in golden:
-        if id(call) not in matched:
-            name = call.record.name
-            index[call.key] = {item.name[len(name) :]: (item, name) for item in call.items}
+        name = call.record.name
+        index[call.key] = {item.name[len(name) :]: (item, name) for item in call.items}
     own_names = None if mapping.items is None else _own_names(golden)
     used: set[int] = set()
     rows: list[Row] = []
     for call in target:
         name, key = call.record.name, mapping.record(call.key)
-        other = whole.get(call.key)
-        if other is not None:
-            rows.extend(map(Row, repeat(name), call.items, other.items, repeat(other.record.name)))
-            continue
         there = index.get(key, _NOTHING)
         for item in call.items:
             suffix = mapping.suffix(name, item)
@@ -54,28 +45,6 @@ def by_name(target: list[KeyedCall], golden: list[KeyedCall], mapping: NameMappi
 
 
 _NOTHING: dict[str, tuple[Item, str]] = {}
-
-
-def _whole(target: list[KeyedCall], golden: list[KeyedCall]) -> dict[str, KeyedCall]:
-    """The calls of the golden side that have the items of the target's call, one for one, by their key."""
-    there = {call.key: call for call in golden}
-    found: dict[str, KeyedCall] = {}
-    for call in target:
-        other = there.get(call.key)
-        if other is not None and (call.items is other.items or _has_same_names(call, other)):
-            found[call.key] = other
-    return found
-
-
-def _has_same_names(call: KeyedCall, other: KeyedCall) -> bool:
-    """True if what follows the record in the names of their items is the same."""
-    if len(call.items) != len(other.items):
-        return False
-    names, other_names = [item.name for item in call.items], [item.name for item in other.items]
-    if call.record.name == other.record.name:
-        return names == other_names
-    start, other_start = len(call.record.name), len(other.record.name)
-    return [name[start:] for name in names] == [name[other_start:] for name in other_names]
 
 
 def _own_names(golden: list[KeyedCall]) -> dict[str, tuple[Item, str]]:

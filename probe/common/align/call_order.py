@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import Optional
@@ -14,7 +14,7 @@ Pairs = list[tuple[int, int]]
 """Indexes in the first and in the second sequence, both ascending."""
 
 _COMPARISONS = 2_000_000
-"""The pairs of equal elements up to which the best alignment is looked for. Of more the next equal element is taken."""
+"""The pairs of equal elements up to which the best alignment is looked for. Of more the n-th ones are taken."""
 
 
 def pairs_in_order(target: Sequence[Key], golden: Sequence[Key]) -> Pairs:
@@ -34,12 +34,20 @@ def pairs_in_order(target: Sequence[Key], golden: Sequence[Key]) -> Pairs:
     )
     number = Counter(theirs)
     if sum(number[key] for key in mine) > _COMPARISONS:
-        found += ((start + i, start + j) for i, j in match_in_order(mine, theirs))
+        found += ((start + i, start + j) for i, j in refined(_of_equal_numbers(mine, theirs), mine, theirs))
     else:
         for i, j, size in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
             found += zip(range(start + i, start + i + size), range(start + j, start + j + size))
     found += ((len(target) - index, len(golden) - index) for index in range(end, 0, -1))
     return found
+
+
+def _of_equal_numbers(target: Sequence[Hashable], golden: Sequence[Hashable]) -> Pairs:
+    """The indexes of the n-th of each equal elements, as far as they do not cross."""
+    at: dict[Hashable, list[int]] = {}
+    for index in range(len(golden) - 1, -1, -1):
+        at.setdefault(golden[index], []).append(index)
+    return ascending((index, at[key].pop()) for index, key in enumerate(target) if at.get(key))
 
 
 def refined(pairs: Pairs, target: Sequence[Key], golden: Sequence[Key], as_many: bool = False) -> Pairs:
@@ -85,50 +93,3 @@ def ascending(pairs: Iterable[tuple[int, int]]) -> Pairs:
         found.append(ordered[index])
         index = before[index]
     return found[::-1]
-
-
-class _Unmatched:
-    """The elements of one side that were read and have no match yet."""
-
-    def __init__(self) -> None:
-        self._first = 0
-        self._indexes: dict[Hashable, deque[int]] = {}
-
-    def add(self, key: Hashable, index: int) -> None:
-        self._indexes.setdefault(key, deque()).append(index)
-
-    def oldest(self, key: Hashable) -> int | None:
-        indexes = self._indexes.get(key)
-        while indexes and indexes[0] < self._first:
-            indexes.popleft()
-        return indexes[0] if indexes else None
-
-    def leave_up_to(self, index: int) -> None:
-        self._first = index + 1
-
-
-def match_in_order(target: Sequence[Key], golden: Sequence[Key]) -> Pairs:
-    """The indexes of keys that correspond, each the next of its kind, both ascending.
-
-    Both are walked side by side. A key is looked for among those of the other side that are still waiting, the oldest
-    first; once two correspond, what waited before them on either side does not any more.
-    """
-    waiting_target, waiting_golden = _Unmatched(), _Unmatched()
-    found = []
-    for index in range(max(len(target), len(golden))):
-        target_kind = target[index] if index < len(target) else None
-        golden_kind = golden[index] if index < len(golden) else None
-        if target_kind is not None:
-            waiting_target.add(target_kind, index)
-        if golden_kind is not None:
-            waiting_golden.add(golden_kind, index)
-        pair = None
-        if target_kind is not None and (older := waiting_golden.oldest(target_kind)) is not None:
-            pair = index, older
-        elif golden_kind is not None and (older := waiting_target.oldest(golden_kind)) is not None:
-            pair = older, index
-        if pair is not None:
-            found.append(pair)
-            waiting_target.leave_up_to(pair[0])
-            waiting_golden.leave_up_to(pair[1])
-    return found

@@ -7,14 +7,14 @@ their shape is. A constant tensor says nothing of where it came from.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.dump.reading.records import Item
+from probe.common.dump.naming import BACKWARD
+from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.error_bounds import extent
 from probe.common.numerics.formats import unit_roundoff
 
@@ -24,15 +24,14 @@ Label = int
 _NEAR = 0.05
 """The relative distance of two sketches up to which tensors correspond if nothing else is near. It is measured: right
 pairs in bfloat16 are up to 0.1 apart behind many layers, those behind a small fault 0.01, other tensors about 1.4."""
-_LEAST, _UNITS = 2e-5, 4.0
-"""The relative difference of statistics up to which they are equal, since six digits of float32 survive a network; and
-that of a coarser type in its unit roundoff."""
+_EQUAL = 2e-5
+"""The relative difference of statistics up to which they are equal, since six digits of float32 survive a network."""
 _CLEARLY = 0.5
 """The distance of the nearest tensor is at most this share of the distance of the second."""
 _ROWS = 1024
 """The tensors whose distances from all others are in memory at once."""
-_SHARE = 0.1
-"""The share of a run's tensors that have a type if the others are computed from what it rounded."""
+_IN_BACKWARD = f".{BACKWARD}."
+"""Is part of the names of items of a backward."""
 
 _Key = tuple[int, Hashable]
 """The number of elements, and what tells a content from others of this number."""
@@ -51,18 +50,37 @@ class Contents:
         sides = [[item for item in side if is_evidence(item)] for side in (target, golden)]
         self._labels: dict[int, Label] = {}
         self._number = 0
-        self._by_sketch = all(any(item.sketch is not None for item in side[:_ROWS]) for side in sides)
-        for by_sketch in (True, False) if self._by_sketch and in_any_order else (self._by_sketch,):
+        self._have_sketches = all(any(item.sketch is not None for item in side[:_ROWS]) for side in sides)
+        for by_sketch in (True, False) if self._have_sketches and in_any_order else (self._have_sketches,):
             self._look(sides, by_sketch)
+        self._position = [{id(item): index for index, item in enumerate(side)} for side in sides]
+        self._places: list[dict[Label | None, list[int]]] = [{}, {}]
+        for side, places in zip(sides, self._places):
+            for index, item in enumerate(side):
+                if self.label(item) is not None:
+                    places.setdefault(self.label(item), []).append(index)
 
     def label(self, item: Item | None) -> Label | None:
         """The label of one of the tensors; ``None`` where the other run has nothing like it."""
         return None if item is None else self._labels.get(id(item))
 
     def contradict(self, item: Item | None, other: Item | None) -> bool:
-        """True if one of two tensors holds what is elsewhere in the other run."""
-        labels = self.label(item), self.label(other)
-        return labels[0] != labels[1] and (self._by_sketch or None not in labels)
+        """True if one of two results arises only later in the other run: a fault repeats values, but has none early.
+
+        Gradients of results come in the opposite order.
+        """
+        if item is None or other is None or self.label(item) == self.label(other) or not _is_of_result(item):
+            return False
+        are_later = self._is_later(1, item, other), self._is_later(0, other, item)
+        return any(are_later) if self._have_sketches else all(are_later)
+
+    def _is_later(self, number: int, item: Item, other: Item) -> bool:
+        """True if a side has the content of `item` only behind `other`, an item of its own."""
+        places = self._places[number].get(self.label(item))
+        at = self._position[number].get(id(other), 0)
+        if places is None:
+            return False
+        return places[-1] < at if _IN_BACKWARD in item.name else places[0] > at
 
     def _look(self, sides: Sequence[Sequence[Item]], by_sketch: bool) -> None:
         """Label the contents of both sides; what has a label keeps it, and gives it to what is the same."""
@@ -72,7 +90,7 @@ class Contents:
                 group.setdefault(_key(item, by_sketch), []).append(item)
         for key in groups[0].keys() & groups[1].keys():
             self._join(groups[0][key], groups[1][key])
-        allowed = _NEAR if by_sketch else max(_LEAST, _UNITS * max(map(_roundoff, sides), default=0.0))
+        allowed = _NEAR if by_sketch else _EQUAL
         sizes = [_by_size(group) for group in groups]
         for size, mine in sizes[0].items():
             theirs = sizes[1].get(size, [])
@@ -166,8 +184,6 @@ def is_evidence(item: Item) -> bool:
     return bool(item.max != item.min and item.norm)
 
 
-def _roundoff(items: Sequence[Item]) -> float:
-    """The unit roundoff of the coarsest type that is not used in a few places only."""
-    types = Counter(item.dtype for item in items)
-    many = _SHARE * sum(types.values())
-    return max((unit_roundoff(dtype) for dtype, number in types.items() if number >= many), default=0.0)
+def _is_of_result(item: Item) -> bool:
+    """True if a tensor is what a call returns, or the gradient of that."""
+    return item.state == (INPUT if _IN_BACKWARD in item.name else OUTPUT)

@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING
 
 from probe.common.align.by_name import by_name
 from probe.common.align.calls import Calls, KeyedCall
-from probe.common.align.exchanged import are_far, nearest_calls
-from probe.common.align.functions import OF_PARAMETERS, Found, FunctionPairs
+from probe.common.align.exchanged import exchanged
 from probe.common.align.items import alone, rows_of
 from probe.common.align.layer_names import translated_paths
 from probe.common.align.mapping import Dumps, layer_mapping, name_mapping
-from probe.common.align.module_pairs import ModulePairs
 from probe.common.align.one_sided import is_in_scope, note_reasons
 from probe.common.align.options import MatchOptions
 from probe.common.align.row import NAMES_DIFFER, CallPair, Row
-from probe.common.align.side import Side
+from probe.common.align.side import OF_PARAMETERS, Found, Side
 from probe.common.dump.levels import differ as levels_differ
-from probe.common.dump.naming import BACKWARD, FORWARD, is_module
+from probe.common.dump.naming import is_module
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
-from probe.common.dump.reading.sources import Tree
 
 if TYPE_CHECKING:
     from probe.common.align.contents import Contents
@@ -56,15 +53,16 @@ def call_pairs(target: Dump, golden: Dump, both: Calls, options: MatchOptions) -
     own = {call.record.name: number for number, call in enumerate(both[0])} if options.pairs else {}
     for one, other in options.pairs:
         if one in own and other in index:
-            found.add(own[one], index[other], "hand")
+            found.add(own[one], index[other])
     contents = None
     if options.maps_names and options.layer_mapping is None:
         return _ordered(both, found, dumps, rows=_mapped(dumps, both, found, options))
-    have_same_names = _have_same_names(both) and not found.partner and not options.maps_names
-    if target.level == "debug" or (have_same_names and not _act_on_others(both, dumps)):
+    is_by_name = _have_same_names(both) and not found.partner and not options.maps_names
+    if target.level != "debug" and not are_two_programs(both, dumps):
+        for number, partner in exchanged(both, (target.tree or {}, golden.tree or {})):
+            found.add(number, partner)
+    if target.level == "debug" or (is_by_name and not found.partner and not _act_on_others(both, dumps)):
         _by_key(both, found)
-        if target.level != "debug":
-            exchange_numbers(both, found, dumps)
     else:
         trees = target.tree, golden.tree
         if None in trees or (levels_differ((target.level, golden.level)) and "L1" in (target.level, golden.level)):
@@ -111,7 +109,7 @@ def _mapped(dumps: Dumps, both: Calls, found: Found, options: MatchOptions) -> t
         number = indexes[0][row.record]
         rows[0].setdefault(number, []).append(row)
         if row.golden_record is not None:
-            found.add(number, indexes[1][row.golden_record], "mapping")
+            found.add(number, indexes[1][row.golden_record])
     for number, partner in found.partner.items():
         if number in rows[0]:
             rows[0][number] += rows[1].pop(partner, ())
@@ -123,7 +121,7 @@ def _by_key(both: Calls, found: Found) -> None:
     for number, call in enumerate(both[0]):
         other = index.get(call.key)
         if other is not None:
-            found.add(number, other, "name")
+            found.add(number, other)
 
 
 def _search(
@@ -132,28 +130,23 @@ def _search(
     """Find the pairs where names do not say them; returns the contents of the tensors of two programs."""
     # Numbers of tensors are looked at only here, so that most comparisons need no numpy.
     from probe.common.align.contents import Contents
-    from probe.common.align.layer_pairs import paired_layers
-    from probe.common.align.moved_layers import moved_path, moved_paths
+    from probe.common.align.layer_pairs import moved_layers, paired_layers
+    from probe.common.align.search import CallSearch
 
     contents = None
     if options.layer_mapping is not None or (not options.fuzzy and are_two_programs(both, dumps)):
         contents = Contents(_tensors(both[0]), _tensors(both[1]), in_any_order=True)
     if options.layer_mapping is not None:
         target, golden, rules = layer_mapping(dumps, both, options)
-        paths = {path: (other, "mapping") for path, other in translated_paths(target, golden, rules).items()}
+        paths = translated_paths(target, golden, rules)
     elif contents is not None:
         paths = paired_layers(sides, contents)
     else:
-        other_numbers = moved_paths(sides)
-        names = {path: moved_path(path, other_numbers) for path in sides[0].modules}
-        paths = {path: (other, "name" if path == other else "parameters") for path, other in names.items()}
-        paths = {path: pair for path, pair in paths.items() if pair[0] in sides[1].modules}
-    modules = ModulePairs(sides, found, paths, options.fuzzy or contents is not None)
-    functions = FunctionPairs(sides, found, {path: other for path, (other, _) in paths.items()}, contents)
-    modules.pair_forward(contents)
-    functions.pair_forward()
-    modules.pair_backward()
-    functions.pair_backward()
+        paths = moved_layers(sides)
+    paths = {path: other for path, other in paths.items() if other in sides[1].modules}
+    search = CallSearch(sides, found, paths, contents, options.fuzzy or contents is not None)
+    search.pair_forward()
+    search.pair_backward()
     return contents
 
 
@@ -170,42 +163,6 @@ def are_two_programs(both: Calls, dumps: Dumps) -> bool:
 def _tensors(calls: Sequence[KeyedCall]) -> list[Item]:
     """The tensors that calls take and return."""
     return [item for call in calls for item in call.items if item.is_tensor and item.state in (INPUT, OUTPUT)]
-
-
-# --- calls of one function in another order
-
-
-def exchange_numbers(both: Calls, found: Found, dumps: Dumps) -> None:
-    """Exchange the partners of calls of one function in one module that are given each other's values.
-
-    Runs of one program may make them in another order. What is given nothing that another one is keeps its partner.
-    """
-    groups: dict[tuple[str | None, str], list[int]] = {}
-    trees: tuple[Tree, Tree] = dumps[0].tree or {}, dumps[1].tree or {}
-    target, golden = both
-    for number, call in enumerate(target):
-        name = call.record.name
-        if call.items is golden[number].items or is_module(name) or not name.endswith(FORWARD):
-            continue
-        if trees[0].get(name) == trees[1].get(name):
-            groups.setdefault((trees[0].get(name), name.rsplit(".", 2)[0]), []).append(number)
-    exchanged: dict[int, int] = {}
-    for calls in groups.values():
-        far = [number for number in calls if are_far(target[number], golden[number])] if len(calls) > 1 else []
-        near = nearest_calls([target[number] for number in far], [golden[number] for number in far])
-        pairs = {far[i]: far[j] for i, j in near}
-        if pairs.keys() == set(pairs.values()):
-            exchanged.update(pairs)
-    if exchanged:
-        index = {call.record.name: number for number, call in enumerate(golden)}
-        for one, other in list(exchanged.items()):
-            names = (f"{golden[each].record.name[: -len(FORWARD)]}{BACKWARD}" for each in (one, other))
-            backward = [index[name] for name in names if name in index]
-            if len(backward) == 2:
-                exchanged[backward[0]] = backward[1]
-        found.partner.update(exchanged)
-        found.back.update((other, one) for one, other in exchanged.items())
-        found.how.update(dict.fromkeys(exchanged, "value"))
 
 
 # --- the pairs in their order
@@ -226,7 +183,7 @@ def _ordered(
     for number, other in enumerate(golden):
         if number not in found.back:
             items = alone(other, of_target=False) if rows is None else rows[1].get(number, [])
-            waiting.append(CallPair(None, other.record.name, items, ""))
+            waiting.append(CallPair(None, other.record.name, items))
         elif waiting:
             before[number], waiting = waiting, []
     pairs: list[CallPair] = []
@@ -234,13 +191,13 @@ def _ordered(
         partner = found.partner.get(number)
         if partner is None:
             items = alone(call, of_target=True) if rows is None else rows[0].get(number, [])
-            pairs.append(CallPair(call.record.name, None, items, ""))
+            pairs.append(CallPair(call.record.name, None, items))
             continue
         pairs += before.get(partner, ())
         other = golden[partner]
         mapped = None if rows is None else rows[0].get(number)
         items = rows_of(call, other, frameworks, contents) if mapped is None else mapped
-        pairs.append(CallPair(call.record.name, other.record.name, items, found.how[number]))
+        pairs.append(CallPair(call.record.name, other.record.name, items))
     pairs += waiting
     if any(pair.record is None or pair.golden_record is None for pair in pairs):
         note_reasons(pairs, dumps, both)

@@ -82,12 +82,8 @@ def pairs_of(target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
     partners: dict[str, str] = {}
     steps = _common_steps(target, golden, list(of_target), list(of_golden))
     pairs = [pair for step in steps for pair in _processes(of_target[step], of_golden[step], step, partners)]
-    empty = _without_records((target, golden), pairs)
-    pairs = _with_records(pairs, target, golden)
     of_steps = [[step for step in found if step not in steps] for found in (of_target, of_golden)]
-    if any(of_steps) or empty:
-        last = pairs[-1]
-        pairs[-1] = replace(last, missing=(*last.missing, *empty, *_of_one_run(of_steps)))
+    pairs = _and_missing(_with_records(pairs, (target, golden)), _of_one_run(of_steps))
     return _with_steps_before(_with_tasks(pairs, PoolTasks(_without_rank(target), _without_rank(golden))))
 
 
@@ -103,28 +99,32 @@ def _of_one_run(alone: Sequence[Sequence[str]], step: str = "") -> list[str]:
     return found
 
 
-def _without_records(runs: tuple[FoundDumps, FoundDumps], pairs: Sequence[DumpPair]) -> list[str]:
-    """The processes that have no records in one of the runs, in words."""
-    empty = [{each.path for each in found.empty} for found in runs]
-    return [
-        f"{_NUMBERED.sub(_SPACED, str(pair))} has records in the {run} only"
-        for pair in pairs
-        for run, lacks, has in (("golden run", 0, 1), ("target", 1, 0))
-        if (pair.target, pair.golden)[lacks] in empty[lacks] and (pair.target, pair.golden)[has] not in empty[has]
-    ]
-
-
-def _with_records(pairs: list[DumpPair], target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
-    """The pairs without those of a rank that has no records in one of the runs, of which a warning was given.
+def _with_records(pairs: Sequence[DumpPair], runs: tuple[FoundDumps, FoundDumps]) -> list[DumpPair]:
+    """The pairs of which both sides have records; the last one says which have them in one run only.
 
     Raises:
         FileCheckException: no pair is left.
     """
-    empty = {each.path for found in (target, golden) for each in found.empty}
-    kept = [pair for pair in pairs if pair.target not in empty and pair.golden not in empty]
+    empty = [{each.path for each in found.empty} for found in runs]
+    kept: list[DumpPair] = []
+    missing: list[str] = []
+    for pair in pairs:
+        lacks = pair.target in empty[0], pair.golden in empty[1]
+        if not any(lacks):
+            kept.append(pair)
+        elif not all(lacks):
+            run = "golden run" if lacks[0] else "target"
+            missing.append(f"{_NUMBERED.sub(_SPACED, str(pair))} has records in the {run} only")
     if not kept:
-        raise FileCheckException(f"{target.path} and {golden.path} have no rank in common of which both hold records.")
-    return kept
+        paths = f"{runs[0].path} and {runs[1].path}"
+        raise FileCheckException(f"{paths} have no rank in common of which both hold records.")
+    return _and_missing(kept, missing)
+
+
+def _and_missing(pairs: list[DumpPair], missing: Sequence[str]) -> list[DumpPair]:
+    """The pairs, of which the last one says what is missing, too."""
+    last = [replace(pair, missing=(*pair.missing, *missing)) for pair in pairs[-1:]]
+    return [*pairs[:-1], *last]
 
 
 def _without_rank(found: FoundDumps) -> list[str]:
@@ -267,9 +267,7 @@ def _processes(
         [name for name in of_side if os.path.join(folder, name) not in paired]
         for folder, of_side in zip(folders, names)
     ]
-    if pairs and any(alone):
-        pairs[-1] = replace(pairs[-1], missing=tuple(_of_one_run(alone, step)))
-    return pairs
+    return _and_missing(pairs, _of_one_run(alone, step))
 
 
 def _pairs_of_processes(

@@ -16,7 +16,7 @@ from probe.common.align.name_mapping import PARAMETER_NAMES
 from probe.common.align.operations import arguments_of, operation, setting
 from probe.common.align.row import Row
 from probe.common.dump.naming import is_backward, is_module, parse
-from probe.common.dump.reading.records import INPUT, OUTPUT, Item
+from probe.common.dump.reading.records import INPUT, Item
 from probe.common.numerics.error_bounds import extent
 
 if TYPE_CHECKING:
@@ -46,13 +46,12 @@ def rows_of(
     theirs = {item.name[other_start:]: item for item in other.items}
     found: dict[str, str] = {}
     taken: set[str] = set()
-    for way, other_way, is_ordered in _ways(name, golden_name, frameworks, contents):
+    for way, other_way in _ways(name, golden_name, frameworks, contents):
         for one, another in _equally_many(
             [(suffix, way(suffix, item)) for suffix, item in mine.items() if suffix not in found],
             [(suffix, other_way(suffix, item)) for suffix, item in theirs.items() if suffix not in taken],
-            is_ordered,
         ):
-            if contents is None or _may_be_same(name, mine[one], theirs[another], contents):
+            if contents is None or _may_be_same(mine[one], theirs[another], contents):
                 found[one] = another
                 taken.add(another)
     rows = [
@@ -83,22 +82,19 @@ def alone(call: KeyedCall, of_target: bool) -> list[Row]:
 
 def _ways(
     name: str, golden_name: str, frameworks: tuple[str, str], contents: Contents | None
-) -> Iterator[tuple[Way, Way, bool]]:
-    """The properties that corresponding items share, the most certain first, and if their order tells more."""
+) -> Iterator[tuple[Way, Way]]:
+    """The properties that corresponding items share, the most certain first."""
     if contents is not None:
-        yield _content(contents), _content(contents), True
+        yield _content(contents), _content(contents)
     if frameworks[0] != frameworks[1] and is_backward(name) and not is_module(name):
         # The gradients of a function come in another order in another framework.
-        yield _shape, _shape, False
+        yield _shape, _shape
         return
-    yield _named(name, frameworks[0]), _named(golden_name, frameworks[1]), True
-    if contents is not None:
-        yield _size, _size, True
-    yield _shape_and_type, _shape_and_type, True
+    yield _named(name, frameworks[0]), _named(golden_name, frameworks[1])
+    yield _size, _size
     if is_module(name):
         # Nothing tells the position of an argument of a module that the other side gives by keyword.
-        yield _keyword, _position, True
-        yield _position, _keyword, True
+        yield _plain, _plain
 
 
 def _content(contents: Contents) -> Way:
@@ -130,11 +126,7 @@ def _named(record: str, framework: str) -> Way:
 
 
 def _shape(suffix: str, item: Item) -> Hashable | None:
-    """The shape of a tensor, with its position where it may be that of a transposed one."""
-    if not item.is_tensor:
-        return None
-    is_square = item.shape is not None and len(item.shape) > 1 and item.shape[-1] == item.shape[-2]
-    return item.state, item.shape, suffix if is_square else ""
+    return (item.state, item.shape) if item.is_tensor else None
 
 
 def _size(suffix: str, item: Item) -> Hashable | None:
@@ -142,42 +134,30 @@ def _size(suffix: str, item: Item) -> Hashable | None:
     return (item.state, extent(item.shape).elements) if item.is_tensor else None
 
 
-def _shape_and_type(suffix: str, item: Item) -> Hashable | None:
-    return (item.state, item.shape, item.dtype) if item.is_tensor else None
-
-
-def _keyword(suffix: str, item: Item) -> Hashable | None:
-    """The plain value of an argument that has a name."""
+def _plain(suffix: str, item: Item) -> Hashable | None:
+    """The plain value of an argument."""
     is_plain = item.state == INPUT and item.dtype is not None and not item.is_tensor
-    return repr(item.value) if is_plain and not suffix.split(".")[2].isdigit() else None
+    return repr(item.value) if is_plain else None
 
 
-def _position(suffix: str, item: Item) -> Hashable | None:
-    """The plain value of an argument that has a position."""
-    is_plain = item.state == INPUT and item.dtype is not None and not item.is_tensor
-    return repr(item.value) if is_plain and suffix.split(".")[2].isdigit() else None
-
-
-def _may_be_same(record: str, item: Item, other: Item, contents: Contents) -> bool:
+def _may_be_same(item: Item, other: Item, contents: Contents) -> bool:
     """True if two items can be one thing in two programs: tensors have as many elements, and results are not elsewhere.
 
     A layer of one framework may take its activation along, so that it returns what another layer of the other does.
     """
     if not item.is_tensor or not other.is_tensor:
         return item.is_tensor == other.is_tensor or item.state == INPUT
-    if item.state == (INPUT if is_backward(record) else OUTPUT) and contents.contradict(item, other):
-        return False
-    return extent(item.shape).elements == extent(other.shape).elements
+    return extent(item.shape).elements == extent(other.shape).elements and not contents.contradict(item, other)
 
 
 def _equally_many(
-    mine: Sequence[tuple[str, Hashable | None]], theirs: Sequence[tuple[str, Hashable | None]], is_ordered: bool
+    mine: Sequence[tuple[str, Hashable | None]], theirs: Sequence[tuple[str, Hashable | None]]
 ) -> Iterator[tuple[str, str]]:
-    """The names that correspond: those of one key in order if there are as many on both sides, or one alone."""
+    """The names that correspond: those of one key in order if there are as many on both sides."""
     counts = [Counter(key for _, key in side) for side in (mine, theirs)]
     at: dict[Hashable, list[str]] = {}
     for suffix, key in theirs:
         at.setdefault(key, []).append(suffix)
     for suffix, key in mine:
-        if key is not None and counts[0][key] == counts[1][key] and (is_ordered or counts[0][key] == 1):
+        if key is not None and counts[0][key] == counts[1][key]:
             yield suffix, at[key].pop(0)

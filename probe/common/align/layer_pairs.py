@@ -1,8 +1,8 @@
 """The layers of two programs for one network that correspond, whatever they are called.
 
-In this order: layers whose parameters hold the same values; layers that return the same values; layers around others
-that hold most of each other's counterparts; between two pairs layers of one kind and size, in order. What
-holds or returns values that are elsewhere in the other run is no counterpart, and a fused layer has none.
+In this order: layers whose parameters hold the same values; between two pairs layers of one size, in order;
+layers around others that hold most of each other's counterparts. What returns values that are elsewhere in the other
+run is no counterpart, and a fused layer has none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from probe.common.align.call_order import ascending, refined
+from probe.common.align.call_order import Pairs, ascending, refined
 from probe.common.align.contents import Contents, Label
 from probe.common.align.operations import layer_kind
 from probe.common.align.side import Side
@@ -29,31 +29,11 @@ class Layer:
     """The facts on a layer, from the first of its calls."""
 
     path: str
-    class_name: str
-    parameters: tuple[Item, ...] = ()
-    result: Optional[Item] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    is_leaf: bool = True
-
-    @property
-    def kind(self) -> str | None:
-        """The class in neutral words; ``None`` where neither framework brings it."""
-        return layer_kind(self.class_name)
-
-    @property
-    def name(self) -> str:
-        """The last part of the path that is no number."""
-        return next((part for part in reversed(self.path.split(".")) if not part.isdigit()), "")
-
-    @property
-    def size(self) -> int:
-        """The number of elements of the largest parameter."""
-        return max((extent(item.shape).elements for item in self.parameters), default=0)
-
-    @property
-    def above(self) -> list[str]:
-        """The paths around it, innermost first."""
-        parts = self.path.split(".")
-        return [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
+    kind: str
+    """The class in neutral words, where a framework brings it."""
+    parameters: tuple[Item, ...]
+    result: Optional[Item]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    is_leaf: bool
 
 
 Network = dict[str, Layer]
@@ -62,7 +42,7 @@ Network = dict[str, Layer]
 
 def network(side: Side) -> Network:
     """The layers of one side."""
-    inner = {above for path in side.modules for above in Layer(path, "").above}
+    inner = {above for path in side.modules for above in _above(path)}
     found: Network = {}
     for path, calls in side.modules.items():
         if FORWARD not in calls:
@@ -71,140 +51,145 @@ def network(side: Side) -> Network:
         parsed = side.parsed[first]
         class_name = "" if parsed is None else parsed.base.rpartition(".")[2]
         parameters = tuple(item for item in side.calls[first].items if item.state == PARAMETERS and item.is_tensor)
-        found[path] = Layer(path, class_name, parameters, side.result(first), path not in inner)
+        kind = layer_kind(class_name) or class_name
+        found[path] = Layer(path, kind, parameters, side.result(first), path not in inner)
     return found
 
 
-def paired_layers(sides: tuple[Side, Side], results: Contents) -> dict[str, tuple[str, str]]:
-    """The layers that correspond: the golden path of each path of the target, and how the two were paired.
+def _above(path: str) -> list[str]:
+    """The paths around a path, innermost first."""
+    parts = path.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
+
+
+def paired_layers(sides: tuple[Side, Side], results: Contents) -> Partners:
+    """The golden path of each path of the target, of layers that correspond.
 
     Args:
         sides: the two runs.
         results: the contents of what their calls return.
     """
     search = _Search(network(sides[0]), network(sides[1]), results)
-    search.pair("parameters", search.weights, _kind, _is_leaf)
-    search.pair("value", lambda layer: search.result(layer) if layer.is_leaf else None, _kind, _is_leaf)
-    search.around()
-    search.pair("value", search.result, _kind, _is_leaf, _holds_any)
-    search.pair("parameters", search.weights, _holds_any)
+    search.of_equal_parameters()
     search.between()
     search.around()
     return search.found
+
+
+def moved_layers(sides: tuple[Side, Side]) -> Partners:
+    """The golden path of each path of the target, of two runs of one program.
+
+    A layer that is inserted moves the numbers of all that follow. The parameters that both runs have say it: what a
+    layer holds has its name inside of the counterpart of the layer. Without such evidence paths stay.
+    """
+    networks = network(sides[0]), network(sides[1])
+    paths: Partners = {path: path for path in sides[0].modules}
+    if networks[0].keys() == networks[1].keys():
+        return paths
+    search = _Search(*networks, Contents((), ()))
+    search.of_equal_parameters()
+    search.inside()
+    search.between()
+    taken = set(search.found.values())
+    return {path: search.found.get(path, path) for path in paths if path in search.found or path not in taken}
 
 
 class _Search:
     """The pairs that were found so far."""
 
     def __init__(self, target: Network, golden: Network, results: Contents) -> None:
-        self.target, self.golden, self._results = target, golden, results
+        self._networks, self._results = (target, golden), results
         self._parameters = Contents(parameters_of(target), parameters_of(golden), in_any_order=True)
-        self.found: dict[str, tuple[str, str]] = {}
-        self.back: Partners = {}
-        self._contradicted: set[Hashable] = set()
+        self.found: Partners = {}
+        self._back: Partners = {}
 
-    def weights(self, layer: Layer) -> Label | None:
-        """The content of the largest parameter that the other side has, too."""
-        return self._parameters.label(self._weight(layer))
-
-    def _weight(self, layer: Layer) -> Item | None:
-        known = (item for item in layer.parameters if self._parameters.label(item) is not None)
-        return max(known, key=lambda item: extent(item.shape).elements, default=None)
-
-    def result(self, layer: Layer) -> Label | None:
-        """The content that the first call of the layer returns."""
-        return self._results.label(layer.result)
-
-    def pair(
-        self, how: str, key: Callable[[Layer], Hashable | None], *ways: Callable[[Layer], Hashable | None]
-    ) -> None:
-        """Pair layers that have one key, as far as each of `ways` in turn finds them equal, in order."""
-        groups: dict[Hashable, tuple[list[Layer], list[Layer]]] = {}
-        for number, layers in enumerate((self.target, self.golden)):
+    def of_equal_parameters(self) -> None:
+        """Pair layers that hold the same, those of one kind first."""
+        groups: dict[Label, tuple[list[Layer], list[Layer]]] = {}
+        for number, layers in enumerate(self._networks):
             for layer in layers.values():
-                own = None if self._is_paired(number, layer) else key(layer)
-                if own is not None:
-                    groups.setdefault(own, ([], []))[number].append(layer)
+                known = [item for item in layer.parameters if self._parameters.label(item) is not None]
+                largest = max(known, key=lambda item: extent(item.shape).elements, default=None)
+                label = self._parameters.label(largest)
+                if label is not None:
+                    groups.setdefault(label, ([], []))[number].append(layer)
         for mine, theirs in groups.values():
-            for way in ways if mine and theirs else ():
-                self._in_order(how, mine, theirs, way)
-
-    def _is_paired(self, number: int, layer: Layer) -> bool:
-        return layer.path in (self.back if number else self.found)
+            for way in (_kind, lambda layer: ()):
+                for one, other in self._in_order(mine, theirs, way):
+                    self._add(one, other)
 
     def between(self) -> None:
-        """Pair layers of one kind and size that stand between the same two pairs."""
-        leaves = [[layer for layer in side.values() if layer.is_leaf] for side in (self.target, self.golden)]
-        for way in (_kind_and_size, _place):
-            self._in_order("order", leaves[0], leaves[1], way, anchored=True)
+        """Pair layers of one size that stand between the same two pairs."""
+        mine, theirs = ([layer for layer in side.values() if layer.is_leaf] for side in self._networks)
+        position = {layer.path: index for index, layer in enumerate(theirs)}
+        pairs = ((i, position.get(self.found.get(layer.path, ""), -1)) for i, layer in enumerate(mine))
+        anchors = ascending((i, j) for i, j in pairs if j >= 0)
+        for one, other in self._in_order(mine, theirs, _place, anchors):
+            if not self._results.contradict(one.result, other.result):
+                self._add(one, other)
+
+    def inside(self) -> None:
+        """Pair layers that have one name inside of layers whose parts correspond, the innermost of these first."""
+        votes: dict[str, Counter[str]] = {}
+        for path, other in self.found.items():
+            mine, theirs = path.split("."), other.split(".")
+            while mine and theirs and mine.pop() == theirs.pop():
+                votes.setdefault(".".join(mine), Counter())[".".join(theirs)] += 1
+        target, golden = self._networks
+        for around in sorted(votes, key=len, reverse=True):
+            there = votes[around].most_common(1)[0][0]
+            start = f"{around}." if around else ""
+            for path in target:
+                other = f"{there}.{path[len(start):]}" if there else path[len(start) :]
+                if path.startswith(start) and other in golden:
+                    self._add(target[path], golden[other])
 
     def _in_order(
         self,
-        how: str,
         mine: Sequence[Layer],
         theirs: Sequence[Layer],
-        way: Callable[[Layer], Hashable | None],
-        anchored: bool = False,
-    ) -> None:
-        anchors: list[tuple[int, int]] = []
-        if anchored:
-            position = {layer.path: index for index, layer in enumerate(theirs)}
-            pairs = ((i, self.found.get(layer.path)) for i, layer in enumerate(mine))
-            anchors = ascending((i, position[pair[0]]) for i, pair in pairs if pair and pair[0] in position)
+        way: Callable[[Layer], Hashable],
+        anchors: Pairs | None = None,
+    ) -> Iterable[tuple[Layer, Layer]]:
         keys = [
-            [None if self._is_paired(number, layer) else way(layer) for layer in side]
-            for number, side in enumerate((mine, theirs))
+            [None if layer.path in known else way(layer) for layer in layers]
+            for layers, known in ((mine, self.found), (theirs, self._back))
         ]
-        for i, j in refined(anchors, keys[0], keys[1], as_many=how == "order"):
-            one, other = mine[i], theirs[j]
-            free = one.path not in self.found and other.path not in self.back
-            if free and (how == "parameters" or not self._contradict(one, other)):
-                self._add(one, other, how)
+        # Of more between two pairs than the other side has nothing says which one is meant.
+        pairs = refined(anchors or [], keys[0], keys[1], as_many=anchors is not None)
+        return ((mine[i], theirs[j]) for i, j in pairs)
 
-    def _add(self, one: Layer, other: Layer, how: str) -> None:
-        self.found[one.path] = other.path, how
-        self.back[other.path] = one.path
-
-    def _contradict(self, mine: Layer, theirs: Layer) -> bool:
-        """True if what the two are, or what they hold or return, speaks against a pair."""
-        if None not in (mine.kind, theirs.kind) and mine.kind != theirs.kind:
-            return True
-        if mine.size != theirs.size and mine.is_leaf and theirs.is_leaf:
-            return True
-        if mine.is_leaf and theirs.is_leaf and not mine.size and _sizes(mine) != _sizes(theirs):
-            return True
-        if self._parameters.contradict(self._weight(mine), self._weight(theirs)):
-            return True
-        return self._return_other_values(mine, theirs) or _relation(mine, theirs) in self._contradicted
-
-    def _return_other_values(self, mine: Layer, theirs: Layer) -> bool:
-        return self._results.contradict(mine.result, theirs.result)
+    def _add(self, one: Layer, other: Layer) -> None:
+        if one.path not in self.found and other.path not in self._back:
+            self.found[one.path] = other.path
+            self._back[other.path] = one.path
 
     def around(self) -> None:
         """Pair layers that hold most of each other's counterparts."""
+        target, golden = self._networks
         votes: Counter[tuple[str, str]] = Counter()
         held, other_held = Counter[str](), Counter[str]()
-        for path, (other, _) in self.found.items():
-            mine = [above for above in self.target[path].above if above in self.target and above not in self.found]
-            theirs = [above for above in self.golden[other].above if above in self.golden and above not in self.back]
+        for path, other in self.found.items():
+            mine = [above for above in _above(path) if above in target and above not in self.found]
+            theirs = [above for above in _above(other) if above in golden and above not in self._back]
             held.update(mine)
             other_held.update(theirs)
             votes.update((one, another) for one in mine for another in theirs)
-        # What returns other values where the runs agree does so where they have diverged, too.
-        layers = [(self.target[path], self.golden[other]) for path, other in votes]
-        self._contradicted.update(_relation(*pair) for pair in layers if self._return_other_values(*pair))
         ranked = []
+        balance: Counter[tuple[str, str]] = Counter()
         for (path, other), number in votes.items():
             if 2 * number > held[path] and 2 * number > other_held[other]:
-                share = 2 * number / (held[path] + other_held[other])
-                one, another = self.target[path], self.golden[other]
-                results = self.result(one), self.result(another)
-                is_same = None not in results and results[0] == results[1]
-                ranked.append((-is_same, -share, path, other))
-        for _, _, path, other in sorted(ranked):
-            one, another = self.target[path], self.golden[other]
-            if path not in self.found and other not in self.back and not self._contradict(one, another):
-                self._add(one, another, "inside")
+                one, another = target[path], golden[other]
+                labels = [self._results.label(layer.result) for layer in (one, another)]
+                is_same = labels[0] is not None and labels[0] == labels[1]
+                is_other = self._results.contradict(one.result, another.result)
+                balance[one.kind, another.kind] += is_same - is_other
+                if not is_other:
+                    ranked.append((not is_same, -number / (held[path] + other_held[other]), path, other))
+        for is_wrong, _, path, other in sorted(ranked):
+            # Behind a divergence nothing tells of a layer but others of its kind.
+            if not (is_wrong and balance[target[path].kind, golden[other].kind] < 0):
+                self._add(target[path], golden[other])
 
 
 def parameters_of(side: Network) -> Iterable[Item]:
@@ -212,32 +197,12 @@ def parameters_of(side: Network) -> Iterable[Item]:
     return (item for layer in side.values() for item in layer.parameters)
 
 
-def _kind(layer: Layer) -> Hashable | None:
-    return layer.kind or layer.class_name, layer.is_leaf
+def _kind(layer: Layer) -> Hashable:
+    return layer.kind, layer.is_leaf
 
 
-def _kind_and_size(layer: Layer) -> Hashable | None:
-    return _kind(layer), _sizes(layer)
-
-
-def _sizes(layer: Layer) -> Hashable | None:
-    return layer.size, None if layer.result is None else extent(layer.result.shape).elements
-
-
-def _place(layer: Layer) -> Hashable | None:
-    """The sizes of what a layer holds and returns, unless it hands on what it takes, as a dropout may."""
-    kind = layer.kind or ""
-    return None if kind == "identity" or kind.startswith("dropout") else _sizes(layer)
-
-
-def _holds_any(layer: Layer) -> Hashable | None:
-    """Equal of layers with parameters and of layers around others: an adapter around a layer is one."""
-    return () if layer.size or not layer.is_leaf else None
-
-
-def _is_leaf(layer: Layer) -> Hashable | None:
-    return layer.is_leaf
-
-
-def _relation(mine: Layer, theirs: Layer) -> Hashable:
-    return mine.class_name, mine.name, theirs.class_name, theirs.name
+def _place(layer: Layer) -> Hashable:
+    """The sizes of what a layer holds and returns; if it may hand on what it takes, or these are unknown, its kind."""
+    kind = layer.kind if layer.result is None or layer.kind.startswith(("dropout", "identity")) else ""
+    size = max((extent(item.shape).elements for item in layer.parameters), default=0)
+    return kind, size, None if layer.result is None else extent(layer.result.shape).elements

@@ -43,11 +43,6 @@ class NameMapping:
     parameters: bool = False
     root: str = "Module"
 
-    @property
-    def keeps_names(self) -> bool:
-        """True if nothing is rewritten."""
-        return self.apis is None and self.cells is None and self.items is None and not (self.entries or self.parameters)
-
     def record(self, key: str) -> str:
         """The key of a record on the golden side."""
         if is_module(key):

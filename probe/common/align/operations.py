@@ -28,8 +28,6 @@ class Operation(NamedTuple):
     akin: str
     """Shared with operations that give the same values whenever the shapes agree."""
     primitive: bool
-    order: tuple[int, ...] = ()
-    """The indices of its tensors in PyTorch's order, if the order is another."""
 
 
 @cache
@@ -40,7 +38,7 @@ def operation(base: str, framework: str) -> Operation:
     if family == _PRIMITIVE:
         # The attribute that holds a primitive says nothing of what it does.
         known = primitive(name.rpartition(".")[2])
-        return Operation(base, base, True) if known is None else _computed(known.name, True)._replace(order=known.order)
+        return Operation(base, base, True) if known is None else _computed(known.name, True)
     if family not in _ARITHMETIC:
         return Operation(f"{family}.{name}", f"{family}.{name}", False)
     # Only mindspore.ops and its Tensor have names of their own.
@@ -93,24 +91,13 @@ DECIDING_ATTRIBUTES = frozenset((
 @cache
 def layer_kind(class_name: str) -> str | None:
     """A word for a layer's class that is the same in both frameworks; ``None`` of a class that neither brings."""
-    kind = _layers()[0].get(class_name.lower())
+    kind = _layers().get(class_name.lower())
     return None if kind is None else _SINGLE_DEVICE.get(kind, kind)
 
 
 @cache
-def is_container(class_name: str) -> bool:
-    """True if layers of this class are made to hold others."""
-    return layer_kind(class_name) in _layers()[1]
-
-
-@cache
-def _layers() -> tuple[dict[str, str], frozenset[str]]:
-    words = _words("layers.yaml")
-    kinds = {name.lower(): name.lower() for name in [*words["same"], *words["containers"], *words["renamed"].values()]}
-    kinds.update({mine.lower(): theirs.lower() for mine, theirs in words["renamed"].items()})
-    return kinds, frozenset(name.lower() for name in words["containers"])
-
-
-@cache
-def _words(name: str) -> Any:
-    return load_yaml(os.path.join(os.path.dirname(os.path.abspath(__file__)), name))
+def _layers() -> dict[str, str]:
+    words = load_yaml(os.path.join(os.path.dirname(os.path.abspath(__file__)), "layers.yaml"))
+    renamed = {mine.lower(): theirs.lower() for mine, theirs in words["renamed"].items()}
+    same = {name.lower(): name.lower() for name in (*words["same"], *renamed.values())}
+    return {**same, **renamed}

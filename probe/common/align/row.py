@@ -46,8 +46,7 @@ class CallPair:
     Args:
         record, golden_record: ``None`` where that side did not make the call.
         rows: the items of both, paired.
-        how: ``name``, ``order``, ``value``, ``parameters``, ``inside``, ``mapping`` or ``hand``; of a call that one
-            side alone made the reason, as `note_reasons` finds it, or nothing.
+        how: the reason why one side alone made the call, as `note_reasons` finds it; empty where there is none.
     """
 
     __slots__ = ("golden_record", "how", "record", "rows")

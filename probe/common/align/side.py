@@ -1,4 +1,4 @@
-"""The calls of one run, with where in the module tree each of them stands."""
+"""The calls of one run, with where in the module tree each of them stands; and the pairs of calls of two runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,26 @@ from probe.common.align.calls import KeyedCall
 from probe.common.dump.naming import ParsedName, parse, record_name
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
+
+OF_PARAMETERS = ("parameter:", "gradient:")
+"""The beginnings of makers that are a parameter or its gradient."""
+
+
+class Found:
+    """The pairs of calls so far, by their numbers."""
+
+    def __init__(self) -> None:
+        self.partner: dict[int, int] = {}
+        self.back: dict[int, int] = {}
+
+    def add(self, one: int, other: int) -> None:
+        """Pair two calls, if neither has a partner yet."""
+        if one not in self.partner and other not in self.back:
+            self.partner[one], self.back[other] = other, one
+
+    def has(self, number: int, call: int) -> bool:
+        """True if a call of a side has a partner."""
+        return call in (self.back if number else self.partner)
 
 
 class Side:
@@ -26,10 +46,10 @@ class Side:
         self.parsed: list[ParsedName | None] = [parse(call.record.name) for call in calls]
         self.index = {call.record.name: number for number, call in enumerate(calls)}
 
-    def functions(self, direction: str) -> Iterator[tuple[int, ParsedName]]:
-        """The calls of functions in one direction, in order."""
+    def of_direction(self, direction: str) -> Iterator[tuple[int, ParsedName]]:
+        """The calls in one direction, in order."""
         for number, parsed in enumerate(self.parsed):
-            if parsed is not None and not parsed.is_module and parsed.direction == direction:
+            if parsed is not None and parsed.direction == direction:
                 yield number, parsed
 
     @cached_property

@@ -75,7 +75,7 @@ def conclude(
     """Say in `result`, which has all rows, where each of the runs ends, and where they diverge."""
     target, golden = comparison.target, comparison.golden
     result.levels = target.level, golden.level
-    result.truncations = truncations(*both, result.rows, result.levels, (target, golden))
+    result.truncations = truncations(matched.pairs, (target, golden))
     if comparison.debug:
         measure(result.rows, result.mode, None)
         return Seen()

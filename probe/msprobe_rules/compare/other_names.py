@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from probe.common.align.by_name import by_name
-from probe.common.align.call_order import match_in_order
 from probe.common.align.calls import Calls, KeyedCall
 from probe.common.align.layer_names import UNMATCHED, Scope, ScopedRecords, translate
 from probe.common.align.mapping import LayerMapping
@@ -35,6 +35,53 @@ def _kind(record: str) -> str:
     """The name of a record without the number of its call."""
     parsed = parse(record)
     return record if parsed is None else f"{parsed.base} {parsed.direction}"
+
+
+class _Unmatched:
+    """The elements of one side that were read and have no match yet."""
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._indexes: dict[str, deque[int]] = {}
+
+    def add(self, key: str, index: int) -> None:
+        self._indexes.setdefault(key, deque()).append(index)
+
+    def oldest(self, key: str) -> int | None:
+        indexes = self._indexes.get(key)
+        while indexes and indexes[0] < self._first:
+            indexes.popleft()
+        return indexes[0] if indexes else None
+
+    def leave_up_to(self, index: int) -> None:
+        self._first = index + 1
+
+
+def match_in_order(target: Sequence[str], golden: Sequence[str]) -> list[tuple[int, int]]:
+    """The indexes of keys that correspond, each the next of its kind, both ascending.
+
+    Both are walked side by side. A key is looked for among those of the other side that are still waiting, the oldest
+    first; once two correspond, what waited before them on either side does not any more.
+    """
+    waiting_target, waiting_golden = _Unmatched(), _Unmatched()
+    found = []
+    for index in range(max(len(target), len(golden))):
+        target_kind = target[index] if index < len(target) else None
+        golden_kind = golden[index] if index < len(golden) else None
+        if target_kind is not None:
+            waiting_target.add(target_kind, index)
+        if golden_kind is not None:
+            waiting_golden.add(golden_kind, index)
+        pair = None
+        if target_kind is not None and (older := waiting_golden.oldest(target_kind)) is not None:
+            pair = index, older
+        elif golden_kind is not None and (older := waiting_target.oldest(golden_kind)) is not None:
+            pair = older, index
+        if pair is not None:
+            found.append(pair)
+            waiting_target.leave_up_to(pair[0])
+            waiting_golden.leave_up_to(pair[1])
+    return found
 
 
 def by_layer(calls: Calls, mapping: LayerMapping) -> dict[str, str]:

@@ -38,8 +38,8 @@ def test_comparisons_of_all_gaps_together_are_limited(
     assert made <= 20_000_000
     assert all(target[i] == golden[j] for i, j in found)
     assert all(before[0] < after[0] and before[1] < after[1] for before, after in zip(found, found[1:]))
-    # Where looking for the best takes too long, the next call of the kind is found.
-    assert len(found) > 0.4 * len(target)
+    # Where looking for the best takes too long, the n-th calls of a kind are found.
+    assert len(found) > 0.3 * len(target)
 
 
 def test_the_longest_equal_stretch_is_kept_together() -> None:
