@@ -376,17 +376,9 @@ class Meaning(NamedTuple):
     """Words in the path or the class of modules of which it is one, in lower case; any module if ``None``."""
     powers: Mapping[str, tuple[float, ...]] = {}
     """The powers of it that a number may be, by its name; under ``""`` those of other names."""
-    is_of_model: bool = False
-    """True if the layers of a model share it, so that one program has it once and another one in each layer."""
 
 
 _ATTENTION = re.compile(r"attention|attn|att\b|mha")
-_INVERSE_FREQUENCIES = re.compile(r"inv_freqs?\Z")
-ROTARY_BASE = Meaning(
-    re.compile(r"(?:rope|rotary|rotary_emb|rope_freq)_(?:theta|base)\Z|base\Z|theta\Z"),
-    re.compile(rf"rotary|(?:\b|_)rope|rope\b|{_ATTENTION.pattern}"),
-    is_of_model=True,
-)
 MEANINGS = (
     Meaning(re.compile(r"(?:\w+_)?eps(?:ilon)?\Z")),
     Meaning(
@@ -398,7 +390,6 @@ MEANINGS = (
         {"": (1.0, -1.0), "query_pre_attn_scalar": (-0.5,)},
     ),
     Meaning(re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), _ATTENTION),
-    ROTARY_BASE,
 )  # fmt: skip
 """The names are those of the programs in ``benchmarks/verdicts``, and of Megatron and vLLM."""
 
@@ -409,15 +400,13 @@ class _Number(NamedTuple):
     module: str
     name: str
     value: float
-    tolerance: float = SAME
     powers: tuple[float, ...] = (1.0,)
 
     def is_same(self, other: _Number) -> bool:
         if self.value <= 0 or other.value <= 0:
             return self.value == other.value
-        tolerance = max(self.tolerance, other.tolerance)
         return any(
-            math.isclose(mine * math.log(self.value), theirs * math.log(other.value), rel_tol=0.0, abs_tol=tolerance)
+            math.isclose(mine * math.log(self.value), theirs * math.log(other.value), rel_tol=0.0, abs_tol=SAME)
             for mine in self.powers
             for theirs in other.powers
         )
@@ -543,17 +532,7 @@ def _rounding(mine: Buffer, other: Buffer) -> float:
 def _by_meaning(runs: TwoRuns, bases: tuple[str, str], where: str) -> Iterator[Setting]:
     """Numbers of one meaning that differ between two modules, or in what is inside of them without a counterpart."""
     for meaning in MEANINGS:
-        # The layers of a model share some: the other program may have it anywhere.
-        outside = [("" if meaning.is_of_model else base) for base in bases]
-        mine, theirs = (list(_numbers(meaning, runs, outside[side], side)) for side in (0, 1))
-        if not mine or not theirs:
-            continue
-        if meaning.is_of_model:
-            own = [each for each in mine if each.module == bases[0]] or mine[:1]
-            if any(number.is_same(other) for number in own for other in theirs):
-                continue
-            yield _other(own[0], theirs[0], bases, where)
-            continue
+        mine, theirs = (list(_numbers(meaning, runs, base, side)) for side, base in enumerate(bases))
         others = [number for number in mine if not _taken_from(theirs, number)]
         for number, golden in zip(others, theirs):
             yield _other(number, golden, bases, where)
@@ -564,11 +543,7 @@ def _numbers(meaning: Meaning, runs: TwoRuns, base: str, side: int) -> Iterator[
     if "numbers" not in runs.worked_out:
         runs.worked_out["numbers"] = tuple(_by_owner(runs, each) for each in (0, 1))
     of_side: dict[tuple[int, str], list[_Number]] = runs.worked_out["numbers"][side]
-    index = MEANINGS.index(meaning)
-    if base:
-        yield from of_side.get((index, base.rpartition(".")[0]), ())
-    else:
-        yield from (number for (other, _), numbers in of_side.items() if other == index for number in numbers)
+    yield from of_side.get((MEANINGS.index(meaning), base.rpartition(".")[0]), ())
 
 
 def _by_owner(runs: TwoRuns, side: int) -> dict[tuple[int, str], list[_Number]]:
@@ -590,17 +565,12 @@ def _numbers_of(meaning: Meaning, module: str, settings: ModuleSettings) -> Iter
     for name, value in settings.values.items():
         if meaning.attribute.match(name) and is_number(value) and math.isfinite(value):
             yield _Number(module, name, value, powers=meaning.powers.get(name, meaning.powers.get("", (1.0,))))
-    if meaning is ROTARY_BASE:
-        for name, buffer in settings.buffers.items():
-            base = rotary_base(buffer) if _INVERSE_FREQUENCIES.match(name) else None
-            if base is not None:
-                yield _Number(module, f"base of {name}", *base)
 
 
 def _other(number: _Number, golden: _Number, bases: tuple[str, str], where: str) -> Setting:
     name, own = _named(number, bases[0]), _named(golden, bases[1])
     called = "" if name == own else f" ({own})"
-    values = _shown(number), _shown(golden)
+    values = number.value, golden.value
     text = "" if not called else f"{name} = {values[0]} (golden: {values[1]}{called})"
     return Setting(name, *values, where, True, text)
 
@@ -619,35 +589,3 @@ def _taken_from(theirs: list[_Number], number: _Number) -> bool:
             del theirs[index]
             return True
     return False
-
-
-_GEOMETRIC = 1e-2
-"""The relative difference of the mean of frequencies from that of powers of one base; bfloat16 makes 4e-3."""
-_LARGEST_LOGARITHM = 700.0
-"""The logarithm of about the largest float64."""
-
-
-def rotary_base(frequencies: Buffer) -> tuple[float, float] | None:
-    """The base of which inverse frequencies are powers, and its relative error; ``None`` if they are no such powers.
-
-    Of n frequencies the k-th is ``base ** (-k / n)``.
-    """
-    if len(frequencies.shape) != 1 or len(frequencies.statistics) < 3 or frequencies.shape[0] < 2:
-        return None
-    number, (largest, least, mean) = frequencies.shape[0], frequencies.statistics[:3]
-    if not all(map(is_number, (largest, least, mean))) or largest != 1 or not 0 < least < 1:
-        return None
-    ratio = least ** (1 / (number - 1))
-    if ratio >= 1:
-        return None  # Rounding leaves nothing of the powers.
-    if not math.isclose(mean, (1 - ratio**number) / (1 - ratio) / number, rel_tol=_GEOMETRIC):
-        return None  # They are scaled, as for longer contexts.
-    tolerance = 4 * number / (number - 1) * max(unit_roundoff(frequencies.dtype), unit_roundoff("float32"))
-    return math.exp(min(-number * math.log(ratio), _LARGEST_LOGARITHM)), tolerance
-
-
-def _shown(number: _Number) -> float:
-    """The number with the digits that are known of it."""
-    if not isinstance(number.value, float):
-        return number.value
-    return float(f"{number.value:.{1 - math.floor(math.log10(number.tolerance))}g}")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from probe.common.environment.modules import Buffer, ModuleSettings
-from probe.compare.verdict.settings import are_one, of_attributes, rotary_base
+from probe.common.environment.modules import ModuleSettings
+from probe.compare.verdict.settings import are_one, of_attributes
 from probe.compare.verdict.two_runs import TwoRuns
 
 
@@ -57,11 +56,3 @@ DIFFERENT = [
 @pytest.mark.parametrize(("target", "golden", "expected"), DIFFERENT)
 def test_settings_of_layers_are_said_as_pytorch_does(target: Any, golden: Any, expected: str) -> None:
     assert torch_and_mindspore(target, golden) == [expected]
-
-
-def test_base_of_a_rotation_is_read_from_its_frequencies() -> None:
-    frequencies = 1.0 / 500.0 ** (np.arange(0, 16, 2) / 16)
-    statistics = float(frequencies.max()), float(frequencies.min()), float(frequencies.mean())
-    found = rotary_base(Buffer("torch.float32", (8,), statistics))
-    assert found is not None and found[0] == pytest.approx(500.0, rel=found[1])
-    assert rotary_base(Buffer("torch.float32", (8,), (1.0, 0.1, 0.9))) is None
