@@ -217,8 +217,10 @@ class CallSearch:
         return self._base(number, call), *(item.shape if item.is_tensor else repr(item.value) for item in given)
 
     def _kind_and_sizes(self, number: int, call: int) -> Key:
+        """The kind of function, of one program its name, and the sizes of what it takes."""
         given = self._sides[number].given(call)
-        return self._kind(number, call), *sorted(extent(item.shape).elements for item in given)
+        kind = self._kind(number, call) if self._are_two_programs else self._base(number, call)
+        return kind, *sorted(extent(item.shape).elements for item in given)
 
 
 def _acted_on(side: Side) -> dict[int, str]:
