@@ -28,7 +28,7 @@ from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of, summarise
 from probe.compare.output.summary_text import headline, hints, print_metrics
 from probe.compare.output.tables import VALUES
-from probe.compare.pair import PairTask, compare_and_write
+from probe.compare.pair import PairTask, compare_pair
 from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Difference, Divergence, Mode, Unexplained
 from probe.compare.rules import marked_items, result_of
 from probe.compare.runner import pair_tasks, readable, run_pairs
@@ -212,10 +212,7 @@ def summaries_and(
 
 def _summary_and(prepare: Prepare[T], task: PairTask, watch: ProgressCallback | None = None) -> tuple[Summary, T]:
     """Compare two dumps, write the table, and make what is wanted of the evidence."""
-    target, golden = read(task.pair.target), read(task.pair.golden)
-    make = prepare(target, golden)
-    found = compare_and_write(task, target, golden, watch, keeps_judged=True)
-    if task.tensor_log and found.result.mode is Mode.TENSOR:
-        print_metrics(found.result.rows, found.result.algorithms)
-    evidence = _evidence(task.options, found)
+    dumps = read(task.pair.target), read(task.pair.golden)
+    make = prepare(*dumps)
+    evidence = _evidence(task.options, compare_pair(task, watch, dumps, keeps_judged=True))
     return evidence.summary, make(evidence)

@@ -12,7 +12,7 @@ from probe.common.align.dump_pairs import DumpPair
 from probe.common.align.mapping_files import write_names
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.progress import ProgressCallback
-from probe.compare.comparison import ComparedDumps, compare_dumps, compared
+from probe.compare.comparison import ComparedDumps, compared
 from probe.compare.options import Options
 from probe.compare.output import table_files
 from probe.compare.output.summary import Summary, summarise
@@ -64,48 +64,40 @@ class PairTask:
 
 def summarise_pair(task: PairTask, watch: ProgressCallback | None = None) -> Summary:
     """Compare two dumps, write the table and keep the summary alone."""
-    result = compare_pair(task, watch)
-    if task.tensor_log and result.mode is Mode.TENSOR:
-        print_metrics(result.rows, result.algorithms)
-    return summarise(result, task.options.rules)
+    return summarise(compare_pair(task, watch).result, task.options.rules)
 
 
-def compare_pair(task: PairTask, watch: ProgressCallback | None = None) -> ComparisonResult:
-    """Load two dumps, match, measure and judge their items, and write the table."""
-    if watch is not None:
-        watch("reading", 0, None)
-    target, golden = _load(task)
-    return compare_and_write(task, target, golden, watch).result
+def compare_pair(
+    task: PairTask,
+    watch: ProgressCallback | None = None,
+    dumps: tuple[Dump, Dump] | None = None,
+    *,
+    values: bool = True,
+    keeps_judged: bool = False,
+) -> ComparedDumps:
+    """Load two dumps, match, measure and judge their items, and write the table.
 
-
-def compare_statistics(task: PairTask, watch: ProgressCallback | None = None) -> ComparisonResult:
-    """Load two dumps, match, measure and judge their items by statistics, and write nothing."""
-    if watch is not None:
-        watch("reading", 0, None)
-    target, golden = _load(task)
-    before = task.pair.before
-    result = compare_dumps(target, golden, task.options, values=False, release=True, watch=watch, before=before)
-    _note_pair(result, task.pair)
-    return result
-
-
-def _note_pair(result: ComparisonResult, pair: DumpPair) -> None:
+    Args:
+        task: where the dumps are, and what is wanted of them.
+        watch: a callback for how far the work is.
+        dumps: these if they are loaded.
+        values: compare real data by its values; otherwise by its statistics, and nothing is written.
+        keeps_judged: as for `compared`.
+    """
+    pair = task.pair
+    if dumps is None:
+        if watch is not None:
+            watch("reading", 0, None)
+        dumps = read(pair.target), read(pair.golden)
+    comparison = Comparison(*dumps, task.options, pair.before)
+    found = compared(comparison, values=values, release=True, watch=watch, keeps_judged=keeps_judged)
+    result = found.result
     result.label, result.step = pair.label, pair.step
     result.left_out, result.missing = pair.left_out, pair.missing
-
-
-def _load(task: PairTask) -> tuple[Dump, Dump]:
-    return read(task.pair.target), read(task.pair.golden)
-
-
-def compare_and_write(
-    task: PairTask, target: Dump, golden: Dump, watch: ProgressCallback | None = None, keeps_judged: bool = False
-) -> ComparedDumps:
-    """Do what `compare_pair` does with dumps that are loaded; `keeps_judged` as for `compared`."""
-    comparison = Comparison(target, golden, task.options, task.pair.before)
-    found = compared(comparison, release=True, watch=watch, keeps_judged=keeps_judged)
-    _note_pair(found.result, task.pair)
-    _write(task, found.result, watch)
+    if values:
+        _write(task, result, watch)
+        if task.tensor_log and result.mode is Mode.TENSOR:
+            print_metrics(result.rows, result.algorithms)
     return found
 
 
@@ -116,21 +108,13 @@ def _write(task: PairTask, result: ComparisonResult, watch: ProgressCallback | N
     if watch is not None:
         watch("writing", 0, None)
     files.make_folder(task.folder)
-    stem = os.path.join(task.folder, _stem(task, result.debug))
     result.shows_distances = not (task.options.rules.is_by_record or result.debug)
+    stem = _file(task, "debug_compare_result" if result.debug else "compare_result")
     result.tables = table_files.write(result, stem, task.xlsx, task.options.rules.levels)
     if result.data_mapping is not None:
-        write_names(_mapping_file(task, task.folder, "data_mapping"), result.data_mapping)
+        write_names(f"{_file(task, 'data_mapping')}.yaml", result.data_mapping)
 
 
-def _stem(task: PairTask, debug: bool) -> str:
-    """The name of a table's file without its suffix."""
-    return _joined("debug_compare_result" if debug else "compare_result", task)
-
-
-def _mapping_file(task: PairTask, folder: str, name: str) -> str:
-    return os.path.join(folder, f"{_joined(name, task)}.yaml")
-
-
-def _joined(name: str, task: PairTask) -> str:
-    return "_".join(part for part in (name, task.pair.label, task.stamp) if part)
+def _file(task: PairTask, name: str) -> str:
+    """The path of a file of the pair without its suffix."""
+    return os.path.join(task.folder or "", "_".join(filter(None, (name, task.pair.label, task.stamp))))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Optional
 
 from probe.common.align.row import Row
@@ -12,7 +12,6 @@ from probe.common.dump.levels import Levels
 from probe.common.dump.reading.sources import Stacks
 from probe.compare.coverage import Coverage
 from probe.compare.pairing import Pairing
-from probe.compare.sentences import Sentence
 
 TARGET, GOLDEN = "target", "golden run"
 
@@ -25,7 +24,7 @@ CANNOT_TELL: Answer = "cannot_tell"
 """Too little was compared, or something differs whose effect would not show."""
 
 
-class Mode(enum.Enum):
+class Mode(str, enum.Enum):
     """The quantities by which two dumps are compared."""
 
     STATISTICS = "statistics"
@@ -79,8 +78,6 @@ class Unexplained:
     """The reason in labels and numbers, as people are shown it; empty if it is shown as it is."""
     labelled_cause: str = ""
     """The same of the cause."""
-    reordered: str = ""
-    """The item in words, if the cause is that its elements may be in another order."""
 
     @property
     def shown_reason(self) -> str:
@@ -91,10 +88,6 @@ class Unexplained:
     def shown_cause(self) -> str:
         """The cause for people; empty without one."""
         return self.labelled_cause or self.cause
-
-    def because(self, cause: Sentence) -> Unexplained:
-        """The same finding with a cause."""
-        return replace(self, cause=cause.text, labelled_cause=cause.labelled)
 
 
 @dataclass(frozen=True)
@@ -197,44 +190,38 @@ class Truncation:
 
 
 @dataclass
-class ComparisonResult:
-    """Two dumps compared: rows in the order of the target, then what only the golden side has."""
+class Findings:
+    """All that was found of two dumps and is not of single rows."""
 
     target: str
     """The file of the target."""
     golden: str
     """The file of the golden side."""
     mode: Mode
-    debug: bool
-    """True if the dumps hold saved values and not calls."""
-    rows: list[Row]
-    stacks: Stacks | None
-    """The call stacks of the target."""
-    golden_stacks: Stacks | None = None
-    data_mapping: dict[str, str] | None = None
-    """The data mapping that a layer mapping became, item by item."""
+    debug: bool = False
+    """True if the dumps hold saved values and not calls, of which nobody knows which comes from which."""
     label: str = ""
     """``rank0`` or ``proc123`` where there is more than one pair."""
-    left_out: str = ""
-    """The processes left out, like that of `probe.common.align.dump_pairs.DumpPair`."""
-    missing: tuple[str, ...] = ()
-    """The steps and ranks that one run has alone, like that of the pair."""
     step: str = ""
     """``step0`` where there are several."""
+    left_out: str = ""
+    """The first step and process of the runs that was not compared, because a pool took tasks in another order."""
+    missing: Sequence[str] = ()
+    """The steps and ranks that one run has alone, which the last pair of their step, or of all, tells."""
     with_effect: list[Difference] = field(default_factory=list)
     """The differences in calls that diverge, each of which can be the cause."""
     without_effect: list[Difference] = field(default_factory=list)
     """The differences that change no value."""
     undecided: list[Difference] = field(default_factory=list)
     """Differences that may have an effect that nothing would show; empty where the runs diverge."""
-    carried: Carried | None = None
+    carried: Optional[Carried] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The parameters at the beginning of the step; ``None`` where none are recorded."""
     coverage: Coverage = field(default_factory=Coverage)
     """The part that was compared; it does not cover saved values."""
     pairing: Pairing = field(default_factory=Pairing)
     """The way in which the calls of both sides were paired; of saved values nothing is said."""
-    divergence: Divergence | None = None
-    """The first call that its inputs do not explain."""
+    divergence: Optional[Divergence] = None  # noqa: UP045
+    """The first call that differs by more than its inputs explain."""
     levels: Levels = (None, None)
     """The levels of both dumps."""
     truncations: list[Truncation] = field(default_factory=list)
@@ -243,13 +230,21 @@ class ComparisonResult:
     """The sides whose calls have no tree, because construct.json is missing."""
     without_sketches: str = ""
     """``one program``, ``two programs`` or ``two frameworks``, where a run has no sketches and no tensors."""
+    tables: list[str] = field(default_factory=list)
+    """The files that were written."""
+
+
+@dataclass
+class ComparisonResult(Findings):
+    """Two dumps compared: rows in the order of the target, then what only the golden side has."""
+
+    rows: list[Row] = field(default_factory=list)
+    stacks: Optional[Stacks] = None  # noqa: UP045
+    """The call stacks of the target."""
+    golden_stacks: Optional[Stacks] = None  # noqa: UP045
+    data_mapping: Optional[dict[str, str]] = None  # noqa: UP045
+    """The data mapping that a layer mapping became, item by item."""
     shows_distances: bool = False
     """True if the table has the columns of distances, which no other tool's table has."""
     algorithms: tuple[str, ...] = ()
     """Columns of the user's own metrics, behind the built-in ones of real data."""
-    tables: list[str] = field(default_factory=list)
-    """The files that were written."""
-
-    def counts(self) -> Counter[str]:
-        """The number of rows that have each result."""
-        return Counter(row.result for row in self.rows)

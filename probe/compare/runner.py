@@ -14,43 +14,19 @@ from probe.common.align.dump_pairs import DumpPair, locate
 from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
 from probe.common.parallel.run import Work, run_where_it_pays
-from probe.common.parallel.tasks import Outcome, Outcomes, ProcessDied, Where, finished
+from probe.common.parallel.tasks import Outcomes, ProcessDied, Where, finished
 from probe.common.progress import ProgressCallback
 from probe.compare.followers import followed
 from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary
-from probe.compare.pair import PairTask, compare_pair, summarise_pair
-from probe.compare.result import ComparisonResult
+from probe.compare.pair import PairTask, summarise_pair
 
 if TYPE_CHECKING:
     from probe.shards.split import Split
 
 T = TypeVar("T")
 AnyTask = TypeVar("AnyTask", bound=PairTask)
-
-
-def compare(
-    target: str, golden: str, output: str | None = None, options: Options | None = None, xlsx: bool = False
-) -> Generator[ComparisonResult, None, None]:
-    """Compare two files or folders; each pair of ranks and steps gives one result, when it is asked for.
-
-    Everything is done in this process, so that the results are whole: every row is there. `summaries` compares several
-    pairs at once and keeps no rows.
-
-    Args:
-        target: the run under test: dump.json, debug.json, a step's folder, or a folder of steps.
-        golden: the run it is held against, in the same form.
-        output: folder for the tables, made where it is missing; ``None`` writes none.
-        options: how to match and judge.
-        xlsx: write a workbook and not CSV.
-
-    Raises:
-        MsprobeException: the two cannot be compared; with several ranks, one that cannot be read is logged and left
-            out, and this is raised when none can.
-    """
-    tasks = pair_tasks(locate(target, golden), output, options, xlsx)
-    yield from readable(tasks, (_attempt(task) for task in tasks), target, golden)
 
 
 def summaries(
@@ -66,17 +42,26 @@ def summaries(
     left_out: Callable[[str], None] = log.error,
     splits: Sequence[Split] = (),
 ) -> Generator[Summary, None, None]:
-    """Compare as `compare` does, but several pairs at once, and give the summary of each, in order.
+    """Compare two files or folders; each pair of ranks and steps gives one summary, in order.
 
     Rows stay where they are made: a table of a million rows does not pass from one process to another.
 
     Args:
+        target: the run under test: dump.json, debug.json, a step's folder, or a folder of steps.
+        golden: the run it is held against, in the same form.
+        output: folder for the tables, made where it is missing; ``None`` writes none.
+        options: how to match and judge.
+        xlsx: write a workbook and not CSV.
         where: which processes compare; by default those of this machine.
         tensor_log: a log line for each pair of tensors, with its metrics.
         watch: a callback for how far the work is.
         left_out: takes a sentence for each pair that cannot be compared.
         splits: how target and golden run are split over ranks, which are merged then; each copy of the model gives one
             summary.
+
+    Raises:
+        MsprobeException: the two cannot be compared; with several ranks, one that cannot be read is told and left
+            out, and this is raised when none can.
     """
     tasks = pair_tasks(_pairs(target, golden, splits), output, options, xlsx, tensor_log, values=not splits)
     if splits:
@@ -150,13 +135,6 @@ def _takes_time(tasks: Sequence[PairTask]) -> bool:
     if tasks[0].options.algorithms:
         return True  # Nobody knows.
     return are_large(path for task in tasks for path in task.paths)
-
-
-def _attempt(task: PairTask) -> Outcome[ComparisonResult]:
-    try:
-        return Outcome(compare_pair(task))
-    except MsprobeException as error:
-        return Outcome(error=error)
 
 
 def readable(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from graph_dumps import call, tensor
 from made_dumps import written
-from visualised_pages import DUMPS, FAULT, INSIDE, selected, visualised
+from visualised_pages import DUMPS, FAULT, selected, visualised
 from waiting import until
 
 WEIGHT = ("-tp", DUMPS / "llama_weight", "-gp", DUMPS / "llama")
@@ -89,7 +89,7 @@ def test_by_the_rules_of_msprobe_several_ranks_open_at_the_worst(tmp_path: Path,
     page = open_page(visualised(tmp_path / "page", *paths, "--rules", "msprobe"))
 
     assert page.evaluate("state.rows.info.rank") == 2
-    assert selected(page) == INSIDE
+    assert selected(page) == FAULT
 
 
 def test_each_of_several_targets_has_a_button_to_its_own_first_divergence(runs: Path, open_page: Any) -> None:
@@ -180,14 +180,14 @@ def test_the_help_says_which_number_hides_which_status(weight: Path, open_page: 
 
 
 def test_where_the_chosen_row_is_hidden_the_nearest_one_is_chosen(weight: Path, open_page: Any) -> None:
-    page = open_page(weight, f"#node={INSIDE}")
-    chosen = page.evaluate("state.selected")
+    page = open_page(weight)
+    fault = page.evaluate("state.selected")
 
-    page.keyboard.press("2")
+    page.keyboard.press("7")
     until(page, "document.querySelector('#lines [aria-selected=true]') !== null")
-    assert page.evaluate("state.selected") == chosen + 1 and selected(page) == FAULT
-    page.keyboard.press("2")
-    page.keyboard.press("Home")
+    assert page.evaluate("state.selected") == fault + 1
+    assert page.evaluate("passes(state.selected)")
+    page.keyboard.press("7")
     page.keyboard.press("f")
     assert selected(page) == FAULT
 
@@ -210,7 +210,7 @@ def test_where_the_golden_run_alone_is_not_finite_o_says_so_and_leads_there(tmp_
     page.keyboard.press("Home")
     page.keyboard.press("o")
     until(page, "byId('say').textContent.includes('golden run')")
-    assert selected(page) == INSIDE
+    assert selected(page) == FAULT
     page.click('[data-view="overflow"]')
     page.wait_for_selector(".row-overflow[data-node]")
     assert "this is the first one of the golden run" in page.inner_text("#view .tools")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from graph_dumps import call, tensor
 from made_dumps import written
-from visualised_pages import DUMPS, INSIDE, selected, visualised
+from visualised_pages import DUMPS, FAULT, selected, visualised
 from waiting import until
 
 from probe.common.dump.layout import PROCESS_FILE
@@ -40,9 +40,9 @@ def test_it_opens_where_the_terminal_says_that_the_runs_diverge(ranks: Path, ope
     page = open_page(ranks)
 
     assert page.evaluate("[state.view, state.rows.info.step, state.rows.info.rank]") == ["outline", 1, 1]
-    assert selected(page) == INSIDE
-    assert page.inner_text("#verdict h1").startswith("step 1, rank 1: first divergence: ")
-    assert page.is_visible(f'#lines [data-node="{INSIDE}"]')
+    assert selected(page) == FAULT
+    assert page.inner_text("#verdict h1").startswith(f"step 1, rank 1: first divergence: {FAULT}")
+    assert page.is_visible(f'#lines [data-node="{FAULT}"]')
     assert page.locator("#strip [data-comparison]").count() == 4
     assert page.locator("#strip .badge").all_inner_texts() == ["=", "=", "=", "!"]
     named = page.locator("#strip [data-first]")
@@ -60,7 +60,7 @@ def test_the_matrix_names_what_each_cell_diverges_by(ranks: Path, open_page: Any
     page.wait_for_selector("#view .matrix")
     cells = page.locator(".matrix .cell")
     assert cells.count() == 4
-    assert INSIDE in page.get_attribute('.cell[aria-label^="step 1, rank 1"]', "aria-label")
+    assert FAULT in page.get_attribute('.cell[aria-label^="step 1, rank 1"]', "aria-label")
     assert page.inner_text('.cell[aria-label^="step 1, rank 1"] .badge') == "!"
     assert page.inner_text('.cell[aria-label^="step 0, rank 1"] .badge') == "="
     assert "step2" in page.inner_text(".unpaired")
@@ -75,7 +75,7 @@ def test_a_cell_is_reached_and_opened_without_a_mouse(ranks: Path, open_page: An
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     until(page, "state.view === 'outline' && state.rows.info.rank === 1 && state.rows.info.step === 1")
-    assert selected(page) == INSIDE
+    assert selected(page) == FAULT
 
 
 def test_a_link_to_a_row_opens_the_row_and_not_the_matrix(ranks: Path, open_page: Any) -> None:

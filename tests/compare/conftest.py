@@ -1,11 +1,12 @@
-"""Kept dumps of real runs, unpacked where a test asks for them."""
+"""Kept dumps of real runs, unpacked where a test asks for them, and debuggers that record others."""
 
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,3 +25,16 @@ def dumps_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return folder
 
     return unpacked
+
+
+@pytest.fixture
+def new_debugger() -> Iterator[Callable[..., Any]]:
+    """A debugger of PyTorch for each run, of which a process has one otherwise."""
+    from msprobe.pytorch import PrecisionDebugger
+
+    def made(*config: str, **settings: Any) -> Any:
+        PrecisionDebugger._instance = None
+        return PrecisionDebugger(*config, **({} if config else {"task": "statistics", **settings}))
+
+    yield made
+    PrecisionDebugger._instance = None

@@ -61,22 +61,3 @@ def test_a_missing_gradient_is_a_divergence_of_its_own_step(dumps_of: Callable[[
 def test_parameters_that_are_frozen_in_both_runs_lack_no_gradient(dumps_of: Callable[[str], Path]) -> None:
     frozen = str(dumps_of("field") / "missing_gradient-frozen-right@L0" / "target")
     assert {each.answer for each in summaries(frozen, frozen)} == {"none"}
-
-
-def test_a_missing_gradient_of_a_function_is_one_where_no_module_is_recorded(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    from msprobe.pytorch import PrecisionDebugger
-
-    debugger = PrecisionDebugger(task="statistics", level="L1", dump_path=str(tmp_path))
-    for trains in (False, True):
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
-        model[0].requires_grad_(trains)
-        debugger.start(model)
-        model(torch.randn(3, 8)).square().sum().backward()
-        debugger.stop()
-        debugger.step()
-    (found,) = summaries(str(tmp_path / "step0"), str(tmp_path / "step1"))
-    assert found.divergence is not None
-    assert found.divergence.first.golden_record == "Functional.linear.0.backward"
-    assert "no gradient in the target: the parameter is frozen" in found.why

@@ -28,10 +28,8 @@ class Block(nn.Module):
         return self.project(self.depthwise(self.expand(x)))
 
 
-def trained(folder: Path, dtype: Any, level: str, activation: Any = None) -> Path:
+def trained(new_debugger: Any, folder: Path, dtype: Any, level: str, activation: Any = None) -> Path:
     """Three steps, dumped; one block may have another activation."""
-    from msprobe.pytorch import PrecisionDebugger
-
     torch.manual_seed(3)
     blocks = [Block(width, out) for width, out in ((8, 8), (8, 12), (12, 16), (16, 16))]
     if activation is not None:
@@ -39,8 +37,7 @@ def trained(folder: Path, dtype: Any, level: str, activation: Any = None) -> Pat
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)]
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), *blocks, *head).to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    PrecisionDebugger._instance = None
-    debugger = PrecisionDebugger(task="statistics", level=level, dump_path=str(folder))
+    debugger = new_debugger(level=level, dump_path=str(folder))
     for step in range(3):
         random = torch.Generator().manual_seed(step)
         images, labels = torch.randn(6, 3, 32, 32, generator=random), torch.randint(10, (6,), generator=random)
@@ -51,14 +48,15 @@ def trained(folder: Path, dtype: Any, level: str, activation: Any = None) -> Pat
         optimizer.step()
         debugger.stop()
         debugger.step()
-    PrecisionDebugger._instance = None
     return folder
 
 
 @pytest.mark.parametrize("level", ["mix", "L0"])
-def test_a_right_run_is_not_accused_and_another_activation_is_named(tmp_path: Path, level: str) -> None:
-    golden = trained(tmp_path / "golden", torch.float32, level)
-    right = probe.verdict(trained(tmp_path / "right", torch.bfloat16, level), golden)
+def test_a_right_run_is_not_accused_and_another_activation_is_named(
+    new_debugger: Any, tmp_path: Path, level: str
+) -> None:
+    golden = trained(new_debugger, tmp_path / "golden", torch.float32, level)
+    right = probe.verdict(trained(new_debugger, tmp_path / "right", torch.bfloat16, level), golden)
     assert right.divergence is None, right.answer
-    wrong = probe.verdict(trained(tmp_path / "wrong", torch.bfloat16, level, nn.ReLU()), golden)
+    wrong = probe.verdict(trained(new_debugger, tmp_path / "wrong", torch.bfloat16, level, nn.ReLU()), golden)
     assert wrong.divergence is not None and "2.depthwise" in str(wrong.answer), wrong.answer

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from probe.compare.output.summary import Summary, summarise
-from probe.compare.runner import compare
+from probe.compare.output.summary import Summary
+from probe.compare.runner import summaries
 
 WIDTH = 16
 Change = Callable[[Any], None]
@@ -52,7 +52,7 @@ def dump(tmp_path: Path, new_debugger: Any) -> Any:
         torch.manual_seed(0)
         model = kind()
         change(model)
-        debugger = new_debugger(tmp_path / side, level)
+        debugger = new_debugger(level=level, dump_path=str(tmp_path / side))
         debugger.start([model] if as_list else model)
         given = torch.linspace(-2, 3, 8 * WIDTH, dtype=torch.float64).reshape(8, WIDTH).sin().float()
         with torch.set_grad_enabled(trains):
@@ -64,18 +64,6 @@ def dump(tmp_path: Path, new_debugger: Any) -> Any:
         return tmp_path / side
 
     return dumped
-
-
-@pytest.fixture
-def new_debugger() -> Any:
-    from msprobe.pytorch import PrecisionDebugger
-
-    def made(path: Path, level: str) -> Any:
-        PrecisionDebugger._instance = None
-        return PrecisionDebugger(task="statistics", level=level, dump_path=str(path))
-
-    yield made
-    PrecisionDebugger._instance = None
 
 
 def nothing(model: Any) -> None:
@@ -94,8 +82,8 @@ def table(model: Any) -> None:
 
 
 def answer(target: Path, golden: Path) -> Summary:
-    (result,) = compare(str(target), str(golden))
-    return summarise(result)
+    (found,) = summaries(str(target), str(golden))
+    return found
 
 
 @pytest.mark.parametrize("as_list", (False, True))

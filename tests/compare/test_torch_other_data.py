@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from probe.compare.output.summary import Summary, summarise
-from probe.compare.runner import compare
+from probe.compare.output.summary import Summary
+from probe.compare.runner import summaries
 
 torch = pytest.importorskip("torch")
 nn, functional = torch.nn, torch.nn.functional
@@ -62,39 +62,37 @@ def _changed(data: Data, kind: str) -> Data:
     return data._replace(**{kind: found})
 
 
-def _dump(path: Path, data: Data, dtype: Any, level: str, mode: str) -> None:
-    from msprobe.pytorch import PrecisionDebugger
-
+def _dump(new_debugger: Any, path: Path, data: Data, dtype: Any, level: str, mode: str) -> None:
     torch.manual_seed(2)
     model = Network().to(dtype)
     config = path.parent / f"{path.name}.json"
     task = {"task": "statistics", "level": level, "dump_path": str(path), "statistics": {"summary_mode": mode}}
     config.write_text(json.dumps(task))
-    PrecisionDebugger._instance = None  # A process has one debugger; here each run has its own.
-    debugger = PrecisionDebugger(str(config))
+    debugger = new_debugger(str(config))
     debugger.start(model)
     with torch.no_grad():
         model(data)
     debugger.stop()
     debugger.step()
-    PrecisionDebugger._instance = None
 
 
 def _compared(path: Path, *names: str) -> Summary:
-    (result,) = compare(*(str(path / name) for name in names))
-    return summarise(result)
+    (found,) = summaries(*(str(path / name) for name in names))
+    return found
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(("dtype", "whole"), [("bfloat16", "int64"), ("bfloat16", "int32"), ("float32", "int64")])
 @pytest.mark.parametrize("mode", ["statistics", "md5"])
-def test_other_data_is_never_no_divergence(tmp_path: Path, dtype: str, whole: str, mode: str) -> None:
+def test_other_data_is_never_no_divergence(
+    new_debugger: Any, tmp_path: Path, dtype: str, whole: str, mode: str
+) -> None:
     data = _data(getattr(torch, whole))
     kinds = ("ids", "positions", "mask", "labels", "order")
     seen = 0
     for level, kind in itertools.product(("L0", "L1", "mix"), ("golden", "same", "unused", *kinds)):
         given = data if kind in ("golden", "same") else _changed(data, kind)
-        _dump(tmp_path / f"{level}-{kind}", given, getattr(torch, dtype), level, mode)
+        _dump(new_debugger, tmp_path / f"{level}-{kind}", given, getattr(torch, dtype), level, mode)
         if kind == "golden":
             continue
         found = _compared(tmp_path, f"{level}-{kind}", f"{level}-golden")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
-from graph_commands import DUMPS, FIRST, LLAMA, WEIGHT, of_one_run, run_of, shown
+from graph_commands import DUMPS, FIRST, IN_WORDS, LLAMA, WEIGHT, of_one_run, run_of, shown
 from graph_dumps import call, tensor
 from made_dumps import written
 from written_pages import WrittenPage, page_in
@@ -29,12 +29,13 @@ def test_two_dumps_become_a_page_and_the_last_line_says_where_they_diverge(
 ) -> None:
     lines = shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path / "out")
     page = page_in(tmp_path / "out")
-    assert lines[0] == f"first divergence: {FIRST}"
-    assert lines[-1] == f"{page.path}: 303 nodes, first divergence: {FIRST}"
+    assert lines[0] == IN_WORDS
+    assert lines[-1] == f"{page.path}: 303 nodes, {IN_WORDS}"
     comparison = page.manifest["comparisons"][0]
     assert page.rows()[comparison["first"]] == (FIRST, FIRST)
     assert comparison["verdict"] == lines[: len(comparison["verdict"])]
-    assert [page.rows()[row][0] for row in comparison["chain"]][:2] == [
+    assert [page.rows()[row][0] for row in comparison["chain"]][:3] == [
+        "Module.model.layers.1.mlp.up_proj.Linear.forward.0",
         "Module.model.layers.1.mlp.LlamaMLP.forward.0",
         "Module.model.layers.1.LlamaDecoderLayer.forward.0",
     ]
@@ -202,7 +203,7 @@ def test_json_says_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixtur
     said = json.loads("\n".join(shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--json")))
     assert said["nodes"] == 303 and said["first_divergence"] == FIRST and said["unpaired"] == []
     assert said["files"] == [str(page_in(tmp_path).path)]
-    assert said["verdict"][0] == f"first divergence: {FIRST}"
+    assert said["verdict"][0] == IN_WORDS
 
 
 def test_every_format_is_written_and_html_is_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,8 +227,8 @@ def _check_json(folder: Path, page: WrittenPage) -> None:
     assert comparison["first"] == FIRST and comparison["counts"]["diverged"] == 1
     assert [(row["target"], row["golden"]) for row in comparison["rows"]] == page.rows()
     row = next(row for row in comparison["rows"] if row["status"] == "diverged")
-    assert row["target"] == FIRST and row["parent"] == "Module.model.layers.1.mlp.LlamaMLP.forward.0"
-    assert row["in_error"] > 0.1 and row["kind"] == "module" and row["reason"] == "exact"
+    assert row["target"] == FIRST and row["parent"] == "Module.model.layers.1.mlp.up_proj.Linear.forward.0"
+    assert row["in_error"] > 0.1 and row["kind"] == "api" and row["reason"] == "exact"
 
 
 def _check_model_explorer(folder: Path) -> None:
@@ -238,9 +239,9 @@ def _check_model_explorer(folder: Path) -> None:
     assert len(nodes) == len(graph["nodes"]) >= 290
     assert all(edge["sourceNodeId"] in nodes for node in graph["nodes"] for edge in node.get("incomingEdges", []))
     names = {attribute["value"]: node for node in graph["nodes"] for attribute in node["attrs"]}
-    assert names[FIRST]["label"] == "Linear"
-    parent = "Module.model.layers.1.mlp.LlamaMLP.forward.0"
-    assert names[FIRST]["namespace"].split("/")[-2:] == [parent, FIRST]
+    assert names[FIRST]["label"] == "linear"
+    parents = [f"Module.model.layers.1.mlp.{each}.forward.0" for each in ("LlamaMLP", "up_proj.Linear")]
+    assert names[FIRST]["namespace"].split("/")[-2:] == parents
     assert set(graph["groupNodeAttributes"]) <= {
         "/".join(node["namespace"].split("/")[:depth]) for node in graph["nodes"] for depth in range(1, 10)
     }
@@ -411,7 +412,7 @@ def test_a_graph_from_python(tmp_path: Path) -> None:
 def test_two_graphs_from_python(tmp_path: Path) -> None:
     view = probe.graph_diff(WEIGHT, LLAMA)
     assert view.first == (FIRST, FIRST) and view.divergence is not None and view.divergence.record == FIRST
-    assert repr(view) == f"<GraphView: 303 nodes, first divergence: {FIRST}>"
+    assert repr(view) == f"<GraphView: 303 nodes, {IN_WORDS}>"
     assert view.to_html(tmp_path / "a.html") == str(tmp_path / "a.html")
     with pytest.raises(MsprobeException, match=r"ends in \.html"):
         view.to_html(tmp_path / "a.txt")

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from graph_commands import FIRST, LLAMA, WEIGHT, of_one_run, run_of, shown
+from graph_commands import FIRST, IN_WORDS, LLAMA, WEIGHT, of_one_run, run_of, shown
 from graph_dumps import CASES, call, tensor
 from made_dumps import written
 from written_pages import page_in
@@ -43,7 +43,7 @@ def test_merged_ranks_are_opened_to_their_parts(tmp_path: Path, capsys: pytest.C
     flags = ["--rank_size", "2", "2", "--tp", "2", "2", "--pp", "1", "1"]
     lines = shown(capsys, "-tp", target, "-gp", golden, "-o", tmp_path / "out", *flags)
     page = page_in(tmp_path / "out")
-    assert lines[-1] == f"{page.path}: 303 nodes, first divergence: {FIRST}"
+    assert lines[-1] == f"{page.path}: 303 nodes, {IN_WORDS}"
     assert [each["run"] for each in page.manifest["comparisons"]] == ["", "rank 0", "rank 1"]
     assert any("Merged of ranks 0, 1" in note for note in page.manifest["comparisons"][0]["notes"])
     row = page.manifest["comparisons"][0]["first"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from probe.common.dump.reading.dump import read
 from probe.common.dump.sketch_file import MAKER, SERIAL, SKETCH, SketchWriter
 from probe.common.numerics.sketch import sketch
 from probe.compare.comparison import compare_dumps
-from probe.compare.result import ComparisonResult, Divergence, Unexplained
+from probe.compare.result import ComparisonResult, Divergence
 
 RNG = np.random.default_rng(20)
 X = RNG.normal(size=(16, 64)).astype(np.float32)
 W = (RNG.normal(size=(64, 64)) / 8).astype(np.float32)
+Array = NDArray[np.float32]
 Record = dict[str, Any]
 Run = dict[str, Record]
 
@@ -152,27 +153,3 @@ def chain(dtype: Any = np.float32, constant: float = 1.0, at: int = -1, nan: int
         x = np.tanh(y.astype(dtype)).astype(np.float32)
         data[f"Torch.tanh.{number}.forward"] = call([tensor(y)], tensor(x))
     return data
-
-
-# --- two steps of an optimizer
-
-Array = NDArray[np.float32]
-LAYERS = 6
-RATE = 1e-4
-_STEPS = np.random.default_rng(7)
-WEIGHTS = [(_STEPS.normal(0.2, 1, size=(16, 64)) / 8).astype(np.float32) for _ in range(LAYERS)]
-GRADIENTS = [_STEPS.normal(0.5, 1, size=(16, 64)).astype(np.float32) for _ in range(LAYERS)]
-Update = Callable[[Array, Array, int], Array]
-
-
-def sgd(weight: Array, gradient: Array, _layer: int = 0) -> Array:
-    return weight - np.float32(RATE) * gradient
-
-
-def name(layer: int) -> str:
-    return f"Module.layers.{layer}.Linear"
-
-
-def first(result: ComparisonResult) -> Unexplained:
-    assert result.divergence is not None
-    return result.divergence.first

@@ -14,8 +14,9 @@ from probe.common.dump.layout import PROCESS_FILE
 
 DUMPS = CASES / "dumps"
 WEIGHT, LLAMA = str(DUMPS / "llama_weight"), str(DUMPS / "llama")
-FIRST = "Module.model.layers.1.mlp.up_proj.Linear.forward.0"
+FIRST = "Functional.linear.12.forward"
 """The first divergence of WEIGHT beside LLAMA."""
+IN_WORDS = f"first divergence: model.layers.1.mlp.up_proj (Linear), {FIRST}"
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 0) -> list[str]:

@@ -8,10 +8,8 @@ from typing import Any
 from probe.api.cli import main
 
 DUMPS = Path(__file__).parents[1] / "graph" / "cases" / "dumps"
-FAULT = "Module.model.layers.1.mlp.up_proj.Linear.forward.0"
+FAULT = "Functional.linear.12.forward"
 """The first divergence of `llama_weight` beside `llama`."""
-INSIDE = "Functional.linear.12.forward"
-"""The function that this module calls. In `llama_nan` it takes the first NaN, that of the parameter."""
 
 
 def visualised(folder: Path, *arguments: object) -> Path:

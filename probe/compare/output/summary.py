@@ -5,28 +5,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Optional
 
 from probe.common.align.row import Row
-from probe.common.dump.levels import Levels
 from probe.common.environment.differences import OutsideDifference
-from probe.compare.coverage import Coverage
 from probe.compare.output.outside import outside_of
-from probe.compare.pairing import Pairing
 from probe.compare.result import (
     CANNOT_TELL,
     DIVERGENCE,
     NONE,
     Answer,
-    Carried,
     ComparisonResult,
     Difference,
-    Divergence,
+    Findings,
     Mode,
     Origin,
-    Truncation,
 )
 from probe.compare.rules import PROBE_ROWS, RowRules, is_equal
 
@@ -92,9 +86,9 @@ class Suspect:
 class Unmatched:
     """Records that one side has alone."""
 
-    records: int
+    records: int = 0
     """Records of which no item has a match."""
-    first: list[str]
+    first: list[str] = field(default_factory=list)
     """The first of them."""
 
 
@@ -107,60 +101,27 @@ class Unjudged:
     """The names of the first of them."""
 
 
-@dataclass(frozen=True)
-class Summary:
-    """One pair of dumps."""
+@dataclass
+class Summary(Findings):
+    """One pair of dumps, without its rows."""
 
-    target: str
-    golden: str
-    label: str
-    step: str
-    mode: str
-    rows: int
-    counts: dict[str, int]
-    differs: bool
+    rows: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    """The number of rows that have each result, from the best to the worst."""
+    differs: bool = False
     """True if anything is not the same, however little."""
-    divergence: Optional[Divergence]  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """The first call that differs by more than its inputs explain."""
-    suspects: list[Suspect]
-    suspect_records: int
+    suspects: list[Suspect] = field(default_factory=list)
+    suspect_records: int = 0
     """The number of records that have a finding; `suspects` are the first of them."""
-    target_only: int
+    target_only: int = 0
     """Items of the target without a match."""
-    golden_only: int
-    tables: list[str]
-    target_unmatched: Unmatched
-    golden_unmatched: Unmatched
-    levels: Levels = (None, None)
-    """The levels of target and golden side."""
-    truncations: list[Truncation] = field(default_factory=list)
-    """The sides that end early."""
-    without_tree: list[str] = field(default_factory=list)
-    """The sides without construct.json."""
+    golden_only: int = 0
+    target_unmatched: Unmatched = field(default_factory=Unmatched)
+    golden_unmatched: Unmatched = field(default_factory=Unmatched)
     unjudged: Unjudged = field(default_factory=Unjudged)
     """The values that were to be compared and could not be."""
-    saved_values: bool = False
-    """True if these are saved values (debug.json), of which nobody knows which comes from which."""
-    coverage: Coverage = field(default_factory=Coverage)
-    """The part that was compared."""
-    pairing: Pairing = field(default_factory=Pairing)
-    """The way in which the calls of both sides were paired."""
-    with_effect: list[Difference] = field(default_factory=list)
-    """The differences in calls that diverge."""
-    without_effect: list[Difference] = field(default_factory=list)
-    """The differences that change no value."""
-    undecided: list[Difference] = field(default_factory=list)
-    """Differences that may have an effect that nothing would show."""
-    follows: Optional[Origin] = None  # noqa: UP045
+    follows: Optional[Origin] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The step and rank whose divergence has reached this one, which is not judged anew then."""
-    carried: Optional[Carried] = None  # noqa: UP045
-    """The parameters at the beginning of the step."""
-    left_out: str = ""
-    """The first step and process of the runs that was not compared, because a pool took tasks in another order."""
-    without_sketches: str = ""
-    """``one program``, ``two programs`` or ``two frameworks``, where a run has no sketches and no tensors."""
-    missing: Sequence[str] = ()
-    """The steps and ranks that one run has alone, which the last pair of their step, or of all, tells."""
     rules: RowRules = PROBE_ROWS
     """The rules that gave the rows their results."""
     outside: list[OutsideDifference] = field(default_factory=list)
@@ -215,7 +176,7 @@ class Summary:
         if self.unjudged.items:
             number = self.unjudged.items
             return f"the values of {number} tensor{'' if number == 1 else 's'} could not be judged"
-        if self.saved_values and self.differs:
+        if self.debug and self.differs:
             return "saved values differ, and a dump does not record which value is computed from which; see the table"
         found = undecided_in_words(self.undecided[0]) if self.undecided else ""
         if not found and self.differs and self.without_sketches not in ("", "one program"):
@@ -238,56 +199,58 @@ class Summary:
         follows = found.pop("follows")
         found["divergence"] = {**(found["divergence"] or _NO_DIVERGENCE), "answer": self.answer, "why": self.why}
         found["divergence"]["follows"] = follows
-        found["missing"] = list(self.missing)
-        found["endings"] = found.pop("truncations")
+        found["mode"], found["missing"] = self.mode.value, list(self.missing)
+        found["endings"], found["saved_values"] = found.pop("truncations"), found.pop("debug")
         return found
 
 
-@dataclass
-class Tally:
-    """The totals of rows."""
+def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary:
+    """The summary of `result`, with those suspects that have the worst result.
 
-    rows: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-    """The number of rows that have each result, from the best to the worst."""
-    differs: bool = False
-    suspects: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
-    """The golden record and the message of each finding, by result, the worst first, and record."""
-    target_only: int = 0
-    golden_only: int = 0
-    target_alone: list[str] = field(default_factory=list)
-    """Records of the target of which no item has a match."""
-    golden_alone: list[str] = field(default_factory=list)
-    unjudged: list[str] = field(default_factory=list)
-    """Items of the target whose values could not be held against those of the golden side."""
-
-
-def tally(rows: Sequence[Row], mode: Mode, rules: RowRules) -> Tally:
-    """Count `rows`, in which records are whole."""
-    worst = rules.findings[0]
-    found: dict[str, dict[str, tuple[str, str]]] = {result: {} for result in rules.findings}
-    for row in rows:
-        if row.result not in found or row.target is None or row.record in found[row.result]:
-            continue
-        # To have no match is counted by itself.
-        if row.golden is None and row.result != worst:
-            continue
-        message = next(text for text in row.messages if text.startswith(row.result))
-        found[row.result][row.record] = row.golden_record or "", message
-    counts = Counter([row.result for row in rows])
+    Args:
+        result: the comparison, in whose rows records are whole.
+        rules: whose rules gave its rows their results.
+    """
+    rows, stacks = result.rows, result.stacks or {}
     target_only = sum([row.golden is None for row in rows])
     golden_only = sum([row.target is None for row in rows])
-    return Tally(
-        len(rows),
-        {result: counts[result] for result in rules.results},
-        any(_differs(row, mode) for row in rows),
-        found,
-        target_only,
-        golden_only,
+    alone = (
         _alone(row for row in rows if row.target is not None) if target_only else [],
         _alone(rows, of_golden=True) if golden_only else [],
-        [row.target.name for row in rows if not row.judged and row.target is not None] if mode is Mode.TENSOR else [],
     )
+    unjudged = [row.target.name for row in rows if not row.judged and row.target is not None]
+    counts = Counter([row.result for row in rows])
+    suspects = _suspects(rows, rules)
+    return Summary(
+        **{each.name: getattr(result, each.name) for each in fields(Findings)},
+        rows=len(rows),
+        counts={each: counts[each] for each in rules.results},
+        differs=any(_differs(row, result.mode) for row in rows),
+        suspects=[replace(each, stack=stacks.get(each.record, [])) for each in suspects[:SUSPECTS]],
+        suspect_records=len(suspects),
+        target_only=target_only,
+        golden_only=golden_only,
+        target_unmatched=Unmatched(len(alone[0]), alone[0][:EXAMPLES]),
+        golden_unmatched=Unmatched(len(alone[1]), alone[1][:EXAMPLES]),
+        unjudged=Unjudged(len(unjudged), unjudged[:EXAMPLES]),
+        rules=rules,
+        outside=outside_of(result),
+    )
+
+
+def _suspects(rows: Sequence[Row], rules: RowRules) -> list[Suspect]:
+    """The records whose rows have the worst result of all, each with its first such row."""
+    worst = rules.findings[0]
+    found: dict[str, dict[str, Suspect]] = {result: {} for result in rules.findings}
+    for row in rows:
+        of_result = found.get(row.result)
+        # To have no match is counted by itself.
+        if of_result is None or row.target is None or (row.golden is None and row.result != worst):
+            continue
+        if row.record not in of_result:
+            message = next(text for text in row.messages if text.startswith(row.result))
+            of_result[row.record] = Suspect(row.record, row.golden_record or "", row.result, message, [])
+    return list(next((those for those in found.values() if those), {}).values())
 
 
 def _alone(rows: Iterable[Row], of_golden: bool = False) -> list[str]:
@@ -297,57 +260,6 @@ def _alone(rows: Iterable[Row], of_golden: bool = False) -> list[str]:
         if record is not None:
             matched[record] = matched.get(record, False) or (row.target is not None and row.golden is not None)
     return [record for record, has_match in matched.items() if not has_match]
-
-
-def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary:
-    """The summary of `result`, with those suspects that have the worst result.
-
-    Args:
-        result: The comparison.
-        rules: Whose rules gave its rows their results.
-    """
-    found = tally(result.rows, result.mode, rules)
-    stacks = result.stacks or {}
-    worst = next((each for each in rules.findings if found.suspects[each]), rules.findings[-1])
-    suspects = found.suspects[worst]
-    return Summary(
-        result.target,
-        result.golden,
-        result.label,
-        result.step,
-        result.mode.value,
-        found.rows,
-        found.counts,
-        found.differs,
-        result.divergence,
-        [
-            Suspect(record, golden_record, worst, message, stacks.get(record, []))
-            for record, (golden_record, message) in islice(suspects.items(), SUSPECTS)
-        ],
-        len(suspects),
-        found.target_only,
-        found.golden_only,
-        result.tables,
-        Unmatched(len(found.target_alone), found.target_alone[:EXAMPLES]),
-        Unmatched(len(found.golden_alone), found.golden_alone[:EXAMPLES]),
-        result.levels,
-        result.truncations,
-        result.without_tree,
-        Unjudged(len(found.unjudged), found.unjudged[:EXAMPLES]),
-        result.debug,
-        result.coverage,
-        result.pairing,
-        result.with_effect,
-        result.without_effect,
-        result.undecided,
-        None,
-        result.carried,
-        result.left_out,
-        result.without_sketches,
-        result.missing,
-        rules,
-        outside_of(result),
-    )
 
 
 def first_of(summaries: Iterable[Summary]) -> Summary | None:

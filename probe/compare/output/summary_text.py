@@ -92,7 +92,7 @@ def _next_step(first: Summary, call: Unexplained) -> str:
             "" if first.levels != ("L0", "L0") else "collect both runs with --level mix to see the calls in this module"
         )
     tells = "msprobe compare --rerun tells whether the call or its inputs are the cause"
-    return tells if first.mode == Mode.TENSOR.value else f"collect both runs with --task tensor; {tells}"
+    return tells if first.mode is Mode.TENSOR else f"collect both runs with --task tensor; {tells}"
 
 
 def _module_words(call: Unexplained) -> str:
@@ -172,7 +172,7 @@ def _undecided(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
 
 def _what_would_decide(summary: Summary) -> str:
     ways = ["run both sides in the same precision", "run the call again on the inputs of the dump (msprobe replay)"]
-    if summary.mode != Mode.TENSOR.value:
+    if summary.mode is not Mode.TENSOR:
         ways.insert(0, 'collect data ("task": "tensor")')
     return f"{', '.join(ways[:-1])}, or {ways[-1]}"
 
@@ -230,7 +230,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     """Counts and findings line by line, each with the verdict it is about or an empty text."""
     where = in_words(summary.step, summary.label)
     counts = ", ".join(f"{number} {result}" for result, number in summary.counts.items())
-    found = [(f"{where + ': ' if where else ''}{summary.rows} rows by {summary.mode}: {counts}", summary.worst)]
+    found = [(f"{where + ': ' if where else ''}{summary.rows} rows by {summary.mode.value}: {counts}", summary.worst)]
     if summary.follows is not None:
         found.append((f"  follows {in_words(summary.follows.step, summary.follows.label)}", PREVIOUS))
     found += [(f"  {text}", WARNING) for text in hints(summary)]

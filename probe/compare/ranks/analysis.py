@@ -20,7 +20,7 @@ from probe.compare.followers import Followers
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of, is_unjudged, summarise
 from probe.compare.output.summary_text import headline, hints
-from probe.compare.pair import PairTask, compare_statistics
+from probe.compare.pair import PairTask, compare_pair
 from probe.compare.ranks.first_difference import (
     Rank,
     RankRecord,
@@ -91,7 +91,7 @@ class _RankRead:
 
 
 def _read_rank(task: PairTask, watch: ProgressCallback | None = None) -> _RankRead:
-    result = compare_statistics(task, watch)
+    result = compare_pair(task, watch, values=False).result
     for hint in hints(result):
         log.warning(f"{task.pair}: {hint}.")
     rank = of_rank(task.rank, result)

@@ -11,9 +11,8 @@ from probe.common.dump.reading.records import Item
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.progress import ProgressCallback
 from probe.compare.output.summary import Summary, summarise
-from probe.compare.output.summary_text import print_metrics
-from probe.compare.pair import PairTask, compare_and_write
-from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Mode, Unexplained
+from probe.compare.pair import PairTask, compare_pair
+from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Unexplained
 from probe.shards.fitting import fit_shapes
 from probe.shards.merge import Merged, merged
 from probe.shards.part import PartOfItem
@@ -70,9 +69,7 @@ def summarise_merged(task: MergedPairTask, watch: ProgressCallback | None = None
 def _summary(task: MergedPairTask, copy: Merged, other: Merged, watch: ProgressCallback | None) -> Summary:
     label = f"copy{copy.dump.rank}" if task.splits[0].dp > 1 else ""
     of_copy = replace(task, pair=replace(task.pair, label=label))
-    result = compare_and_write(of_copy, copy.dump, other.dump, watch).result
-    if task.tensor_log and result.mode is Mode.TENSOR:
-        print_metrics(result.rows, result.algorithms)
+    result = compare_pair(of_copy, watch, (copy.dump, other.dump)).result
     if result.divergence is not None:
         result.divergence = _with_ranks(result.divergence, result, copy, other)
     return summarise(result, task.options.rules)

@@ -111,6 +111,15 @@ class TwoRuns:
         return {row.target.name: row for call in self.calls for row in call.rows if row.target is not None}
 
     @cached_property
+    def row_of_golden(self) -> Mapping[str, Row]:
+        """The rows by the names of the golden run's items."""
+        return {row.golden.name: row for call in self.calls for row in call.rows if row.golden is not None}
+
+    def row_of_side(self, side: int) -> Mapping[str, Row]:
+        """The rows by the names of the items of the target (side 0) or of the golden run (side 1)."""
+        return self.row_of_golden if side else self.row_of
+
+    @cached_property
     def gradients(self) -> Mapping[str, Row]:
         """The recorded gradients of parameters, by the parameters' names in the target."""
         return {

@@ -22,6 +22,7 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import has
 from probe.common.operations.signatures import argument_name
+from probe.compare.result import Mode
 from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.between import Between
 from probe.compare.verdict.dataflow import Origin
@@ -151,6 +152,9 @@ class Walk:
 
     def walked(self) -> Walked:
         """Walk over the calls."""
+        if self._runs.graphs[0] is self._runs.graphs[1] and self._runs.mode is not Mode.TENSOR:
+            # The records say the same of everything, and no file tells more.
+            return Walked()
         for call in self._runs.calls:
             if call.is_of_both:
                 self._values[call.index] = list(self._measured(call))
@@ -177,7 +181,8 @@ class Walk:
 
     def _far(self, excused: Sequence[Excused]) -> list[Finding]:
         """The result that is furthest apart though it is explained, where that would hide a fault as well."""
-        far = [each for each in excused if each.call.is_forward and _FAR < each.distance <= each.allowed]
+        # Behind what is as far apart, tokens that go to another expert, the call is not what makes it so.
+        far = [each for each in excused if each.call.is_forward and each.given <= _FAR < each.distance <= each.allowed]
         of_results = [each for each in far if any(each.row is row for row in each.call.outputs)]
         certain = [each for each in of_results if self._is_certain(each.call)]
         worst = max(certain, key=lambda each: each.distance, default=None)
@@ -250,10 +255,12 @@ class Walk:
             if distance(row) == ALTOGETHER and self._is_of_unknown(row) and not self._base(call, row):
                 self._whole.setdefault(call.index, row)
             elif row.relative_difference and is_rounded(row) and self._is_unrecorded(row):
-                base = self._base(call, row)
+                known = self._known_base(call, row) if call.is_forward else None
+                base = self._base(call, row) if known is None else known
                 floor = rounding(1.0, max(self._runs.precision.unit(row), self._shortest, _FLOAT32))
                 key = role(self._runs, call, _suffix(call, row))
-                yield _Value(row, Judged(key, distance(row), base, floor), SAFETY * base + floor, 1.0, False, True)
+                judged = Judged(key, distance(row), base, floor)
+                yield _Value(row, judged, SAFETY * base + floor, 1.0, False, known is None)
         largest = absolute = 0.0
         for row in call.outputs:
             if row.relative_difference is None or not is_rounded(row) or distance(row) >= ALTOGETHER:
@@ -320,6 +327,22 @@ class Walk:
                 absolute = max(absolute, distance(each) * rms(each.golden))
         return max(found, absolute / size if size else 0.0)
 
+    def _known_base(self, call: Call, row: Row) -> float | None:
+        """The distance of what made an input of a forward; ``None`` where it is recorded on neither side."""
+        for side, item in enumerate((row.target, row.golden)):
+            maker = None if item is None else self._runs.maker(item, side)
+            if item is None or maker is None or maker.index >= call.index:
+                continue
+            made = self._runs.row_of_side(side).get(self._runs.graphs[side].source(item).name)
+            if made is not None and made.relative_difference is not None and distance(made) < ALTOGETHER:
+                return distance(made)
+        maker = self._maker_alone(row)
+        if maker is None:
+            return None
+        given = [each for each in maker.inputs if each.target is not None and each.target.is_tensor]
+        found = [self._known_base(maker, each) for each in given]
+        return None if not found or None in found else max(each for each in found if each is not None)
+
     def _is_unrecorded(self, row: Row) -> bool:
         """True if an input is neither data, a parameter nor a buffer, nor the counterpart of what a call returned."""
         if is_parameter(row) or row.target is None or row.golden is None:
@@ -352,7 +375,7 @@ class Walk:
                 continue
             if is_parameter(row):
                 origin = Origin.PARAMETER
-            if origin not in _GIVEN or self._is_unrecorded(row):
+            elif origin not in _GIVEN or self._runs.graphs[1].source(golden).origin is not origin:
                 continue
             unit = max(self._runs.precision.unit(row), self._shortest if origin is not Origin.DATA else 0.0)
             allowed = rounding(1.0, unit) if unit else 0.0
@@ -373,7 +396,8 @@ class Walk:
         """The finding, if it has an effect; where rounding may hide that, it is kept as hidden."""
         effect = Effect.HIDDEN if self._is_short else Effect.NONE
         if self._has_effect(finding.call):
-            effect = self._effects.of(finding.call)
+            # Behind the first divergence nothing needs to be told apart from it.
+            effect = Effect.SHOWS if found.findings and self._runs.same_names else self._effects.of(finding.call)
         if effect is Effect.HIDDEN and self._runs.same_names:
             found.hidden.append(finding)
         return finding if effect is Effect.SHOWS else None
@@ -385,11 +409,21 @@ class Walk:
         """
         if self._runs.same_names or not is_parameter(parameter) or bounds.is_reordered(self._runs, parameter):
             return False
-        rows = [row for row in call.inputs if not is_parameter(row)]
-        of = bounds.given(self._runs, call, rows)
-        outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
-        hidden = self._hidden(call)
-        return any(distance(row) > bounds.bound(self._runs, call, of, row, 0.0, hidden).explained for row in outputs)
+        return self._is_beyond(call, [row for row in call.inputs if not is_parameter(row)])
+
+    def _is_beyond(self, call: Call, inputs: list[Row]) -> bool:
+        """True if a call returns what some of its inputs and its like do not explain."""
+        of = bounds.given(self._runs, call, inputs)
+        for value in self._values.get(call.index, ()):
+            if not value.is_result:
+                continue
+            allowed = bounds.bound(self._runs, call, of, value.row, 0.0, self._hidden(call)).explained
+            usual = self._usual(value._replace(judged=value.judged._replace(given=of.distance)))
+            if usual is not None:
+                allowed = min(allowed, value.condition * max(usual.limit, value.judged.floor))
+            if distance(value.row) > allowed:
+                return True
+        return False
 
     def _has_effect(self, call: Call) -> bool:
         """True if anything that a call returns is apart, or nothing of it is compared though the program is one."""
@@ -543,7 +577,7 @@ class Walk:
             value.row.explained = allowed
             return None
         kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
-        if kind is Kind.INPUT and not (self._has_effect(call) and self._shows(call)):
+        if kind is Kind.INPUT and not (self._has_effect(call) and self._is_felt(call, value)):
             return None
         if not self._runs.same_names or not self._is_certain(call):
             effect = self._effect(call, value.row, apart, value.bound)
@@ -559,6 +593,12 @@ class Walk:
             call = self._maker_alone(value.row) or call
         value.row.explained = allowed
         return Finding(call, value.row, kind, apart, judged.given, allowed, others)
+
+    def _is_felt(self, call: Call, value: _Value) -> bool:
+        """True if an input that nothing explains makes what its call returns, or values further down, stay apart."""
+        if not value.of_module and self._runs.same_names:
+            return self._is_beyond(call, [row for row in call.inputs if row is not value.row])
+        return self._shows(call)
 
     def _maker_alone(self, row: Row) -> Call | None:
         """The call that made an input of the target, if the golden run has no counterpart of what it returned."""

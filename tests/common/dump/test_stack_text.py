@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from probe.common.dump.stack_text import ParsedFrame, is_same_line, parse_frame, short_frame
+from probe.common.dump.stack_text import ParsedFrame, is_same_line, parse_frame, short_frame, users_line
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,12 @@ def test_one_line_in_two_folders_is_the_same() -> None:
     assert is_same_line(one, other.replace("/train", "\\train"))
     assert not is_same_line(one, one.replace("line 3", "line 4")) and not is_same_line(one, "no frame")
     assert is_same_line("no frame", "no frame")
+
+
+def test_the_users_line_is_outside_of_the_framework() -> None:
+    stack = ["File /x/site-packages/torch/nn/modules/linear.py, line 1, in forward", "File /x/model.py, line 7, in g"]
+    assert users_line(stack) == stack[1]
+    assert users_line(stack[:1]) == stack[0]
+    # A model library beside the framework, in an environment that is called like it.
+    library = ["File /envs/torch/lib/python3.11/site-packages/transformers/models/llama.py, line 65, in forward, x"]
+    assert users_line([*stack[:1], *library, *stack[1:]]) == library[0]

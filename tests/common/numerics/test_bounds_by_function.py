@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from probe.common.dump.reading.items import Item
-from probe.common.numerics.error_bounds import GRADIENT, Terms, approximation, condition, condition_of_product
+from probe.common.numerics.error_bounds import (
+    CONFIDENCE,
+    GRADIENT,
+    Terms,
+    approximation,
+    condition,
+    condition_of_product,
+)
 
 
 def tensor(size: float, *shape: int) -> Item:
@@ -55,3 +63,17 @@ def test_a_sum_of_products_may_have_larger_terms_than_its_factors(name: str) -> 
 
 def test_the_name_of_a_layer_tells_how_its_kernel_approximates() -> None:
     assert approximation("Tanh") == approximation("tanh") == 2e-4 and approximation("Linear") == 0.0
+
+
+def test_rounding_is_expected_to_grow_with_the_root_of_the_length() -> None:
+    """The bound of Higham and Mary holds for sums of random terms, which are computed here."""
+    random = np.random.default_rng(20)
+    for length in (64, 1024, 16384):
+        a, b = random.normal(size=(2, 200, length)).astype(np.float32)
+        products = a * b
+        rounded = np.zeros(200, np.float32)
+        for column in products.T:
+            rounded += column
+        exact = products.astype(np.float64).sum(1)
+        apart = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
+        assert apart < CONFIDENCE * np.sqrt(length) * 2.0**-24

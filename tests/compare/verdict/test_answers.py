@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import divergence_runs
 import numpy as np
@@ -16,10 +15,9 @@ from probe.compare.comparison import compare_dumps
 from probe.compare.followers import Followers
 from probe.compare.output.summary import Summary, summarise
 from probe.compare.output.summary_text import headline
-from probe.compare.result import Carried, Difference, Origin
+from probe.compare.result import Carried, Origin
 
 Tree = dict[str, "str | None"]
-LAYERS = 4
 
 
 def summary(folder: Path, target: Run, golden: Run, trees: tuple[Tree, Tree] = ({}, {})) -> Summary:
@@ -27,53 +25,23 @@ def summary(folder: Path, target: Run, golden: Run, trees: tuple[Tree, Tree] = (
     return summarise(compare_dumps(read(paths[0]), read(paths[1])))
 
 
-def layers(
-    kind: str = "float32", scale: float = 0.125, at: int = -1, skipped: int = -1, says_scale: bool = True
-) -> tuple[Run, Tree]:
-    """Layers of a product, scaled, in a model; `scale` is that of the layer `at`."""
+def layers() -> tuple[Run, Tree]:
+    """Layers of a product with a residual, in a model."""
+    model = "Module.model.Model.forward.0"
     data: Run = {}
-    tree: Tree = {"Module.model.Model.forward.0": None}
-    x = rounded(X, kind)
-    dtype = f"torch.{kind}"
-    weight = rounded(W, kind)
-    for number in range(LAYERS):
-        module, linear = (
-            f"Module.model.layers.{number}.Layer.forward.0",
-            f"Module.model.layers.{number}.fc.Linear.forward.0",
-        )
-        before = x
-        if number != skipped:
-            y = rounded(x @ weight, kind)
-            data[linear] = call([tensor(x, dtype)], tensor(y, dtype), weight=tensor(weight, dtype))
-            tree[linear] = module
-            used = np.float32(scale if number == at else 0.125)
-            x = rounded(before + np.tanh(y * used), kind)
-            act = f"Functional.scaled_tanh.{number}.forward"
-            data[act] = call([tensor(y, dtype), tensor(before, dtype)], tensor(x, dtype))
-            if says_scale:
-                data[act]["input_kwargs"] = {"scale": {"type": "float", "value": float(used)}}
-            tree[act] = module
-        data[module] = call([tensor(before, dtype)], tensor(x, dtype))
-        tree[module] = "Module.model.Model.forward.0"
-    data["Module.model.Model.forward.0"] = call([tensor(rounded(X, kind), dtype)], tensor(x, dtype))
+    tree: Tree = {model: None}
+    x = X
+    for number in range(4):
+        layer = f"Module.model.layers.{number}.Layer.forward.0"
+        linear, add = f"Module.model.layers.{number}.fc.Linear.forward.0", f"Tensor.__add__.{number}.forward"
+        y = x @ W
+        data[linear] = call([tensor(x)], tensor(y), weight=tensor(W))
+        data[add] = call([tensor(x), tensor(y)], tensor(x + y))
+        data[layer] = call([tensor(x)], tensor(x + y))
+        tree.update({linear: layer, add: layer, layer: model})
+        x = x + y
+    data[model] = call([tensor(X)], tensor(x))
     return data, tree
-
-
-def of_layers(folder: Path, target: dict[str, Any], golden: dict[str, Any]) -> Summary:
-    (mine, tree), (theirs, other) = layers(**target), layers(**golden)
-    return summary(folder, mine, theirs, (tree, other))
-
-
-def test_a_right_run_in_two_precisions_does_not_diverge(tmp_path: Path) -> None:
-    found = of_layers(tmp_path, {"kind": "bfloat16"}, {})
-    assert (found.answer, found.undecided) == ("none", [])
-
-
-def test_a_missing_layer_in_another_precision_cannot_be_told_or_diverges(tmp_path: Path) -> None:
-    found = of_layers(tmp_path, {"kind": "bfloat16", "skipped": 2}, {})
-    assert found.answer != "none"
-    if found.answer == "cannot_tell":
-        assert "only the golden run has this module with parameters" in found.why
 
 
 def test_an_argument_is_without_effect_only_where_its_effect_would_have_shown(tmp_path: Path) -> None:
@@ -162,13 +130,6 @@ def test_values_of_another_number_count_as_not_compared(tmp_path: Path) -> None:
     assert found.answer != "none" and found.coverage.compared_records == 0
 
 
-def test_what_differs_by_more_than_roundings_walk_in_a_short_type_cannot_be_told(tmp_path: Path) -> None:
-    found = of_layers(
-        tmp_path, {"kind": "bfloat16", "scale": 0.25, "at": 1, "says_scale": False}, {"says_scale": False}
-    )
-    assert found.answer != "none"
-
-
 # --- what a divergence has reached
 
 
@@ -242,70 +203,3 @@ def test_other_data_of_a_step_that_follows_is_still_a_difference(
     assert later.divergence is not None and ".input." in later.divergence.first.item
     (found,) = followers.add_step([later])
     assert found.divergence is None and "input.0" in found.with_effect[-1].reason
-
-
-# --- what nobody can tell of a step before
-
-DOUBT = Difference("Torch.tanh.1.forward", "Torch.tanh.1.forward", "Torch.tanh.1.forward.input.1", "eps is 1 and 2")
-
-
-def after_a_doubt(tmp_path: Path, later: Summary, doubt: Difference = DOUBT, carried: Carried = APART) -> Summary:
-    followers = Followers()
-    before = replace(of_step(tmp_path, "step0", carried=SAME), undecided=[doubt])
-    (found,) = followers.add_step([before])
-    assert found.answer == "cannot_tell" and found.follows is None
-    (found,) = followers.add_step([replace(later, step="step1", carried=carried)])
-    return found
-
-
-def with_other_inputs(later: Summary) -> Summary:
-    """What diverges takes inputs or parameters that differ."""
-    assert later.divergence is not None
-    first = replace(later.divergence.first, of_inputs=1e-3)
-    return replace(later, divergence=replace(later.divergence, first=first))
-
-
-def test_values_of_a_later_step_accuse_no_call_if_nobody_can_tell_of_the_step_before(tmp_path: Path) -> None:
-    later = of_step(tmp_path, "step1", carried=APART, is_bad=True)
-    assert later.divergence is not None and ".output." in later.divergence.first.item
-    # Inputs and parameters that are equal cannot be the effect of the step before.
-    assert later.divergence.first.of_inputs == 0 and after_a_doubt(tmp_path, later).answer == "divergence"
-    later = with_other_inputs(later)
-    found = after_a_doubt(tmp_path, later)
-    assert found.follows == Origin("step0", "rank0") and found.answer == "cannot_tell"
-    # Where no parameter differs nothing was reached.
-    assert after_a_doubt(tmp_path, later, carried=SAME).answer == "divergence"
-
-
-@pytest.mark.parametrize("place", ["call", "module", "argument", "data", "optimizer"])
-def test_what_parameters_do_not_change_is_still_judged_in_a_later_step(tmp_path: Path, place: str) -> None:
-    later = with_other_inputs(of_step(tmp_path, "step1", carried=APART, is_bad=True))
-    assert later.divergence is not None
-    first, doubt = later.divergence.first, DOUBT
-    if place == "call":
-        doubt = replace(DOUBT, record=first.record)
-    elif place == "module":
-        first = replace(first, module="Module.layers.1.norm.Norm.forward.0")
-        doubt = replace(DOUBT, record="Module.layers.1.Layer.forward.0")
-    elif place == "argument":
-        later = replace(later, with_effect=[replace(DOUBT, record=first.record, golden_record=first.golden_record)])
-    elif place == "data":
-        first = replace(first, item=f"{first.record}.input.0", place=0)
-    else:
-        cause = "the optimizer step before this step diverges: updates are 3 times those of the golden run"
-        first = replace(first, item=f"{first.record}.parameters.weight", cause=cause)
-    later = replace(later, divergence=replace(later.divergence, first=first))
-    found = after_a_doubt(tmp_path, later, doubt)
-    assert found.answer == "divergence" and found.follows is None
-
-
-def test_another_module_with_the_beginning_of_a_name_in_common_is_another_place(tmp_path: Path) -> None:
-    later = with_other_inputs(of_step(tmp_path, "step1", carried=APART, is_bad=True))
-    assert later.divergence is not None
-    first = replace(later.divergence.first, module="Module.layers.10.norm.Norm.forward.0")
-    later = replace(later, divergence=replace(later.divergence, first=first))
-    doubt = replace(DOUBT, record="Module.layers.1.Layer.forward.0")
-    assert after_a_doubt(tmp_path, later, doubt).answer == "cannot_tell"
-
-
-# --- the command and Python

@@ -61,52 +61,6 @@ def test_functions_inside_a_module_with_a_counterpart_are_judged_at_its_border(t
     assert first_line(found) == "no divergence: all differences are within rounding error"
 
 
-def test_layers_inside_a_layer_with_a_counterpart_are_judged_at_its_border_if_it_is_a_part_of_the_run(
-    tmp_path: Path,
-) -> None:
-    """One side projects at once what the other projects in three layers."""
-    outer = "Module.att.Attention.forward.0"
-
-    def run(inner: list[str], before: int) -> tuple[Run, Tree]:
-        names = [f"Module.att.{name}.Linear.forward.0" for name in inner]
-        data = {f"Module.{n}.ReLU.forward.0": call([tensor(X)], tensor(X)) for n in range(before)}
-        data.update({name: call([tensor(X)], tensor(X * len(inner))) for name in names})
-        data[outer] = call([tensor(X)], tensor(X))
-        return data, dict.fromkeys(names, outer)
-
-    sides = run(["qkv"], 12), run(["q", "k", "v"], 12)
-    found = summary(tmp_path / "part", sides[0][0], sides[1][0], (sides[0][1], sides[1][1]))
-    assert found.coverage.is_whole
-    sides = run(["a", "b", "c"], 0), run(["d", "e"], 0)
-    found = summary(tmp_path / "whole", sides[0][0], sides[1][0], (sides[0][1], sides[1][1]))
-    assert found.coverage.compared_records == 2
-
-
-def test_calls_of_an_optimizer_for_more_parameters_are_compared_with_those_of_their_like(tmp_path: Path) -> None:
-    """A fused projection has one parameter where the other run has three; another optimizer calls other functions."""
-
-    def run(parameters: int, function: str) -> tuple[Run, Tree]:
-        calls = [f"Tensor.{name}.{n}.forward" for n in range(parameters) for name in ("mul_", function)]
-        data = {name: call([tensor(X * (1 + at))], tensor(X * (2 + at))) for at, name in enumerate(calls)}
-        return {**data, **chain()}, dict.fromkeys(calls, "optimizer")
-
-    (one, tree), (three, other) = run(1, "addcdiv_"), run(3, "addcdiv_")
-    found = summary(tmp_path / "like", one, three, (tree, other))
-    assert found.coverage == Coverage(32, 32, 0, 0)
-    (three, other) = run(3, "sign")
-    assert summary(tmp_path / "unlike", one, three, (tree, other)).coverage.compared_records == 28
-
-
-def test_what_is_computed_again_needs_no_counterpart(tmp_path: Path) -> None:
-    """Checkpointing runs a forward once more, and another value there is another call."""
-    again = call([tensor(X)], tensor(X @ W))
-    once = {"Torch.mm.0.forward": again}
-    golden = {**once, **chain()}
-    assert summary(tmp_path / "same", {**once, "Torch.mm.1.forward": again, **chain()}, golden).coverage.is_whole
-    other = {"Torch.mm.1.forward": call([tensor(X)], tensor(X @ W * 2))}
-    assert not summary(tmp_path / "other", {**once, **other, **chain()}, golden).coverage.is_whole
-
-
 def test_json_has_the_coverage_and_every_difference_without_effect(tmp_path: Path) -> None:
     target = chain()
     for record in target.values():

@@ -46,33 +46,29 @@ def said(found: Summary) -> list[str]:
     return [text.strip() for text, _ in [*summary_text.headline([found]), *summary_text.lines(found)]]
 
 
-@pytest.mark.parametrize(("calls", "of_golden", "expected"), [
-    (7, 12, "the target ends at Functional.linear.3.forward; the golden run has 5 more records"),
-    (12, 11, "the golden run ends at Functional.linear.5.forward; the target has 1 more record"),
+@pytest.mark.parametrize(("calls", "of_golden", "journal", "expected"), [
+    (7, 12, False, "the target ends at Functional.linear.3.forward; the golden run has 5 more records"),
+    (12, 11, False, "the golden run ends at Functional.linear.5.forward; the target has 1 more record"),
+    (7, 12, True, "the target is the journal of a run that died; it ends at Functional.linear.3.forward; "
+                  "the golden run has 5 more records"),
+    (12, 12, True, "the target is the journal of a run that died; it ends at Torch.tanh.5.forward"),
 ])  # fmt: skip
 def test_a_run_that_ends_early_is_reported_and_no_divergence(
-    tmp_path: Path, calls: int, of_golden: int, expected: str
+    tmp_path: Path, calls: int, of_golden: int, journal: bool, expected: str
 ) -> None:
-    found = summary(write(tmp_path / "a", cut(chain(), calls)), write(tmp_path / "b", cut(chain(), of_golden)))
+    target = (died if journal else write)(tmp_path / "a", cut(chain(), calls))
+    found = summary(target, write(tmp_path / "b", cut(chain(), of_golden)))
     text = said(found)
-    assert text[0] == NONE and text[2] == expected
+    assert text[0] == (NONE if calls != of_golden else "no divergence: nothing differs") and text[2] == expected
     (ending,) = found.as_json()["endings"]
-    assert not ending["died"] and ending["cut_at"] is None and f"{ending['more']} more record" in expected
+    assert ending["died"] == journal and ending["cut_at"] is None
+    assert calls == of_golden or f"{ending['more']} more record" in expected
 
 
 def test_a_fault_before_the_end_is_named_all_the_same(tmp_path: Path) -> None:
     found = summary(write(tmp_path / "a", cut(chain(constant=2, at=1), 7)), write(tmp_path / "b", chain()))
     assert found.divergence is not None and found.divergence.record == "Functional.linear.1.forward"
     assert len(found.truncations) == 1
-
-
-@pytest.mark.parametrize("calls", [7, 12])
-def test_the_journal_of_a_run_that_died_says_that_it_is_one(tmp_path: Path, calls: int) -> None:
-    text = said(summary(died(tmp_path / "a", cut(chain(), calls)), write(tmp_path / "b", chain())))
-    last = list(chain())[calls - 1]
-    more = "; the golden run has 5 more records" if calls == 7 else ""
-    assert text[2] == f"the target is the journal of a run that died; it ends at {last}{more}"
-    assert text[0] == (NONE if calls == 7 else "no divergence: nothing differs")
 
 
 def test_another_run_that_is_longer_is_no_early_end(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from divergence_runs import (
-    RNG,
     Record,
     Run,
     W,
@@ -25,8 +24,6 @@ from divergence_runs import (
 from made_dumps import plain
 
 from probe.common.dump.reading.dump import read
-from probe.common.dump.stack_text import users_line
-from probe.common.numerics.error_bounds import CONFIDENCE
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text
 from probe.compare.output.summary import fails, first_of, is_unjudged, summarise
@@ -42,7 +39,7 @@ def without_effect(result: ComparisonResult) -> list[tuple[str, str]]:
 # --- what is named
 
 
-@pytest.mark.parametrize("constant", [1 + 1e-4, 0.99, 2.0, -1.0, 0.0])
+@pytest.mark.parametrize("constant", [1 + 1e-4, 2.0, -1.0, 0.0])
 def test_a_wrong_constant_is_named_and_not_what_it_causes(tmp_path: Path, constant: float) -> None:
     faulty, clean = chain(constant=constant, at=3), chain(np.float64)
     forth, back = compared(tmp_path / "1", faulty, clean), compared(tmp_path / "2", clean, faulty)
@@ -54,7 +51,7 @@ def test_a_wrong_constant_is_named_and_not_what_it_causes(tmp_path: Path, consta
     assert forth.first.found > abs(constant - 1) * 0.1 > forth.first.allowed
 
 
-@pytest.mark.parametrize("kept", [("Max",), ("Norm",), ("Max", "Norm"), ("Mean", "Norm"), ("Max", "Min", "Mean")])
+@pytest.mark.parametrize("kept", [("Max",), ("Norm",), ("Max", "Min", "Mean")])
 def test_a_wrong_constant_is_named_where_not_all_statistics_were_taken(tmp_path: Path, kept: tuple[str, ...]) -> None:
     wrong, right = chain(constant=1.25, at=3), chain()
     for data in (wrong, right):
@@ -80,28 +77,14 @@ def test_nan_is_named_where_it_begins_on_either_side(tmp_path: Path) -> None:
     assert named(compared(tmp_path / "1", faulty, clean)) == "Functional.linear.3.forward"
     assert named(compared(tmp_path / "2", clean, faulty)) == "Functional.linear.3.forward"
     assert compared(tmp_path / "3", faulty, chain(np.float64, nan=3)) is None
+    found = compared(tmp_path / "4", faulty, clean)
+    assert found is not None and found.first.found is None and found.first.allowed is None
+    assert found.first.reason == "output.0 has a NaN in the target only; that does not come from its inputs"
 
 
 def test_a_whole_number_that_differs_for_the_same_input_is_named(tmp_path: Path) -> None:
     runs = [{"Torch.argmax.0.forward": call([tensor(X)], whole([place]))} for place in (3, 4)]
     assert named(compared(tmp_path, *runs)) == "Torch.argmax.0.forward"
-
-
-def test_between_frameworks_labels_and_the_gradient_of_half_a_loss_are_no_divergence(tmp_path: Path) -> None:
-    labels, loss = np.arange(4), tensor(np.float32(2.5))
-    runs = [
-        {
-            "Functional.cross_entropy.0.forward": call([tensor(X[:4]), tensor(labels, width)], loss),
-            "Functional.cross_entropy.0.backward": backward([tensor(np.float32(1))], tensor(gradient)),
-            "Functional.linear.0.forward": call([tensor(X)], tensor(X * np.float32(factor))),
-        }
-        for width, gradient, factor in (("Int32", X[:4], 1.0), ("torch.int64", W[:4], 1.0), ("torch.int64", W[:4], 1.1))
-    ]
-    write(tmp_path / "target", runs[0], framework="mindspore")
-    for name, run, expected in (("same", runs[1], None), ("other", runs[2], "Functional.linear.0.forward")):
-        golden = write(tmp_path / name, run)
-        divergence = compare_dumps(read(tmp_path / "target"), read(golden)).divergence
-        assert (None if divergence is None else divergence.record) == expected
 
 
 def test_labels_of_another_width_are_a_difference_within_one_framework(tmp_path: Path) -> None:
@@ -123,59 +106,6 @@ def test_another_argument_is_the_cause_where_values_diverge_and_else_a_differenc
     assert divergence.first.reason.startswith("output.0 differs by 3.3e-01 of its size")
 
 
-def test_a_call_that_returns_another_number_of_values_is_the_cause(tmp_path: Path) -> None:
-    runs = []
-    for count in (4, 3):
-        found = np.sort(X.ravel())[-count:]
-        topk = call([tensor(X), plain(count)], tensor(found))
-        total = call([tensor(found)], tensor(found.sum()))
-        runs.append({"Torch.topk.0.forward": topk, "Tensor.sum.0.forward": total})
-    divergence = compared(tmp_path, *runs)
-    assert divergence is not None and "k is 4 and in the golden run 3" in divergence.first.cause
-
-
-def mask_of_another_type(after: np.ndarray) -> Run:
-    """A mask of whole numbers that one call takes, and the product behind it."""
-    mask = np.tril(np.ones((16, 64)))
-    return {
-        "Torch.tril.0.forward": call([tensor(X)], tensor(mask, "torch.int64")),
-        "Tensor.masked_fill.0.forward": call([tensor(X), tensor(mask, "torch.int64")], tensor(X * mask)),
-        "Functional.linear.0.forward": call([tensor(X * mask), tensor(W)], tensor(after)),
-    }
-
-
-def test_a_mask_of_another_type_that_changes_nothing_is_no_divergence(tmp_path: Path) -> None:
-    golden, target = (mask_of_another_type(X @ W) for _ in range(2))
-    target["Torch.tril.0.forward"]["output"][0]["dtype"] = "torch.bool"
-    target["Tensor.masked_fill.0.forward"]["input_args"][1]["dtype"] = "torch.bool"
-    found = without_effect(result_of(tmp_path, target, golden))
-    assert found == [("Tensor.masked_fill.0.forward", "input.1 is bool and in the golden run int64")]
-
-
-def test_behind_differences_without_effect_a_value_that_diverges_is_named(tmp_path: Path) -> None:
-    golden, target = mask_of_another_type(X @ W), mask_of_another_type(X @ W * 1.01)
-    target["Torch.tril.0.forward"]["output"][0]["dtype"] = "torch.bool"
-    target["Tensor.masked_fill.0.forward"]["input_args"][1]["dtype"] = "torch.bool"
-    result = result_of(tmp_path, target, golden)
-    assert named(result.divergence) == "Functional.linear.0.forward"
-    assert len(result.without_effect) == 1
-
-
-def test_a_module_called_backward_is_not_taken_for_the_one_called_forward(tmp_path: Path) -> None:
-    """What the forward of the one differs by explains nothing of the gradient of the other."""
-    names = {name: f"Module.{name}_lstm.LSTM" for name in ("forward", "backward")}
-    runs = [
-        {
-            f"{names['forward']}.forward.0": call([tensor(X * size)], tensor(X)),
-            f"{names['backward']}.forward.0": call([tensor(X)], tensor(X)),
-            f"{names['backward']}.backward.0": backward([tensor(X)], tensor(X * size)),
-        }
-        for size in (1.5, 1)
-    ]
-    divergence = compared(tmp_path, *runs)
-    assert named(divergence) == f"{names['backward']}.backward.0"
-
-
 def test_whole_numbers_in_another_order_are_named_where_values_were_compared(tmp_path: Path) -> None:
     places = np.array([3, 1, 2], np.int64)
     runs = []
@@ -187,39 +117,6 @@ def test_whole_numbers_in_another_order_are_named_where_values_were_compared(tmp
         np.save(data / "a.npy", order)
         runs.append(read(tmp_path / side))
     assert named(compare_dumps(*runs).divergence) == "Torch.argsort.0.forward"
-
-
-def test_what_is_infinitely_different_has_no_number(tmp_path: Path) -> None:
-    divergence = compared(tmp_path, chain(nan=3), chain())
-    assert divergence is not None and divergence.first.found is None and divergence.first.allowed is None
-    assert divergence.first.reason == "output.0 has a NaN in the target only; that does not come from its inputs"
-
-
-def test_the_device_is_no_difference(tmp_path: Path) -> None:
-    runs = [{"Tensor.to.0.forward": call([tensor(X), plain(device)], tensor(X))} for device in ("npu:0", "cuda:0")]
-    assert compared(tmp_path, *runs) is None
-
-
-def test_an_argument_that_only_one_side_gives_is_the_cause(tmp_path: Path) -> None:
-    runs = [{"Functional.scaled_dot_product_attention.0.forward": call([tensor(X), mask], tensor(X * size))}
-            for mask, size in ((None, 2), (tensor(X), 1))]  # fmt: skip
-    divergence = compared(tmp_path, *runs)
-    assert divergence is not None and divergence.first.cause == "key is there in the golden run only"
-    assert divergence.first.reason.startswith("output.0 differs by 5.0e-01 of its size")
-
-
-def test_a_parameter_that_differs_is_named_at_its_module(tmp_path: Path) -> None:
-    names = [f"Module.layers.{number}.Linear.forward.0" for number in range(2)]
-    runs = [
-        {
-            names[0]: call([tensor(X)], tensor(X), weight=tensor(W)),
-            names[1]: call([tensor(X)], tensor(X * size), weight=tensor(W * size)),
-        }
-        for size in (2, 1)
-    ]
-    divergence = compared(tmp_path, *runs)
-    assert divergence is not None and divergence.record == names[1] == divergence.first.module
-    assert divergence.first.reason.startswith("parameter layers.1.weight differs by 5.0e-01 of its size already")
 
 
 def test_a_parameter_that_a_function_is_given_has_its_name_in_the_model(tmp_path: Path) -> None:
@@ -297,15 +194,6 @@ def test_runs_that_have_nothing_in_common_are_not_the_same(tmp_path: Path) -> No
         assert is_unjudged([summary]) and not fails([summary], "divergence")
 
 
-def test_the_users_line_is_shown_and_not_the_frameworks(tmp_path: Path) -> None:
-    stack = ["File /x/site-packages/torch/nn/modules/linear.py, line 1, in forward", "File /x/model.py, line 7, in g"]
-    assert users_line(stack) == stack[1]
-    assert users_line(stack[:1]) == stack[0]
-    # A model library beside the framework, in an environment that is called like it.
-    library = ["File /envs/torch/lib/python3.11/site-packages/transformers/models/llama.py, line 65, in forward, x"]
-    assert users_line([*stack[:1], *library, *stack[1:]]) == library[0]
-
-
 def test_of_several_ranks_the_one_that_did_not_get_it_from_another_is_named(tmp_path: Path) -> None:
     reduce = "Distributed.all_reduce.0.forward"
     clean = {**chain(calls=1), reduce: call([tensor(X)], tensor(X))}
@@ -329,16 +217,3 @@ def test_of_several_ranks_the_one_that_did_not_get_it_from_another_is_named(tmp_
     first = first_of(summaries)
     assert first is not None and first.label == "rank1"
     assert summary_text.headline(summaries)[0][0] == "first divergence: rank 1: Functional.linear.0.forward"
-
-
-def test_rounding_is_expected_to_grow_with_the_root_of_the_length() -> None:
-    """The bound of Higham and Mary holds for sums of random terms, which are computed here."""
-    for length in (64, 1024, 16384):
-        a, b = RNG.normal(size=(2, 200, length)).astype(np.float32)
-        products = a * b
-        rounded = np.zeros(200, np.float32)
-        for column in products.T:
-            rounded += column
-        exact = products.astype(np.float64).sum(1)
-        apart = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
-        assert apart < CONFIDENCE * np.sqrt(length) * 2.0**-24

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from msprobe.pytorch import PrecisionDebugger
 from probe.common.dump.reading.dump import read
+from probe.common.parallel.tasks import Where
 from probe.compare.comparison import compared
 from probe.compare.options import Options
-from probe.compare.runner import compare
+from probe.compare.output.summary import first_of
+from probe.compare.runner import summaries
 from probe.compare.two_dumps import Comparison
 from probe.compare.verdict.cause import Place, cause_of
 from probe.compare.verdict.kinds import own_name
+from probe.compare.verdict.settings import differences_of
+from probe.compare.verdict.two_runs import TwoRuns
 
 WIDTH = 32
 Change = Callable[[Any], Any]
@@ -39,7 +41,7 @@ class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm, self.up, self.gate = Norm(), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.last, self.scale = nn.LayerNorm(WIDTH), 0.125
+        self.last, self.scale, self.unused = nn.LayerNorm(WIDTH), 0.125, 1
 
     def forward(self, x: Any) -> Any:
         y = self.norm(x)
@@ -69,7 +71,7 @@ def unchanged() -> dict[str, str]:
 
 
 @pytest.fixture
-def run(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, unchanged: dict[str, str]) -> Any:
+def run(tmp_path_factory: pytest.TempPathFactory, new_debugger: Any, unchanged: dict[str, str]) -> Any:
     """Collects the training of a changed network, some steps of it, and returns its folder."""
 
     def trained(
@@ -90,8 +92,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatc
         if change is not None:
             change(model)
         stepper = None if optimizer is None else optimizer(model.parameters())
-        monkeypatch.setattr(PrecisionDebugger, "_instance", None)
-        debugger = PrecisionDebugger(task="statistics", level=level, dump_path=folder)
+        debugger = new_debugger(level=level, dump_path=folder)
         for step in range(steps):
             debugger.start(model)
             loss(model, 3 * torch.randn(6, WIDTH, generator=torch.Generator().manual_seed(step))).backward()
@@ -125,10 +126,7 @@ def cause_at(run: Any) -> Any:
     """The cause at a place that is given: a record of the target, and an item of it."""
 
     def said(change: Change, record: str, item: str) -> str:
-        paths = [os.path.join(run(*each, "mix", loss_of), "step0") for each in (("target", change), ("golden", None))]
-        target, golden = (next(iter(Path(path).glob("*/dump.json"))) for path in paths)
-        runs = compared(Comparison(read(target), read(golden), Options())).seen.runs
-        assert runs is not None
+        runs = runs_of(run("target", change, "mix", loss_of), run("golden", None, "mix", loss_of))
         call = runs.by_record.get(record) or runs.by_golden_record[record]
         row = next(row for row in call.rows if own_name(row) == item)
         return cause_of(runs, Place(call, row, 1.0, 1e-6)).shown
@@ -136,10 +134,17 @@ def cause_at(run: Any) -> Any:
     return said
 
 
+def runs_of(target: str, golden: str) -> TwoRuns:
+    dumps = (read(next(Path(path).glob("step0/*/dump.json"))) for path in (target, golden))
+    runs = compared(Comparison(*dumps, Options())).seen.runs
+    assert runs is not None
+    return runs
+
+
 def _first(target: str, golden: str) -> Any:
-    found = [result.divergence for result in compare(target, golden) if result.divergence is not None]
-    assert found
-    return found[0].first
+    found = first_of(summaries(target, golden, where=Where(1)))
+    assert found is not None and found.divergence is not None
+    return found.divergence.first
 
 
 def forward(path: str, function: Change) -> Change:
@@ -177,6 +182,50 @@ SETTINGS = [
 @pytest.mark.parametrize(("level", "change", "expected"), SETTINGS)
 def test_setting_is_named_as_its_module_has_it(cause: Any, level: str, change: Change, expected: str) -> None:
     assert expected in cause(change, level)
+
+
+@pytest.mark.parametrize("level", ["mix", "L0"])
+def test_setting_that_changes_no_value_is_a_difference_without_effect(run: Any, level: str) -> None:
+    paths = run("target", attribute("block", "unused", 2), level, loss_of), run("golden", None, level, loss_of)
+    (found,) = summaries(*paths)
+    assert (found.answer, found.differs) == ("none", False)
+    assert {each.reason for each in found.without_effect} == {"unused is 2 and in the golden run 1"}
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Any, scale: float = 1.0) -> Any:
+        return x.mul(scale)
+
+
+FORMS: list[tuple[Change, Change, list[str]]] = [
+    (lambda x: F.gelu(x, approximate="none"), lambda x: F.gelu(x), []),
+    (lambda x: F.softmax(x, -1), lambda x: F.softmax(x, dim=1), []),
+    (lambda x: x + 1, lambda x: x + 1.0, []),
+    (lambda x: torch.add(x, 2, alpha=1), lambda x: torch.add(x, 2), []),
+    (lambda x: F.layer_norm(x, (WIDTH,), None), lambda x: F.layer_norm(x, (WIDTH,)), []),
+    (lambda x: Scaled()(x, 0.5), lambda x: Scaled()(x, scale=0.5), []),
+    (lambda x: torch.transpose(x, -2, -1), lambda x: torch.transpose(x, 0, 1), []),
+    (lambda x: torch.zeros(2, device="cpu") + x[:2, :2], lambda x: torch.zeros(2) + x[:2, :2], []),
+    (lambda x: x.view(WIDTH, 6), lambda x: x.view((WIDTH, 6)), []),
+    (lambda x: F.gelu(x, approximate="tanh"), lambda x: F.gelu(x), ["argument approximate = tanh in the target only"]),
+    (lambda x: F.softmax(x, 0), lambda x: F.softmax(x, dim=-1), ["argument dim = 0 (golden: -1)"]),
+    (lambda x: F.layer_norm(x, (WIDTH,), eps=1e-3), lambda x: F.layer_norm(x, (WIDTH,)),
+     ["argument eps = 0.001 in the target only"]),
+    (lambda x: F.leaky_relu(x, 0.2), lambda x: F.leaky_relu(x, negative_slope=0.3),
+     ["argument negative_slope = 0.2 (golden: 0.3)"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "golden", "expected"), FORMS)
+def test_one_setting_in_two_forms_is_no_difference_and_another_one_is_said_by_its_name(
+    run: Any, target: Change, golden: Change, expected: list[str]
+) -> None:
+    def beside(function: Change) -> Change:
+        return forward("block.up", lambda self, x: F.linear(x, self.weight) + function(x).sum())
+
+    runs = runs_of(*(run("run", beside(function), "mix", loss_of) for function in (target, golden)))
+    # A backward has the settings of its forward.
+    assert {each.sentence.shown for call in runs.calls for each in differences_of(runs, call)} == set(expected)
 
 
 CALLS = [
@@ -259,6 +308,10 @@ LOST = [
 def test_missing_gradient_has_its_reason(cause_at: Any, change: Change, expected: str) -> None:
     said = cause_at(change, "Module.block.gate.Linear.parameters_grad.0", "weight")
     assert said.startswith("block.gate.weight has no gradient in the target: ") and said.endswith(expected)
+
+
+def test_missing_gradient_of_a_function_is_one_where_no_module_is_recorded(cause: Any) -> None:
+    assert "no gradient in the target: the parameter is frozen" in cause(frozen, "L1")
 
 
 def sgd(**settings: Any) -> Change:

@@ -84,14 +84,3 @@ def test_a_gradient_that_one_framework_leaves_out_is_absent(tmp_path: Path) -> N
         return {"Tensor.__add__.0.forward": forward, "Tensor.__add__.0.backward": backward([kind(X)], kind(X), second)}
 
     assert compared(tmp_path, run(ported, ported(X.sum(0))), run(tensor, None)) is None
-
-
-def test_backward_calls_belong_to_their_forward_calls(tmp_path: Path) -> None:
-    def run(kind: Any, order: tuple[int, int]) -> Run:
-        forwards = {f"Module.shared.Linear.forward.{n}": call([kind(X + n)], kind(2 * X + n)) for n in (0, 1)}
-        return {
-            **forwards,
-            **{f"Module.shared.Linear.backward.{n}": backward([kind(X * (n + 1))], kind(X * (n + 3))) for n in order},
-        }
-
-    assert compared(tmp_path, run(ported, (0, 1)), run(tensor, (1, 0))) is None
