@@ -7,6 +7,7 @@ their shape is. A constant tensor says nothing of where it came from.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -24,12 +25,16 @@ Label = int
 _NEAR = 0.05
 """The relative distance of two sketches up to which tensors correspond if nothing else is near. It is measured: right
 pairs in bfloat16 are up to 0.1 apart behind many layers, those behind a small fault 0.01, other tensors about 1.4."""
-_EQUAL = 2e-5
-"""The relative difference of statistics up to which they are equal, since six digits of float32 survive a network."""
+_LEAST, _UNITS = 2e-5, 4.0
+"""The relative difference of statistics up to which they are equal, since six digits of float32 survive a network; and
+that of a coarser type in its unit roundoff."""
 _CLEARLY = 0.5
 """The distance of the nearest tensor is at most this share of the distance of the second."""
 _ROWS = 1024
 """The tensors whose distances from all others are in memory at once."""
+_SHARE = 0.1
+"""The share of a run's tensors that have a type if the others are computed from what it rounded."""
+
 _IN_BACKWARD = f".{BACKWARD}."
 """Is part of the names of items of a backward."""
 
@@ -90,7 +95,7 @@ class Contents:
                 group.setdefault(_key(item, by_sketch), []).append(item)
         for key in groups[0].keys() & groups[1].keys():
             self._join(groups[0][key], groups[1][key])
-        allowed = _NEAR if by_sketch else _EQUAL
+        allowed = _NEAR if by_sketch else max(_LEAST, _UNITS * max(map(_roundoff, sides), default=0.0))
         sizes = [_by_size(group) for group in groups]
         for size, mine in sizes[0].items():
             theirs = sizes[1].get(size, [])
@@ -187,3 +192,10 @@ def is_evidence(item: Item) -> bool:
 def _is_of_result(item: Item) -> bool:
     """True if a tensor is what a call returns, or the gradient of that."""
     return item.state == (INPUT if _IN_BACKWARD in item.name else OUTPUT)
+
+
+def _roundoff(items: Sequence[Item]) -> float:
+    """The unit roundoff of the coarsest type that is not used in a few places only."""
+    types = Counter(item.dtype for item in items)
+    many = _SHARE * sum(types.values())
+    return max((unit_roundoff(dtype) for dtype, number in types.items() if number >= many), default=0.0)

@@ -1,8 +1,9 @@
 """The calls of two runs that correspond, where their names do not say it, given the layers that do.
 
 Calls of a layer correspond to those of its counterpart. A function is looked for in the counterpart of the module call
-around it. There calls of one program that take as many arguments of one form belong together; then those that return
-the same, and those of one kind, in their order. Backward calls follow their forward calls.
+around it. There calls with the same arguments correspond if there are as many, then those that return the same; of one
+program those up to the first that one run alone makes; and those of one kind, in their order. Backward calls follow
+their forward calls.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class CallSearch:
         self._of_equal_results(regions)
         for group in regions.values():
             if not self._are_two_programs:
+                self._of_one_beginning(group)
                 self._of_equal_numbers(group, self._base)
             self._in_order(group, self._kind_and_sizes, as_many=True)
 
@@ -120,6 +122,14 @@ class CallSearch:
                 return index if number else self._found.partner[index]
         return None
 
+    def _of_one_beginning(self, group: Group) -> None:
+        """Pair the calls of one program as long as both runs call the same."""
+        for call, other in zip(*group):
+            kinds = [(self._base(n, each), self._parameter(n, each)) for n, each in enumerate((call, other))]
+            if kinds[0] != kinds[1] or self._found.partner.get(call, other) != other:
+                break
+            self._found.add(call, other)
+
     def _of_equal_results(self, regions: Mapping[Hashable, Group]) -> None:
         """Pair calls that compute the same and return the same, in their region if they can, else wherever."""
         left = [
@@ -137,7 +147,7 @@ class CallSearch:
                     if label is not None:
                         found.setdefault((label, region if is_local else None), ([], []))[number].append(call)
             for group in found.values():
-                self._in_order(group, self._kind, as_many=False)
+                self._in_order(group, self._kind, as_many=self._are_two_programs)
 
     def _results(self, number: int, calls: Iterable[tuple[Hashable, int]]) -> list[Item]:
         found = (self._sides[number].result(call) for _, call in calls)
@@ -207,8 +217,10 @@ class CallSearch:
         return self._base(number, call), *(item.shape if item.is_tensor else repr(item.value) for item in given)
 
     def _kind_and_sizes(self, number: int, call: int) -> Key:
+        """The kind of function, of one program its name, and the sizes of what it takes."""
         given = self._sides[number].given(call)
-        return self._kind(number, call), *sorted(extent(item.shape).elements for item in given)
+        kind = self._kind(number, call) if self._are_two_programs else self._base(number, call)
+        return kind, *sorted(extent(item.shape).elements for item in given)
 
 
 def _acted_on(side: Side) -> dict[int, str]:
