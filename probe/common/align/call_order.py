@@ -50,20 +50,23 @@ def _of_equal_numbers(target: Sequence[Hashable], golden: Sequence[Hashable]) ->
     return ascending((index, at[key].pop()) for index, key in enumerate(target) if at.get(key))
 
 
-def refined(pairs: Pairs, target: Sequence[Key], golden: Sequence[Key], as_many: bool = False) -> Pairs:
+def refined(
+    pairs: Pairs, target: Sequence[Key], golden: Sequence[Key], as_many: bool = False, ends_early: bool = False
+) -> Pairs:
     """`pairs` and those between them when the elements are called otherwise.
 
     Args:
         pairs: indexes that correspond, both ascending.
         target, golden: the elements.
         as_many: leave alone what occurs more often on one side between two pairs: nothing says which one is meant.
+        ends_early: pair what is behind the last pair all the same, because one side may have ended there.
     """
     found = list(pairs)
     start = other_start = 0
     for i, j in [*pairs, (len(target), len(golden))]:
         if start < i and other_start < j:
             mine, theirs = target[start:i], golden[other_start:j]
-            if as_many:
+            if as_many and not (ends_early and i == len(target)):
                 counts, other_counts = Counter(mine), Counter(theirs)
                 mine, theirs = (
                     [key if counts[key] == other_counts[key] else None for key in each] for each in (mine, theirs)

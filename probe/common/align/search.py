@@ -167,7 +167,7 @@ class CallSearch:
             for number, calls in enumerate(group)
         ]
         anchors = ascending((i, j) for i, j in known if j >= 0)
-        for i, j in refined(anchors, keys[0], keys[1], as_many):
+        for i, j in refined(anchors, keys[0], keys[1], as_many, ends_early=not self._are_two_programs):
             call, other = group[0][i], group[1][j]
             results = self._sides[0].result(call), self._sides[1].result(other)
             if self._contents is None or not self._contents.contradict(*results):

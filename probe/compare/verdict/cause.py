@@ -27,7 +27,7 @@ from probe.compare.verdict import arithmetic, gradients
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, coarser, distance, goes_in, is_compared, is_parameter, of_gradient
 from probe.compare.verdict.kinds import kinds_of, own_name
-from probe.compare.verdict.optimizer import settings_cause
+from probe.compare.verdict.optimizer import convention_cause, settings_cause
 from probe.compare.verdict.settings import Design, Setting, differences_of, of_unrecorded
 from probe.compare.verdict.two_runs import TwoRuns, path_of
 
@@ -86,7 +86,7 @@ class Causes:
         if found:
             return found
         if self._runs.parent(call) == OPTIMIZER and not (row is not None and goes_in(row) and self._gradient_of(row)):
-            found = settings_cause(self._runs.updates, self._runs.frameworks)
+            found = settings_cause(self._runs.updates) or convention_cause(self._runs.updates, self._runs.frameworks)
             if found:
                 return found
         if of_gradient(call):

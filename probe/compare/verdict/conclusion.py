@@ -30,7 +30,7 @@ from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import SHORT, Call, distance, goes_in, is_parameter, is_rounded, measure
 from probe.compare.verdict.kinds import kinds_of, own_name
 from probe.compare.verdict.nearby import Nearby
-from probe.compare.verdict.optimizer import settings_cause
+from probe.compare.verdict.optimizer import convention_cause, settings_cause
 from probe.compare.verdict.settings import differences_of, of_unrecorded
 from probe.compare.verdict.two_runs import TwoRuns
 from probe.compare.verdict.walk import Finding, Kind, Walk, Walked
@@ -131,21 +131,14 @@ class _Conclusion:
                 result.undecided.append(difference)
             else:
                 result.without_effect.append(difference)
-        of_optimizer = settings_cause(self._runs.updates, self._runs.frameworks)
-        if result.divergence is None and of_optimizer:
-            # It acts on the next step, if there is one.
-            values = of_optimizer.values
-            result.undecided.append(
-                Difference(
-                    "optimizer",
-                    "",
-                    "",
-                    of_optimizer.text,
-                    is_value=True,
-                    labelled_reason=of_optimizer.labelled,
-                    values=values,
-                )
-            )
+        of_settings = settings_cause(self._runs.updates)
+        if result.divergence is None and of_settings:
+            # They act on the next step, if there is one.
+            result.undecided.append(_of_optimizer(of_settings))
+        convention = convention_cause(self._runs.updates, self._runs.frameworks)
+        if result.divergence is None and convention:
+            # It acts on gradients that are as small as epsilon, which the next step shows.
+            result.without_effect.append(_of_optimizer(convention))
         if result.divergence is None:
             result.undecided += [_difference(each, words.of_random(each)) for each in walked.undecided]
             result.undecided += [_difference(each, words.of_finding(each)) for each in walked.hidden]
@@ -277,6 +270,12 @@ def _difference_in(call: Call, row: Row, sentence: Sentence, shows_from: float |
 def _difference(found: Finding, sentence: Sentence) -> Difference:
     names = found.call.record or "", found.call.golden_record or "", _item_name(found.row)
     return Difference(*names, sentence.text, is_value=True, labelled_reason=sentence.labelled)
+
+
+def _of_optimizer(sentence: Sentence) -> Difference:
+    return Difference(
+        "optimizer", "", "", sentence.text, is_value=True, labelled_reason=sentence.labelled, values=sentence.values
+    )
 
 
 def _item_name(row: Row) -> str:

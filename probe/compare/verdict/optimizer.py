@@ -62,7 +62,8 @@ def optimizer_cause(
         frameworks: the frameworks of both runs.
     """
     return (
-        (_of_settings(steps, list(moved), names, frameworks) if all(steps) else NOTHING)
+        (_of_settings(steps, list(moved), names) if all(steps) else NOTHING)
+        or convention_cause(steps, frameworks)
         or _of_gradients(moved)
         or _of_updates(moved)
     )
@@ -71,15 +72,28 @@ def optimizer_cause(
 # --- what the optimizers say
 
 
-def settings_cause(steps: tuple[Steps, Steps], frameworks: tuple[str, str]) -> Sentence:
+def settings_cause(steps: tuple[Steps, Steps]) -> Sentence:
     """The settings that differ in the optimizers of one step; `NOTHING` if none does, or they are not recorded."""
     names = {each.name: each.name for update in steps[0] for each in update.parameters}
-    return _of_settings(steps, (), names, frameworks) if all(steps) else NOTHING
+    return _of_settings(steps, (), names) if all(steps) else NOTHING
 
 
-def _of_settings(
-    steps: tuple[Steps, Steps], apart: Sequence[str], names: Mapping[str, str], frameworks: tuple[str, str]
-) -> Sentence:
+def convention_cause(steps: tuple[Steps, Steps], frameworks: tuple[str, str]) -> Sentence:
+    """The convention by which the optimizer of one framework computes another update with the same settings."""
+    updates = [next(iter(side), None) for side in steps]
+    without = [
+        update is not None and (framework, update.optimizer) in _WITHOUT_CORRECTION
+        for framework, update in zip(frameworks, updates)
+    ]
+    mine = updates[0]
+    eps = None if mine is None or not mine.parameters else _settings(mine, mine.parameters[0]).get("eps")
+    if without[0] == without[1] or eps is None:
+        return NOTHING
+    side = _SIDES[without.index(True)]
+    return Sentence(f"eps = {eps} is added without bias correction by the optimizer of the {side}")
+
+
+def _of_settings(steps: tuple[Steps, Steps], apart: Sequence[str], names: Mapping[str, str]) -> Sentence:
     skipped = [all(update.skipped for update in side) for side in steps]
     if skipped[0] != skipped[1]:
         return Sentence(f"the update is skipped in the {_SIDES[skipped.index(True)]} (a gradient was not finite)")
@@ -119,7 +133,7 @@ def _of_settings(
         if setting == "optimizer":
             break  # Its settings mean other things.
     if not sentences:
-        return _of_convention(pairs, frameworks)
+        return NOTHING
     return Sentence("; ".join(each.text for each in sentences), "; ".join(each.shown for each in sentences))
 
 
@@ -136,19 +150,6 @@ def _settings(update: update_file.Update, parameter: update_file.UpdatedParamete
         else:
             found[name] = value
     return found
-
-
-def _of_convention(pairs: Mapping[str, Any], frameworks: tuple[str, str]) -> Sentence:
-    for (mine, one), (theirs, _) in pairs.values():
-        sides = [
-            (framework, update.optimizer) in _WITHOUT_CORRECTION
-            for framework, update in zip(frameworks, (mine, theirs))
-        ]
-        eps = _settings(mine, one).get("eps")
-        if sides[0] != sides[1] and eps is not None:
-            side = _SIDES[sides.index(True)]
-            return Sentence(f"eps = {eps} is added without bias correction by the optimizer of the {side}")
-    return NOTHING
 
 
 # --- what gradients and updates tell

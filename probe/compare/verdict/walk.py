@@ -22,6 +22,7 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import has
 from probe.common.operations.signatures import argument_name
+from probe.compare.result import Mode
 from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.between import Between
 from probe.compare.verdict.dataflow import Origin
@@ -151,8 +152,8 @@ class Walk:
 
     def walked(self) -> Walked:
         """Walk over the calls."""
-        if self._runs.graphs[0] is self._runs.graphs[1]:
-            # Every record of one run is that of the other.
+        if self._runs.graphs[0] is self._runs.graphs[1] and self._runs.mode is not Mode.TENSOR:
+            # The records say the same of everything, and no file tells more.
             return Walked()
         for call in self._runs.calls:
             if call.is_of_both:
