@@ -13,7 +13,7 @@ from operator import attrgetter
 from probe.common.align.counterparts import CallPair
 from probe.common.align.one_sided import LEFT_OUT, RECOMPUTED
 from probe.common.align.row import Row
-from probe.common.dump.naming import is_module, parse
+from probe.common.dump.naming import is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import INPUT, PARAMETERS
 from probe.common.dump.reading.sources import Tree
@@ -85,28 +85,15 @@ def _without_counterpart(records: Sequence[str], matched: set[str], tree: Tree) 
     """Number of records that have no counterpart, and nothing that is judged instead.
 
     That is the innermost module with a counterpart, if it is right around the call of a function, or holds no more than
-    half of the run: the border of a whole program says too little of what is in it. In an optimizer it is a call of the
-    same function for another parameter: three projections of one run have three times the calls of the fused one.
+    half of the run: the border of a whole program says too little of what is in it.
     """
-    alike = {kind for record in matched if (kind := _kind_in_scope(record, tree)) is not None}
-    around = {
-        record: _innermost(record, matched, tree)
-        for record in records
-        if record not in matched and not (alike and _kind_in_scope(record, tree) in alike)
-    }
+    around = {record: _innermost(record, matched, tree) for record in records if record not in matched}
     held = Counter(filter(None, around.values()))
     number = 0
     for record, module in around.items():
         is_function_of = module is not None and not is_module(record) and tree.get(record) == module
         number += not (is_function_of or (module is not None and 2 * held[module] <= len(records)))
     return number
-
-
-def _kind_in_scope(record: str, tree: Tree) -> tuple[str, str] | None:
-    """The scope that is no module, such as an optimizer, and the function; ``None`` of calls that stand in no such."""
-    scope = tree.get(record)
-    parsed = None if not scope or is_module(scope) else parse(record)
-    return None if parsed is None or scope is None else (scope, parsed.base)
 
 
 def _innermost(record: str, matched: set[str], tree: Tree) -> str | None:

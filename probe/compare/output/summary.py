@@ -138,6 +138,23 @@ class Summary(Findings):
         return self.divergence is None and self.has_matches and not self.coverage.is_enough
 
     @property
+    def uncompared(self) -> str:
+        """The reason why the runs may differ in a part that was not, or could not be, compared; empty if all was."""
+        if not self.has_matches:
+            return "no record of one dump matches a record of the other"
+        if self.is_too_little_in_common:
+            compared, records = self.coverage.compared_records, self.coverage.records
+            return f"{TOO_LITTLE}: only {compared} of {records} records match ({100 * compared // records} %)"
+        if self.left_out:
+            return f"{TOO_LITTLE}: the processes of a pool took other tasks in each run, starting at {self.left_out}"
+        if self.missing:
+            return "; ".join(self.missing)
+        if self.unjudged.items:
+            number = self.unjudged.items
+            return f"the values of {number} tensor{'' if number == 1 else 's'} could not be judged"
+        return ""
+
+    @property
     def answer(self) -> Answer:
         """The answer: ``divergence``, ``none`` or ``cannot_tell``."""
         if self.divergence is not None:
@@ -164,18 +181,8 @@ class Summary(Findings):
         if self.follows is not None:
             where = in_words(self.step, self.label) or "it"
             return f"{where} follows {in_words(self.follows.step, self.follows.label)}"
-        if not self.has_matches:
-            return "no record of one dump matches a record of the other"
-        if self.is_too_little_in_common:
-            compared, records = self.coverage.compared_records, self.coverage.records
-            return f"{TOO_LITTLE}: only {compared} of {records} records match ({100 * compared // records} %)"
-        if self.left_out:
-            return f"{TOO_LITTLE}: the processes of a pool took other tasks in each run, starting at {self.left_out}"
-        if self.missing:
-            return "; ".join(self.missing)
-        if self.unjudged.items:
-            number = self.unjudged.items
-            return f"the values of {number} tensor{'' if number == 1 else 's'} could not be judged"
+        if self.uncompared:
+            return self.uncompared
         if self.debug and self.differs:
             return "saved values differ, and a dump does not record which value is computed from which; see the table"
         found = undecided_in_words(self.undecided[0]) if self.undecided else ""
@@ -287,24 +294,12 @@ def _differs(row: Row, mode: Mode) -> bool:
 def fails(summaries: Iterable[Summary], level: str) -> bool:
     """True if the runs differ by as much as `level`: ``divergence``, ``error``, ``warning``, or ``never``.
 
-    Of runs that have nothing in common, and of what could not be judged, that cannot be told; see `is_uncompared` and
-    `is_unjudged`.
+    Of runs that have nothing in common, and of what could not be judged, that cannot be told; see `Summary.uncompared`
+    and `is_unjudged`.
     """
     if level == "divergence":
         return any(summary.divergence is not None for summary in summaries)
     return level != "never" and any(summary.worst in summary.rules.levels[level] for summary in summaries)
-
-
-def is_uncompared(summaries: Iterable[Summary]) -> bool:
-    """True if the runs may differ in a part that was not, or could not be, compared."""
-    return any(
-        not summary.has_matches
-        or summary.unjudged.items
-        or summary.is_too_little_in_common
-        or summary.left_out
-        or summary.missing
-        for summary in summaries
-    )
 
 
 def is_unjudged(summaries: Sequence[Summary]) -> bool:

@@ -16,7 +16,6 @@ from probe.compare.output.summary import (
     Summary,
     first_of,
     in_words,
-    is_uncompared,
     undecided_in_words,
 )
 from probe.compare.output.tables import VALUES
@@ -135,10 +134,11 @@ def _followers(summaries: Sequence[Summary], style: str) -> list[tuple[str, str]
 
 def uncompared(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     """The reason why the runs may differ in a part that was not compared, as lines; no line if everything was."""
-    untold = next((summary for summary in summaries if is_uncompared([summary])), None)
+    untold = next((summary for summary in summaries if summary.uncompared), None)
     if untold is None:
         return []
-    found = [(_cannot_be_told(untold, len(summaries) > 1), WARNING if untold.has_matches else ERROR)]
+    why = _cannot_be_told(untold, untold.uncompared, len(summaries) > 1)
+    found = [(why, WARNING if untold.has_matches else ERROR)]
     if untold.left_out:
         found.append(("  next:   use a pool of one process in both runs", ""))
     elif untold.missing and not untold.is_too_little_in_common:
@@ -158,7 +158,7 @@ def _undecided(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     untold = next((summary for summary in summaries if summary.untold), None)
     if untold is None:
         return []
-    found = [(_cannot_be_told(untold, len(summaries) > 1), PREVIOUS if untold.follows else WARNING)]
+    found = [(_cannot_be_told(untold, untold.untold, len(summaries) > 1), PREVIOUS if untold.follows else WARNING)]
     if not untold.undecided or untold.follows:
         return found
     others = [each for summary in summaries for each in summary.undecided if each is not untold.undecided[0]]
@@ -177,11 +177,11 @@ def _what_would_decide(summary: Summary) -> str:
     return f"{', '.join(ways[:-1])}, or {ways[-1]}"
 
 
-def _cannot_be_told(summary: Summary, is_one_of_several: bool) -> str:
-    # Of what follows, the text itself says which step and rank it is.
-    says_where = summary.follows is not None or summary.untold == "; ".join(summary.missing)
+def _cannot_be_told(summary: Summary, why: str, is_one_of_several: bool) -> str:
+    # Of what follows, and of what is missing, the text itself says which step and rank it is.
+    says_where = summary.follows is not None or why == "; ".join(summary.missing)
     where = f"{in_words(summary.step, summary.label)}: " if is_one_of_several and not says_where else ""
-    return f"{UNTOLD}: {where}{summary.untold}"
+    return f"{UNTOLD}: {where}{why}"
 
 
 def _ranks(merged: MergedRanks) -> str:
