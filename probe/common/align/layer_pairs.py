@@ -140,7 +140,7 @@ class _Search:
             there = votes[around].most_common(1)[0][0]
             start = f"{around}." if around else ""
             for path in target:
-                other = f"{there}.{path[len(start):]}" if there else path[len(start) :]
+                other = f"{there}.{path[len(start) :]}" if there else path[len(start) :]
                 if path.startswith(start) and other in golden:
                     self._add(target[path], golden[other])
 

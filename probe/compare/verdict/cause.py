@@ -52,17 +52,6 @@ class Place(NamedTuple):
     allowed: float
 
 
-def cause_of(runs: TwoRuns, place: Place, design: Design = frozenset()) -> Sentence:
-    """The cause of a divergence; `NOTHING` if the dumps show none.
-
-    Args:
-        runs: both runs.
-        place: the divergence.
-        design: dtypes that are meant to be other ones, as pairs of plain names: ``bfloat16, float32``.
-    """
-    return Causes(runs, design).of(place)
-
-
 class Causes:
     """Looks for causes.
 

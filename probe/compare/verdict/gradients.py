@@ -324,15 +324,6 @@ def _factor(runs: TwoRuns, row: Row) -> arithmetic.Factor | None:
     return arithmetic.Factor(value, rest) if rest <= 4 * arithmetic.noise((row.target, row.golden)) else None
 
 
-def _first_of_backward(runs: TwoRuns) -> Item | None:
-    for call in runs.calls:
-        if of_gradient(call):
-            for row in call.rows:
-                if row.target is not None and row.target.is_tensor:
-                    return row.target
-    return None
-
-
 def _shapes_of_loss(runs: TwoRuns) -> list[tuple[int, ...]]:
     shapes = []
     for call in runs.calls:
