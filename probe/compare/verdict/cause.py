@@ -19,7 +19,7 @@ from probe.common.dump.naming import CLIP_GRAD, OPTIMIZER, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent, is_number
-from probe.common.numerics.formats import FORMATS, is_boolean, unit_roundoff
+from probe.common.numerics.formats import is_boolean, unit_roundoff
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import canonical, function
 from probe.compare.sentences import NOTHING, Sentence, item_words
@@ -107,7 +107,6 @@ class Causes:
             or self._unchanged(call)
             or self._of_class(call)
             or (settings[0].sentence if settings else NOTHING)
-            or self._around(place)
         )
 
     def _of_input(self, place: Place, row: Row) -> Sentence:
@@ -119,7 +118,7 @@ class Causes:
             settings = self._settings(place)
             if settings:
                 return self._said(settings[0], place)
-        return self._of_values(place, row) or self._around(place)
+        return self._of_values(place, row)
 
     def _is_parameter(self, row: Row) -> bool:
         source = None if row.target is None else self._runs.graphs[0].source(row.target)
@@ -233,29 +232,8 @@ class Causes:
         return NOTHING
 
     def _settings(self, place: Place) -> list[Setting]:
-        """The settings of the call that differ and may be the cause, those that decide first."""
-        differing = differences_of(self._runs, place.call, self._design)
-        return sorted((each for each in differing if not self._is_idle(each, place)), key=lambda each: not each.decides)
-
-    def _is_idle(self, setting: Setting, place: Place) -> bool:
-        """True if a setting differs as well in a call that agrees."""
-        if setting.decides and not setting.is_of_module and all(type(each) is float for each in setting.values):
-            return False  # The effect of a number depends on the values.
-        call = place.call
-        small = max(place.allowed, place.difference / 100)
-        for other in self._alike.get((call.function, call.direction, call.is_module), ()):
-            if other is call or not other.is_of_both or not _agrees(other, small):
-                continue
-            if any(each.name == setting.name for each in differences_of(self._runs, other, self._design)):
-                return True
-        return False
-
-    @cached_property
-    def _alike(self) -> dict[tuple[str, str, bool], list[Call]]:
-        found: dict[tuple[str, str, bool], list[Call]] = {}
-        for call in self._runs.calls:
-            found.setdefault((call.function, call.direction, call.is_module), []).append(call)
-        return found
+        """The settings of the call that differ, those that decide first."""
+        return sorted(differences_of(self._runs, place.call, self._design), key=lambda each: not each.decides)
 
     def _said(self, setting: Setting, place: Place) -> Sentence:
         """The setting in words; with the name that the module around has for the number, if it is there."""
@@ -435,16 +413,6 @@ class Causes:
             if found is not None and is_compared(found) and not distance(found):
                 said = f"is another part of {given} than in the golden run"
                 return Sentence(f"{own_name(row)} {said}", f"{item_words(own_name(row))} {said}")
-        sides = [side for side in (0, 1) if makers[side] is not None]
-        returned = next((self._returned(makers[side], sources[side].name, side) for side in sides), None)
-        if returned is None or not is_compared(returned) or distance(returned) > place.allowed:
-            return NOTHING
-        maker = makers[0] or makers[1]
-        for side, (item, other) in enumerate(((target, returned.target), (golden, returned.golden))):
-            did = "" if item is None or other is None else self._change(item, other, side)
-            if did and maker is not None:
-                what = did.format(f"what {maker.name} returned")
-                return Sentence(f"the {SIDES[side]} {what} before it comes here, by code that is not recorded")
         return NOTHING
 
     def _call_name(self, call: Call, side: int) -> str:
@@ -452,35 +420,6 @@ class Causes:
         record = (call.record, call.golden_record)[side] or ""
         module = next((name for name in around(self._runs.trees[side], record) if is_module(name)), "")
         return f"{record} in {module}" if module and not call.is_module else record
-
-    def _returned(self, maker: Call | None, name: str, side: int) -> Row | None:
-        for row in () if maker is None else maker.outputs:
-            item = (row.target, row.golden)[side]
-            if item is not None and item.name == name:
-                return row
-        return None
-
-    def _change(self, taken: Item, returned: Item, side: int) -> str:
-        """The fate of a tensor from its call to the one that takes it, with a gap for it; empty if it is the same."""
-        mine, theirs = arithmetic.sums(self._runs, side, [taken]), arithmetic.sums(self._runs, side, [returned])
-        if mine is None or theirs is None or extent(taken.shape).elements != extent(returned.shape).elements:
-            return ""
-        import numpy as np
-
-        size = float(np.linalg.norm(theirs))
-        apart = float(np.linalg.norm(mine - theirs)) / size if size else 0.0
-        if apart <= arithmetic.noise([taken, returned]):
-            return ""
-        scaled = arithmetic.factor(mine[0], theirs[0], arithmetic.noise([taken, returned]))
-        if scaled is not None:
-            return f"multiplies {{}} by {arithmetic.in_words(scaled.value, [taken.shape or ()], scaled.rest)}"
-        if arithmetic.is_reordered(taken, returned):
-            return "puts the elements of {} into another order"
-        for name in ("float16", "bfloat16"):
-            # The error of one rounding is at most the roundoff, and half of it in the mean.
-            if unit_roundoff(name) / 8 < apart < unit_roundoff(name) and name in FORMATS:
-                return f"rounds {{}} to {name}"
-        return ""
 
     def _of_class(self, call: Call) -> Sentence:
         """The sentence on a module of another class, where nearly all modules have the classes of the golden run."""
@@ -523,15 +462,6 @@ class Causes:
         for module in self._runs.around(call):
             if module.is_module and module.is_of_both:
                 yield module
-
-    def _around(self, place: Place) -> Sentence:
-        """A setting of the innermost module around a call; for an input, of those up to the maker of the input."""
-        for module in self._around_on_both(place.call):
-            for setting in self._settings(Place(module, None, place.difference, place.allowed)):
-                if setting.is_of_module and (setting.decides or setting.name == "training"):
-                    return setting.sentence.inside(module.name)
-            break
-        return NOTHING
 
     # --- values
 
@@ -693,11 +623,6 @@ def _tensors(call: Call, side: int) -> list[Item]:
 
 def _class_of(record: str | None) -> str:
     return (record or "").rpartition(".")[0].rpartition(".")[0].rpartition(".")[2]
-
-
-def _agrees(call: Call, small: float) -> bool:
-    """True if a call takes and returns the same on both sides, and something is compared of what it returns."""
-    return all(distance(row) <= small for row in call.rows) and any(is_compared(row) for row in call.outputs)
 
 
 def _agrees_in_outputs(call: Call, small: float) -> bool:

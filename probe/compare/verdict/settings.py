@@ -294,31 +294,9 @@ def _across_frameworks(runs: TwoRuns, call: Call) -> Iterator[Setting]:
         # One of them may name dimensions that the other leaves out.
         if isinstance(value, list) != isinstance(other, list) or (isinstance(value, list) and len(value) != len(other)):
             continue
-        if name == "padding" and "same" in (value, other) and _may_be_same(call, value, other):
-            continue
+        if name == "padding" and "same" in (value, other):
+            continue  # It may be the number that the other side has.
         yield Setting(name, value, other, call.name)
-
-
-def _may_be_same(call: Call, value: Any, other: Any) -> bool:
-    """True if a padding of "same" may be the number that the other side has: half of an odd kernel, for a stride of 1.
-
-    With another stride the two ends get unlike paddings, unless the size of the image is an odd one.
-    """
-    shapes = [item.shape or () for row in call.inputs if (item := row.golden) is not None and item.is_tensor]
-    if len(shapes) < 2 or len(shapes[1]) < 3:
-        return True
-    image, kernel = shapes[0][2:], shapes[1][2:]
-    outputs = [item.shape or () for row in call.outputs if (item := row.golden) is not None and item.is_tensor]
-    number = other if value == "same" else value
-    padding = [number] * len(kernel) if type(number) is int else number
-    if not outputs or not isinstance(padding, list) or len(padding) != len(kernel):
-        return True
-    for size, width, result, each in zip(image, kernel, outputs[0][2:], padding):
-        stride = -(-size // result) if result else 1
-        missing = max((result - 1) * stride + width - size, 0)
-        if missing != 2 * each:
-            return False
-    return True
 
 
 def _in_one_vocabulary(runs: TwoRuns, call: Call, side: int) -> Optional[tuple[str, dict[str, Any]]]:  # noqa: UP045
