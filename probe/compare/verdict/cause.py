@@ -19,7 +19,7 @@ from probe.common.dump.naming import CLIP_GRAD, OPTIMIZER, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent, is_number
-from probe.common.numerics.formats import is_boolean, unit_roundoff
+from probe.common.numerics.formats import FORMATS, is_boolean, unit_roundoff
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import canonical, function
 from probe.compare.sentences import NOTHING, Sentence, item_words
@@ -351,7 +351,7 @@ class Causes:
 
     def _is_near(self, item: Item, other: Item, side: int) -> bool:
         """True if a tensor of one side is one of the other side to rounding."""
-        if extent(item.shape).elements != extent(other.shape).elements or item.max == item.min:
+        if extent(item.shape).elements != extent(other.shape).elements or arithmetic.is_constant(item):
             return False
         mine, theirs = arithmetic.sums(self._runs, side, [item]), arithmetic.sums(self._runs, 1 - side, [other])
         if mine is None or theirs is None:
@@ -413,6 +413,16 @@ class Causes:
             if found is not None and is_compared(found) and not distance(found):
                 said = f"is another part of {given} than in the golden run"
                 return Sentence(f"{own_name(row)} {said}", f"{item_words(own_name(row))} {said}")
+        sides = [side for side in (0, 1) if makers[side] is not None]
+        returned = next((self._returned(makers[side], sources[side].name, side) for side in sides), None)
+        if returned is None or not is_compared(returned) or distance(returned) > place.allowed:
+            return NOTHING
+        maker = makers[0] or makers[1]
+        for side, (item, other) in enumerate(((target, returned.target), (golden, returned.golden))):
+            did = "" if item is None or other is None else self._change(item, other, side)
+            if did and maker is not None:
+                what = did.format(f"what {maker.name} returned")
+                return Sentence(f"the {SIDES[side]} {what} before it comes here, by code that is not recorded")
         return NOTHING
 
     def _call_name(self, call: Call, side: int) -> str:
@@ -420,6 +430,35 @@ class Causes:
         record = (call.record, call.golden_record)[side] or ""
         module = next((name for name in around(self._runs.trees[side], record) if is_module(name)), "")
         return f"{record} in {module}" if module and not call.is_module else record
+
+    def _returned(self, maker: Call | None, name: str, side: int) -> Row | None:
+        for row in () if maker is None else maker.outputs:
+            item = (row.target, row.golden)[side]
+            if item is not None and item.name == name:
+                return row
+        return None
+
+    def _change(self, taken: Item, returned: Item, side: int) -> str:
+        """The fate of a tensor from its call to the one that takes it, with a gap for it; empty if it is the same."""
+        mine, theirs = arithmetic.sums(self._runs, side, [taken]), arithmetic.sums(self._runs, side, [returned])
+        if mine is None or theirs is None or extent(taken.shape).elements != extent(returned.shape).elements:
+            return ""
+        import numpy as np
+
+        size = float(np.linalg.norm(theirs))
+        apart = float(np.linalg.norm(mine - theirs)) / size if size else 0.0
+        if apart <= arithmetic.noise([taken, returned]):
+            return ""
+        scaled = arithmetic.factor(mine[0], theirs[0], arithmetic.noise([taken, returned]))
+        if scaled is not None:
+            return f"multiplies {{}} by {arithmetic.in_words(scaled.value, [taken.shape or ()], scaled.rest)}"
+        if arithmetic.is_reordered(taken, returned):
+            return "puts the elements of {} into another order"
+        for name in ("float16", "bfloat16"):
+            # The error of one rounding is at most the roundoff, and half of it in the mean.
+            if unit_roundoff(name) / 8 < apart < unit_roundoff(name) and name in FORMATS:
+                return f"rounds {{}} to {name}"
+        return ""
 
     def _of_class(self, call: Call) -> Sentence:
         """The sentence on a module of another class, where nearly all modules have the classes of the golden run."""
@@ -477,7 +516,7 @@ class Causes:
             return _of_whole_numbers(name, target, golden)
         if target.has_nan or golden.has_nan or math.isinf(place.difference):
             return NOTHING
-        if target.max == target.min or golden.max == golden.min:
+        if arithmetic.is_constant(target) or arithmetic.is_constant(golden):
             return self._of_constant(name, target, golden)
         rounding = arithmetic.noise((target, golden), place.allowed)
         if self._is_parameter(row):
@@ -508,7 +547,7 @@ class Causes:
         ]
         mine = arithmetic.sums(self._runs, 0, [row.target])
         table = arithmetic.sums(self._runs, 1, [other.golden for other in rows if other.golden is not None])
-        if mine is None or table is None or row.target.max == row.target.min:
+        if mine is None or table is None or arithmetic.is_constant(row.target):
             return NOTHING
         for other, sums in zip(rows, table):
             if (sums == mine[0]).all() and not distance(row) <= 2.0**-23:
@@ -606,7 +645,7 @@ class Causes:
                 if each is module and not goes_in(other):
                     continue
                 for side, item in enumerate((other.target, other.golden)):
-                    if item is None or not item.is_tensor or item.max == item.min or other is row:
+                    if item is None or not item.is_tensor or arithmetic.is_constant(item) or other is row:
                         continue
                     if extent(item.shape).elements == elements:
                         candidates[side].append(item)

@@ -50,6 +50,8 @@ class Setting(NamedTuple):
     """The sentence where it is no value."""
     decides: bool = True
     """True if it decides values in any case: a number, or an argument of a function."""
+    item: str = ""
+    """The item that is the argument; empty of an attribute."""
 
     @property
     def sentence(self) -> Sentence:
@@ -179,6 +181,7 @@ def _of_arguments(runs: TwoRuns, call: Call, design: Design) -> Iterator[Setting
     if known.has(Trait.FITS) and not call.is_module:
         return
     mine, theirs = (_arguments(call, side) for side in (0, 1))
+    items = {name: item.name for side in (1, 0) for name, _, item in _named(call, side)}
     if call.is_module:
         mine, theirs = _without_shared(mine, theirs), _without_shared(theirs, mine)
         if runs.across_frameworks:
@@ -203,10 +206,10 @@ def _of_arguments(runs: TwoRuns, call: Call, design: Design) -> Iterator[Setting
             if is_device(given) or _dtype(given):
                 continue
             mine_only, golden_only = (None if each is _NOT_GIVEN else given for each in pair)
-            yield Setting(name, mine_only, golden_only, call.name)
+            yield Setting(name, mine_only, golden_only, call.name, item=items[name])
         elif not are_one(*pair, tolerance) and _by_design(pair, design) is False:
             decides = not call.is_module or all(type(each) is float for each in pair)
-            yield Setting(name, mine[name], theirs[name], call.name, decides=decides)
+            yield Setting(name, mine[name], theirs[name], call.name, decides=decides, item=items[name])
 
 
 def _has_one_value(row: Row) -> bool:
@@ -266,14 +269,19 @@ def _given(call: Call, side: int) -> Iterator[tuple[str, Item]]:
             yield item.name[len(record) + 1 :], item
 
 
-def _arguments(call: Call, side: int) -> dict[str, Any]:
-    """The plain arguments of a call by name; of a list of them, a list."""
+def _named(call: Call, side: int) -> Iterator[tuple[str, str, Item]]:
+    """The plain arguments of a call: the name, the place in it if it is a list, and the item."""
     record = (call.record, call.golden_record)[side] or ""
-    found: dict[str, Any] = {}
     for own, item in _given(call, side):
         state, place, rest = (*own.split(".", 2), "")[:3]
         name = argument_name(record, f"{state}.{place}") if not call.is_module else f"{state}.{place}"
-        name = name[len(INPUT) + 1 :] if name.startswith(f"{INPUT}.") and not place.isdigit() else name
+        yield name[len(INPUT) + 1 :] if name.startswith(f"{INPUT}.") and not place.isdigit() else name, rest, item
+
+
+def _arguments(call: Call, side: int) -> dict[str, Any]:
+    """The plain arguments of a call by name; of a list of them, a list."""
+    found: dict[str, Any] = {}
+    for name, rest, item in _named(call, side):
         if rest:
             kept = found.setdefault(name, [])
             if isinstance(kept, list):
@@ -546,14 +554,14 @@ def _numbers_of(meaning: Meaning, module: str, settings: ModuleSettings) -> Iter
 
 
 def _other(number: _Number, golden: _Number, bases: tuple[str, str], where: str) -> Setting:
-    name, own = _named(number, bases[0]), _named(golden, bases[1])
+    name, own = _path_in(number, bases[0]), _path_in(golden, bases[1])
     called = "" if name == own else f" ({own})"
     values = number.value, golden.value
     text = "" if not called else f"{name} = {values[0]} (golden: {values[1]}{called})"
     return Setting(name, *values, where, True, text)
 
 
-def _named(number: _Number, around: str) -> str:
+def _path_in(number: _Number, around: str) -> str:
     """The attribute, with its path below the module around it."""
     path, outside = number.module.rpartition(".")[0], around.rpartition(".")[0]
     below = path[len(outside) + 1 :] if path.startswith(f"{outside}.") else "" if path == outside else path
