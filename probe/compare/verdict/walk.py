@@ -65,8 +65,6 @@ class Kind(Enum):
     """Random numbers differ."""
     GRADIENT = "gradient"
     """One side has no gradient."""
-    REGION = "region"
-    """A result has no counterpart though everything that goes in has one, and what is computed from it stays apart."""
 
 
 class Finding(NamedTuple):
@@ -174,14 +172,9 @@ class Walk:
             missing = self._of_missing_gradient(call)
             if missing is not None:
                 found.findings.append(missing)
-            elif call.is_of_both:
+            elif call.index in self._given:
                 # In all other calls nothing is apart.
-                if call.index in self._given:
-                    self._judge(call, found)
-            elif call.record is not None and not self._runs.same_names:
-                finding = self._of_region(call)
-                if finding is not None:
-                    found.findings.append(finding)
+                self._judge(call, found)
         if not found.findings:
             found.hidden += self._far(found.excused)
         self._explain_inputs()
@@ -208,47 +201,6 @@ class Walk:
         """A gradient of a parameter that both runs use and one run lacks, though it has others."""
         row = next(gradients.missing_rows(self._runs, call), None)
         return None if row is None else Finding(call, row, Kind.GRADIENT, ALTOGETHER, 0.0, 0.0)
-
-    def _of_region(self, call: Call) -> Finding | None:
-        """A call of the target alone whose inputs agree, where the results of the two programs part for good."""
-        result = next((row for row in call.outputs if row.target is not None and row.target.is_tensor), None)
-        if result is None or not call.is_forward or not self._are_agreed(call):
-            return None
-        if self._has_near(call) or not self._shows(call):
-            return None
-        return Finding(call, result, Kind.REGION, ALTOGETHER, 0.0, 0.0)
-
-    def _are_agreed(self, call: Call) -> bool:
-        """True if everything that a call of the target alone takes has a counterpart that agrees."""
-        is_known = False
-        for row in call.inputs:
-            if row.target is None or not row.target.is_tensor or is_parameter(row):
-                continue
-            source = self._runs.graphs[0].source(row.target)
-            if source.origin in _GIVEN:
-                if self._parameters.get(source.name, 0.0) > rounding(1.0, self._shortest):
-                    return False
-                continue
-            made = self._runs.row_of.get(source.name)
-            maker = self._runs.by_record.get(source.record or "")
-            if made is None or maker is None or made.relative_difference is None:
-                return False
-            if not self._agrees(maker, made, []):
-                return False
-            is_known = True
-        return is_known
-
-    @cached_property
-    def _parameters(self) -> dict[str, float]:
-        """The distances of the parameters that both runs have, by their names in the target."""
-        found: dict[str, float] = {}
-        for call in self._runs.calls:
-            for row in call.inputs if call.is_of_both and call.is_forward else ():
-                if row.target is not None and distance(row):
-                    source = self._runs.graphs[0].source(row.target)
-                    if source.origin is Origin.PARAMETER:
-                        found[source.name] = max(distance(row), found.get(source.name, 0.0))
-        return found
 
     # --- first, what is judged of each call
 

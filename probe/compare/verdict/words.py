@@ -62,9 +62,6 @@ def of_finding(found: Finding, record: str = "", parameter: str = "") -> Sentenc
     if found.distance <= found.allowed:
         text = f"{name} has a relative error of {apart}, of which its inputs and rounding explain {allowed}"
         return Sentence(f"{text}; what is so far apart cannot be judged")
-    if found.kind is Kind.REGION:
-        text = f"{name} has no counterpart in the golden run, nor has anything that is computed from it"
-        return Sentence(f"{text}; what goes in has one")
     return beyond_inputs(name, apart, size(found.given), allowed)
 
 
