@@ -16,13 +16,11 @@ class Options(MatchOptions):
     Args:
         post_processing: a file that says what is done to tensors before they are compared.
         algorithms: Python files with metrics of the user's own; they are executed.
-        all_divergences: look for every call that diverges, and not only for the first ones, which is sooner done.
         rules: whose rules give rows their results.
     """
 
     post_processing: str | None = None
     algorithms: tuple[str, ...] = ()
-    all_divergences: bool = False
     rules: RowRules = PROBE_ROWS
 
     def absolute(self) -> Options:

@@ -155,8 +155,6 @@ class Divergence:
     golden_stack: list[str]
     suspects: list[Unexplained]
     """The next calls of which the same holds, in order of execution."""
-    is_complete: bool = True
-    """True if these are all of them. The search ends early where it is asked for the first ones only."""
     merged: Optional[MergedRanks] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The ranks that make the first call, where the ranks of a split model were merged."""
 

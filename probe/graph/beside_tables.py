@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 
 from probe.common import log
@@ -49,7 +48,6 @@ def summaries_and_page(
         MsprobeException: the two cannot be compared; with several ranks, none can.
         OSError: a file cannot be written.
     """
-    options = replace(options, all_divergences=True)
     compared = summaries_and(
         _prepared,
         target,

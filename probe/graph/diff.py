@@ -158,7 +158,7 @@ def _diff_of(
     other = graph_of(golden)
     manual = expanded(pairs, graph, other)
     by_hand = tuple((graph.names[mine], other.names[theirs]) for mine, theirs in manual.items())
-    options = replace(options, all_divergences=True, pairs=by_hand)
+    options = replace(options, pairs=by_hand)
     if target.task == golden.task == STRUCTURE_MODE:
         return _without_values(target, golden, graph, other, options, manual)
     evidence = evidence_of(target, golden, options, before, release=release, watch=watch)

@@ -25,6 +25,7 @@ from probe.shards.part import Calls, MergedItem, PartOfItem
 from probe.shards.shapes import SplitDimensions
 from probe.shards.split import numbers
 
+_FORM = "type", "dtype", "shape", "requires_grad"
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
 _PARTS = (
     ("input_args", "input"), ("input", "input"), ("input_kwargs", "input"),
@@ -199,14 +200,17 @@ class _TensorParallel:
         self._items[name] = MergedItem("split", [*sentences, f"{short}: {sentence}"], self._parts(name, pieces), fields)
         return whole
 
-    def _left_out(self, name: str, pieces: Pieces, kind: str) -> None:
-        """Summands of which no call returned the sum, or what may be that, about which nothing can be said."""
+    def _left_out(self, name: str, pieces: Pieces, kind: str) -> dict[str, Any]:
+        """A gradient without values: of summands, or what may be that, no call returned the sum."""
         means = ", ".join(repr(number(piece.get("Mean"))) for piece in pieces)
         sentence = (
             f"{self._short(name)}: each of ranks {numbers(self._ranks)} has {kind}, of means {means}; their "
-            "sum was not recorded, and the gradient is left out."
+            "sum was not recorded, and the values of the gradient are left out."
         )
-        self._items[name] = MergedItem("sum", [sentence], self._parts(name, pieces))
+        form = {key: value for key, value in pieces[0].items() if key in _FORM}
+        shape = f"{self._short(name)}: the shape is that on rank {self._ranks[0]}."
+        self._items[name] = MergedItem("sum", [sentence, shape], self._parts(name, pieces), form)
+        return form
 
     def _short(self, name: str) -> str:
         """``input.0`` of the item of a record."""

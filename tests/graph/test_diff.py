@@ -75,7 +75,7 @@ def _called(each: Unexplained) -> tuple[str, str]:
 @EVERY_PAIR
 def test_the_first_divergence_and_the_suspects_are_those_of_compare(pair: str) -> None:
     target, golden = PAIRS[pair]
-    result = compare_dumps(read(target), read(golden), Options(all_divergences=True))
+    result = compare_dumps(read(target), read(golden))
     found = diff(pair)
     divergence = result.divergence
     if divergence is None:
@@ -96,7 +96,7 @@ def test_the_first_divergence_and_the_suspects_are_those_of_compare(pair: str) -
 @EVERY_PAIR
 def test_page_and_terminal_say_the_same_sentences(pair: str) -> None:
     target, golden = PAIRS[pair]
-    summary = summarise(compare_dumps(read(target), read(golden), Options(all_divergences=True)))
+    summary = summarise(compare_dumps(read(target), read(golden)))
     found = diff(pair)
     assert found.summary is not None
     assert headline([found.summary]) == headline([summary])

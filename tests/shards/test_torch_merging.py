@@ -81,7 +81,7 @@ def test_merged_statistics_and_shapes_are_those_of_the_whole(
     wanted, found = items_of(whole), items_of(copy.dump)
     assert len(wanted) > 1200 and wanted.keys() <= found.keys()
     # Of parameters that every rank has each computes a part of the gradient, where it has some rows of activations.
-    left_out = {item for item, how in copy.items.items() if "is left out" in how.sentences[0]}
+    left_out = {item for item, how in copy.items.items() if "are left out" in how.sentences[0]}
     assert all("norm" in item or ".bias" in item or "__add__" in item for item in left_out)
     assert len(left_out) == (78 if name == "sequence" else 0)
     wrong = [
@@ -179,7 +179,7 @@ def test_pairs_with_the_run_of_one_process_are_by_name(name: str, pages: dict[st
         if golden and keys[status] not in ("none", "same", "explained")
     }
     said = {target: str(detail.get("merged")) for (target, _), detail in zip(page.rows(), page.details())}
-    assert all(is_lookup(str(each)) or "is left out" in said[each] for each in odd)
+    assert all(is_lookup(str(each)) or "are left out" in said[each] for each in odd)
     assert any("Merged of ranks 0" in note for note in comparison["notes"])
 
 

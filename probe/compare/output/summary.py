@@ -41,7 +41,6 @@ _NO_DIVERGENCE: dict[str, Any] = {
     "stack": [],
     "golden_stack": [],
     "suspects": [],
-    "is_complete": True,
     "merged": None,
 }
 """The keys of a divergence where there is none."""

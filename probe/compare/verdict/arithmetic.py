@@ -36,6 +36,11 @@ def sums(runs: TwoRuns, side: int, items: Sequence[Item]) -> NDArray[Any] | None
     return runs.tables[side].sums([item.name for item in items]).astype(np.float64)
 
 
+def is_constant(item: Item) -> bool:
+    """True if all elements of a tensor are one number, as far as its statistics are known."""
+    return item.max is not None and item.max == item.min
+
+
 def noise(items: Iterable[Item | None], allowed: float = 0.0) -> float:
     """The relative size of what rounding leaves in a tensor, given what else is explained."""
     types = [unit_roundoff(item.dtype) for item in items if item is not None and item.is_tensor]

@@ -52,17 +52,6 @@ class Place(NamedTuple):
     allowed: float
 
 
-def cause_of(runs: TwoRuns, place: Place, design: Design = frozenset()) -> Sentence:
-    """The cause of a divergence; `NOTHING` if the dumps show none.
-
-    Args:
-        runs: both runs.
-        place: the divergence.
-        design: dtypes that are meant to be other ones, as pairs of plain names: ``bfloat16, float32``.
-    """
-    return Causes(runs, design).of(place)
-
-
 class Causes:
     """Looks for causes.
 
@@ -118,7 +107,6 @@ class Causes:
             or self._unchanged(call)
             or self._of_class(call)
             or (settings[0].sentence if settings else NOTHING)
-            or self._around(place)
         )
 
     def _of_input(self, place: Place, row: Row) -> Sentence:
@@ -130,7 +118,7 @@ class Causes:
             settings = self._settings(place)
             if settings:
                 return self._said(settings[0], place)
-        return self._of_values(place, row) or self._around(place)
+        return self._of_values(place, row)
 
     def _is_parameter(self, row: Row) -> bool:
         source = None if row.target is None else self._runs.graphs[0].source(row.target)
@@ -244,29 +232,8 @@ class Causes:
         return NOTHING
 
     def _settings(self, place: Place) -> list[Setting]:
-        """The settings of the call that differ and may be the cause, those that decide first."""
-        differing = differences_of(self._runs, place.call, self._design)
-        return sorted((each for each in differing if not self._is_idle(each, place)), key=lambda each: not each.decides)
-
-    def _is_idle(self, setting: Setting, place: Place) -> bool:
-        """True if a setting differs as well in a call that agrees."""
-        if setting.decides and not setting.is_of_module and all(type(each) is float for each in setting.values):
-            return False  # The effect of a number depends on the values.
-        call = place.call
-        small = max(place.allowed, place.difference / 100)
-        for other in self._alike.get((call.function, call.direction, call.is_module), ()):
-            if other is call or not other.is_of_both or not _agrees(other, small):
-                continue
-            if any(each.name == setting.name for each in differences_of(self._runs, other, self._design)):
-                return True
-        return False
-
-    @cached_property
-    def _alike(self) -> dict[tuple[str, str, bool], list[Call]]:
-        found: dict[tuple[str, str, bool], list[Call]] = {}
-        for call in self._runs.calls:
-            found.setdefault((call.function, call.direction, call.is_module), []).append(call)
-        return found
+        """The settings of the call that differ, those that decide first."""
+        return sorted(differences_of(self._runs, place.call, self._design), key=lambda each: not each.decides)
 
     def _said(self, setting: Setting, place: Place) -> Sentence:
         """The setting in words; with the name that the module around has for the number, if it is there."""
@@ -384,7 +351,7 @@ class Causes:
 
     def _is_near(self, item: Item, other: Item, side: int) -> bool:
         """True if a tensor of one side is one of the other side to rounding."""
-        if extent(item.shape).elements != extent(other.shape).elements or item.max == item.min:
+        if extent(item.shape).elements != extent(other.shape).elements or arithmetic.is_constant(item):
             return False
         mine, theirs = arithmetic.sums(self._runs, side, [item]), arithmetic.sums(self._runs, 1 - side, [other])
         if mine is None or theirs is None:
@@ -535,15 +502,6 @@ class Causes:
             if module.is_module and module.is_of_both:
                 yield module
 
-    def _around(self, place: Place) -> Sentence:
-        """A setting of the innermost module around a call; for an input, of those up to the maker of the input."""
-        for module in self._around_on_both(place.call):
-            for setting in self._settings(Place(module, None, place.difference, place.allowed)):
-                if setting.is_of_module and (setting.decides or setting.name == "training"):
-                    return setting.sentence.inside(module.name)
-            break
-        return NOTHING
-
     # --- values
 
     def _of_values(self, place: Place, row: Row | None) -> Sentence:
@@ -558,7 +516,7 @@ class Causes:
             return _of_whole_numbers(name, target, golden)
         if target.has_nan or golden.has_nan or math.isinf(place.difference):
             return NOTHING
-        if target.max == target.min or golden.max == golden.min:
+        if arithmetic.is_constant(target) or arithmetic.is_constant(golden):
             return self._of_constant(name, target, golden)
         rounding = arithmetic.noise((target, golden), place.allowed)
         if self._is_parameter(row):
@@ -589,7 +547,7 @@ class Causes:
         ]
         mine = arithmetic.sums(self._runs, 0, [row.target])
         table = arithmetic.sums(self._runs, 1, [other.golden for other in rows if other.golden is not None])
-        if mine is None or table is None or row.target.max == row.target.min:
+        if mine is None or table is None or arithmetic.is_constant(row.target):
             return NOTHING
         for other, sums in zip(rows, table):
             if (sums == mine[0]).all() and not distance(row) <= 2.0**-23:
@@ -687,7 +645,7 @@ class Causes:
                 if each is module and not goes_in(other):
                     continue
                 for side, item in enumerate((other.target, other.golden)):
-                    if item is None or not item.is_tensor or item.max == item.min or other is row:
+                    if item is None or not item.is_tensor or arithmetic.is_constant(item) or other is row:
                         continue
                     if extent(item.shape).elements == elements:
                         candidates[side].append(item)
@@ -704,11 +662,6 @@ def _tensors(call: Call, side: int) -> list[Item]:
 
 def _class_of(record: str | None) -> str:
     return (record or "").rpartition(".")[0].rpartition(".")[0].rpartition(".")[2]
-
-
-def _agrees(call: Call, small: float) -> bool:
-    """True if a call takes and returns the same on both sides, and something is compared of what it returns."""
-    return all(distance(row) <= small for row in call.rows) and any(is_compared(row) for row in call.outputs)
 
 
 def _agrees_in_outputs(call: Call, small: float) -> bool:

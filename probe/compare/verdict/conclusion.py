@@ -204,8 +204,9 @@ class _Conclusion:
             is_same = all(row.target is row.golden for row in call.rows)
             if not call.is_of_both or (is_same and _is_set_alike(runs, call)):
                 continue
-            for row, sentence in kinds_of(runs, call, runs.precision.design):
-                yield _difference_in(call, row, sentence, None), False
+            for going_in in (True, False):
+                for row, sentence in kinds_of(runs, call, runs.precision.design, going_in):
+                    yield _difference_in(call, row, sentence), False
             settings = differences_of(runs, call, runs.precision.design)
             if not settings:
                 continue
@@ -224,7 +225,7 @@ class _Conclusion:
                     Difference(
                         call.record or "",
                         call.golden_record or "",
-                        "",
+                        setting.item,
                         setting.sentence.text,
                         shown if setting.decides else None,
                         labelled_reason=setting.sentence.labelled,
@@ -262,9 +263,9 @@ def _is_set_alike(runs: TwoRuns, call: Call) -> bool:
     return mine == theirs
 
 
-def _difference_in(call: Call, row: Row, sentence: Sentence, shows_from: float | None) -> Difference:
+def _difference_in(call: Call, row: Row, sentence: Sentence) -> Difference:
     names = call.record or "", call.golden_record or "", _item_name(row)
-    return Difference(*names, sentence.text, shows_from, labelled_reason=sentence.labelled, values=sentence.values)
+    return Difference(*names, sentence.text, labelled_reason=sentence.labelled, values=sentence.values)
 
 
 def _difference(found: Finding, sentence: Sentence) -> Difference:

@@ -149,7 +149,7 @@ class Graph:
 
     def _label(self, item: Item) -> Hashable | None:
         """The numbers of a tensor by which it is known again; ``None`` of a constant, which many tensors are."""
-        if item.norm is None:
+        if item.max is None:
             return item.md5
         if item.max == item.min:
             return None

@@ -232,7 +232,7 @@ def _settled(row: Row, of_sketches: float) -> float | None:
         return ALTOGETHER if by_statistics or of_sketches else 0.0
     if _has_nonfinite(target) != _has_nonfinite(golden):
         return math.inf
-    if _is_filled(target) or _is_filled(golden):
+    if any(_is_filled(item) or (of_sketches == 0.0 and _is_left_out(item)) for item in (target, golden)):
         beside = beside_fill_values(target, golden)
         # The fill of a mask would hide everything else.
         return by_statistics if beside is None else min(beside, by_statistics)
@@ -246,8 +246,8 @@ def _settled(row: Row, of_sketches: float) -> float | None:
 
 
 UNRELATED = 0.7
-"""The distance from which on two sketches are of unrelated tensors, or of one in two orders: half of the square of that
-of two random tensors of one norm, which is 1.4."""
+"""The distance from which on two sketches are of unrelated tensors, or of one in two orders: half of that of two random
+tensors of one norm, which is the root of 2."""
 
 
 def _is_laid_out_otherwise(target: Item, golden: Item, of_sketches: float) -> bool:
@@ -280,6 +280,11 @@ def _has_nonfinite(item: Item) -> bool:
 def _is_filled(item: Item) -> bool:
     """True if the fill of a mask is among the elements that a sketch adds up; larger ones are left out of it."""
     return any(type(value) is float and _FILL <= abs(value) < LARGEST for value in (item.max, item.min))
+
+
+def _is_left_out(item: Item) -> bool:
+    """True if elements are so large that a sketch leaves them out: what is the same without them may differ in them."""
+    return any(type(value) is float and LARGEST <= abs(value) < math.inf for value in (item.max, item.min))
 
 
 TypePair = tuple[str, str]

@@ -64,8 +64,21 @@ def missing_rows(runs: TwoRuns, call: Call) -> Iterator[Row]:
     for row in rows:
         for side in (0, 1):
             lacks, has = (row.target, row.golden)[side], (row.target, row.golden)[1 - side]
-            if runs.has_gradients[side] and not has_tensor(lacks) and has_tensor(has) and has and has.norm != 0:
+            if (
+                runs.has_gradients[side]
+                and not has_tensor(lacks)
+                and has_tensor(has)
+                and _is_nonzero(runs, has, 1 - side)
+            ):
                 yield row
+
+
+def _is_nonzero(runs: TwoRuns, item: Item | None, side: int) -> bool:
+    """True if a gradient is other than zero, by its norm or its sketch."""
+    if item is None or item.norm is not None:
+        return item is not None and item.norm != 0
+    sums = arithmetic.sums(runs, side, [item])
+    return sums is not None and bool(sums.any())
 
 
 def _shapes_of_parameters(runs: TwoRuns, forward: Call) -> set[tuple[int, ...]]:
@@ -322,15 +335,6 @@ def _factor(runs: TwoRuns, row: Row) -> arithmetic.Factor | None:
     rest = math.sqrt(float(left @ left) / float(mine[0] @ mine[0])) if mine[0].any() else 1.0
     # The sums that make gradients round more than their elements.
     return arithmetic.Factor(value, rest) if rest <= 4 * arithmetic.noise((row.target, row.golden)) else None
-
-
-def _first_of_backward(runs: TwoRuns) -> Item | None:
-    for call in runs.calls:
-        if of_gradient(call):
-            for row in call.rows:
-                if row.target is not None and row.target.is_tensor:
-                    return row.target
-    return None
 
 
 def _shapes_of_loss(runs: TwoRuns) -> list[tuple[int, ...]]:

@@ -60,12 +60,14 @@ class Likeness:
     def __init__(self, values: Iterable[Judged]) -> None:
         self._groups: dict[Hashable, _Group] = {}
         for value in values:
-            self._groups.setdefault(value.key, _Group()).values.append(value)
+            # What is not finite on one side has no usual size.
+            if max(value.distance, value.given) < math.inf:
+                self._groups.setdefault(value.key, _Group()).values.append(value)
 
     def usual(self, value: Judged) -> Usual | None:
         """Tell what is usual of a value by its like; ``None`` where there are too few."""
         group = self._groups.get(value.key)
-        if group is None or len(group.values) <= FEWEST:
+        if group is None or len(group.values) <= FEWEST or max(value.distance, value.given) == math.inf:
             return None
         own = _median_without(group.own, _own(value))
         carry = max(1.0, _median_without(group.carries(own), _carry(value, own)))
@@ -73,7 +75,8 @@ class Likeness:
 
     def is_shared(self, value: Judged) -> bool:
         """True if the like of a value is as far apart: it is how the two programs compute."""
-        distances = self._groups[value.key].distances
+        group = self._groups.get(value.key)
+        distances = [] if group is None else group.distances
         return len(distances) > 1 and FACTOR * _median_without(distances, value.distance) >= value.distance
 
 

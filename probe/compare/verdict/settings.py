@@ -50,6 +50,8 @@ class Setting(NamedTuple):
     """The sentence where it is no value."""
     decides: bool = True
     """True if it decides values in any case: a number, or an argument of a function."""
+    item: str = ""
+    """The item that is the argument; empty of an attribute."""
 
     @property
     def sentence(self) -> Sentence:
@@ -179,6 +181,7 @@ def _of_arguments(runs: TwoRuns, call: Call, design: Design) -> Iterator[Setting
     if known.has(Trait.FITS) and not call.is_module:
         return
     mine, theirs = (_arguments(call, side) for side in (0, 1))
+    items = {name: item.name for side in (1, 0) for name, _, item in _named(call, side)}
     if call.is_module:
         mine, theirs = _without_shared(mine, theirs), _without_shared(theirs, mine)
         if runs.across_frameworks:
@@ -203,10 +206,10 @@ def _of_arguments(runs: TwoRuns, call: Call, design: Design) -> Iterator[Setting
             if is_device(given) or _dtype(given):
                 continue
             mine_only, golden_only = (None if each is _NOT_GIVEN else given for each in pair)
-            yield Setting(name, mine_only, golden_only, call.name)
+            yield Setting(name, mine_only, golden_only, call.name, item=items[name])
         elif not are_one(*pair, tolerance) and _by_design(pair, design) is False:
             decides = not call.is_module or all(type(each) is float for each in pair)
-            yield Setting(name, mine[name], theirs[name], call.name, decides=decides)
+            yield Setting(name, mine[name], theirs[name], call.name, decides=decides, item=items[name])
 
 
 def _has_one_value(row: Row) -> bool:
@@ -266,14 +269,19 @@ def _given(call: Call, side: int) -> Iterator[tuple[str, Item]]:
             yield item.name[len(record) + 1 :], item
 
 
-def _arguments(call: Call, side: int) -> dict[str, Any]:
-    """The plain arguments of a call by name; of a list of them, a list."""
+def _named(call: Call, side: int) -> Iterator[tuple[str, str, Item]]:
+    """The plain arguments of a call: the name, the place in it if it is a list, and the item."""
     record = (call.record, call.golden_record)[side] or ""
-    found: dict[str, Any] = {}
     for own, item in _given(call, side):
         state, place, rest = (*own.split(".", 2), "")[:3]
         name = argument_name(record, f"{state}.{place}") if not call.is_module else f"{state}.{place}"
-        name = name[len(INPUT) + 1 :] if name.startswith(f"{INPUT}.") and not place.isdigit() else name
+        yield name[len(INPUT) + 1 :] if name.startswith(f"{INPUT}.") and not place.isdigit() else name, rest, item
+
+
+def _arguments(call: Call, side: int) -> dict[str, Any]:
+    """The plain arguments of a call by name; of a list of them, a list."""
+    found: dict[str, Any] = {}
+    for name, rest, item in _named(call, side):
         if rest:
             kept = found.setdefault(name, [])
             if isinstance(kept, list):
@@ -294,31 +302,9 @@ def _across_frameworks(runs: TwoRuns, call: Call) -> Iterator[Setting]:
         # One of them may name dimensions that the other leaves out.
         if isinstance(value, list) != isinstance(other, list) or (isinstance(value, list) and len(value) != len(other)):
             continue
-        if name == "padding" and "same" in (value, other) and _may_be_same(call, value, other):
-            continue
+        if name == "padding" and "same" in (value, other):
+            continue  # It may be the number that the other side has.
         yield Setting(name, value, other, call.name)
-
-
-def _may_be_same(call: Call, value: Any, other: Any) -> bool:
-    """True if a padding of "same" may be the number that the other side has: half of an odd kernel, for a stride of 1.
-
-    With another stride the two ends get unlike paddings, unless the size of the image is an odd one.
-    """
-    shapes = [item.shape or () for row in call.inputs if (item := row.golden) is not None and item.is_tensor]
-    if len(shapes) < 2 or len(shapes[1]) < 3:
-        return True
-    image, kernel = shapes[0][2:], shapes[1][2:]
-    outputs = [item.shape or () for row in call.outputs if (item := row.golden) is not None and item.is_tensor]
-    number = other if value == "same" else value
-    padding = [number] * len(kernel) if type(number) is int else number
-    if not outputs or not isinstance(padding, list) or len(padding) != len(kernel):
-        return True
-    for size, width, result, each in zip(image, kernel, outputs[0][2:], padding):
-        stride = -(-size // result) if result else 1
-        missing = max((result - 1) * stride + width - size, 0)
-        if missing != 2 * each:
-            return False
-    return True
 
 
 def _in_one_vocabulary(runs: TwoRuns, call: Call, side: int) -> Optional[tuple[str, dict[str, Any]]]:  # noqa: UP045
@@ -568,14 +554,14 @@ def _numbers_of(meaning: Meaning, module: str, settings: ModuleSettings) -> Iter
 
 
 def _other(number: _Number, golden: _Number, bases: tuple[str, str], where: str) -> Setting:
-    name, own = _named(number, bases[0]), _named(golden, bases[1])
+    name, own = _path_in(number, bases[0]), _path_in(golden, bases[1])
     called = "" if name == own else f" ({own})"
     values = number.value, golden.value
     text = "" if not called else f"{name} = {values[0]} (golden: {values[1]}{called})"
     return Setting(name, *values, where, True, text)
 
 
-def _named(number: _Number, around: str) -> str:
+def _path_in(number: _Number, around: str) -> str:
     """The attribute, with its path below the module around it."""
     path, outside = number.module.rpartition(".")[0], around.rpartition(".")[0]
     below = path[len(outside) + 1 :] if path.startswith(f"{outside}.") else "" if path == outside else path

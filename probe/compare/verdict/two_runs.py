@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Optional
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, ParsedName, is_module, parse, record_name
+from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, ParsedName, is_module, record_name
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Item
@@ -183,8 +183,3 @@ def path_of(parsed: ParsedName | None) -> str:
     if parsed is None or not parsed.is_module:
         return ""
     return parsed.base.rpartition(".")[0].partition(".")[2]
-
-
-def parsed_path(record: str) -> str:
-    """The path of the module of a record."""
-    return path_of(parse(record))

@@ -119,6 +119,14 @@ class _Value(NamedTuple):
     of_module: bool
 
 
+class _Limit(NamedTuple):
+    """The distance up to which a value is explained."""
+
+    distance: float
+    others: int
+    """The calls like it that give the limit; 0 of the bound of the call itself."""
+
+
 class Walk:
     """Judges every call of two runs in their order.
 
@@ -434,9 +442,9 @@ class Walk:
         """Whole numbers, and values that are finite on one side alone."""
         made = self._whole.get(call.index)
         if made is not None:
-            made.explained = 0.0
             finding = self._shown(Finding(call, made, Kind.DATA, ALTOGETHER, 0.0, 0.0), found)
             if finding is not None:
+                made.explained = 0.0
                 return finding
         given = [distance(row) for row in self._given.get(call.index, ())]
         for row in call.outputs:
@@ -548,34 +556,34 @@ class Walk:
             if value.is_result and not call.is_forward and has(call.function, *COMPUTING_NOTHING):
                 # Where it is the identity, the gradient of what it returns is that of its argument with all its takers.
                 continue
-            finding = self._finding(call, value, found)
-            if finding is None:
-                if value.is_result and call.direction != PARAMETERS_GRAD and self._counts(call):
-                    insort(self._explained[call.is_forward], value.judged.distance)
-                found.excused.append(
-                    Excused(call, value.row, distance(value.row), value.judged.given, value.bound)
-                )  # fmt: skip
-            elif worst is None:
-                worst = finding
+            limit = self._limit(value)
+            if distance(value.row) > limit.distance:
+                worst = worst or self._finding(call, value, limit, found)
+                continue
+            value.row.explained = limit.distance
+            if value.is_result and call.direction != PARAMETERS_GRAD and self._counts(call):
+                insort(self._explained[call.is_forward], value.judged.distance)
+            found.excused.append(
+                Excused(call, value.row, distance(value.row), value.judged.given, limit.distance)
+            )  # fmt: skip
         is_drawn = worst is not None and worst.kind is not Kind.INPUT and self._draws(call)
         if worst is not None and is_drawn and not self._draws_on_one_side(call):
             found.undecided.append(worst._replace(kind=Kind.RANDOM))
             return None
-        if worst is not None and not worst.row.relative_difference:
-            return None
         return worst
 
-    def _finding(self, call: Call, value: _Value, found: Walked) -> Finding | None:
-        judged, apart = value.judged, distance(value.row)
+    def _limit(self, value: _Value) -> _Limit:
+        """The distance up to which a value is explained, by its bound or by its like."""
         usual = self._usual(value)
-        allowed, others = value.bound, 0
         if usual is not None:
-            limit = value.condition * max(usual.limit, judged.floor)
-            if value.of_module or limit < allowed:
-                allowed, others = limit, usual.others
-        if apart <= allowed:
-            value.row.explained = allowed
-            return None
+            of_like = value.condition * max(usual.limit, value.judged.floor)
+            if value.of_module or of_like < value.bound:
+                return _Limit(of_like, usual.others)
+        return _Limit(value.bound, 0)
+
+    def _finding(self, call: Call, value: _Value, limit: _Limit, found: Walked) -> Finding | None:
+        """The finding on a value that nothing explains; ``None`` if it has no effect, or one that rounding may hide."""
+        judged, apart, (allowed, others) = value.judged, distance(value.row), limit
         kind = Kind.INPUT if not value.is_result else (Kind.LIKE if others else Kind.OUTPUT)
         if kind is Kind.INPUT and not (self._has_effect(call) and self._is_felt(call, value)):
             return None

@@ -19,7 +19,7 @@ from probe.compare.options import Options
 from probe.compare.output.summary import first_of
 from probe.compare.runner import summaries
 from probe.compare.two_dumps import Comparison
-from probe.compare.verdict.cause import Place, cause_of
+from probe.compare.verdict.cause import Causes, Place
 from probe.compare.verdict.kinds import own_name
 from probe.compare.verdict.settings import differences_of
 from probe.compare.verdict.two_runs import TwoRuns
@@ -129,7 +129,7 @@ def cause_at(run: Any) -> Any:
         runs = runs_of(run("target", change, "mix", loss_of), run("golden", None, "mix", loss_of))
         call = runs.by_record.get(record) or runs.by_golden_record[record]
         row = next(row for row in call.rows if own_name(row) == item)
-        return cause_of(runs, Place(call, row, 1.0, 1e-6)).shown
+        return Causes(runs).of(Place(call, row, 1.0, 1e-6)).shown
 
     return said
 

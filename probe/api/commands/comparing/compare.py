@@ -94,7 +94,6 @@ class Compare(Question):
             layer_mapping=args.layer_mapping,
             post_processing=args.config,
             algorithms=tuple(name for names in args.algorithms for name in names.split(",") if name),
-            all_divergences=args.json,
         )
         where = Where(args.jobs, args.dask)
         splits = _splits(args)
