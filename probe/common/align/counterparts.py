@@ -130,7 +130,8 @@ def _search(
     """Find the pairs where names do not say them; returns the contents of the tensors of two programs."""
     # Numbers of tensors are looked at only here, so that most comparisons need no numpy.
     from probe.common.align.contents import Contents
-    from probe.common.align.layer_pairs import moved_layers, paired_layers
+    from probe.common.align.layer_pairs import paired_layers
+    from probe.common.align.moved_layers import moved_layers
     from probe.common.align.search import CallSearch
 
     contents = None

@@ -76,24 +76,6 @@ def paired_layers(sides: tuple[Side, Side], results: Contents) -> Partners:
     return search.found
 
 
-def moved_layers(sides: tuple[Side, Side]) -> Partners:
-    """The golden path of each path of the target, of two runs of one program.
-
-    A layer that is inserted moves the numbers of all that follow. The parameters that both runs have say it: what a
-    layer holds has its name inside of the counterpart of the layer. Without such evidence paths stay.
-    """
-    networks = network(sides[0]), network(sides[1])
-    paths: Partners = {path: path for path in sides[0].modules}
-    if networks[0].keys() == networks[1].keys():
-        return paths
-    search = _Search(*networks, Contents((), ()))
-    search.of_equal_parameters()
-    search.inside()
-    search.between()
-    taken = set(search.found.values())
-    return {path: search.found.get(path, path) for path in paths if path in search.found or path not in taken}
-
-
 class _Search:
     """The pairs that were found so far."""
 
@@ -127,22 +109,6 @@ class _Search:
         for one, other in self._in_order(mine, theirs, _place, anchors):
             if not self._results.contradict(one.result, other.result):
                 self._add(one, other)
-
-    def inside(self) -> None:
-        """Pair layers that have one name inside of layers whose parts correspond, the innermost of these first."""
-        votes: dict[str, Counter[str]] = {}
-        for path, other in self.found.items():
-            mine, theirs = path.split("."), other.split(".")
-            while mine and theirs and mine.pop() == theirs.pop():
-                votes.setdefault(".".join(mine), Counter())[".".join(theirs)] += 1
-        target, golden = self._networks
-        for around in sorted(votes, key=len, reverse=True):
-            there = votes[around].most_common(1)[0][0]
-            start = f"{around}." if around else ""
-            for path in target:
-                other = f"{there}.{path[len(start) :]}" if there else path[len(start) :]
-                if path.startswith(start) and other in golden:
-                    self._add(target[path], golden[other])
 
     def _in_order(
         self,

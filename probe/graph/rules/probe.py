@@ -13,7 +13,7 @@ from probe.graph.manual_pairs import ManualPair
 from probe.graph.overflow_levels import OverflowLevels, overflows
 from probe.graph.page.columns import Columns
 from probe.graph.rules.protocol import Status
-from probe.graph.status import STATUSES
+from probe.graph.status import ONE_SIDE, STATUSES
 
 _SHOWN = (
     Status("none", "·", "no data", "The dumps have no values to compare.", "none"),
@@ -57,11 +57,19 @@ class ProbeGraph:
         return overflows(diff)
 
     def item_statuses(self, diff: GraphDiff, rows: Sequence[Row]) -> bytes:
-        """The result of each row, as the search for the first divergence gives it."""
+        """The result of each row, as the search for the first divergence gives it.
+
+        What shows a divergence that is told at another call is no worse than its own call.
+        """
         summary = diff.summary
         marked = marked_items(None if summary is None else summary.divergence)
         differing = None if summary is None else {each.item for each in (*summary.with_effect, *summary.without_effect)}
-        return bytes([_INDEX[result_of(row, marked, differing)] for row in rows])
+        return bytes([self._of_item(diff, row, _INDEX[result_of(row, marked, differing)]) for row in rows])
+
+    @staticmethod
+    def _of_item(diff: GraphDiff, row: Row, found: int) -> int:
+        """A status of a row, at most that of its node."""
+        return found if found <= ONE_SIDE else min(found, diff.statuses[diff.target.index[row.record]])
 
     def item_notes(self, diff: GraphDiff, rows: Sequence[Row]) -> list[str]:
         """The differences of an item other than its values, in the words of ``msprobe compare``.
