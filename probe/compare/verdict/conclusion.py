@@ -28,12 +28,13 @@ from probe.compare.verdict.build import two_runs
 from probe.compare.verdict.cause import Causes, Place
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import SHORT, Call, distance, goes_in, is_parameter, is_rounded, measure
+from probe.compare.verdict.findings import Finding, Kind, Walked
 from probe.compare.verdict.kinds import kinds_of, own_name
 from probe.compare.verdict.nearby import Nearby
 from probe.compare.verdict.optimizer import convention_cause, settings_cause
 from probe.compare.verdict.settings import differences_of, of_unrecorded
 from probe.compare.verdict.two_runs import TwoRuns
-from probe.compare.verdict.walk import Finding, Kind, Walk, Walked
+from probe.compare.verdict.walk import Walk
 
 SAME, EXPLAINED, STRUCTURE, UNEXPLAINED = range(4)
 """The result of a judgement: nothing differs; what differs is explained; an argument, a dtype or a shape differs; a

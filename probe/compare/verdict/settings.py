@@ -25,13 +25,12 @@ from probe.common.operations.lookup import function
 from probe.common.operations.signatures import OF_DIMENSIONS, OF_MEMORY, argument_name, is_default
 from probe.compare.sentences import Sentence, on_one_side, other_value
 from probe.compare.verdict.facts import Call, coarser
-from probe.compare.verdict.two_runs import TwoRuns
+from probe.compare.verdict.meanings import SAME, Number, other_numbers
+from probe.compare.verdict.two_runs import TwoRuns, base_of
 
 Design = Collection[tuple[str, str]]
 """Pairs of dtypes of target and golden run that are meant to be other ones, in plain names: ``bfloat16, float32``."""
 
-SAME = 1e-6
-"""The relative difference of two numbers that are one, one of them rounded to float32. A guess, near its roundoff."""
 _NOT_GIVEN = object()
 _SIDES = "target", "golden run"
 
@@ -353,61 +352,16 @@ _OF_TRAINING = re.compile(r"p\Z|momentum\Z|.*(?:drop|jitter|noise|aux_loss)")
 """Attributes that a module uses only while it is trained."""
 
 
-class Meaning(NamedTuple):
-    """One thing that programs have other names for."""
-
-    attribute: re.Pattern[str]
-    """Its names."""
-    module: re.Pattern[str] | None = None
-    """Words in the path or the class of modules of which it is one, in lower case; any module if ``None``."""
-    powers: Mapping[str, tuple[float, ...]] = {}
-    """The powers of it that a number may be, by its name; under ``""`` those of other names."""
-
-
-_ATTENTION = re.compile(r"attention|attn|att\b|mha")
-MEANINGS = (
-    Meaning(re.compile(r"(?:\w+_)?eps(?:ilon)?\Z")),
-    Meaning(
-        re.compile(
-            r"(?:\w+_)?(?:scale|scaling|multiplier|mul|norm_factor|temperature)\Z|query_pre_attn_scalar\Z"
-        ),
-        _ATTENTION,
-        # Programs multiply by one number, or divide by its inverse.
-        {"": (1.0, -1.0), "query_pre_attn_scalar": (-0.5,)},
-    ),
-    Meaning(re.compile(r"(?:num|n)_(?:attention_|attn_|query_|q_)?heads?\Z|nheads?\Z|heads\Z"), _ATTENTION),
-)  # fmt: skip
-"""The names are those of the programs in ``benchmarks/verdicts``, and of Megatron and vLLM."""
-
-
-class _Number(NamedTuple):
-    """A number with a meaning."""
-
-    module: str
-    name: str
-    value: float
-    powers: tuple[float, ...] = (1.0,)
-
-    def is_same(self, other: _Number) -> bool:
-        if self.value <= 0 or other.value <= 0:
-            return self.value == other.value
-        return any(
-            math.isclose(mine * math.log(self.value), theirs * math.log(other.value), rel_tol=0.0, abs_tol=SAME)
-            for mine in self.powers
-            for theirs in other.powers
-        )
-
-
 def settings_of(runs: TwoRuns, call: Call) -> tuple[ModuleSettings, ModuleSettings] | None:
     """The settings of a module in both runs; ``None`` if one of them has none."""
-    bases = _base(call.record), _base(call.golden_record)
+    bases = base_of(call.record), base_of(call.golden_record)
     mine, theirs = runs.settings[0].get(bases[0]), runs.settings[1].get(bases[1])
     return None if mine is None or theirs is None else (mine, theirs)
 
 
 def of_unrecorded(runs: TwoRuns) -> Iterator[Setting]:
     """The numbers and buffers that differ in modules without a record, such as the model, which use them anywhere."""
-    recorded = {_base(name) for call in runs.calls if call.is_module for name in (call.record, call.golden_record)}
+    recorded = {base_of(name) for call in runs.calls if call.is_module for name in (call.record, call.golden_record)}
     paths = [{base.rpartition(".")[0]: base for base in of_side if base not in recorded} for of_side in runs.settings]
     for path, base in paths[0].items():
         if path in paths[1]:
@@ -415,22 +369,25 @@ def of_unrecorded(runs: TwoRuns) -> Iterator[Setting]:
             yield from (each for each in of_attributes(target, golden, base, runs) if each.decides)
 
 
-def _base(record: str | None) -> str:
-    return "" if record is None else record.rpartition(".")[0].rpartition(".")[0]
-
-
 def _of_module(runs: TwoRuns, call: Call) -> Iterator[Setting]:
     both = settings_of(runs, call)
     if both is None:
         return
     target, golden = both
-    bases = _base(call.record), _base(call.golden_record)
+    bases = base_of(call.record), base_of(call.golden_record)
     seen = set()
     for each in of_attributes(target, golden, call.name, runs) if target != golden else ():
         seen.add(each.name)
         yield each
     if not runs.same_names:
-        yield from (each for each in _by_meaning(runs, bases, call.name) if each.name not in seen)
+        numbers = (_in_two_names(mine, theirs, bases, call.name) for mine, theirs in other_numbers(runs, bases))
+        yield from (each for each in numbers if each.name not in seen)
+
+
+def _in_two_names(mine: Number, theirs: Number, bases: tuple[str, str], where: str) -> Setting:
+    name, own = mine.path_in(bases[0]), theirs.path_in(bases[1])
+    text = "" if name == own else f"{name} = {mine.value} (golden: {theirs.value} ({own}))"
+    return Setting(name, mine.value, theirs.value, where, True, text)
 
 
 def of_attributes(target: ModuleSettings, golden: ModuleSettings, where: str, runs: TwoRuns) -> Iterator[Setting]:
@@ -513,65 +470,3 @@ def _rounding(mine: Buffer, other: Buffer) -> float:
     if not all(roundoffs):
         return 0.0  # Whole numbers are not rounded.
     return max(2 * max(roundoffs), SAFETY * unit_roundoff("float32"))
-
-
-def _by_meaning(runs: TwoRuns, bases: tuple[str, str], where: str) -> Iterator[Setting]:
-    """Numbers of one meaning that differ between two modules, or in what is inside of them without a counterpart."""
-    for meaning in MEANINGS:
-        mine, theirs = (list(_numbers(meaning, runs, base, side)) for side, base in enumerate(bases))
-        others = [number for number in mine if not _taken_from(theirs, number)]
-        for number, golden in zip(others, theirs):
-            yield _other(number, golden, bases, where)
-
-
-def _numbers(meaning: Meaning, runs: TwoRuns, base: str, side: int) -> Iterator[_Number]:
-    """The numbers of a meaning that belong to a module: its own, and of those in it that have no counterpart."""
-    if "numbers" not in runs.worked_out:
-        runs.worked_out["numbers"] = tuple(_by_owner(runs, each) for each in (0, 1))
-    of_side: dict[tuple[int, str], list[_Number]] = runs.worked_out["numbers"][side]
-    yield from of_side.get((MEANINGS.index(meaning), base.rpartition(".")[0]), ())
-
-
-def _by_owner(runs: TwoRuns, side: int) -> dict[tuple[int, str], list[_Number]]:
-    """The numbers of all modules by meaning and by the path of the innermost module around with a counterpart."""
-    records = (((call.record, call.golden_record)[side], call) for call in runs.calls)
-    paired = {_base(record).rpartition(".")[0] for record, call in records if call.is_module and call.is_of_both}
-    found: dict[tuple[int, str], list[_Number]] = {}
-    for module, settings in runs.settings[side].items():
-        owner = module.rpartition(".")[0]
-        while owner and owner not in paired:
-            owner = owner.rpartition(".")[0]
-        for index, meaning in enumerate(MEANINGS):
-            if meaning.module is None or meaning.module.search(module.lower()):
-                found.setdefault((index, owner), []).extend(_numbers_of(meaning, module, settings))
-    return found
-
-
-def _numbers_of(meaning: Meaning, module: str, settings: ModuleSettings) -> Iterator[_Number]:
-    for name, value in settings.values.items():
-        if meaning.attribute.match(name) and is_number(value) and math.isfinite(value):
-            yield _Number(module, name, value, powers=meaning.powers.get(name, meaning.powers.get("", (1.0,))))
-
-
-def _other(number: _Number, golden: _Number, bases: tuple[str, str], where: str) -> Setting:
-    name, own = _path_in(number, bases[0]), _path_in(golden, bases[1])
-    called = "" if name == own else f" ({own})"
-    values = number.value, golden.value
-    text = "" if not called else f"{name} = {values[0]} (golden: {values[1]}{called})"
-    return Setting(name, *values, where, True, text)
-
-
-def _path_in(number: _Number, around: str) -> str:
-    """The attribute, with its path below the module around it."""
-    path, outside = number.module.rpartition(".")[0], around.rpartition(".")[0]
-    below = path[len(outside) + 1 :] if path.startswith(f"{outside}.") else "" if path == outside else path
-    return f"{below}.{number.name}" if below else number.name
-
-
-def _taken_from(theirs: list[_Number], number: _Number) -> bool:
-    """True if `theirs` has the number; it is taken out then."""
-    for index, golden in enumerate(theirs):
-        if number.is_same(golden):
-            del theirs[index]
-            return True
-    return False

@@ -183,3 +183,8 @@ def path_of(parsed: ParsedName | None) -> str:
     if parsed is None or not parsed.is_module:
         return ""
     return parsed.base.rpartition(".")[0].partition(".")[2]
+
+
+def base_of(record: str | None) -> str:
+    """The part of a record that all calls of a module share: ``Module.layers.0.norm.RMSNorm``; empty without one."""
+    return "" if record is None else record.rpartition(".")[0].rpartition(".")[0]

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
 from functools import cached_property
 from typing import NamedTuple, Optional
 
@@ -28,6 +26,7 @@ from probe.compare.verdict.between import Between
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.effects import Effect, Effects
 from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_rounded
+from probe.compare.verdict.findings import Excused, Finding, Kind, Walked
 from probe.compare.verdict.likeness import Judged, Likeness, Usual, role
 from probe.compare.verdict.nearby import Nearby
 from probe.compare.verdict.two_runs import TwoRuns
@@ -42,68 +41,6 @@ _FAR = 0.25
 the most in 94 right pairs of two precisions, programs, releases and frameworks, where faults reach 0.5."""
 _GIVEN = (Origin.PARAMETER, Origin.BUFFER, Origin.DATA)
 """The origins of tensors that no call made."""
-
-
-class Kind(Enum):
-    """The sign of a divergence."""
-
-    OUTPUT = "output"
-    """A result is further apart than its inputs explain."""
-    LIKE = "like"
-    """A result is further apart than that of similar calls."""
-    INPUT = "input"
-    """An input is further apart than anything before it that is recorded."""
-    DATA = "data"
-    """Data differ."""
-    PARAMETER = "parameter"
-    """A parameter differs."""
-    NONFINITE = "nonfinite"
-    """One side has a NaN or an infinity."""
-    WHOLE = "whole"
-    """Whole numbers differ."""
-    RANDOM = "random"
-    """Random numbers differ."""
-    GRADIENT = "gradient"
-    """One side has no gradient."""
-
-
-class Finding(NamedTuple):
-    """A value that nothing explains."""
-
-    call: Call
-    row: Row
-    kind: Kind
-    distance: float
-    given: float
-    """The largest distance of what it is made from."""
-    allowed: float
-    """The distance that is explained."""
-    others: int = 0
-    """The calls like it that tell what is usual, where they do."""
-
-
-class Excused(NamedTuple):
-    """A value that is apart and explained."""
-
-    call: Call
-    row: Row
-    distance: float
-    given: float
-    allowed: float
-    """The distance that is explained, which is the smallest that would have been seen."""
-
-
-@dataclass
-class Walked:
-    """All that was found on the way."""
-
-    findings: list[Finding] = field(default_factory=list)
-    """In the order of the calls; the first is where the runs diverge."""
-    excused: list[Excused] = field(default_factory=list)
-    undecided: list[Finding] = field(default_factory=list)
-    """Random numbers that differ, behind which nobody can tell."""
-    hidden: list[Finding] = field(default_factory=list)
-    """Inputs that nothing explains and whose effect rounding may hide."""
 
 
 class _Value(NamedTuple):

@@ -18,9 +18,9 @@ from probe.compare.sentences import (
     not_finite,
 )
 from probe.compare.verdict.facts import Call, is_parameter
+from probe.compare.verdict.findings import Excused, Finding, Kind
 from probe.compare.verdict.kinds import own_name
 from probe.compare.verdict.two_runs import path_of
-from probe.compare.verdict.walk import Excused, Finding, Kind
 
 NONFINITE_ON_ONE_SIDE = "a NaN or an infinity on one side only"
 
