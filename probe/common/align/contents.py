@@ -29,11 +29,11 @@ _LEAST, _UNITS = 2e-5, 4.0
 """The relative difference of statistics up to which they are equal, since six digits of float32 survive a network; and
 that of a coarser type in its unit roundoff."""
 _CLEARLY = 0.5
-"""The distance of the nearest tensor is at most this share of the distance of the second."""
+"""The distance of the nearest tensor is at most this share of the distance of the second; a guess."""
 _ROWS = 1024
 """The tensors whose distances from all others are in memory at once."""
 _SHARE = 0.1
-"""The share of a run's tensors that have a type if the others are computed from what it rounded."""
+"""The share of a run's tensors that have a type if the others are computed from what it rounded; a guess."""
 
 _IN_BACKWARD = f".{BACKWARD}."
 """Is part of the names of items of a backward."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["CallPair", "are_two_programs", "call_pairs", "table"]
 
 _ENOUGH = 0.8
-"""The share of modules that two runs of one program have under the same names, at least."""
+"""The share of modules that two runs of one program have under the same names, at least; a guess."""
 
 
 def call_pairs(target: Dump, golden: Dump, both: Calls, options: MatchOptions) -> list[CallPair]:

@@ -29,7 +29,7 @@ _NORMALISED = 4.0
 share of 0.8 e of the elements turns, and the updates are 1.8 sqrt(e) apart; twice that, for gradients with more
 elements near zero."""
 _OF_NORMS = 1.3
-"""By how much the norms of two updates may seem to differ though they are one: the interval of a sketch."""
+"""By how much the norms of two updates may seem to differ though they are one: three times the 9 % of a sketch."""
 _OF_ROUNDING = 2.0**-23
 _OF_SUMS = 2.0**-16
 """The rounding of the sums that make a gradient, about, relative to the gradient; a guess."""
