@@ -23,7 +23,7 @@ from probe.common.numerics.formats import unit_roundoff
 ENOUGH = 0.8
 """The share of records from which on silence means something; a guess."""
 _ANYTHING = 0.1
-"""The share of parameters below which two runs are of two models, and what happens to correspond says nothing; a guess."""
+"""The share of parameters below which two runs are of two models, and what corresponds says nothing; a guess."""
 _SEVERAL = 10
 """The least number of parameters for that judgement; a guess."""
 
