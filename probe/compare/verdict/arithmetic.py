@@ -24,7 +24,7 @@ _ROUNDINGS = 16.0
 _SUMS = 1e-5
 """The relative difference of norms, and of means relative to the root mean square, that sums make; a guess."""
 _LARGEST_REST = 0.3
-"""The rest, relative to a difference, from which on nothing is known of it; a guess: tensors of one layer are as near."""
+"""The rest, relative to a difference, from which on nothing is known of it; a guess."""
 
 
 def sums(runs: TwoRuns, side: int, items: Sequence[Item]) -> NDArray[Any] | None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Optional
 
 from probe.common.align.operations import layer_kind
 from probe.common.align.row import Row
-from probe.common.dump.naming import CLIP_GRAD, OPTIMIZER, is_module
+from probe.common.dump.naming import CLIP_GRAD, FORWARD, OPTIMIZER, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent, is_number
@@ -70,6 +70,10 @@ class Causes:
         """The cause of a divergence; `NOTHING` if there is none."""
         call, row = place.call, place.row
         if not call.is_of_both:
+            forward = self._runs.in_direction(call, FORWARD) if of_gradient(call) else None
+            if forward is not None and not forward.is_of_both:
+                side = int(forward.record is None)
+                return Sentence(f"only the {SIDES[side]} calls {forward.name}{self._given(forward, side)}")
             return gradients.missing(self._runs, call, row) if of_gradient(call) else self._of_one_sided(place)
         found = gradients.kept(self._runs, call, row, self._before)
         if found:

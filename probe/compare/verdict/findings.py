@@ -29,6 +29,8 @@ class Kind(Enum):
     """Whole numbers differ."""
     RANDOM = "random"
     """Random numbers differ."""
+    PARTS = "parts"
+    """One side has a part of a batch, and the other side all of it."""
     GRADIENT = "gradient"
     """One side has no gradient."""
 

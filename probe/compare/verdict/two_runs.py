@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Optional
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, ParsedName, is_module, record_name
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, is_module, record_name
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Item
@@ -16,7 +16,7 @@ from probe.common.dump.reading.sources import Tree
 from probe.common.dump.update_file import Update
 from probe.common.environment.modules import Settings
 from probe.compare.result import Mode
-from probe.compare.verdict.dataflow import Graph
+from probe.compare.verdict.dataflow import Graph, Origin
 from probe.compare.verdict.facts import Call, Evidence, Precision, Tables
 
 Attributes = Mapping[str, Mapping[str, Any]]
@@ -121,14 +121,36 @@ class TwoRuns:
 
     @cached_property
     def gradients(self) -> Mapping[str, Row]:
-        """The recorded gradients of parameters, by the parameters' names in the target."""
-        return {
+        """The recorded gradients of parameters, by the parameters' names in the target.
+
+        Where no module is recorded, they are what the backward of a function gives for a parameter that it took; of
+        several calls the gradient that is furthest apart counts.
+        """
+        found = self._gradients_of_functions
+        return found | {
             f"{path_of(call.parsed)}{'.' * bool(path_of(call.parsed))}{row.target.name[len(call.name) + 1 :]}": row
             for call in self.calls
             if call.direction == PARAMETERS_GRAD
             for row in call.outputs
             if row.target is not None
         }
+
+    @cached_property
+    def _gradients_of_functions(self) -> dict[str, Row]:
+        found: dict[str, Row] = {}
+        for call in () if self.has_modules else self.calls:
+            forward = self.in_direction(call, FORWARD) if call.direction == BACKWARD else None
+            taken = {} if forward is None else {_place(row): row for row in forward.inputs}
+            for row in call.outputs:
+                parameter = taken.get(_place(row))
+                item = None if parameter is None else parameter.target
+                source = None if item is None else self.graphs[0].source(item)
+                if source is None or source.origin is not Origin.PARAMETER:
+                    continue
+                other = found.get(source.name)
+                if other is None or (other.relative_difference or 0.0) < (row.relative_difference or 0.0):
+                    found[source.name] = row
+        return found
 
     @cached_property
     def positions(self) -> Mapping[int, int]:
@@ -183,6 +205,12 @@ def path_of(parsed: ParsedName | None) -> str:
     if parsed is None or not parsed.is_module:
         return ""
     return parsed.base.rpartition(".")[0].partition(".")[2]
+
+
+def _place(row: Row) -> str:
+    """The place of an item among the inputs or outputs of its call: ``2`` of ``input.2``."""
+    item = row.target or row.golden
+    return "" if item is None else item.name.rpartition(".")[2]
 
 
 def base_of(record: str | None) -> str:

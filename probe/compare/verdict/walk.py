@@ -151,7 +151,7 @@ class Walk:
         for row in call.inputs:
             if distance(row) == ALTOGETHER and self._is_of_unknown(row) and not self._base(call, row):
                 self._whole.setdefault(call.index, row)
-            elif row.relative_difference and is_rounded(row) and self._is_unrecorded(row):
+            elif row.relative_difference and is_rounded(row) and self._is_unrecorded(row) and not self._is_lost(row):
                 known = self._known_base(call, row) if call.is_forward else None
                 base = self._base(call, row) if known is None else known
                 floor = rounding(1.0, max(self._runs.precision.unit(row), self._shortest, _FLOAT32))
@@ -240,6 +240,14 @@ class Walk:
         found = [self._known_base(maker, each) for each in given]
         return None if not found or None in found else max(each for each in found if each is not None)
 
+    def _is_lost(self, row: Row) -> bool:
+        """True if an input is a gradient of a parameter that no record has: some are rounding alone."""
+        source = None if row.target is None else self._runs.graphs[0].source(row.target)
+        if source is None or source.origin is not Origin.GRADIENT:
+            return False
+        gradient = self._runs.gradients.get(source.name)
+        return gradient is None or gradient.relative_difference is None
+
     def _is_unrecorded(self, row: Row) -> bool:
         """True if an input is neither data, a parameter nor a buffer, nor the counterpart of what a call returned."""
         if is_parameter(row) or row.target is None or row.golden is None:
@@ -310,6 +318,8 @@ class Walk:
 
     def _is_beyond(self, call: Call, inputs: list[Row]) -> bool:
         """True if a call returns what some of its inputs and its like do not explain."""
+        if any(distance(row) >= ALTOGETHER for row in call.outputs):
+            return True
         of = bounds.given(self._runs, call, inputs)
         for value in self._values.get(call.index, ()):
             if not value.is_result:
@@ -438,6 +448,10 @@ class Walk:
         if not values:
             return None
         has_whole = any(distance(row) >= ALTOGETHER for row in self._given[call.index])
+        in_parts = next((row for row in self._given[call.index] if _is_in_parts(row)), None)
+        if in_parts is not None:
+            found.hidden.append(Finding(call, in_parts, Kind.PARTS, ALTOGETHER, 0.0, 0.0))
+            return None
         worst: Optional[Finding] = None  # noqa: UP045
         for value in values:
             if has_whole and value.is_result:
@@ -574,6 +588,15 @@ class Walk:
     def _has_like(self, is_result: bool) -> bool:
         """True if the like of a value may be asked."""
         return self._is_short or not is_result or not self._runs.same_names
+
+
+def _is_in_parts(row: Row) -> bool:
+    """True if one side has a part of a batch there, and the other side all of it."""
+    sides = [item.shape or () for item in (row.target, row.golden) if item is not None and item.is_tensor]
+    if len(sides) < 2 or sides[0] == sides[1] or is_parameter(row) or sides[0][1:] != sides[1][1:]:
+        return False
+    sizes = sorted(shape[0] for shape in sides if shape)
+    return len(sizes) == 2 and sizes[0] > 0 and sizes[1] % sizes[0] == 0
 
 
 def _suffix(call: Call, row: Row) -> str:

@@ -44,6 +44,9 @@ def of_finding(found: Finding, record: str = "", parameter: str = "") -> Sentenc
     apart, allowed = size(found.distance), size(found.allowed)
     if is_parameter(row) or parameter:
         name = f"parameter {parameter or parameter_name(found.call, row)}"
+    if found.kind is Kind.PARTS:
+        shapes = [list(item.shape or ()) for item in (row.target, row.golden) if item is not None]
+        return Sentence(f"{name} has shape {shapes[0]} (golden: {shapes[1]}): a part of a batch is not the whole")
     if found.kind is Kind.GRADIENT:
         item = found.row.target
         item, has = (item, "target") if item is not None and item.is_tensor else (found.row.golden, "golden run")
