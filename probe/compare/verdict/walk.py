@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
-from probe.common.dump.naming import FORWARD, PARAMETERS_GRAD
+from probe.common.dump.naming import FORWARD, OPTIMIZER, PARAMETERS_GRAD
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, is_same, rms, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
@@ -99,7 +99,8 @@ class Walk:
             # The records say the same of everything, and no file tells more.
             return Walked()
         for call in self._runs.calls:
-            if call.is_of_both:
+            # Between two programs the updates of parameters are judged, and not how an optimizer computes them.
+            if call.is_of_both and (self._runs.same_names or self._runs.parent(call) != OPTIMIZER):
                 self._values[call.index] = list(self._measured(call))
         self._like = Likeness(
             value.judged for values in self._values.values() for value in values if self._has_like(value.is_result)
