@@ -71,9 +71,10 @@ def _diverged(first: Summary, divergence: Divergence, is_one_of_several: bool) -
     if divergence.merged is not None:
         labelled.append(("ranks:", _ranks(divergence.merged)))
     labelled += _lines_of_code(divergence)
-    if divergence.suspects:
-        names = ", ".join(suspect.record or suspect.golden_record for suspect in divergence.suspects[:SUSPECTS])
-        labelled.append(("later:", names))
+    # Several values of a call may show it.
+    later = dict.fromkeys(suspect.record or suspect.golden_record for suspect in divergence.suspects)
+    later.pop(divergence.record, None)
+    labelled.append(("later:", ", ".join(list(later)[:SUSPECTS])))
     labelled.append(("next:", _next_step(first, call)))
     found += [(f"  {label:7} {text}", "") for label, text in labelled if text]
     for suspect in divergence.suspects:
