@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
+from heapq import heappop, heappush
 
 from probe.common.align.row import Row
 from probe.common.numerics.error_bounds import extent
@@ -56,9 +57,10 @@ class Effects:
         seen: set[int] = {start.index}
         self._given = self._data_of(start)
         reached: tuple[set[str], set[str]] = (set(), set())
-        waiting, is_apart = [start], False
+        # In the order of the calls, so that all that was reached is known where it comes together.
+        waiting, is_apart = [(start.index, start)], False
         while waiting:
-            call = waiting.pop()
+            _, call = heappop(waiting)
             outputs = [row for row in call.outputs if row.relative_difference is not None and is_rounded(row)]
             others = [] if call is start else self._others(call, reached)
             if outputs and all(self._agrees(call, row, others) for row in outputs):
@@ -81,7 +83,8 @@ class Effects:
                     return Effect.NONE if self._agrees_behind(start) else Effect.SHOWS
                 followers = [] if around is None or around.index in seen else [around]
             seen.update(each.index for each in followers)
-            waiting += followers
+            for each in followers:
+                heappush(waiting, (each.index, each))
         return found
 
     def _would_show(self, row: Row, size: float) -> bool:

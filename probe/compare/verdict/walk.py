@@ -150,7 +150,7 @@ class Walk:
         self._given[call.index] = of.rows
         inside = self._inside.get(call.record, 0.0) if call.is_module else 0.0
         for row in call.inputs:
-            if distance(row) == ALTOGETHER and self._is_of_unknown(row) and not self._base(call, row):
+            if distance(row) == ALTOGETHER and self._is_of_code(row) and not self._base(call, row):
                 self._whole.setdefault(call.index, row)
             elif row.relative_difference and is_rounded(row) and self._is_unrecorded(row) and not self._is_lost(row):
                 known = self._known_base(call, row) if call.is_forward else None
@@ -240,6 +240,12 @@ class Walk:
         given = [each for each in maker.inputs if each.target is not None and each.target.is_tensor]
         found = [self._known_base(maker, each) for each in given]
         return None if not found or None in found else max(each for each in found if each is not None)
+
+    def _is_of_code(self, row: Row) -> bool:
+        """True if code that is not recorded made an input, in one run at least."""
+        pairs = zip(self._runs.graphs, (row.target, row.golden))
+        origins = [graph.source(item).origin for graph, item in pairs if item is not None]
+        return self._is_unrecorded(row) and any(origin is not Origin.CALL for origin in origins)
 
     def _is_lost(self, row: Row) -> bool:
         """True if an input is a gradient of a parameter that no record has: some are rounding alone."""
