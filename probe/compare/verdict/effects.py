@@ -67,7 +67,8 @@ class Effects:
                 if not all(self._would_show(row, size) for row in outputs):
                     found = Effect.HIDDEN
                 continue
-            if not outputs and call is not start and self._has_near(call):
+            is_one = call.is_of_both and self._runs.same_names
+            if not outputs and call is not start and not is_one and self._has_near(call):
                 continue
             is_apart = is_apart or bool(outputs)
             for side in (0, 1):

@@ -514,7 +514,7 @@ class Walk:
 
     def _is_felt(self, call: Call, value: _Value) -> bool:
         """True if an input that nothing explains makes what its call returns, or values further down, stay apart."""
-        if not value.of_module and self._runs.same_names:
+        if self._runs.same_names:
             return self._is_beyond(call, [row for row in call.inputs if row is not value.row])
         return self._shows(call)
 
