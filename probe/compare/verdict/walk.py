@@ -514,9 +514,11 @@ class Walk:
 
     def _is_felt(self, call: Call, value: _Value) -> bool:
         """True if an input that nothing explains makes what its call returns, or values further down, stay apart."""
-        if self._runs.same_names:
-            return self._is_beyond(call, [row for row in call.inputs if row is not value.row])
-        return self._shows(call)
+        others = [row for row in call.inputs if row is not value.row]
+        if self._runs.same_names and self._is_beyond(call, others):
+            return True
+        # What a recorded call made needs no more.
+        return (value.of_module or not self._runs.same_names) and self._shows(call)
 
     def _maker_alone(self, row: Row) -> Call | None:
         """The call that made an input of the target, if the golden run has no counterpart of what it returned."""
