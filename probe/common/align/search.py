@@ -147,6 +147,8 @@ class CallSearch:
                     if label is not None:
                         found.setdefault((label, region if is_local else None), ([], []))[number].append(call)
             for group in found.values():
+                # A reshape returns the same numbers again and again: those of one shape correspond.
+                self._in_order(group, self._kind_and_shape, as_many=self._are_two_programs)
                 self._in_order(group, self._kind, as_many=self._are_two_programs)
 
     def _results(self, number: int, calls: Iterable[tuple[Hashable, int]]) -> list[Item]:
@@ -215,6 +217,11 @@ class CallSearch:
             return None if parameter is None else (self._base(number, call), parameter)
         given = (item for item in self._sides[number].calls[call].items if item.state == INPUT)
         return self._base(number, call), *(item.shape if item.is_tensor else repr(item.value) for item in given)
+
+    def _kind_and_shape(self, number: int, call: int) -> Key:
+        """The kind of function, and the shape of what it returns."""
+        result = self._sides[number].result(call)
+        return None if result is None else (self._kind(number, call), result.shape)
 
     def _kind_and_sizes(self, number: int, call: int) -> Key:
         """The kind of function, of one program its name, and the sizes of what it takes."""
