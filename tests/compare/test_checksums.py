@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import made_dumps
+import numpy as np
 import pytest
+from made_dumps import tensor_of
 
 from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Where
@@ -77,8 +80,13 @@ def test_two_kinds_of_checksums_are_refused(dumps_of: Dumps, tmp_path: Path) -> 
 
 def test_statistics_that_one_run_lacks_are_no_nan(tmp_path: Path) -> None:
     # Tensors are there on both sides; what else a summary_mode writes beside them is not compared.
-    pytest.importorskip("torch.nn", reason="the files of the tensors are PyTorch's")
-    source = Path(__file__).parent / "cases" / "tensor" / "golden"
+    array = np.arange(6, dtype=np.float32)
+    source = tmp_path / "golden"
+    (source / "dump_tensor_data").mkdir(parents=True)
+    np.save(source / "dump_tensor_data" / "0.npy", array)
+    made_dumps.written(
+        source, {"Torch.sin.0.forward": {"output": [tensor_of(array, data_name="0.npy")]}}, task="tensor"
+    )
     (found,) = _compared(_run(source, tmp_path / "xor", _xor), str(source))
     assert found.mode == "tensor"
     assert (found.answer, found.why) == ("none", "nothing differs")

@@ -19,7 +19,7 @@ class Meaning(NamedTuple):
     """One thing that programs have other names for."""
 
     attribute: re.Pattern[str]
-    """Its names."""
+    """The names of the attribute in the programs."""
     module: re.Pattern[str] | None = None
     """Words in the path or the class of modules of which it is one, in lower case; any module if ``None``."""
     powers: Mapping[str, tuple[float, ...]] = {}

@@ -29,7 +29,7 @@ from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_
 from probe.compare.verdict.findings import Excused, Finding, Kind, Walked
 from probe.compare.verdict.likeness import Judged, Likeness, Usual, role
 from probe.compare.verdict.nearby import Nearby
-from probe.compare.verdict.two_runs import TwoRuns
+from probe.compare.verdict.two_runs import TwoRuns, base_of
 
 _FLOAT32 = unit_roundoff("float32")
 
@@ -125,7 +125,9 @@ class Walk:
         of_results = [each for each in far if any(each.row is row for row in each.call.outputs)]
         certain = [each for each in of_results if self._is_certain(each.call)]
         worst = max(certain, key=lambda each: each.distance, default=None)
-        return [] if worst is None else [Finding(worst.call, worst.row, Kind.OUTPUT, *worst[2:])]
+        if worst is None:
+            return []
+        return [Finding(worst.call, worst.row, Kind.OUTPUT, worst.distance, worst.given, worst.allowed)]
 
     def _explain_inputs(self) -> None:
         """Give inputs what was explained of the results that they are."""
@@ -186,7 +188,7 @@ class Walk:
     def _hidden(self, call: Call) -> float:
         """The unit roundoff of dtypes that no item of a call shows, because modules cast inside of their code."""
         module = call.name if call.is_module else self._runs.module_name(call)
-        known = self._casts.get(module.rpartition(".")[0].rpartition(".")[0], 0.0)
+        known = self._casts.get(base_of(module), 0.0)
         return max(known, self._shortest if call.is_module or not call.is_forward else 0.0)
 
     @cached_property
@@ -226,7 +228,28 @@ class Walk:
         return max(found, absolute / size if size else 0.0)
 
     def _known_base(self, call: Call, row: Row) -> float | None:
-        """The distance of what made an input of a forward; ``None`` where it is recorded on neither side."""
+        """The largest distance of what made an input of a forward, through calls that the target alone makes.
+
+        It is ``None`` where a part of that is recorded on neither side.
+        """
+        found: list[float] = []
+        waiting, seen = [(call, row)], {call.index}
+        while waiting:
+            taker, taken = waiting.pop()
+            made = self._made_before(taker, taken)
+            if made is not None:
+                found.append(made)
+                continue
+            maker = self._maker_alone(taken)
+            if maker is None:
+                return None
+            if maker.index not in seen:
+                seen.add(maker.index)
+                waiting += [(maker, each) for each in maker.inputs if each.target is not None and each.target.is_tensor]
+        return max(found, default=None)
+
+    def _made_before(self, call: Call, row: Row) -> float | None:
+        """The distance of the result that an input is on one side at least; ``None`` if no call before returned it."""
         for side, item in enumerate((row.target, row.golden)):
             maker = None if item is None else self._runs.maker(item, side)
             if item is None or maker is None or maker.index >= call.index:
@@ -234,12 +257,7 @@ class Walk:
             made = self._runs.row_of_side(side).get(self._runs.graphs[side].source(item).name)
             if made is not None and made.relative_difference is not None and distance(made) < ALTOGETHER:
                 return distance(made)
-        maker = self._maker_alone(row)
-        if maker is None:
-            return None
-        given = [each for each in maker.inputs if each.target is not None and each.target.is_tensor]
-        found = [self._known_base(maker, each) for each in given]
-        return None if not found or None in found else max(each for each in found if each is not None)
+        return None
 
     def _is_of_code(self, row: Row) -> bool:
         """True if code that is not recorded made an input, in one run at least."""
@@ -457,7 +475,8 @@ class Walk:
         has_whole = any(distance(row) >= ALTOGETHER for row in self._given[call.index])
         in_parts = next((row for row in self._given[call.index] if _is_in_parts(row)), None)
         if in_parts is not None:
-            found.hidden.append(Finding(call, in_parts, Kind.PARTS, ALTOGETHER, 0.0, 0.0))
+            if all(each.kind is not Kind.PARTS for each in found.hidden):
+                found.hidden.append(Finding(call, in_parts, Kind.PARTS, ALTOGETHER, 0.0, 0.0))
             return None
         worst: Optional[Finding] = None  # noqa: UP045
         for value in values:
@@ -546,12 +565,13 @@ class Walk:
         return self._effects.of(call, apart * max(norms, default=0.0))
 
     def _is_of_agreed(self, backward: Call) -> bool:
-        """True if a backward is that of a function which takes and returns the same in both programs."""
+        """True if a backward is that of a function which takes and returns the same in both programs, to rounding."""
         call = None if backward.is_module else self._runs.in_direction(backward, FORWARD)
         if call is None or not call.is_of_both:
             return False
         rows = [row for row in call.rows if any(item and item.is_tensor for item in (row.target, row.golden))]
-        return bool(rows) and all(row.relative_difference == 0.0 for row in rows)
+        is_compared = all(row.relative_difference is not None and is_rounded(row) for row in rows)
+        return bool(rows) and is_compared and all(self._agrees(call, row, []) for row in rows)
 
     def _is_certain(self, call: Call) -> bool:
         """True if two calls are one: those of one program, and of two programs those that take the same parameters."""
