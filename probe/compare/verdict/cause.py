@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import NamedTuple, Optional
 
 from probe.common.align.operations import layer_kind
 from probe.common.align.row import Row
-from probe.common.dump.naming import CLIP_GRAD, FORWARD, OPTIMIZER, is_module
+from probe.common.dump.naming import FORWARD, OPTIMIZER, is_module
 from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent, is_number
-from probe.common.numerics.formats import FORMATS, is_boolean, unit_roundoff
+from probe.common.numerics.formats import FORMATS, unit_roundoff
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import canonical, function
 from probe.compare.sentences import NOTHING, Sentence, item_words
@@ -28,28 +27,14 @@ from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import Call, coarser, distance, goes_in, is_compared, is_parameter, of_gradient
 from probe.compare.verdict.kinds import kinds_of, own_name
 from probe.compare.verdict.optimizer import convention_cause, settings_cause
-from probe.compare.verdict.settings import Design, Setting, differences_of, of_unrecorded
-from probe.compare.verdict.two_runs import TwoRuns, path_of
+from probe.compare.verdict.settings import Design, Setting, differences_of
+from probe.compare.verdict.two_runs import TwoRuns
+from probe.compare.verdict.value_causes import SIDES, Place, ValueCauses, around_on_both
 
-SIDES = "target", "golden run"
 _MOST_CLASSES = 0.8
 """The share of modules of one class from which on another class tells something; a guess."""
 _MOST_CALLS = 200
 """Calls on the way that are looked at; a guess."""
-_IN_REACH = 24
-"""Calls before the place, in the same module, whose tensors may be a term of it; a guess."""
-_POWERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
-"""The powers of a setting that a factor may be: it is multiplied, divided by, squared in a loss, or a root is taken."""
-
-
-class Place(NamedTuple):
-    """A divergence: where it is, and how large."""
-
-    call: Call
-    row: Optional[Row]  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """The input, parameter or output that shows it; ``None`` of a call as a whole."""
-    difference: float
-    allowed: float
 
 
 class Causes:
@@ -65,6 +50,7 @@ class Causes:
         self._runs = runs
         self._design = design
         self._before = before
+        self._values = ValueCauses(runs, design)
 
     def of(self, place: Place) -> Sentence:
         """The cause of a divergence; `NOTHING` if there is none."""
@@ -78,7 +64,9 @@ class Causes:
         found = gradients.kept(self._runs, call, row, self._before)
         if found:
             return found
-        if self._runs.parent(call) == OPTIMIZER and not (row is not None and goes_in(row) and self._gradient_of(row)):
+        if self._runs.parent(call) == OPTIMIZER and not (
+            row is not None and goes_in(row) and self._values.gradient_of(row)
+        ):
             found = settings_cause(self._runs.updates) or convention_cause(self._runs.updates, self._runs.frameworks)
             if found:
                 return found
@@ -87,7 +75,7 @@ class Causes:
             found = found or (gradients.lost(self._runs, call) if place.difference > 2 * place.allowed else NOTHING)
             if found:
                 return found
-        if row is not None and self._is_parameter(row):
+        if row is not None and self._values.is_parameter(row):
             return self._in_kind(call, only=row) or self._between(place, row) or self._of_parameter(place, row)
         if row is not None and goes_in(row):
             return self._of_input(place, row)
@@ -107,7 +95,7 @@ class Causes:
             (self._on_the_way(place, rows) if rows else NOTHING)
             or self._in_kind(call)
             or self._on_the_way(place, [row for row in call.outputs if row is place.row] or call.outputs)
-            or (self._of_values(place, place.row) if place.row is not None else NOTHING)
+            or (self._values.of(place, place.row) if place.row is not None else NOTHING)
             or self._unchanged(call)
             or self._of_class(call)
             or (settings[0].sentence if settings else NOTHING)
@@ -122,11 +110,7 @@ class Causes:
             settings = self._settings(place)
             if settings:
                 return self._said(settings[0], place)
-        return self._of_values(place, row)
-
-    def _is_parameter(self, row: Row) -> bool:
-        source = None if row.target is None else self._runs.graphs[0].source(row.target)
-        return is_parameter(row) or (source is not None and source.origin is Origin.PARAMETER)
+        return self._values.of(place, row)
 
     def _is_state(self, row: Row) -> bool:
         item = row.target
@@ -143,10 +127,10 @@ class Causes:
         return NOTHING
 
     def _of_parameter(self, place: Place, row: Row) -> Sentence:
-        found = self._of_other_parameter(place, row) or self._of_values(place, row)
+        found = self._values.of_other_parameter(place, row) or self._values.of(place, row)
         if found or any(row is each and is_parameter(row) for each in place.call.rows):
             return found
-        return Sentence(f"{self._shown(place.call, row)} has a relative error of {distance(row):.1e}")
+        return Sentence(f"{self._values.shown(place.call, row)} has a relative error of {distance(row):.1e}")
 
     def _other_mask(self, call: Call) -> Sentence:
         """The sentence on an input of which other elements are masked with numbers that no sketch holds."""
@@ -164,7 +148,7 @@ class Causes:
             if mine.excluded != theirs.excluded or not (mine.marks == theirs.marks).all():
                 counts = f"{mine.excluded} elements (golden: {theirs.excluded}"
                 counts += ")" if mine.excluded != theirs.excluded else ", other ones)"
-                return Sentence(f"{self._shown(call, row)} is another mask: it masks {counts}")
+                return Sentence(f"{self._values.shown(call, row)} is another mask: it masks {counts}")
         return NOTHING
 
     def _of_one_sided(self, place: Place) -> Sentence:
@@ -242,7 +226,7 @@ class Causes:
     def _said(self, setting: Setting, place: Place) -> Sentence:
         """The setting in words; with the name that the module around has for the number, if it is there."""
         if not setting.is_of_module and not place.call.is_module:
-            for module in self._around_on_both(place.call):
+            for module in around_on_both(self._runs, place.call):
                 for own in differences_of(self._runs, module, self._design):
                     if own.is_of_module and _are_of_one_value(own, setting):
                         return own.sentence
@@ -499,164 +483,6 @@ class Causes:
         why = ": training = False, or p = 0" if "dropout" in call.function.lower() else ""
         return Sentence(f"{own_name(given)} comes back unchanged in the {SIDES[side]} only{why}")
 
-    # --- the module around
-
-    def _around_on_both(self, call: Call) -> Iterator[Call]:
-        for module in self._runs.around(call):
-            if module.is_module and module.is_of_both:
-                yield module
-
-    # --- values
-
-    def _of_values(self, place: Place, row: Row | None) -> Sentence:
-        """A factor, another order, or a term that one side lacks."""
-        target, golden = (None, None) if row is None else (row.target, row.golden)
-        if row is None or target is None or golden is None or not target.is_tensor or not golden.is_tensor:
-            return NOTHING
-        if extent(target.shape).elements != extent(golden.shape).elements or extent(target.shape).elements < 2:
-            return NOTHING
-        name = self._shown(place.call, row)
-        if not (unit_roundoff(target.dtype) and unit_roundoff(golden.dtype)):
-            return _of_whole_numbers(name, target, golden)
-        if target.has_nan or golden.has_nan or math.isinf(place.difference):
-            return NOTHING
-        if arithmetic.is_constant(target) or arithmetic.is_constant(golden):
-            return self._of_constant(name, target, golden)
-        rounding = arithmetic.noise((target, golden), place.allowed)
-        if self._is_parameter(row):
-            rounding = max(2 * coarser(row), arithmetic.noise(()))  # It is rounded once.
-        if place.difference <= 2 * rounding:
-            return NOTHING
-        if arithmetic.is_reordered(target, golden):
-            return Sentence(f"{name} has the same elements in another order")
-        mine, theirs = arithmetic.sums(self._runs, 0, [target]), arithmetic.sums(self._runs, 1, [golden])
-        if mine is None or theirs is None:
-            return NOTHING
-        scaled = arithmetic.factor(mine[0], theirs[0], rounding)
-        if scaled is not None:
-            return self._of_factor(place, row, scaled)
-        if self._is_parameter(row) or of_gradient(place.call):
-            return NOTHING
-        return self._of_term(place, row, (target, golden), rounding)
-
-    def _of_other_parameter(self, place: Place, row: Row) -> Sentence:
-        """The sentence on a parameter that holds the values of another parameter of the golden run."""
-        if row.target is None or row.golden is None or not self._runs.same_names:
-            return NOTHING
-        rows = [
-            other
-            for call in self._runs.calls
-            for other in (call.inputs if call.is_forward and call.is_of_both else ())
-            if is_parameter(other) and other.golden is not None and other.golden.shape == row.target.shape
-        ]
-        mine = arithmetic.sums(self._runs, 0, [row.target])
-        table = arithmetic.sums(self._runs, 1, [other.golden for other in rows if other.golden is not None])
-        if mine is None or table is None or arithmetic.is_constant(row.target):
-            return NOTHING
-        for other, sums in zip(rows, table):
-            if (sums == mine[0]).all() and not distance(row) <= 2.0**-23:
-                call = next(call for call in self._runs.calls if any(each is other for each in call.rows))
-                return Sentence(f"{self._shown(place.call, row)} has the values of {self._shown(call, other)}")
-        return NOTHING
-
-    def _of_constant(self, name: str, target: Item, golden: Item) -> Sentence:
-        for side, (item, other) in enumerate(((target, golden), (golden, target))):
-            if item.max == item.min and other.max != other.min and is_number(item.max) and item.max == item.max:
-                return Sentence(f"all elements of {name} are {item.max:g} in the {SIDES[side]}")
-        return NOTHING
-
-    def _of_factor(self, place: Place, row: Row, scaled: arithmetic.Factor) -> Sentence:
-        setting = self._setting_of(place.call, scaled.value)
-        if setting is not None:
-            return setting.sentence if setting.where == place.call.name else setting.sentence.inside(setting.where)
-        items = [item for each in place.call.rows for item in (each.target, each.golden)]
-        shapes = [item.shape or () for item in items if item is not None and item.is_tensor]
-        value = arithmetic.in_words(scaled.value, shapes, scaled.rest)
-        parameter = self._gradient_of(row)
-        if parameter:
-            clips = [side for side, tree in enumerate(self._runs.trees) if CLIP_GRAD in tree.values()]
-            why = f": only the {SIDES[clips[0]]} clips gradients (clip_grad)" if len(clips) == 1 else ""
-            return Sentence(f"the gradient of {parameter} is {value} times that of the golden run{why}")
-        if of_gradient(place.call):
-            every = gradients.one_factor(self._runs, scaled.value)
-            if every:
-                return every
-        return Sentence(f"{self._shown(place.call, row)} is {value} times that of the golden run")
-
-    def _setting_of(self, call: Call, factor: float) -> Setting | None:
-        """The setting of a call, of the modules around it or of one without a record whose values have that ratio."""
-        near = [call, *self._around_on_both(call)]
-        found = [setting for each in near for setting in differences_of(self._runs, each, self._design)]
-        for setting in (*found, *of_unrecorded(self._runs)):
-            one, other = setting.target, setting.golden
-            if is_number(one) and is_number(other) and one * other > 0 and one != other:
-                power = math.log(abs(factor)) / math.log(one / other)
-                if any(math.isclose(power, each, rel_tol=1e-3) for each in _POWERS):
-                    return setting
-        return None
-
-    def _gradient_of(self, row: Row) -> str:
-        """The parameter of which an input is the gradient; empty of anything else."""
-        items = (row.target, row.golden)
-        sources = [graph.source(item) for graph, item in zip(self._runs.graphs, items) if item is not None]
-        return next((source.name for source in sources if source.origin is Origin.GRADIENT), "")
-
-    def _of_term(self, place: Place, row: Row, pair: tuple[Item, Item], rounding: float) -> Sentence:
-        candidates, makers = self._in_reach(place, row, extent(pair[0].shape).elements)
-        found = arithmetic.term(self._runs, pair, candidates, rounding)
-        if found is None:
-            return NOTHING
-        record, own = makers[found.side, found.item.name]
-        if goes_in(row) and record == (row.record, row.golden_record)[found.side]:
-            return NOTHING  # The call adds it itself: two programs hand on the two apart, or their sum.
-        is_own = record == (place.call.record, place.call.golden_record)[found.side]
-        what = item_words(own) if is_own else f"{own} of {record}"
-        name = self._shown(place.call, row)
-        value = found.value
-        if math.isclose(value, -1.0, abs_tol=1e-2):
-            return Sentence(f"{what} is not added to {name} in the target")
-        if math.isclose(value, 1.0, abs_tol=1e-2):
-            return Sentence(f"{what} is added to {name} in the target only, or once more than in the golden run")
-        return Sentence(f"{name} has {value:.4g} times {what} more than in the golden run")
-
-    def _shown(self, call: Call, row: Row) -> str:
-        """An item in words; a parameter with its path."""
-        name = own_name(row)
-        if is_parameter(row):
-            return f"parameter {'.'.join(filter(None, (path_of(call.parsed), name.partition('.')[2])))}"
-        source = None if row.target is None else self._runs.graphs[0].source(row.target)
-        if source is not None and source.origin in (Origin.PARAMETER, Origin.BUFFER):
-            return f"{source.origin.value} {source.name}"
-        is_own = any(row is each for each in call.rows)
-        return item_words(name) if is_own else f"{name} of {row.record}"
-
-    def _in_reach(
-        self, place: Place, row: Row, elements: int
-    ) -> tuple[tuple[list[Item], list[Item]], dict[tuple[int, str], tuple[str, str]]]:
-        """The tensors of one size that may be a term: what the call takes, and what calls around it take and return."""
-        call = place.call
-        start = next((index for index, each in enumerate(self._runs.calls) if each is call), call.index)
-        near = [call, *reversed(self._runs.calls[max(0, start - _IN_REACH) : start])]
-        module = next(iter(self._runs.around(call)), None)
-        if module is not None:
-            near.append(module)
-        candidates: tuple[list[Item], list[Item]] = [], []
-        makers: dict[tuple[int, str], tuple[str, str]] = {}
-        for each in near:
-            if each.direction != call.direction:
-                continue
-            for other in each.rows:
-                if each is module and not goes_in(other):
-                    continue
-                for side, item in enumerate((other.target, other.golden)):
-                    if item is None or not item.is_tensor or arithmetic.is_constant(item) or other is row:
-                        continue
-                    if extent(item.shape).elements == elements:
-                        candidates[side].append(item)
-                        record = (each.record, each.golden_record)[side] or ""
-                        makers.setdefault((side, item.name), (record, item.name[len(record) + 1 :]))
-        return candidates, makers
-
 
 def _tensors(call: Call, side: int) -> list[Item]:
     """The tensors that a call takes on one side."""
@@ -685,18 +511,6 @@ def _kind(call: Call) -> str:
         return ""
     name = canonical(call.function).rstrip("_")
     return _ALIKE.get(name, name)
-
-
-def _of_whole_numbers(name: str, target: Item, golden: Item) -> Sentence:
-    """The sentence on other truth values, or other whole numbers."""
-    if is_boolean(target.dtype or "") and is_boolean(golden.dtype or ""):
-        shares = [item.mean for item in (target, golden)]
-        if all(map(is_number, shares)) and shares[0] != shares[1]:
-            return Sentence(f"{name} is true in {shares[0]:.3g} of its elements (golden: {shares[1]:.3g})")
-        return NOTHING
-    if arithmetic.is_reordered(target, golden):
-        return Sentence(f"{name} has the same elements in another order")
-    return NOTHING
 
 
 def _parts(call: Call) -> tuple[str, ...]:

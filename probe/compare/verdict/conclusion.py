@@ -25,7 +25,7 @@ from probe.compare.two_dumps import Comparison
 from probe.compare.verdict import words
 from probe.compare.verdict.between import Between, between
 from probe.compare.verdict.build import two_runs
-from probe.compare.verdict.cause import Causes, Place
+from probe.compare.verdict.cause import Causes
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.facts import SHORT, Call, distance, goes_in, is_parameter, is_rounded, measure
 from probe.compare.verdict.findings import Finding, Kind, Walked
@@ -34,6 +34,7 @@ from probe.compare.verdict.nearby import Nearby
 from probe.compare.verdict.optimizer import convention_cause, settings_cause
 from probe.compare.verdict.settings import differences_of, of_unrecorded
 from probe.compare.verdict.two_runs import TwoRuns
+from probe.compare.verdict.value_causes import Place
 from probe.compare.verdict.walk import Walk
 
 SAME, EXPLAINED, STRUCTURE, UNEXPLAINED = range(4)

@@ -15,11 +15,10 @@ from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, OPTIMIZER, PARAMETERS_GRAD
-from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, is_same, rms, rounding
+from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, rms, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import has
-from probe.common.operations.signatures import argument_name
 from probe.compare.result import Mode
 from probe.compare.verdict import bounds, gradients
 from probe.compare.verdict.between import Between
@@ -29,6 +28,7 @@ from probe.compare.verdict.facts import SHORT, Call, distance, is_parameter, is_
 from probe.compare.verdict.findings import Excused, Finding, Kind, Walked
 from probe.compare.verdict.likeness import Judged, Likeness, Usual, role
 from probe.compare.verdict.nearby import Nearby
+from probe.compare.verdict.random_numbers import draws, draws_on_one_side
 from probe.compare.verdict.two_runs import TwoRuns, base_of
 
 _FLOAT32 = unit_roundoff("float32")
@@ -380,7 +380,7 @@ class Walk:
                     row.explained = 0.0
                     return Finding(call, row, Kind.NONFINITE, apart, max(given, default=0.0), 0.0)
                 continue
-            if not any(given) and not self._draws(call) and self._shows(call):
+            if not any(given) and not draws(self._runs, call) and self._shows(call):
                 row.explained = 0.0
                 return Finding(call, row, Kind.WHOLE, apart, 0.0, 0.0)
         return None
@@ -438,36 +438,6 @@ class Walk:
         of = bounds.given(self._runs, call, others)
         return distance(row) <= bounds.bound(self._runs, call, of, row, 0.0, self._hidden(call)).explained
 
-    def _draws(self, call: Call) -> bool:
-        name = call.function.lower()
-        if has(name, Trait.DRAWS, Trait.DROPS, Trait.DRAWS_INSIDE):
-            return True
-        return has(name, Trait.MAY_DROP_INSIDE) and self._drops_inside(call)
-
-    def _drops_inside(self, call: Call) -> bool:
-        """True if a call is told to set a share of what it computes with to zero at random."""
-        shares: list[object] = []
-        if call.is_module and call.parsed is not None:
-            settings = self._runs.settings[0].get(call.parsed.base)
-            shares = [] if settings is None or not settings.training else [settings.values.get("dropout")]
-        else:
-            for row in call.inputs:
-                if row.target is not None and row.target.value is not None and "drop" in argument_name(
-                    call.name, row.target.name
-                ):  # fmt: skip
-                    shares.append(row.target.value)
-        return any(type(share) in (int, float) and share != 0 for share in shares)
-
-    def _draws_on_one_side(self, call: Call) -> bool:
-        """True if one side alone returns its argument as it is."""
-        result = next((row for row in call.outputs if row.target is not None and row.golden is not None), None)
-        taken = next((row for row in call.inputs if row.target is not None and row.golden is not None), None)
-        if result is None or taken is None:
-            return False
-        sides = (taken.target, result.target), (taken.golden, result.golden)
-        kept = [one is not None and other is not None and is_same(one, other) for one, other in sides]
-        return kept[0] != kept[1]
-
     def _of_values(self, call: Call, found: Walked) -> Finding | None:
         values = self._values.get(call.index, ())
         if not values:
@@ -495,8 +465,8 @@ class Walk:
             found.excused.append(
                 Excused(call, value.row, distance(value.row), value.judged.given, limit.distance)
             )  # fmt: skip
-        is_drawn = worst is not None and worst.kind is not Kind.INPUT and self._draws(call)
-        if worst is not None and is_drawn and not self._draws_on_one_side(call):
+        is_drawn = worst is not None and worst.kind is not Kind.INPUT and draws(self._runs, call)
+        if worst is not None and is_drawn and not draws_on_one_side(call):
             found.undecided.append(worst._replace(kind=Kind.RANDOM))
             return None
         return worst

@@ -19,10 +19,11 @@ from probe.compare.options import Options
 from probe.compare.output.summary import first_of
 from probe.compare.runner import summaries
 from probe.compare.two_dumps import Comparison
-from probe.compare.verdict.cause import Causes, Place
+from probe.compare.verdict.cause import Causes
 from probe.compare.verdict.kinds import own_name
 from probe.compare.verdict.settings import differences_of
 from probe.compare.verdict.two_runs import TwoRuns
+from probe.compare.verdict.value_causes import Place
 
 WIDTH = 32
 Change = Callable[[Any], Any]
