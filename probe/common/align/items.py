@@ -86,12 +86,15 @@ def _ways(
     """The properties that corresponding items share, the most certain first."""
     if contents is not None:
         yield _content(contents), _content(contents)
+        yield _role, _role
     if frameworks[0] != frameworks[1] and is_backward(name) and not is_module(name):
         # The gradients of a function come in another order in another framework.
         yield _shape, _shape
         return
-    yield _named(name, frameworks[0]), _named(golden_name, frameworks[1])
-    yield _size, _size
+    by_name = _named(name, frameworks[0]), _named(golden_name, frameworks[1])
+    by_size = _size, _size
+    # A primitive leaves out arguments that a function of the other framework has among its tensors.
+    yield from (by_size, by_name) if _is_primitive(name) != _is_primitive(golden_name) else (by_name, by_size)
     if is_module(name):
         # Nothing tells the position of an argument of a module that the other side gives by keyword.
         yield _plain, _plain
@@ -103,6 +106,17 @@ def _content(contents: Contents) -> Way:
         return None if label is None else (item.state, label)
 
     return way
+
+
+def _role(suffix: str, item: Item) -> Hashable | None:
+    """The name that a layer has for the parameter or buffer that a call takes, in PyTorch's words."""
+    kind, _, path = (item.made_by or "").partition(":")
+    own = path.rpartition(".")[2]
+    return (item.state, PARAMETER_NAMES.get(own, own)) if kind in ("parameter", "buffer") else None
+
+
+def _is_primitive(record: str) -> bool:
+    return record.startswith("Primitive.")
 
 
 def _named(record: str, framework: str) -> Way:

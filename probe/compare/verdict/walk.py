@@ -157,6 +157,8 @@ class Walk:
             elif row.relative_difference and is_rounded(row) and self._is_unrecorded(row) and not self._is_lost(row):
                 known = self._known_base(call, row) if call.is_forward else None
                 base = self._base(call, row) if known is None else known
+                if base >= ALTOGETHER:
+                    continue
                 floor = rounding(1.0, max(self._runs.precision.unit(row), self._shortest, _FLOAT32))
                 key = role(self._runs, call, _suffix(call, row))
                 judged = Judged(key, distance(row), base, floor)
@@ -218,7 +220,9 @@ class Walk:
         size = 0.0 if row.golden is None else rms(row.golden)
         found, absolute = self._inside.get(parent, 0.0), self._inside_absolute.get(parent, 0.0)
         for each in module.inputs:
-            if each.golden is None or not is_rounded(each) or distance(each) >= ALTOGETHER:
+            if distance(each) >= ALTOGETHER:
+                return ALTOGETHER  # Another index or mask takes other elements.
+            if each.golden is None or not is_rounded(each):
                 continue
             if self._is_unrecorded(each):
                 found = max(found, self._base(module, each))
@@ -443,7 +447,7 @@ class Walk:
         if not values:
             return None
         has_whole = any(distance(row) >= ALTOGETHER for row in self._given[call.index])
-        in_parts = next((row for row in self._given[call.index] if _is_in_parts(row)), None)
+        in_parts = next((row for row in self._given[call.index] if self._is_batch_in_parts and _is_in_parts(row)), None)
         if in_parts is not None:
             if all(each.kind is not Kind.PARTS for each in found.hidden):
                 found.hidden.append(Finding(call, in_parts, Kind.PARTS, ALTOGETHER, 0.0, 0.0))
@@ -470,6 +474,21 @@ class Walk:
             found.undecided.append(worst._replace(kind=Kind.RANDOM))
             return None
         return worst
+
+    @cached_property
+    def _is_batch_in_parts(self) -> bool:
+        """True if one run takes its data in parts; a tensor that a call made may be broadcast later in one program."""
+        return any(
+            _is_in_parts(row)
+            and all(
+                graph.source(item).origin is not Origin.CALL
+                for graph, item in zip(self._runs.graphs, (row.target, row.golden))
+                if item is not None
+            )
+            for call in self._runs.calls
+            if call.is_forward
+            for row in call.inputs
+        )
 
     def _limit(self, value: _Value) -> _Limit:
         """The distance up to which a value is explained, by its bound or by its like."""
