@@ -135,7 +135,7 @@ class PrecisionDebugger:
         step, used = arguments["step"], numbers_text(config.step) or "all"
         if step is not None and _steps_text(step) != used:
             ignored.append(("step", _steps_text(step), used))
-        in_use = list(self._session.collector.sinks)
+        in_use = self._session.sinks
         others = sinks is not None and any(sink not in in_use for sink in sinks)
         if others:
             ignored.append(("sinks", _classes_text(sinks), _classes_text(in_use)))

@@ -330,37 +330,36 @@ class RunningProgram:
             fits = not failed or (bool(self._loops) and reason.startswith("exit status"))
             advice = self._why_nothing(forwards, bool(unwatched)) if fits else ""
             return self._log_nothing(failure or f"{ended}{advice}".rstrip())
-        sinks = session.collector.sinks
+        status = session.status()
         if unended and not failed:
             log.warning(unended[0])
-        elif uneven and not sinks.is_selective:
+        elif uneven and not status.is_selective:
             log.info(uneven[0])
         if any(loop.inferred for loop in self._loops.values()):
             log.info("no gradients were seen: each outermost call of a model is a step.")
-        losses = sinks.losses
-        collected = [step for step in sinks.steps if step not in losses]
-        if losses and not collected:
-            sinks.log_losses()
+        collected = [step for step in status.steps if step not in status.losses]
+        if status.losses and not collected:
+            session.log_losses()
             # There may be a part of a step.
-            return bool(sinks.steps) or self._log_nothing("it could not be written; see the line above.")
+            return bool(status.steps) or self._log_nothing("it could not be written; see the line above.")
         if not collected:
             steps = sum(loop.steps for loop in self._loops.values())
-            if session.starts and sinks.is_selective and not failure:
+            if session.starts and status.is_selective and not failure:
                 log.info(f"{steps} steps were watched, and none had a value that is not finite.")
                 return True
             why = f"the program ran {steps} steps, none of them wanted."
             if session.starts:
                 why = failure or "no wanted step or record was on this rank; see the lines above."
             return self._log_nothing(why)
-        if self.config.is_filtered and sinks.are_all_empty:
+        if self.config.is_filtered and session.are_all_empty:
             return self._log_nothing("the filters of the configuration leave no record; see the lines above.")
         which = f"step{'s' if len(collected) > 1 else ''} {numbers_text(collected)}"
-        if not sinks.total_needs().records:
+        if not session.needs().records:
             log.info(f"the calls of {which} were checked; the findings are in {self._arguments['dump_path']}.")
             return True
         until = f", step {collected[-1]} until the program failed in it," if failed and in_step else ""
         log.info(f"collected {which}{until} into {self._arguments['dump_path']}; see: {self._show_command}")
-        sinks.log_losses()
+        session.log_losses()
         return True
 
     def _log_nothing(self, why: str) -> bool:

@@ -14,6 +14,7 @@ class ActiveCall:
     """One call of an API or module that is, or may be, recorded."""
 
     __slots__ = (
+        "__weakref__",
         "api",
         "base",
         "begun",

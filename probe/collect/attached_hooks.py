@@ -49,7 +49,7 @@ class AttachedHooks:
         level: str,
         note_cast: Callable[[str], None] | None = None,
     ) -> None:
-        """Attach what a level needs, and what the sinks add.
+        """Attach what a level needs.
 
         Args:
             models: The models.
@@ -75,9 +75,12 @@ class AttachedHooks:
         casts = hooks.attach_casts(collector, note_cast) if note_cast and level in ("L0", "mix") else None
         if casts is not None:
             handles.append(casts)
-        handles += collector.sinks.attach(models)
         if token_range is None:
             collector.collecting = True
+
+    def add(self, handles: list[Handle]) -> None:
+        """Remove further hooks at `stop`."""
+        self._until_stop += handles
 
     def extend(self, models: Any) -> None:
         """Attach hooks to the modules of further models; `models` are those from before and these."""

@@ -7,16 +7,27 @@ do what can be done per step or per stack elsewhere.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Callable, TypeVar
 
+from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall, close, innermost
-from probe.collect.step_life import StepLife
-from probe.common.config.selection import wanted_by_risk
+from probe.collect.describing.calls import CallDescriber
+from probe.collect.sinks.sink import Sink
+from probe.collect.step import CollectedStep, name_of
+from probe.common import log
+from probe.common.callstack import CallStacks
+from probe.common.config.config import Config
+from probe.common.config.selection import RecordFilter, RecordPatterns, wanted_by_risk
+from probe.common.config.unmatched import Met, unmatched
 from probe.common.dump import journal as journals
 from probe.common.dump import naming
+from probe.common.errors import failure_text
 from probe.common.interfaces import ApiName, Entry, ModuleName
+
+_MOST_STACKS = 200_000
+"""Frames of distinct call stacks that are kept from one step to the next, some 60 MB."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -35,8 +46,123 @@ def _guarded(method: _Method) -> _Method:
     return call  # type: ignore[return-value]
 
 
-class Collector(StepLife):
-    """Implements `probe.common.interfaces.Listener`; for the arguments see `StepLife`."""
+class Collector:
+    """Implements `probe.common.interfaces.Listener`.
+
+    Args:
+        config: The validated configuration.
+        adapter: The framework.
+    """
+
+    def __init__(self, config: Config, adapter: FrameworkAdapter) -> None:
+        self.collecting = False
+        """True if calls are handed on now. Backward of calls that were handed on is, until the step ends."""
+        self.apis_hidden = False
+        """Set between `module_dump` and `module_dump_end`."""
+        self.step: CollectedStep | None = None
+        """The step that is collected."""
+        self._hooks = adapter.hooks
+        self._stacks = CallStacks()
+        self._state = CollectedStep(0, None, "", self._stacks, (), False)
+        """The step that was collected last, `step` until that ends."""
+        self._tried: set[Sink] = set()
+        self._describer = CallDescriber(adapter, self.failed)
+        self.configure(config)
+
+    # --- the life of a step
+
+    def configure(self, config: Config) -> None:
+        """Use other settings from now on; only between steps."""
+        self._config = config
+        self._with_tree = config.level in ("L0", "mix")
+        patterns = RecordPatterns.of(config.module, config.api)
+        self._selection = RecordFilter(config.names, config.scope, config.data_mode, config.level == "mix", patterns)
+        self.takes_everything = config.takes_every_function
+        """True if calls are taken of every function that makes or changes a number, in the list or not."""
+        self._risk_level = "ALL" if self.takes_everything else config.risk_level or self._hooks.default_risk_level
+        self._by_risk = bool(not config.names and not config.scope and config.api is None and self._risk_level != "ALL")
+        self._describer.configure(config)
+
+    def begin_step(self, number: int, rank: int | None, process: str, sinks: Iterable[Sink]) -> bool:
+        """Collect from now on, with all counters at zero. False if no sink can take this step.
+
+        Args:
+            number: Of the step.
+            rank: ``None`` in a program without ranks.
+            process: The name of this process's folder, such as ``rank0``.
+            sinks: What receives the calls.
+
+        Raises:
+            MsprobeException: a setting of a sink is wrong.
+        """
+        if len(self._stacks) > _MOST_STACKS:
+            self._stacks = CallStacks()
+        self._selection.reset()
+        self.apis_hidden = False
+        step = CollectedStep(number, rank, process, self._stacks, sinks, self._with_tree)
+        # Communication is not seen at level L0.
+        self._describer.begin_step(step, self._config.level != "L0" or rank is None)
+        is_taken = step.begin(self._tried)
+        self._state = step
+        self.step = step if is_taken else None
+        return is_taken
+
+    def hold(self, models: Any) -> None:
+        """The models of the step that has begun are these; ``None`` where the program gives none."""
+        self._describer.hold(models)
+
+    def numbers(self) -> dict[str, int]:
+        """The number that the next call of each name gets."""
+        return self._state.upcoming()
+
+    def number_from(self, numbers: Mapping[str, int]) -> None:
+        """Let further calls have the numbers that calls had when `numbers` was asked for."""
+        self._state.number_from(numbers)
+
+    def unmatched(self) -> list[str] | None:
+        """The names in the configuration that this step did not have; the step is over and its files are written.
+
+        Returns:
+            A sentence for each; ``None`` if no call was seen, of which nothing can be said.
+        """
+        calls = {base: number for base, number in self.numbers().items() if number}
+        if not calls or self.step is None:
+            return None
+        selection, step = self._selection, self.step
+        has_tensors = all(each.has_tensors for each in step.status())
+        return unmatched(
+            self._config, Met(calls, selection.first_met, selection.last_met, step.has_records(), has_tensors)
+        )
+
+    def leave_step(self) -> CollectedStep | None:
+        """Take no more, late gradients included, for the step that has begun, which is what is returned."""
+        self.attempt(self._describer.end_step)
+        step, self.step = self.step, None
+        if step is not None:
+            self.collecting = False
+        return step
+
+    # --- failures
+
+    def failed(self, about: Any, error: BaseException) -> None:
+        """Log a failure of the tool itself, once per place, with the name of the record it happened at."""
+        if isinstance(about, ActiveCall) and about.api is not None:
+            # The end of the call may have failed, and no later call would be recorded on this thread.
+            self._state.thread.in_api = False
+        name = name_of(about)
+        if self.step is None or not self.step.failed(name, error):
+            # There is no folder whose log could have the place.
+            log.warning(f"{name}: {failure_text(error)}; the training goes on.", once=f"failed {name}")
+
+    def attempt(self, action: Callable[..., Any], *args: Any) -> Any:
+        """Do one of several things of which each has to be done, also when another one fails."""
+        try:
+            return action(*args)
+        except Exception as error:
+            self.failed(getattr(action, "__qualname__", "the end of collection"), error)
+            return None
+
+    # --- the end of collection
 
     @_guarded
     def leave_all(self) -> None:
@@ -132,8 +258,6 @@ class Collector(StepLife):
             self._describe_output(call, output)
         watched = bool(state.live) and call.wanted and state.leave(call, output)
         state.finish(call, journals.REPLACE)
-        if state.saving and call.wanted:
-            state.returned(call)
         # The gradient graph keeps the call; it need not keep what has been written.
         call.fields = {}
         if watched or not state.records_backward:
@@ -160,7 +284,6 @@ class Collector(StepLife):
             return  # its step is over
         if not self._selection.everything:
             self._selection.end(call.name)
-        self._state.withdraw(call)
         self._write_inputs(call)
 
     def cancel_api(self, call: ActiveCall) -> None:
@@ -169,14 +292,12 @@ class Collector(StepLife):
         if call.step is not self.step:
             return  # its step is over
         self._state.counts[call.base] = count(call.number)
-        self._state.withdraw(call)
 
     def suspend_api(self, call: ActiveCall) -> None:
         self._state.thread.in_api = False
         if call.step is not self.step:
             return  # its step is over
         self._describer.suspend(call)
-        self._state.withdraw(call)
         if self._selection.everything or self._selection.end(call.name):
             self._state.suspended[call] = None
             self._write_inputs(call)
@@ -275,8 +396,6 @@ class Collector(StepLife):
             call.order = next(state.order)
         watched = bool(state.live) and call.wanted and state.leave(call, output)
         state.finish(call, journals.MOVE)
-        if state.saving and call.wanted:
-            state.returned(call)
         call.fields = {}
         return watched or state.records_backward
 
@@ -314,11 +433,12 @@ class Collector(StepLife):
         state = self.step
         if state is None:
             return
+        name = f"{field}.{index}"
         if state.live_gradients and call.wanted:
-            state.gradient(call, field, index, gradient)
+            state.gradient(call, name, gradient)
         entries = call.fields.get(field)
         if entries is not None:
-            entries[index] = self._describer.gradient(call, gradient, f"{field}.{index}")
+            entries[index] = self._describer.gradient(call, gradient, name)
 
     def leave_backward(self, call: ActiveCall) -> None:
         close(self._state.thread.calls, call, self._write_inputs)
@@ -331,8 +451,10 @@ class Collector(StepLife):
             return
         # Only the end decides, and once: a backward that straddles the border of a scope is not split.
         if not self._selection.everything and call.opened is not None:
-            state.decide(call, self._selection.end(call.name))
             call.opened = None
+            if not self._selection.end(call.name):
+                call.fields.clear()
+                call.held = None
         if call.fields:
             state.with_backward.add(call.base)
         call.order = next(state.order)
@@ -346,7 +468,7 @@ class Collector(StepLife):
         if state is None:
             return
         if state.live_gradients:
-            state.parameter_gradient(module, parameter, gradient)
+            state.gradient(module, parameter, gradient)
         if not (state.records_backward and state.with_values and self._selection.parameter_gradients):
             return
         number = state.gradient_counts.get((module.base, parameter), 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,12 +28,14 @@ class RunEnvironment:
 
     Args:
         adapter: The framework.
-        collector: Knows what was written, and logs failures of the tool.
+        collector: Logs failures of the tool.
+        steps: The steps of which something was written.
     """
 
-    def __init__(self, adapter: FrameworkAdapter, collector: Collector) -> None:
+    def __init__(self, adapter: FrameworkAdapter, collector: Collector, steps: Callable[[], Sequence[int]]) -> None:
         self._adapter = adapter
         self._collector = collector
+        self._steps = steps
         self._content: dict[str, Any] | None = None
         self._models = DescribedModels(adapter)
         self._path = ""
@@ -91,7 +94,7 @@ class RunEnvironment:
         """Write the file if a step of this process was written and the file lacks anything."""
         if self._told:
             self._collector.attempt(self.detach)
-        if self._content is None or self._is_written or not config.environment or not self._collector.sinks.steps:
+        if self._content is None or self._is_written or not config.environment or not self._steps():
             return
         if self._has_new_casts:
             self._has_new_casts = False

@@ -16,8 +16,9 @@ from probe.collect.environment import RunEnvironment
 from probe.collect.process_end import ProcessEnd, tell_no_more, tell_of_forks
 from probe.collect.saved_values import SavedValues
 from probe.collect.sinks.configured import MakeChecker, configured_sinks, unused_numbers_text, why_it_stays
-from probe.collect.sinks.sink import EndedStep, Host, Sink
+from probe.collect.sinks.sink import Discarded, EndedStep, Host, Needs, Sink, Status
 from probe.collect.start_arguments import check_start, unwanted_rank_text
+from probe.collect.step import needs_of, tell
 from probe.collect.step_counter import StepCounter
 from probe.collect.updates import UpdateRecorder
 from probe.common import log
@@ -68,12 +69,13 @@ class Session:
         self._config_file = ConfigReload(config_path, arguments)
         self.config = self._config_file.config
         self.collector = Collector(self.config, adapter)
+        self.sinks: list[Sink] = []
         # The guard itself, not a function around it that could fail by itself.
         self._attempt = self.collector.attempt
         self.saved = SavedValues(adapter, self.collector)
         self._hooks = AttachedHooks(adapter, self.collector)
         self._steps = StepCounter()
-        self._environment = RunEnvironment(adapter, self.collector)
+        self._environment = RunEnvironment(adapter, self.collector, lambda: self.status().steps)
         self._updates = UpdateRecorder(adapter, self.collector)
         self._rank: int | None = None
         self._active = False
@@ -88,9 +90,15 @@ class Session:
         """True if it was logged already which names of the configuration no call has."""
         self._emptiness_checked = False
         """True if it was looked at already if the first step has any records."""
+        self.are_all_empty = True
+        """True as long as no step has ended of which a sink has records, or a reason to have none."""
+        self._losses_logged: dict[int, str] = {}
         if self.config.level in ("L1", "mix"):
             log.info("Hooks for APIs are ready; they are in place between start and stop only.")
-        host = Host(adapter, self.collector.failed, self._known_rank, self._end_for_good, self.collector.numbers)
+        host = Host(
+            adapter, lambda: self.config, self.collector.failed, self._known_rank, self._end_for_good,
+            self.collector.numbers,
+        )  # fmt: skip
         for sink in configured_sinks(self.config, host, make_checker) if sinks is None else sinks:
             self.add_sink(sink)
         self._process = os.getpid()
@@ -134,8 +142,27 @@ class Session:
             # They are told apart by identity: two that are equal would get what one of them needs.
             text = f"add_sink: {type(sink).__name__} defines when two sinks are equal; allowed: a class that does not"
             raise MsprobeException(f"{text}, such as a dataclass with eq=False.")
-        if not self.collector.sinks.add(sink):
+        if any(sink is each for each in self.sinks):
             log.warning(f"add_sink: this {type(sink).__name__} is there already; it is not added again.")
+            return
+        self.sinks.append(sink)
+
+    def needs(self) -> Needs:
+        """The needs of all sinks together."""
+        return functools.reduce(Needs.__or__, needs_of(self.sinks).values(), Needs())
+
+    def status(self) -> Status:
+        """What all sinks together have written, and what not."""
+        all_of, losses = tell(self.sinks, "status", "the end of the program"), dict[int, list[str]]()
+        for each in all_of:
+            for step, loss in each.losses.items():
+                losses.setdefault(step, []).append(loss)
+        return Status(
+            sorted({step for each in all_of for step in each.steps}),
+            is_selective=all(each.is_selective for each in all_of),
+            losses={step: "; ".join(of_step) for step, of_step in losses.items()},
+            is_recoverable=any(each.is_recoverable for each in all_of),
+        )
 
     # --- the calls of the debugger
 
@@ -164,7 +191,8 @@ class Session:
             self._hooks.attach(model, token_range, self.config.level, note_cast)
             self._updates.attach(model)
             self._active = True
-            self.collector.sinks.log_start()
+            step = self.collector.step
+            self._hooks.add([] if step is None else step.start(model))
         except BaseException:
             self._detach()
             raise
@@ -182,7 +210,7 @@ class Session:
         """Collect no new calls; the gradients of those collected are still taken until the step ends."""
         if self._active:
             self._attempt(self._detach)
-            self.collector.sinks.log_stop()
+            self._attempt(self._log_stop)
             self._flush()
         elif self.collector.step is not None:
             self._flush()
@@ -229,26 +257,28 @@ class Session:
     def resume_at(self, step: int) -> None:
         """`set_init_step` after a `start` for which nothing has run yet; the next `start` collects the first step."""
         if self._active and not any(self.collector.numbers().values()):
-            self._take_back()
+            self._take_back(Discarded.STEP)
         self.set_init_step(step)
 
     @_guarded
     def take_back(self) -> None:
         """Leave nothing of the step that has begun: the next one gets its number."""
-        self._take_back()
+        self._take_back(Discarded.STEP)
 
-    def _take_back(self) -> None:
+    def _take_back(self, what: Discarded) -> None:
         self._detach()
         self._attempt(self._updates.detach)
         self._hooks.remove_gradients()
-        self.collector.discard()
+        step = self.collector.leave_step()
+        sinks = self.sinks if what is Discarded.ALL_STEPS else step.sinks if step is not None else ()
+        tell(sinks, "discard", "the end of the step", what)
         self._steps.take_back()
 
     @_guarded
     def restart(self) -> None:
         """Leave nothing of all steps so far, and count them from the first one again."""
-        self._take_back()
-        self.collector.sinks.restart()
+        self._take_back(Discarded.ALL_STEPS)
+        self.are_all_empty, self._losses_logged = True, {}
         self._steps.restart()
 
     def save(self, variable: Any, name: Any, save_backward: bool) -> None:
@@ -351,9 +381,10 @@ class Session:
     def _open_step(self) -> bool:
         """Begin the step in the sinks, or go on with it; false if none of them can take it, which costs it only."""
         rank, process = self._known_rank(), process_folder(self._rank)
-        if self.collector.step is None:
-            return self.collector.begin_step(self.current_step, rank, process)
-        self.collector.sinks.resume_step(rank, process)
+        step = self.collector.step
+        if step is None:
+            return self.collector.begin_step(self.current_step, rank, process, self.sinks)
+        step.rank, step.process = rank, process
         return True
 
     def _remove_what_stayed(self) -> None:
@@ -371,12 +402,13 @@ class Session:
 
     def _flush(self) -> None:
         self._attempt(self._adapter.hooks.finish_backward)
-        self.collector.sinks.flush()
+        if self.collector.step is not None:
+            self.collector.step.flush()
 
     def _end_step(self, loss: Any, grad_norm: Any) -> None:
         self._end_collection()
         ended = EndedStep(self.current_step, loss, grad_norm)
-        self._attempt(self.collector.sinks.after_step, ended)
+        self._attempt(tell, self.sinks, "after_step", "the end of the step", ended)
         self._write_environment()
         self._on_environment(self._environment.detach)
         if loss is not None or grad_norm is not None:
@@ -396,7 +428,7 @@ class Session:
         if self._active or self._hooks.are_attached:
             self._attempt(self._detach)
         self._attempt(self._close_step)
-        self._attempt(self.collector.end_step)
+        self._attempt(self._leave_step)
 
     def _close_step(self) -> None:
         if self.collector.step is None:
@@ -409,15 +441,22 @@ class Session:
         self._attempt(self._log_empty)
         self._attempt(self._adapter.hooks.end_step)
         self._attempt(self._hooks.remove_gradients)
-        self._attempt(self.collector.end_step)
+        self._attempt(self._leave_step)
+
+    def _leave_step(self) -> None:
+        step = self.collector.leave_step()
+        if step is not None:
+            self.are_all_empty &= not step.has_records()
+            step.end()
 
     def _finish(self) -> None:
         self._end_collection()
-        self._attempt(self.collector.sinks.finish, EndedStep(self.current_step))
+        ended = EndedStep(self.current_step, ends_program=True)
+        self._attempt(tell, self.sinks, "after_step", "the end of the program", ended)
         self._write_environment()
         self._on_environment(self._environment.detach)
         self._attempt(self._log_unreached)
-        self._attempt(self.collector.sinks.log_losses)
+        self._attempt(self.log_losses)
 
     def _at_exit(self) -> None:
         self._end_of_process.cancel()
@@ -434,12 +473,27 @@ class Session:
             self._active = False
             self._ended = True
         self._environment.forked()
-        self.collector.forked(self._ended)
+        self.collector.leave_step()
+        what = Discarded.OF_PARENT_FOR_GOOD if self._ended else Discarded.OF_PARENT
+        tell(self.sinks, "discard", "the fork of the process", what)
 
     # --- what is said of a step
 
+    def _log_stop(self) -> None:
+        step = self.collector.step
+        statuses = [] if step is None else step.status()
+        if any(self.current_step in each.steps and not each.is_selective for each in statuses):
+            log.info("Collection stopped.")
+
+    def log_losses(self) -> None:
+        """Log what could not be written, unless it was logged before."""
+        status = self.status()
+        if status.losses != self._losses_logged:
+            self._losses_logged = dict(status.losses)
+            log.error(status.losses_text(self.config.dump_path))
+
     def _log_unused_numbers(self) -> None:
-        if not self.collector.sinks.total_needs().step_numbers:
+        if not self.needs().step_numbers:
             log.warning(unused_numbers_text(self.config), once="step-numbers")
 
     def _log_unmatched(self) -> None:
@@ -461,7 +515,8 @@ class Session:
         # `_log_unmatched` has the reason, unless no call was seen.
         if (config.module or config.api) and self._filters_checked:
             return
-        if config.names or config.scope or config.data_mode or self.collector.sinks.has_records():
+        step = self.collector.step
+        if config.names or config.scope or config.data_mode or step is None or step.has_records():
             return
         what = "no module inside the model was called between start and stop, and the model itself has no record"
         if config.level != "L0":

@@ -363,7 +363,7 @@ class TrainingLoop:
             lost: What else is not collected.
         """
         session, inferred, self.inferred = self.session, self.inferred, 0
-        if session is None or session.collector.sinks.is_selective:
+        if session is None or session.status().is_selective:
             return  # what is written are findings, whose steps keep their numbers
         text = f"the program trains: the {inferred} forwards before it, which were taken for its steps, are removed."
         log.info(text + lost)

@@ -38,7 +38,7 @@ def test_nothing_overtakes_a_record_that_waits(tmp_path: Path) -> None:
     run.api(RELU, 2)
     run.collector.parameter_gradient(OUTER, "w", tensor(3), True)
     assert run.in_journal() == names(0)
-    run.collector.sinks.flush()
+    run.sink.flush()
     with JournalReader(os.path.join(run.folder.path, "dump.journal")) as reader:
         assert [name for name, _ in reader.records()] == [*names(0, 1, 2), "Module.o.Outer.parameters_grad.0"]
         assert reader.torn_at is None

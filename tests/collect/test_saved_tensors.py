@@ -127,7 +127,7 @@ def test_max_gib_ends_the_saving_of_tensors_and_no_record_names_a_file_that_is_n
         found = {entry["data_name"]: entry for entry in dumped.tensors(dump.data) if "data_name" in entry}
         assert dump.files == sorted(found)
         assert len(dump.data) == 8 and all(entry["Norm"] is not None for entry in dumped.tensors(dump.data))
-        run.collector.end_step()
+        run.end_step()
         if step == 0:
             assert len(dump.files) == 8
             run.begin(1)
@@ -142,7 +142,7 @@ def test_a_larger_max_gib_lets_tensors_be_saved_again(tmp_path: Path) -> None:
     run = Run(tmp_path, task="tensor", level="L1", max_gib=0.5 / (1 << 20))
     run.api(RELU, np.zeros(KIB, np.float32))
     assert run.files().files == []
-    run.collector.end_step()
+    run.end_step()
     run.config = dataclasses.replace(run.config, max_gib=2 / (1 << 20))
     run.collector.configure(run.config)
     run.begin(1)
@@ -166,8 +166,8 @@ def test_what_a_step_takes_is_said_after_the_first_forward_pass(
     for step in range(2):
         call = run.api(RELU, np.full(3 * KIB, step, np.float32))
         run.collector.backward_api(call, [tensor(1, 2)], [tensor(3)])
-        run.collector.sinks.flush()
-        run.collector.end_step()
+        run.sink.flush()
+        run.end_step()
         run.begin(step + 1)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "tensor files" in line]
     assert "[INFO] The tensor files of step0 take about 6 KiB, of which 3 KiB are the forward pass. " in line
@@ -182,7 +182,7 @@ def test_what_a_step_without_a_backward_takes_is_said_at_its_end(
     run.api(RELU, np.zeros(KIB, np.float32), np.zeros(KIB, np.float32))
     run.files()
     assert "tensor files" not in capsys.readouterr().err
-    run.collector.end_step()
+    run.end_step()
     out = capsys.readouterr().err
     assert "The tensor files of step0 take 1 KiB. Each further step takes about as much; " in out
     assert '; "max_gib" is -1, so there is no limit; ' in out
@@ -214,7 +214,7 @@ def test_only_calls_that_differ_from_the_reference_are_saved(
         calls(run, (1, 3, 4, 5))
         dump = run.files()
         assert run.ended == ended and len(dump.names) == (6 if limit == -1 else 4)
-        run.collector.end_step()
+        run.end_step()
         said = [line for line in capsys.readouterr().err.splitlines() if "other inputs" in line]
         assert [line.partition(": 1 of 6 calls have other inputs than in bench_path")[2] for line in said] == [
             ", so their outputs are not compared; the first is Torch.relu.4.forward."

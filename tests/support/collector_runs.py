@@ -11,7 +11,7 @@ import numpy as np
 from numpy_tensors import NumpyAdapter
 
 from probe.collect.collector import Collector
-from probe.collect.sinks.journal.record_sink import RecordSink
+from probe.collect.sinks.journal.sink import JournalSink
 from probe.collect.sinks.sink import Host
 from probe.common.config.config import Config
 from probe.common.dump.journal import JournalReader
@@ -43,18 +43,22 @@ class Run:
         adapter = NumpyAdapter(delayed)
         self.tensors = adapter.tensors
         self.ended = 0
-        host = Host(adapter, lambda *of: self.collector.failed(*of), lambda: 0, self.end, dict)  # type: ignore[arg-type]
-        self.sink = RecordSink(self.config, host)
-        self.collector = Collector(self.config, adapter, [self.sink])
+        self.collector = Collector(self.config, adapter)  # type: ignore[arg-type]
+        host = Host(adapter, lambda: self.config, self.collector.failed, lambda: 0, self.end, dict)  # type: ignore[arg-type]
+        self.sink = JournalSink(host, is_quiet=True)
         self.path = path
         Run.begun.append(self)
         self.begin(0)
 
     def begin(self, step: int) -> None:
-        assert self.collector.begin_step(step, 0, "rank0")
+        assert self.collector.begin_step(step, 0, "rank0", [self.sink])
         assert self.sink.folder is not None
         self.folder = self.sink.folder
         self.collector.collecting = True
+
+    def end_step(self) -> None:
+        self.collector.leave_step()
+        self.sink.end_step()
 
     def end(self) -> None:
         self.ended += 1
@@ -67,7 +71,7 @@ class Run:
         return call
 
     def files(self, step: int = 0) -> dumped.Dump:
-        self.collector.sinks.flush()
+        self.sink.flush()
         return dumped.read(self.path, step, "rank0")
 
     def in_journal(self) -> list[str]:

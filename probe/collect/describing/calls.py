@@ -7,10 +7,10 @@ from typing import Any, Callable, cast
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall
-from probe.collect.collected_step import CollectedStep
-from probe.collect.describing.described_once import DescribedOnce, Suspects
+from probe.collect.describing.described_once import DescribedOnce
 from probe.collect.describing.makers import KINDS, Makers
 from probe.collect.describing.values import ValueDescriber
+from probe.collect.step import CollectedStep
 from probe.common.config.config import Config
 from probe.common.interfaces import Entry, StatisticsMode
 
@@ -45,7 +45,7 @@ class CallDescriber:
             self._direct = None
             self._failed("the faster way to describe tensors", error)
 
-    def begin_step(self, step: CollectedStep, knows_results: bool) -> Suspects:
+    def begin_step(self, step: CollectedStep, knows_results: bool) -> None:
         """Describe for the sinks of `step`.
 
         Args:
@@ -54,11 +54,10 @@ class CallDescriber:
         """
         self._step = step
         self.once, describe, direct = None, self._describe_tensor, self._direct
-        suspects = Suspects()
         if step.total.nonfinite:
             # An entry that names the file of a tensor is that of one call.
             remembers = knows_results and not step.saving
-            self.once = DescribedOnce(self._tensors, self._summary, direct, suspects, remembers)
+            self.once = DescribedOnce(self._tensors, self._summary, direct, step.suspects, remembers)
             describe, direct = self.once.describe, None if direct is None else self.once.direct
         self._values = ValueDescriber(self._tensors, describe, self._tensor_failed, direct)
         self._given = self._returned = self._given_gradients = self._returned_gradients = self._values
@@ -68,7 +67,6 @@ class CallDescriber:
             self._given, self._given_gradients, self._returned, self._returned_gradients = (
                 self._noting(makers, kind) for kind in range(len(KINDS))
             )
-        return suspects
 
     def _noting(self, makers: Makers, kind: int) -> ValueDescriber:
         describe: Any = makers.describing(kind, self._describe_tensor)

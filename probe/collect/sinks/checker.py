@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from probe.collect.active_calls import ActiveCall
-from probe.collect.sinks.sink import Needs, Sink, Step
+from probe.collect.sinks.sink import Discarded, Needs, Sink, Status, Step
 from probe.common import log
 from probe.common.dump.layout import step_folder
 from probe.common.interfaces import CallChecker
@@ -24,11 +25,12 @@ class CheckerSink(Sink):
     def __init__(self, checker: CallChecker, dump_path: str) -> None:
         self._checker = checker
         self._root = os.path.abspath(dump_path)
-        self._entered: dict[ActiveCall, Any] = {}
+        self._entered: weakref.WeakKeyDictionary[ActiveCall, Any] = weakref.WeakKeyDictionary()
         """The checker's notes on calls that run, and (next) on those whose backward it waits for."""
         self._left: dict[ActiveCall, Any] = {}
-        self._is_open = False
-        self.steps: list[int] = []
+        self._step: Step | None = None
+        """The step that has begun."""
+        self._steps: list[int] = []
 
     def needs(self) -> Needs:
         return Needs(calls=True, gradients=True)
@@ -36,39 +38,35 @@ class CheckerSink(Sink):
     # --- the life of a step
 
     def begin_step(self, step: Step) -> bool:
-        self._entered, self._left = {}, {}
+        self._left = {}
         self._checker.begin_step(step.number, step.rank, self._folder(step))
-        self._is_open = True
-        self.steps.append(step.number)
+        self._step = step
+        self._steps.append(step.number)
         return True
 
-    def resume_step(self, step: Step) -> None:
-        self._checker.resume_step(step.rank, self._folder(step))
+    def start(self, models: Any) -> None:
+        assert self._step is not None
+        self._checker.resume_step(self._step.rank, self._folder(self._step))
+        log.info(f"The calls of step {self._step.number} are checked.")
 
     def _folder(self, step: Step) -> str:
         return os.path.join(self._root, step_folder(step.number), step.process)
 
-    def log_start(self) -> None:
-        log.info(f"The calls of step {self.steps[-1]} are checked.")
-
-    def log_stop(self) -> None:
-        log.info("Collection stopped.")
-
     def end_step(self) -> None:
-        self._is_open = False
         # A backward that has not run is none of the next step's.
-        self._entered, self._left = {}, {}
+        self._step, self._left = None, {}
         self._checker.end_step()
 
-    def discard(self) -> None:
-        self._is_open = False
-        self.steps.pop()
+    def discard(self, what: Discarded) -> None:
+        if self._step is not None and not what.is_fork:
+            self._steps.pop()
+        self._step = None
 
-    def forked(self, for_good: bool) -> None:
-        self._is_open = False
+    def status(self) -> Status:
+        return Status(self._steps)
 
     def failed(self, name: str, error: BaseException) -> bool:
-        if not self._is_open:
+        if self._step is None:
             return False
         kind = f"{type(error).__name__}: {error}"
         log.warning(f"{name} could not be checked ({kind}); the training goes on.", once=f"check {kind}")
@@ -89,9 +87,6 @@ class CheckerSink(Sink):
             return False
         self._left[call] = left
         return True
-
-    def withdraw(self, call: ActiveCall) -> None:
-        self._entered.pop(call, None)
 
     def backward(self, call: ActiveCall, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
         left = self._left.pop(call, None)

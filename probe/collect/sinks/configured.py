@@ -31,7 +31,7 @@ def configured_sinks(config: Config, host: Host, make_checker: MakeChecker) -> l
         return [CheckerSink(make_checker(config, host.adapter), config.dump_path)]
     if config.task == _WATCHING:
         return [RingSink(config, host)]
-    return [JournalSink(config, host)]
+    return [JournalSink(host)]
 
 
 def why_it_stays(config: Config, new: Config) -> str:

@@ -8,8 +8,10 @@ and does not reach the others, nor the training.
 from __future__ import annotations
 
 import dataclasses
+import enum
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Optional
 
 from probe.backends.protocol import FrameworkAdapter
@@ -18,6 +20,7 @@ from probe.collect.describing.described_once import Suspects
 from probe.collect.describing.values import SaveTensor
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
+from probe.common.config.fields import numbers_text
 from probe.common.dump.update_file import UpdateFrame
 from probe.common.interfaces import Handle, ModuleName
 
@@ -27,11 +30,12 @@ class Needs:
     """Needs of a sink for one step.
 
     Args:
-        calls: Each wanted call as it runs, with the values themselves: `Sink.enter`, `Sink.leave`, `Sink.withdraw`.
-        records: The record of each call: `Sink.record`, `Sink.node`.
+        calls: Each wanted call as it runs, with the values themselves: `Sink.enter`, `Sink.leave`.
+        records: The record of each call: `Sink.record`.
+        tree: Calls without a record as well, for their position in the call tree and their stack; with `records`.
         statistics: The fields of records: arguments, results and parameters, with the statistics of tensors.
-        gradients: The backward, for `calls` (`Sink.backward`, `Sink.gradient`, `Sink.parameter_gradient`) and for
-            `records`. If no sink needs it, no backward is hooked.
+        gradients: The backward, for `calls` (`Sink.backward`, `Sink.gradient`) and for `records`. If no sink needs it,
+            no backward is hooked.
         stacks: The call stack of each call, as a number of `Step.stacks`.
         tensors: To save tensors while they are described: `Sink.saver_of`. Records of all sinks name their files.
         random_states: The state from which a call whose tensors are saved draws random numbers.
@@ -42,6 +46,7 @@ class Needs:
 
     calls: bool = False
     records: bool = False
+    tree: bool = False
     statistics: bool = False
     gradients: bool = False
     stacks: bool = False
@@ -57,18 +62,23 @@ class Needs:
         return Needs(*map(any, zip(mine, others)))
 
 
-class Step(NamedTuple):
-    """A step that is collected from now on."""
+class Step:
+    """A step that is collected.
 
-    number: int
-    rank: Optional[int]  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """``None`` in a program without ranks."""
-    process: str
-    """The name of the folder for this process: ``rank0`` or ``proc123``."""
-    stacks: CallStacks
-    """The call stacks that calls refer to by number."""
-    suspects: Suspects
-    """The entries of this step that are not finite, if a sink needs them."""
+    Args:
+        number: The number of the step.
+        rank: ``None`` in a program without ranks; it may be known only at a later `Sink.start` of the step.
+        process: The name of the folder for this process: ``rank0`` or ``proc123``.
+        stacks: The call stacks that calls refer to by number.
+    """
+
+    def __init__(self, number: int, rank: int | None, process: str, stacks: CallStacks) -> None:
+        self.number = number
+        self.rank = rank
+        self.process = process
+        self.stacks = stacks
+        self.suspects = Suspects()
+        """The entries of this step that are not finite, if a sink needs them."""
 
 
 class EndedStep(NamedTuple):
@@ -78,20 +88,74 @@ class EndedStep(NamedTuple):
     loss: Any = None
     """The loss as given to ``step``, like the gradient norm; ``None`` if not given."""
     gradient_norm: Any = None
+    ends_program: bool = False
+    """True if the program ends, perhaps in the middle of the step: other ranks are not waited for any more."""
+
+
+class Discarded(enum.Enum):
+    """The steps of which a sink leaves nothing."""
+
+    STEP = enum.auto()
+    """The step that has begun."""
+    ALL_STEPS = enum.auto()
+    """The steps that have ended as well; steps are counted from the first one again."""
+    OF_PARENT = enum.auto()
+    """This process was forked: what was received is its parent's, like all files. It may collect steps of its own."""
+    OF_PARENT_FOR_GOOD = enum.auto()
+    """This process was forked in the middle of a step, and collects none of its own."""
+
+    @property
+    def is_fork(self) -> bool:
+        return self in (Discarded.OF_PARENT, Discarded.OF_PARENT_FOR_GOOD)
 
 
 class Host(NamedTuple):
     """The session, as far as a sink may ask it."""
 
     adapter: FrameworkAdapter
+    config: Callable[[], Config]
+    """The settings for the step that begins next, or has begun."""
     failed: Callable[[Any, BaseException], None]
     """Log a failure of the tool; the training goes on."""
-    rank: Callable[[], Optional[int]]  # noqa: UP045
+    rank: Callable[[], Optional[int]]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The rank of this process, as far as it is known now."""
     end_collection: Callable[[], None]
     """Collect no further step."""
     numbers: Callable[[], Mapping[str, int]]
     """The number that the next call of each name gets."""
+
+
+@dataclass
+class Status:
+    """What a sink has written, and what not.
+
+    Args:
+        steps: The steps of which something was written.
+        is_selective: True if only some of the collected steps are written, those that have something to report.
+        losses: By step, what could not be written and why.
+        is_recoverable: True if the journals of these steps have what their files lack.
+        has_records: True if the step that goes on has any, or the sink has a reason to have none.
+        has_tensors: True if tensors of that step were saved, where they are wanted.
+    """
+
+    steps: Sequence[int] = ()
+    is_selective: bool = False
+    losses: Mapping[int, str] = field(default_factory=dict)
+    is_recoverable: bool = False
+    has_records: bool = True
+    has_tensors: bool = True
+
+    def losses_text(self, dump_path: str) -> str:
+        """The losses in one line, steps with the same loss together."""
+        steps: dict[str, list[int]] = {}
+        for step, loss in self.losses.items():
+            steps.setdefault(loss, []).append(step)
+        parts = [f"step{'s' if len(of) > 1 else ''} {numbers_text(of)}: {loss}" for loss, of in steps.items()]
+        text = f"not everything was collected. {'; '.join(parts)}."
+        if not self.is_recoverable:
+            return text
+        root = os.path.abspath(dump_path)
+        return f"{text} When there is room, `msprobe recover {root}` makes files from the journals."
 
 
 class Sink:
@@ -100,125 +164,83 @@ class Sink:
     No method may change a value. What one raises is logged.
     """
 
-    steps: Sequence[int] = ()
-    """The steps of which the sink has written something."""
-    is_selective = False
-    """True if only some of the collected steps are written, those that have something to report."""
-
     def needs(self) -> Needs:
         """Needs of the sink for the next step; called when a step begins."""
         return Needs()
 
     # --- the life of a step
 
-    def configure(self, config: Config) -> None:
-        """Other settings hold from the next step on."""
-
     def begin_step(self, step: Step) -> bool:
         """A step is collected from now on. False if the sink cannot, which costs it this step only."""
         return True
 
-    def resume_step(self, step: Step) -> None:
-        """Collection goes on in a step in which it was stopped; its rank may be known now."""
+    def start(self, models: Any) -> Handle | None:
+        """Collection begins or goes on in the step: say so in the log.
 
-    def log_start(self) -> None:
-        """Say in the log that collection begins or goes on."""
+        Args:
+            models: The models as given to ``start``, which have their hooks; ``None`` where there are none.
 
-    def log_stop(self) -> None:
-        """Say in the log that no further calls are collected until ``start``."""
-
-    def attach(self, models: Any) -> Handle | None:
-        """Attach further hooks to `models`, which may be ``None``, until the handle is removed at ``stop``."""
+        Returns:
+            Further hooks on the models, which are removed at ``stop``.
+        """
         return None
 
     def flush(self) -> None:
         """Bring what was received so far into files: at ``stop``, and before a step ends."""
 
-    def has_records(self) -> bool:
-        """True if this step has any; true as well where the sink has a reason to have none."""
-        return True
-
-    def has_tensors(self) -> bool:
-        """True if tensors of this step were saved, where they are wanted."""
-        return True
-
-    def discard(self) -> None:
-        """The step that has begun is none: leave nothing of it."""
-
-    def restart(self) -> None:
-        """The steps that have ended are none: leave nothing of them; steps are counted from the first one again."""
-
     def end_step(self) -> None:
         """The collected step is over, gradients included."""
 
+    def discard(self, what: Discarded) -> None:
+        """Leave nothing of some steps."""
+
     def after_step(self, ended: EndedStep) -> None:
-        """A step of the program is over; called for those that are not collected too."""
+        """A step of the program is over; called for those that are not collected too, and when the program ends."""
 
-    def finish(self, ended: EndedStep) -> None:
-        """The program ends, perhaps in the middle of a step. Other ranks are not waited for any more."""
-
-    def forked(self, for_good: bool) -> None:
-        """This process was forked: the step that has begun is its parent's. `for_good`: it collects none of its own."""
-
-    # --- failures
+    def status(self) -> Status:
+        """What was written so far, and what not."""
+        return Status()
 
     def failed(self, name: str, error: BaseException) -> bool:
         """Something of the tool has failed at the record `name`. True if the sink has told the user."""
         return False
 
-    @property
-    def losses(self) -> dict[int, str]:
-        """By step, what could not be written and why."""
-        return {}
-
-    def log_losses(self) -> None:
-        """Log what could not be written, unless it was logged before."""
-
-    # --- live calls
+    # --- what is received
 
     def enter(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """A wanted function or module is about to run; `call.api` is ``None`` for a module."""
 
     def leave(self, call: ActiveCall, output: Any) -> bool:
-        """It returned `output`. True if this sink wants the call's backward reported."""
-        return False
+        """It returned `output`. True if this sink wants the call's backward reported.
 
-    def withdraw(self, call: ActiveCall) -> None:
-        """No result of a call that was entered follows: it raised, declined, or works on in the background."""
+        Not called for a call that raised, declined, or works on in the background.
+        """
+        return False
 
     def backward(self, call: ActiveCall, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
         """The gradients of the outputs and of the inputs of a function's call."""
 
-    def gradient(self, call: ActiveCall, field: str, index: int, gradient: Any) -> None:
-        """One gradient of a module's call: `field` is ``input`` (of an output tensor) or ``output`` (of an input)."""
+    def gradient(self, of: ActiveCall | ModuleName, name: str, gradient: Any) -> None:
+        """One gradient of a module.
 
-    def parameter_gradient(self, module: ModuleName, parameter: str, gradient: Any) -> None:
-        """A gradient was accumulated into a parameter of `module`, which now has `gradient`."""
+        Args:
+            of: The call of a module, whose gradient `name` is ``input.0`` (of an output tensor) or ``output.0`` (of an
+                input); or a module, into whose parameter `name` a gradient was accumulated.
+            gradient: The gradient; of a parameter all that it has now.
+        """
 
-    # --- records
-
-    def record(self, call: ActiveCall, rule: int) -> None:
+    def record(self, call: ActiveCall, rule: int | None) -> None:
         """The record of `call` is there: its name, stack, parent and fields.
 
         Args:
             call: Fields that wait for their statistics are filled by `Tensors.resolve`.
-            rule: What becomes of an earlier record of this name (`probe.common.dump.journal.REPLACE` …).
+            rule: What becomes of an earlier record of this name (`probe.common.dump.journal.REPLACE` …); ``None`` if
+                the call has no record (see `Needs.tree`).
         """
-
-    def node(self, call: ActiveCall) -> None:
-        """`call`, which has no fields, took place: its position in the call tree, and its stack."""
 
     def update(self, update: UpdateFrame) -> None:
         """An optimizer has made a step, or a gradient scaler has skipped it; entries may wait for their statistics."""
 
-    # --- tensors
-
     def saver_of(self, call: ActiveCall | None) -> SaveTensor | None:
         """Function that saves the tensors of `call`, or of a value without a call; ``None`` if they are not wanted."""
         return None
-
-    def returned(self, call: ActiveCall) -> None:
-        """The record of the forward of a wanted call is complete."""
-
-    def decide(self, call: ActiveCall, wanted: bool) -> None:
-        """It is known now whether a backward is `wanted` whose tensors were kept until its end."""

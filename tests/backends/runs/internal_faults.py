@@ -304,7 +304,7 @@ NO_RECORD = re.compile(
     r"the look for an earlier run|the environment of the run|the step of the optimizer|UpdateRecorder\.\w+|"
     r"what a dead run left|what waited for its statistics|process\.json|the faster way to describe tensors|"
     r"ms\.jit|torch\.jit\.script|"
-    r"(Session|StepLife|SinkGroup|SavedValues|Collector|RunEnvironment|\w+Hooks)\._?[a-z_]+|\w+\.remove|\w+"
+    r"(Session|CollectedStep|CallDescriber|SavedValues|Collector|RunEnvironment|\w+Hooks)\._?[a-z_]+|\w+\.remove|\w+"
 )
 """What fails besides records, as it stands in the log.
 

@@ -13,6 +13,7 @@ from programs import batch, block_network
 
 import probe
 from probe.collect.sinks.journal.sink import JournalSink
+from probe.collect.sinks.sink import Status
 from probe.common.errors import MsprobeException
 
 
@@ -263,15 +264,14 @@ class Losing(probe.Sink):
     def __init__(self, losses: dict[int, str]) -> None:
         self._losses = losses
 
-    @property
-    def losses(self) -> dict[int, str]:
-        return self._losses
+    def status(self) -> Status:
+        return Status(losses=self._losses)
 
 
 def test_the_losses_of_all_sinks_of_a_step_are_told(runs: Any) -> None:
     sinks = [Losing({0: "the disk is full"}), Losing({0: "no network", 2: "no memory"})]
     debugger = runs.new(level="L1", arguments={"sinks": sinks})
-    assert debugger.session().collector.sinks.losses == {0: "the disk is full; no network", 2: "no memory"}
+    assert debugger.session().status().losses == {0: "the disk is full; no network", 2: "no memory"}
 
 
 def test_what_is_no_sink_is_refused(runs: Any) -> None:

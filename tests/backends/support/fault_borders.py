@@ -12,7 +12,7 @@ _EVERYWHERE: Borders = {
     # What the user calls, and what stands in for it.
     "api/debugger.py": {"start", "stop", "step", "save", "session"},
     "collect/session.py": {"guarded", "guard"},
-    "collect/step_life.py": {"attempt"},
+    "collect/collector.py": {"attempt"},
     "backends/shared/async_collectives.py": {"wait_and_report"},
     # Looks at the traceback of the user's error, which is raised to the user next.
     "common/callstack.py": {"hide_own_frames"},

@@ -27,8 +27,6 @@ from probe.common.dump.layout import (
 from probe.common.environment.command import command
 from probe.common.log import ERROR_LOG, ErrorLog
 
-_NO_RECORDS = b"{}\n}"
-"""The end of a file of records that has none."""
 _MOST_EARLIER = 100
 """Folders of processes among which those of an earlier run are looked for."""
 
@@ -153,27 +151,12 @@ class DumpFolder:
             parts.append(f"{self.header.file_name} and the files next to it are not made")
         return f"{', '.join(parts)} ({self._reason})" if parts else ""
 
-    def has_records(self) -> bool:
-        """True if there are any in the files; true as well where these do not say so, or are not there any more."""
-        if self.journal.frames != self._written:
-            return True
-        try:
-            with files.open_for_reading(self.record_file) as stream:
-                stream.seek(-len(_NO_RECORDS), os.SEEK_END)
-                return stream.read() != _NO_RECORDS
-        except OSError:
-            return True  # whoever took the file away knows what was in it
-
     def close(self) -> None:
         """The step is over; if the files are complete, remove the journal they were made from."""
         self.journal.close()
         if self._written == self.journal.frames:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.path, JOURNAL_FILE))
-
-    def abandon(self) -> None:
-        """Leave the files to the process that this one was forked from, whose alone the lock on the journal is."""
-        self.journal.close()
 
     def log_error(self, name: str, error: BaseException, report: bool = True) -> None:
         """Add a failure of the tool to the folder's log, and report each kind to the user once if `report`."""
@@ -187,6 +170,11 @@ class DumpFolder:
             where = f"{ERROR_LOG} cannot be written ({unwritten}); the end of the run tells how much is missing"
         if is_first and report:
             log.error(f"{name} could not be recorded completely ({kind}); the training goes on. {where}.")
+
+
+def reason(error: BaseException) -> str:
+    """The reason of an error of the system without a path, which is another one for each step."""
+    return str(getattr(error, "strerror", None) or getattr(error.__cause__, "strerror", None) or error)
 
 
 def remove(path: str, is_new: bool) -> None:

@@ -1,132 +1,317 @@
-"""The dump: makes the folder of each step, and says what becomes of it."""
+"""The dump: writes the records of each step into the journal of a folder, and their tensors into files beside it."""
 
 from __future__ import annotations
 
 import os
+from functools import partial
+from typing import Any, Optional
 
-from probe.collect.sinks.journal.dump_folder import DumpFolder, earlier_run, remove
-from probe.collect.sinks.journal.record_sink import RecordSink
-from probe.collect.sinks.losses import Losses
-from probe.collect.sinks.sink import EndedStep, Host, Step
+from probe.collect.active_calls import ActiveCall
+from probe.collect.describing.values import SaveTensor
+from probe.collect.sinks.journal.dump_folder import DumpFolder, earlier_run, reason, remove
+from probe.collect.sinks.journal.reference_checksums import ReferenceChecksums
+from probe.collect.sinks.journal.tensor_budget import TensorBudget
+from probe.collect.sinks.journal.tensor_writer import TensorWriter
+from probe.collect.sinks.sink import Discarded, Host, Needs, Sink, Status, Step
 from probe.common import clock, log
 from probe.common.config.config import Config
+from probe.common.dump.update_file import UpdateFrame
 from probe.common.errors import FileCheckException
 
+_DELAYED = 256
+"""Records that may wait for statistics on a device before they are fetched in one transfer."""
 
-class JournalSink(RecordSink):
-    """Writes the dump of tasks ``statistics``, ``tensor`` and ``structure``."""
+_RecordFrame = tuple[str, int, int, Optional[str], int, int, Any]
+"""The arguments of `JournalWriter.record`."""
 
-    def __init__(self, config: Config, host: Host) -> None:
+
+class JournalSink(Sink):
+    """Writes the dump of tasks ``statistics``, ``tensor`` and ``structure``.
+
+    Args:
+        host: What runs the sink.
+        is_quiet: True if nothing is logged but failures, since somebody else tells of the folder.
+    """
+
+    def __init__(self, host: Host, is_quiet: bool = False) -> None:
+        self._host = host
+        self._is_quiet = is_quiet
+        self._tensors = host.adapter.tensors
         self._made_at = clock.now()
-        self._opened = False
+        self._budget = TensorBudget()
+        self.folder: DumpFolder | None = None
+        """The folder of the step which has begun."""
+        self.has_records = False
+        """True if the journal of that step has records."""
+        self._delayed: list[_RecordFrame | UpdateFrame] = []
+        """The records, and what came after them, that wait for statistics."""
+        self._has_opened = False
         """True if a folder was opened already."""
-        self._unmade: tuple[int, str] | None = None
-        """The step whose files could not be made last, and why."""
-        self._unwritable = ""
-        """The reason why the folder of the last step could not be written."""
-        self._losses = Losses()
+        self._steps: list[int] = []
         self._ended: list[tuple[str, bool]] = []
         """The folder of each step that has ended, and whether it was new."""
-        self._step = -1
-        """The number of the step that has begun last."""
-        self.steps: list[int] = []
-        super().__init__(config, host)
-        if config.async_dump and config.task == "tensor":
-            most = config.async_dump_max_mib
+        self._losses: dict[int, str] = {}
+        self._is_recoverable = False
+        self._unwritable = ""
+        """The reason why the folder of the last step could not be written."""
+        self._unmade: tuple[int, str] | None = None
+        """The step whose files could not be made last, and why."""
+        self._configure(host.config())
+        if self._config.async_dump and self._saves_all and not is_quiet:
+            most = self._config.async_dump_max_mib
             log.warning(f"async_dump keeps up to {most} MiB of tensors (async_dump_max_mib) until stop or step.")
+
+    def _configure(self, config: Config) -> None:
+        self._config = config
+        self._budget.allow(config.max_gib)
+        self._with_tree = config.level in ("L0", "mix")
+        self._with_values = config.task != "structure"
+        """True if calls have records; otherwise their place in the call tree is all that is written."""
+        self._with_stacks = config.extra_info
+        self._saves_all = config.task == "tensor"
+        self._saves_some = config.tensor_list if config.task == "statistics" else ()
+        self._saves_tensors = bool(self._saves_all or self._saves_some)
+        self._filtered = bool(config.names or config.scope)
+        self._reference = ReferenceChecksums(config.bench_path, config.diff_nums) if config.bench_path else None
+
+    def needs(self) -> Needs:
+        config = self._host.config()
+        if config is not self._config:
+            self._configure(config)
+        return Needs(
+            records=True,
+            tree=True,
+            statistics=self._with_values,
+            gradients=True,
+            stacks=config.extra_info,
+            tensors=self._saves_tensors,
+            random_states=self._saves_all,
+            updates=config.sketch and config.task in ("statistics", "tensor") and config.level != "debug",
+        )
 
     # --- the life of a step
 
     def begin_step(self, step: Step) -> bool:
         """Make the folder of this step and rank; false if it cannot be written, which costs this step only."""
         self.end_step()  # that failed, if it is needed here
-        self._step = step.number
+        self._step = step
         try:
             folder = self.new_folder(step)
         except (OSError, FileCheckException) as error:
-            if isinstance(error, FileCheckException) and error.__cause__ is None and not self._opened:
-                raise  # not what the system did, but a path that is wrong from the beginning
+            # Not what the system did, but a path that is wrong from the beginning.
+            is_wrong = isinstance(error, FileCheckException) and error.__cause__ is None and not self._has_opened
+            if is_wrong or self._is_quiet:
+                raise
             self._log_unwritable(error)
             return False
         self._unwritable = ""
-        first, self._opened = not self._opened, True
-        self.steps.append(step.number)
+        is_first, self._has_opened = not self._has_opened, True
+        self._steps.append(step.number)
         try:
-            self.begin_in(folder, step)
+            self._begin_in(folder, step)
         except BaseException as error:
-            self.give_up(folder, step, error)
+            if isinstance(error, Exception):
+                folder.log_error(f"the beginning of step {step.number}", error)
+            folder.close()
             if isinstance(error, Exception):
                 return False
             raise
-        if first and not step.rank:
+        if is_first and not step.rank and not self._is_quiet:
             self._log_earlier_run(folder)
         return True
 
-    def resume_step(self, step: Step) -> None:
-        if self.folder is not None and os.path.basename(self.folder.path) != step.process:
-            self.folder.rename(step.process)
+    def new_folder(self, step: Step) -> DumpFolder:
+        """The folder of a step, without a record.
 
-    def log_start(self) -> None:
+        Raises:
+            FileCheckException: it cannot be created, or is a link.
+            OSError: so the system says.
+        """
+        framework = self._host.adapter.framework
+        return DumpFolder(self._config, step.number, step.process, framework, self._saves_tensors)
+
+    def _begin_in(self, folder: DumpFolder, step: Step) -> None:
+        self._delayed, self.has_records = [], False
+        self._stacks = step.stacks
+        most_copied = self._config.async_dump_max_mib << 20 if self._config.async_dump else None
+        self._tensor_writer = TensorWriter(folder, self._tensors, most_copied, self._budget)
+        if self._reference is not None:
+            self._reference.load(folder.relative)
+        self._budget.begin_step(folder)
+        self.folder = folder
+
+    def start(self, models: Any) -> None:
         if self.folder is not None:
+            self._take_rank(self.folder)
             target = os.path.abspath(self.folder.path)
-            log.info(f"Collection of step {self._step} starts; the data goes to {target}.")
+            log.info(f"Collection of step {self._step.number} starts; the data goes to {target}.")
 
-    def log_stop(self) -> None:
-        log.info("Collection stopped.")
+    def _take_rank(self, folder: DumpFolder) -> None:
+        if os.path.basename(folder.path) != self._step.process:
+            folder.rename(self._step.process)
 
     def flush(self) -> None:
-        if self.folder is None:
+        folder = self.folder
+        if folder is None:
             return
         try:
-            news = self._writer.flush()
+            self._take_rank(folder)
+            self._resolve()
+            self._tensor_writer.write_waiting()
+            if folder.write_files() and not self._is_quiet:
+                log.info(f"{os.path.basename(folder.record_file)} is at {folder.record_file}.")
         except Exception as error:
-            self._log_unwritten(self.folder, error)
-        else:
-            if news:
-                log.info(f"{os.path.basename(self.folder.record_file)} is at {self.folder.record_file}.")
+            self._log_unwritten(folder, error)
 
     def end_step(self) -> None:
         if self.folder is not None:
             self._note_loss(self.folder)
             self._ended.append((self.folder.path, self.folder.is_new))
-        super().end_step()
+        self._close()
 
-    def discard(self) -> None:
+    def _close(self) -> None:
+        """Write no more; what still waits for its statistics is forgotten."""
+        folder, self.folder = self.folder, None
+        self._delayed = []
+        if folder is None:
+            return
+        # Only this folder's log can have what fails now, and each has to be done.
+        for action in (partial(self._log_other_inputs, folder), folder.close, self._budget.end_step):
+            try:
+                action()
+            except Exception as error:
+                folder.log_error("the end of the step", error)
+
+    def discard(self, what: Discarded) -> None:
         folder = self.folder
+        if what.is_fork:
+            self.folder, self._delayed = None, []
+            if folder is not None:
+                # The files are the parent's, whose alone the lock on the journal is.
+                folder.journal.close()
+            return
         # What is in memory belongs to the folder until it is closed.
-        super().end_step()
+        self._close()
         if folder is not None:
             remove(folder.path, folder.is_new)
-            self.steps.remove(self._step)
+            self._steps.remove(self._step.number)
+        if what is Discarded.ALL_STEPS:
+            for path, is_new in self._ended:
+                remove(path, is_new)
+            self._ended, self._steps, self._losses = [], [], {}
 
-    def restart(self) -> None:
-        for path, is_new in self._ended:
-            remove(path, is_new)
-        self._ended.clear()
-        self.steps.clear()
-        self._losses = Losses()
+    # --- records
 
-    def finish(self, ended: EndedStep) -> None:
-        self.end_step()
+    def record(self, call: ActiveCall, rule: int | None) -> None:
+        if rule is None or not self._with_values:  # another sink has asked for its values
+            self._write_node(call)
+            return
+        if call.held and self._reference is None:
+            # The tensors of a backward of which it was not known until its end whether it is wanted.
+            self._tensor_writer.write_held(call.held)
+            call.held = None
+        stack = call.stack if self._with_stacks else -1
+        frame = (call.name, call.begun, stack, call.parent, call.order, rule, call.fields)
+        # All that follow a record which has to wait do so as well: the journal keeps their order.
+        if self._delayed or self._tensors.pending():
+            self._delayed.append(frame)
+            if len(self._delayed) >= _DELAYED:
+                self._resolve()
+        else:
+            self._append(frame)
+        if self._reference is not None:
+            self._compare(self._reference, call)
+
+    def _write_node(self, call: ActiveCall) -> None:
+        stack = call.stack if self._with_stacks else -1
+        if self.folder is not None and (self._with_tree or stack >= 0):
+            self.folder.journal.stack(stack, self._stacks)
+            self.folder.journal.node(call.name, call.begun, stack, call.parent)
+
+    def update(self, update: UpdateFrame) -> None:
+        if self._delayed or self._tensors.pending():
+            self._delayed.append(update)
+        elif self.folder is not None:
+            self.folder.journal.update(update.content())
+
+    def _resolve(self) -> None:
+        """Fetch the statistics that are still on a device, and write the records that needed them."""
+        delayed, self._delayed = self._delayed, []
+        try:
+            if self._tensors.pending():
+                self._tensors.resolve()
+        except Exception as error:
+            self._host.failed("what waited for its statistics", error)
+        for frame in delayed:
+            try:
+                self._append(frame)
+            except Exception as error:
+                self._host.failed(frame[0], error)
+
+    def _append(self, frame: _RecordFrame | UpdateFrame) -> None:
+        assert self.folder is not None
+        journal = self.folder.journal
+        if isinstance(frame, UpdateFrame):
+            journal.update(frame.content())
+            return
+        journal.stack(frame[2], self._stacks)
+        journal.record(*frame)
+        self.has_records = True
+
+    # --- tensors
+
+    def saver_of(self, call: ActiveCall | None) -> SaveTensor | None:
+        if self.folder is None or self._budget.stopped:
+            return None
+        if call is None:
+            return self._tensor_writer.saving() if self._saves_all else None
+        if not self._saves_all and not any(text in call.name for text in self._saves_some):
+            return None
+        is_undecided = call.opened is not None and self._filtered
+        if self._reference is None and not is_undecided:
+            return self._tensor_writer.saving()
+        if call.held is None:
+            call.held = []
+        return self._tensor_writer.saving(call.held)
+
+    def _compare(self, reference: ReferenceChecksums, call: ActiveCall) -> None:
+        """Write the tensors of a call whose results differ from those of the reference run."""
+        if call.wanted and reference.differs(call.name, call.fields):
+            self._tensor_writer.write_held(call.held or [])
+            if reference.enough():
+                self._host.end_collection()
+        call.held = None
+
+    def _log_other_inputs(self, folder: DumpFolder) -> None:
+        if self._reference is not None:
+            self._reference.log_other_inputs(folder.relative)
 
     # --- what is missing
 
-    @property
-    def losses(self) -> dict[int, str]:
-        """Those of steps that are over, and of the one that goes on."""
-        if self.folder is not None:
-            self._note_loss(self.folder)
-        return dict(self._losses.of_step)
+    def status(self) -> Status:
+        folder = self.folder
+        if folder is not None:
+            self._note_loss(folder)
+        # A call tree has no records; where some could not be written, that was logged.
+        has_records = folder is None or not self._with_values or self.has_records or folder.failed
+        return Status(
+            self._steps,
+            losses=self._losses,
+            is_recoverable=self._is_recoverable,
+            has_records=has_records,
+            has_tensors=self._budget.saved_in_step,
+        )
 
-    def log_losses(self) -> None:
-        if self.folder is not None:
-            self._note_loss(self.folder)
-        self._losses.log(self._config.dump_path)
+    def failed(self, name: str, error: BaseException) -> bool:
+        if self.folder is None:
+            return False
+        self.folder.log_error(name, error)
+        return True
 
     def _note_loss(self, folder: DumpFolder) -> None:
         if folder.loss:
-            self._losses.of_step[self._step] = folder.loss
-            self._losses.are_recoverable |= folder.is_recoverable
+            self._losses[self._step.number] = folder.loss
+            self._is_recoverable |= folder.is_recoverable
 
     def _log_earlier_run(self, folder: DumpFolder) -> None:
         # All ranks find the same, so the first of them says it.
@@ -140,22 +325,24 @@ class JournalSink(RecordSink):
             log.warning(f"{root} holds an earlier run already: {earlier}. This one goes to {folder.relative}.")
 
     def _log_unwritable(self, error: Exception) -> None:
-        self._losses.add(self._step, "the folder could not be made", error)
+        number = self._step.number
+        self._losses[number] = f"the folder could not be made ({reason(error)})"
         # Once, and not at each of ten thousand steps, while the reason is the same.
-        reason = type(error).__name__ if not isinstance(error, OSError) else str(error.errno)
-        if reason != self._unwritable:
-            self._unwritable = reason
-            text = f"step {self._step} is not collected: its folder cannot be written ({error})."
+        kind = type(error).__name__ if not isinstance(error, OSError) else str(error.errno)
+        if kind != self._unwritable:
+            self._unwritable = kind
+            text = f"step {number} is not collected: its folder cannot be written ({error})."
             log.error(f"{text} Later steps are not collected either while this lasts; the training goes on.")
 
     def _log_unwritten(self, folder: DumpFolder, error: Exception) -> None:
         """The training goes on; what is in the journal can still be recovered."""
-        folder.log_error(f"the files of step {self._step}", error, report=False)
+        number = self._step.number
+        folder.log_error(f"the files of step {number}", error, report=False)
         # After `stop` has reported it, `step` need not do so again.
-        reported, self._unmade = self._unmade, (self._step, getattr(error, "strerror", None) or str(error))
+        reported, self._unmade = self._unmade, (number, getattr(error, "strerror", None) or str(error))
         if reported == self._unmade:
             return
         log.error(
-            f"the files of step {self._step} cannot be written ({error}); the training goes on. If {folder.path} still "
+            f"the files of step {number} cannot be written ({error}); the training goes on. If {folder.path} still "
             "holds its journal, `msprobe recover` makes them from it."
         )

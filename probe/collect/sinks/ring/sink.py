@@ -7,11 +7,11 @@ from typing import Any
 
 from probe.backends.protocol import ReplayError, StepKeeper
 from probe.collect.active_calls import ActiveCall
-from probe.collect.sinks.losses import Losses
+from probe.collect.sinks.journal.dump_folder import reason
 from probe.collect.sinks.ring.judgement import Frame
 from probe.collect.sinks.ring.overflow_watch import OverflowWatch
 from probe.collect.sinks.ring.step_ring import StepRing
-from probe.collect.sinks.sink import EndedStep, Host, Needs, Sink, Step
+from probe.collect.sinks.sink import Discarded, EndedStep, Host, Needs, Sink, Status, Step
 from probe.common import log
 from probe.common.config.config import Config
 from probe.common.interfaces import Handle
@@ -25,19 +25,17 @@ class RingSink(Sink):
         host: The session.
     """
 
-    is_selective = True
-
     def __init__(self, config: Config, host: Host) -> None:
         self._config = config
         self._host = host
-        self._losses = Losses()
-        self.steps: list[int] = []
+        self._losses: dict[int, str] = {}
+        self._steps: list[int] = []
         self._ring: StepRing | None = None
         """The records of the step that has begun, until it is decided on."""
         self._is_open = False
         self._start_logged = False
         self._watch = OverflowWatch(
-            config, host.adapter, host.failed, self.steps.append, self._losses.add, host.end_collection
+            config, host.adapter, host.failed, self._steps.append, self._lost, host.end_collection
         )
         self._keeper = self._new_keeper()
 
@@ -58,6 +56,7 @@ class RingSink(Sink):
     def needs(self) -> Needs:
         return Needs(
             records=True,
+            tree=True,
             statistics=True,
             gradients=True,
             stacks=self._config.extra_info,
@@ -73,13 +72,11 @@ class RingSink(Sink):
         self._is_open = True
         return True
 
-    def log_start(self) -> None:
+    def start(self, models: Any) -> Handle | None:
         if not self._start_logged:
             self._start_logged = True
             target = os.path.abspath(self._config.dump_path)
             log.info(f"Watching for values that are not finite; a step that has some is written to {target}.")
-
-    def attach(self, models: Any) -> Handle | None:
         if self._keeper is None or models is None:
             return None
         try:
@@ -88,33 +85,34 @@ class RingSink(Sink):
             log.warning(f'"replay_step" has no effect here: {error}.', once="no-replay")
             return None
 
-    def has_records(self) -> bool:
-        return self._ring is None or self._ring.has_records()
-
-    def discard(self) -> None:
-        self._ring, self._is_open = None, False
-
     def end_step(self) -> None:
         self._is_open = False
 
+    def discard(self, what: Discarded) -> None:
+        self._ring, self._is_open = None, False
+        if what.is_fork:
+            self._watch.forget(what is Discarded.OF_PARENT_FOR_GOOD)
+            if self._keeper is not None:
+                self._keeper.forget()
+
     def after_step(self, ended: EndedStep) -> None:
         ring, self._ring, self._is_open = self._ring, None, False
-        kept = self._keeper.take() if self._keeper is not None else None
-        self._watch.end_step(ended.number, self._rank(), ring, ended.loss, ended.gradient_norm, kept)
-
-    def finish(self, ended: EndedStep) -> None:
-        ring, self._ring, self._is_open = self._ring, None, False
+        if not ended.ends_program:
+            kept = self._keeper.take() if self._keeper is not None else None
+            self._watch.end_step(ended.number, self._rank(), ring, ended.loss, ended.gradient_norm, kept)
+            return
         try:
             self._watch.finish(ended.number, self._rank(), ring)
         finally:
             if self._keeper is not None:
                 self._keeper.forget()
 
-    def forked(self, for_good: bool) -> None:
-        self._ring, self._is_open = None, False
-        self._watch.forget(for_good)
-        if self._keeper is not None:
-            self._keeper.forget()
+    def status(self) -> Status:
+        has_records = self._ring is None or self._ring.has_records()
+        return Status(self._steps, is_selective=True, losses=self._losses, has_records=has_records)
+
+    def _lost(self, step: int, missing: str, error: BaseException) -> None:
+        self._losses[step] = f"{missing} ({reason(error)})"
 
     def _rank(self) -> int | None:
         """The rank of this process; a failure must not keep the ranks from answering each other."""
@@ -126,17 +124,11 @@ class RingSink(Sink):
 
     # --- records
 
-    def record(self, call: ActiveCall, rule: int) -> None:
+    def record(self, call: ActiveCall, rule: int | None) -> None:
         if self._ring is not None:
-            self._ring.add(self._frame(call, rule, call.fields))
-
-    def node(self, call: ActiveCall) -> None:
-        if self._ring is not None:
-            self._ring.add(self._frame(call, None, None))
-
-    def _frame(self, call: ActiveCall, rule: int | None, fields: Any) -> Frame:
-        stack = call.stack if self._config.extra_info else -1
-        return Frame(call.name, call.begun, stack, call.parent, call.order, rule, fields)
+            stack = call.stack if self._config.extra_info else -1
+            fields = None if rule is None else call.fields
+            self._ring.add(Frame(call.name, call.begun, stack, call.parent, call.order, rule, fields))
 
     # --- what has failed
 
@@ -146,10 +138,3 @@ class RingSink(Sink):
         kind = f"{type(error).__name__}: {error}"
         log.warning(f"{name} could not be recorded completely ({kind}); the training goes on.", once=f"watch {kind}")
         return True
-
-    @property
-    def losses(self) -> dict[int, str]:
-        return dict(self._losses.of_step)
-
-    def log_losses(self) -> None:
-        self._losses.log(self._config.dump_path)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from probe.backends.protocol import FrameworkAdapter, KeptStep, ReplayError
 from probe.collect.collector import Collector
-from probe.collect.sinks.journal.record_sink import RecordSink
+from probe.collect.sinks.journal.sink import JournalSink
 from probe.collect.sinks.ring.judgement import Found, Frame
 from probe.collect.sinks.ring.step_ring import StepRing
 from probe.collect.sinks.sink import Host
@@ -59,15 +58,18 @@ class _Replay:
             names=names_around(found, ring.frames), async_dump=False, dump_enable=None,
             risk_level=config.risk_level or "ALL",
         )  # fmt: skip
-        host = Host(adapter, self._failed, adapter.training.rank, _never_ends, lambda: self._collector.numbers())
-        self._sink = RecordSink(self._config, host)
-        self._collector = Collector(self._config, adapter, [self._sink])
+        self._collector = Collector(self._config, adapter)
+        host = Host(
+            adapter, lambda: self._config, self._collector.failed, adapter.training.rank, _never_ends,
+            self._collector.numbers,
+        )  # fmt: skip
+        self._sink = JournalSink(host, is_quiet=True)
         self.path = ""
         """The folder, once it is made."""
 
     def run(self, rank: int | None) -> None:
         with self._kept.undone():
-            if not self._collector.begin_step(self._step, rank, process_folder(rank)):
+            if not self._collector.begin_step(self._step, rank, process_folder(rank), [self._sink]):
                 raise ReplayError("its folder cannot be made")
             folder = self._sink.folder
             assert folder is not None
@@ -79,8 +81,9 @@ class _Replay:
                 folder.log_error("the step that is run again", error, report=False)
                 raise
             finally:
-                self._collector.end_step()
-        if not folder.has_records():
+                self._collector.leave_step()
+                self._sink.end_step()
+        if not self._sink.has_records:
             raise ReplayError(f"run again, its model has none of the records around {self._found.name}")
         self._say_where(folder.path)
 
@@ -94,13 +97,10 @@ class _Replay:
             self._collector.collecting = False
             self._adapter.hooks.finish_backward()
             self._collector.leave_all()
-            self._collector.sinks.flush()
+            self._sink.flush()
             self._adapter.hooks.end_step()
             for handle in reversed(handles):
                 handle.remove()
-
-    def _failed(self, about: Any, error: BaseException) -> None:
-        self._collector.failed(about, error)
 
     def _attach(self, handles: list[Handle]) -> None:
         hooks, collector, models = self._adapter.hooks, self._collector, self._kept.models

@@ -1,0 +1,292 @@
+"""A step that is collected: its counters, its sinks, and what each of them is handed."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from probe.collect.active_calls import ActiveCall, ActiveCalls
+from probe.collect.describing.values import SaveTensor
+from probe.collect.sinks.sink import Discarded, Needs, Sink, Status, Step
+from probe.common import log
+from probe.common.callstack import CallStacks
+from probe.common.dump.update_file import UpdateFrame
+from probe.common.errors import MsprobeException, failure_text
+from probe.common.interfaces import Entry, Handle, ModuleName
+
+
+class CollectedStep(Step):
+    """One step. A failure of one sink keeps nothing from the others.
+
+    Args:
+        number: The number of the step.
+        rank: ``None`` in a program without ranks.
+        process: The name of this process's folder, such as ``rank0``.
+        stacks: The call stacks that calls refer to by number.
+        sinks: The sinks that are asked for their needs.
+        with_tree: True if calls without fields are handed on for the call tree.
+    """
+
+    def __init__(
+        self, number: int, rank: int | None, process: str, stacks: CallStacks, sinks: Iterable[Sink], with_tree: bool
+    ) -> None:
+        super().__init__(number, rank, process, stacks)
+        self._with_tree = with_tree
+        # Counters, not numbers: two threads that ask at once must not get the same one.
+        self.counts: defaultdict[str, Iterator[int]] = defaultdict(count)
+        """By API or module, the numbers of further calls."""
+        self.gradient_counts: dict[tuple[str, str], int] = {}
+        """By module and parameter, how often its gradient was accumulated."""
+        self.with_backward: set[str] = set()
+        """The modules of which a backward is recorded."""
+        self.order = count()
+        """The positions of what happens one after the other."""
+        self.risk: dict[str, bool] = {}
+        """By API, whether it is wanted at the risk level."""
+        self.suspended: dict[ActiveCall, None] = {}
+        """Wanted calls that work on in the background."""
+        self.thread = ActiveCalls()
+        self.latest = ""
+        """The name of the record that was made last."""
+        self._has_failed = False
+        """True if something has failed in this step."""
+        self._divide(needs_of(sinks))
+
+    # --- its sinks
+
+    def begin(self, tried: set[Sink]) -> bool:
+        """Begin the step in the sinks; false if none of them takes it.
+
+        Args:
+            tried: The sinks that were asked to begin a step and did not refuse their settings; others are added.
+
+        Raises:
+            MsprobeException: a setting of a sink is wrong in its first step; then the step has begun in none of them.
+        """
+        opened: list[Sink] = []
+        for sink in self.sinks:
+            try:
+                # One that returns nothing takes the step.
+                if sink.begin_step(self) is not False:
+                    opened.append(sink)
+            except Exception as error:
+                if isinstance(error, MsprobeException) and sink not in tried:
+                    tell(opened, "discard", "the end of the step", Discarded.STEP)
+                    raise
+                note_failure(sink, f"the beginning of step {self.number}", error)
+            tried.add(sink)
+        if len(opened) < len(self.sinks):
+            self._divide({sink: self.sinks[sink] for sink in opened})
+        return bool(opened)
+
+    def _divide(self, needs: Mapping[Sink, Needs]) -> None:
+        """Decide once which sinks are handed what, so that nothing is asked of them at each call."""
+        self.sinks = needs
+        """The sinks in which the step has begun, each with its needs."""
+        self.total = functools.reduce(Needs.__or__, needs.values(), Needs())
+        self.with_values = self.total.statistics
+        self.with_stacks = self.total.stacks
+        self.live = tuple(sink for sink, each in needs.items() if each.calls)
+        """Those that get calls as they run; the next ones get their gradients too."""
+        self.live_gradients = tuple(sink for sink, each in needs.items() if each.calls and each.gradients)
+        recording = [sink for sink, each in needs.items() if each.records]
+        # With the method, which need not be looked up for each record.
+        self._recording = tuple((sink, sink.record) for sink in recording)
+        """Those that get records; the next ones get those of the backward too, or calls without a record."""
+        self._recording_backward = tuple((sink, sink.record) for sink in recording if needs[sink].gradients)
+        self._noting = tuple((sink, sink.record) for sink in recording if needs[sink].tree)
+        self._noting_backward = tuple(each for each in self._noting if each in self._recording_backward)
+        self.records_backward = bool(self._recording_backward)
+        self._updating = tuple(sink for sink, each in needs.items() if each.updates)
+        self.saving = tuple(sink for sink, each in needs.items() if each.tensors)
+
+    def start(self, models: Any) -> list[Handle]:
+        """Collection begins or goes on; the further hooks of the sinks, until ``stop``."""
+        return tell(self.sinks, "start", "the beginning of the step", models)
+
+    def flush(self) -> None:
+        """Bring everything collected so far into files."""
+        tell(self.sinks, "flush", "the files of the step")
+
+    def end(self) -> None:
+        """The step is over, gradients included; `flush` was called before."""
+        tell(self.sinks, "end_step", "the end of the step")
+
+    def status(self) -> list[Status]:
+        """What each sink has written."""
+        return tell(self.sinks, "status", "the end of the step")
+
+    def has_records(self) -> bool:
+        """True if each sink has records of this step, or a reason to have none, such as a failure that was logged."""
+        return self._has_failed or all(each.has_records for each in self.status())
+
+    def failed(self, name: str, error: BaseException) -> bool:
+        """Tell each sink that something failed at the record `name`; true if the user was told."""
+        self._has_failed = True
+        told = False
+        for sink in self.sinks:
+            told |= _was_told(sink, name, error)
+        return told
+
+    # --- numbers
+
+    def upcoming(self) -> dict[str, int]:
+        """The number that the next call of each name gets."""
+        return {base: _upcoming(number) for base, number in list(self.counts.items())}
+
+    def number_from(self, numbers: Mapping[str, int]) -> None:
+        """Let further calls have these numbers."""
+        self.counts = defaultdict(count, {base: count(number) for base, number in numbers.items()})
+
+    # --- records
+
+    def finish(self, call: ActiveCall, rule: int) -> None:
+        """Hand on what there is of a forward call: its record, or else its place in the call tree and its stack."""
+        if call.fields:
+            self.latest = call.name
+            _record(self._recording, call, rule)
+        elif self._with_tree or call.stack >= 0:
+            _record(self._noting, call, None)
+
+    def finish_backward(self, call: ActiveCall, rule: int) -> None:
+        """Hand on what there is of a backward."""
+        if call.fields:
+            self.latest = call.name
+            _record(self._recording_backward, call, rule)
+        elif self._with_tree:
+            _record(self._noting_backward, call, None)
+
+    def record(self, call: ActiveCall, rule: int) -> None:
+        """Hand on a record that is no call's, whatever its fields are."""
+        self.latest = call.name
+        _record(self._recording, call, rule)
+
+    def node(self, call: ActiveCall) -> None:
+        """Hand on that a call took place, which has no fields."""
+        _record(self._noting, call, None)
+
+    def update(self, update: UpdateFrame) -> None:
+        """Hand on a step of an optimizer."""
+        tell(self._updating, "update", "the step of the optimizer", update)
+
+    # --- live calls
+
+    def enter(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        tell(self.live, "enter", call, call, args, kwargs)
+
+    def leave(self, call: ActiveCall, output: Any) -> bool:
+        """Hand on a result; true if a sink wants the backward."""
+        is_wanted = False
+        for sink in self.live:
+            try:
+                is_wanted |= bool(sink.leave(call, output))
+            except Exception as error:
+                note_failure(sink, call, error)
+        return is_wanted
+
+    def backward(self, call: ActiveCall, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
+        tell(self.live_gradients, "backward", call, call, grad_output, grad_input)
+
+    def gradient(self, of: ActiveCall | ModuleName, name: str, gradient: Any) -> None:
+        about = of if isinstance(of, ActiveCall) else f"{of.base}.{name}"
+        tell(self.live_gradients, "gradient", about, of, name, gradient)
+
+    # --- tensors
+
+    def saver_of(self, call: ActiveCall | None, about: ActiveCall | None = None) -> SaveTensor | None:
+        """Function that has each sink save a tensor of `call`, or of a value that belongs to no call.
+
+        Args:
+            call: ``None`` for such a value.
+            about: The record that is named if a sink fails; by default that of `call`.
+
+        Returns:
+            ``None`` if no sink wants the tensors.
+        """
+        about, savers = about or call, []
+        for sink in self.saving:
+            try:
+                saver = sink.saver_of(call)
+            except Exception as error:
+                note_failure(sink, about, error)
+            else:
+                if saver is not None:
+                    savers.append((sink, saver))
+        if not savers:
+            return None
+
+        def save(value: Any, entry: Entry, path: str) -> None:
+            for sink, saver in savers:
+                try:
+                    saver(value, entry, path)
+                except Exception as error:
+                    note_failure(sink, about, error)
+
+        return save
+
+
+def _record(recording: tuple[tuple[Sink, Any], ...], call: ActiveCall, rule: int | None) -> None:
+    for sink, record in recording:
+        try:
+            record(call, rule)
+        except Exception as error:
+            note_failure(sink, call, error)
+
+
+def _upcoming(number: Iterator[int]) -> int:
+    # To take the next one and put it back would leave a gap for another thread; a counter says it only as a text.
+    return int(repr(number)[len("count(") : -1])
+
+
+# --- sinks, each by itself
+
+
+def tell(sinks: Iterable[Sink], method: str, about: Any, *args: Any) -> list[Any]:
+    """The answers of a method of each of `sinks`, without ``None``; `about` is what failed, for the log."""
+    answers = []
+    for sink in sinks:
+        try:
+            answers.append(getattr(sink, method)(*args))
+        except Exception as error:
+            note_failure(sink, about, error)
+    return [answer for answer in answers if answer is not None]
+
+
+def needs_of(sinks: Iterable[Sink]) -> dict[Sink, Needs]:
+    """The needs of each sink for the step that is about to begin; a sink that cannot say them gets nothing."""
+    found = {}
+    for sink in sinks:
+        try:
+            needs: Any = sink.needs()
+            if not isinstance(needs, Needs):
+                raise TypeError(f"needs() returns a {type(needs).__name__}; it has to return probe.Needs")
+            found[sink] = needs
+        except Exception as error:
+            note_failure(sink, "the beginning of the step", error)
+    return found
+
+
+def note_failure(sink: Sink, about: Any, error: BaseException) -> None:
+    """Log that one sink has failed at a record; the others have what they need."""
+    name = name_of(about)
+    if not _was_told(sink, name, error):
+        text = f"{type(sink).__name__}, {name}: {failure_text(error)}; the training goes on."
+        log.warning(text, once=f"failed {type(sink).__name__} {type(error).__name__}: {error}")
+
+
+def _was_told(sink: Sink, name: str, error: BaseException) -> bool:
+    try:
+        return sink.failed(name, error)
+    except Exception as second:
+        log.warning(f"a failure of the tool cannot be noted ({second!r}); the training goes on.", once="not noted")
+        return True
+
+
+def name_of(about: Any) -> str:
+    """The record at which something failed: a call, a module, or a text."""
+    if isinstance(about, str):
+        return about
+    return str(getattr(about, "name", None) or getattr(about, "base", "a record"))
