@@ -15,7 +15,7 @@ from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall, close, innermost
 from probe.collect.describing.calls import CallDescriber
 from probe.collect.sinks.sink import Sink
-from probe.collect.step import CollectedStep, name_of
+from probe.collect.step import CollectedStep, Recording, name_of, note_failure
 from probe.common import log
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
@@ -30,6 +30,18 @@ _MOST_STACKS = 200_000
 """Frames of distinct call stacks that are kept from one step to the next, some 60 MB."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+class _WantedByRisk(dict[str, bool]):
+    """True of the functions that are wanted at a risk level; each is looked up once."""
+
+    def __init__(self, level: str, risk_class: Callable[[str], str]) -> None:
+        self._level = level
+        self._risk_class = risk_class
+
+    def __missing__(self, base: str) -> bool:
+        wanted = self[base] = wanted_by_risk(self._level, self._risk_class(base))
+        return wanted
 
 
 def _guarded(method: _Method) -> _Method:
@@ -63,7 +75,7 @@ class Collector:
         """The step that is collected."""
         self._hooks = adapter.hooks
         self._stacks = CallStacks()
-        self._state = CollectedStep(0, None, "", self._stacks, (), False)
+        self._state = CollectedStep(0, None, "", self._stacks, ())
         """The step that was collected last, `step` until that ends."""
         self._tried: set[Sink] = set()
         self._describer = CallDescriber(adapter, self.failed)
@@ -79,8 +91,10 @@ class Collector:
         self._selection = RecordFilter(config.names, config.scope, config.data_mode, config.level == "mix", patterns)
         self.takes_everything = config.takes_every_function
         """True if calls are taken of every function that makes or changes a number, in the list or not."""
-        self._risk_level = "ALL" if self.takes_everything else config.risk_level or self._hooks.default_risk_level
-        self._by_risk = bool(not config.names and not config.scope and config.api is None and self._risk_level != "ALL")
+        level = "ALL" if self.takes_everything else config.risk_level or self._hooks.default_risk_level
+        by_risk = not config.names and not config.scope and config.api is None and level != "ALL"
+        self._by_risk = _WantedByRisk(level, self._hooks.risk_class) if by_risk else None
+        """By function, whether its calls are wanted, if the risk level decides it."""
         self._describer.configure(config)
 
     def begin_step(self, number: int, rank: int | None, process: str, sinks: Iterable[Sink]) -> bool:
@@ -99,7 +113,7 @@ class Collector:
             self._stacks = CallStacks()
         self._selection.reset()
         self.apis_hidden = False
-        step = CollectedStep(number, rank, process, self._stacks, sinks, self._with_tree)
+        step = CollectedStep(number, rank, process, self._stacks, sinks)
         # Communication is not seen at level L0.
         self._describer.begin_step(step, self._config.level != "L0" or rank is None)
         is_taken = step.begin(self._tried)
@@ -128,11 +142,9 @@ class Collector:
         calls = {base: number for base, number in self.numbers().items() if number}
         if not calls or self.step is None:
             return None
-        selection, step = self._selection, self.step
-        has_tensors = all(each.has_tensors for each in step.status())
-        return unmatched(
-            self._config, Met(calls, selection.first_met, selection.last_met, step.has_records(), has_tensors)
-        )
+        selection, status = self._selection, self.step.status()
+        met = Met(calls, selection.first_met, selection.last_met, status.has_records, status.has_tensors)
+        return unmatched(self._config, met)
 
     def leave_step(self) -> CollectedStep | None:
         """Take no more, late gradients included, for the step that has begun, which is what is returned."""
@@ -154,12 +166,18 @@ class Collector:
             # There is no folder whose log could have the place.
             log.warning(f"{name}: {failure_text(error)}; the training goes on.", once=f"failed {name}")
 
-    def attempt(self, action: Callable[..., Any], *args: Any) -> Any:
-        """Do one of several things of which each has to be done, also when another one fails."""
+    def attempt(self, action: Callable[..., Any], *args: Any, about: str = "") -> Any:
+        """Do one of several things of which each has to be done, also when another one fails.
+
+        Args:
+            action: What is done.
+            args: Its arguments.
+            about: The name in the log of what failed; by default that of `action`.
+        """
         try:
             return action(*args)
         except Exception as error:
-            self.failed(getattr(action, "__qualname__", "the end of collection"), error)
+            self.failed(about or getattr(action, "__qualname__", "the end of collection"), error)
             return None
 
     # --- the end of collection
@@ -174,7 +192,7 @@ class Collector:
             if call.frame is not None:
                 call.frame = None
                 if call.step is self.step:
-                    self._state.finish(call, journals.MOVE)
+                    self._finish(self._state, call, journals.MOVE)
         # Behind `stop` nothing is seen, and nobody's tensors are referred to.
         self._describer.forget()
 
@@ -193,31 +211,18 @@ class Collector:
         call = ActiveCall(base, number, name, begun, parent, state)
         call.api = api
         try:
-            self._enter_api(call, args, kwargs)
+            if api.returns_arguments:
+                self._describer.forget()
+            if not self._selection.everything:
+                call.wanted = self._selection.begin(name, False)
+            else:
+                call.wanted = self._by_risk is None or self._by_risk[base]
+            if call.wanted:
+                self._enter(call, args, kwargs)
         except Exception as error:
             self.failed(call, error)
         thread.in_api = True
         return call
-
-    def _enter_api(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        if call.api is not None and call.api.returns_arguments:
-            self._describer.forget()
-        selection = self._selection
-        if not selection.everything:
-            call.wanted = selection.begin(call.name, False)
-        elif self._by_risk:
-            call.wanted = self._risk_wanted(call.base)
-        else:
-            call.wanted = True
-        if call.wanted:
-            self._enter(call, args, kwargs)
-
-    def _risk_wanted(self, base: str) -> bool:
-        risk = self._state.risk
-        wanted = risk.get(base)
-        if wanted is None:
-            wanted = risk[base] = wanted_by_risk(self._risk_level, self._hooks.risk_class(base))
-        return wanted
 
     def _enter(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """A wanted call begins."""
@@ -257,7 +262,7 @@ class Collector:
         if wanted and selection.forward and selection.outputs and state.with_values:
             self._describe_output(call, output)
         watched = bool(state.live) and call.wanted and state.leave(call, output)
-        state.finish(call, journals.REPLACE)
+        self._finish(state, call, journals.REPLACE)
         # The gradient graph keeps the call; it need not keep what has been written.
         call.fields = {}
         if watched or not state.records_backward:
@@ -269,7 +274,7 @@ class Collector:
         return call.wanted or wanted or self._possible(call)
 
     def _possible(self, call: ActiveCall) -> bool:
-        if self._by_risk:
+        if self._by_risk is not None:
             return False
         return self._selection.possible(naming.api_name(call.base, call.number, naming.BACKWARD))
 
@@ -305,7 +310,7 @@ class Collector:
     @_guarded
     def _write_inputs(self, call: ActiveCall) -> None:
         if call.step is self.step:
-            self._state.finish(call, journals.REPLACE)
+            self._finish(self._state, call, journals.REPLACE)
 
     @_guarded
     def update_api(self, call: ActiveCall, output: Any) -> None:
@@ -323,7 +328,7 @@ class Collector:
             # The result arrived here, and not where the call stands.
             call.fields["waited_after"] = latest
         # Nothing, where neither inputs nor output could be described.
-        state.finish(call, journals.REPLACE)
+        self._finish(state, call, journals.REPLACE)
         state.latest = latest
 
     @_guarded
@@ -347,14 +352,14 @@ class Collector:
             gradient.wanted = selection.begin(name, False)
             ended = selection.end(name)
         if state.with_values and selection.backward:
-            if self._describer.once is not None and self._is_seen():
-                self._describer.once.expect(grad_output)
-                self._describer.once.expect(grad_input)
+            if self._describer.remembers and self.collecting and not self.apis_hidden:
+                self._describer.expect(grad_output)
+                self._describer.expect(grad_input)
             if gradient.wanted and selection.inputs:
                 self._describer.gradients(gradient, "input", grad_output)
             if ended and selection.outputs:
                 self._describer.gradients(gradient, "output", grad_input)
-        state.finish_backward(gradient, journals.REPLACE)
+        self._finish_backward(state, gradient, journals.REPLACE)
 
     # --- modules
 
@@ -395,7 +400,7 @@ class Collector:
             self._describer.parameters(call, parameters)
             call.order = next(state.order)
         watched = bool(state.live) and call.wanted and state.leave(call, output)
-        state.finish(call, journals.MOVE)
+        self._finish(state, call, journals.MOVE)
         call.fields = {}
         return watched or state.records_backward
 
@@ -458,7 +463,7 @@ class Collector:
         if call.fields:
             state.with_backward.add(call.base)
         call.order = next(state.order)
-        state.finish_backward(call, journals.MOVE)
+        self._finish_backward(state, call, journals.MOVE)
 
     @_guarded
     def parameter_gradient(self, module: ModuleName, parameter: str, gradient: Any, owed: bool) -> None:
@@ -481,7 +486,7 @@ class Collector:
         entry = self._describer.gradient(call, gradient, parameter)
         if entry is not None:
             call.fields[parameter] = [entry]
-            state.finish_backward(call, journals.ADD)
+            self._finish_backward(state, call, journals.ADD)
 
     # --- gradient clipping and the optimizer
 
@@ -493,7 +498,7 @@ class Collector:
             call = ActiveCall(name, 0, name, next(state.order), None, state)
             call.frame = self._stacks.caller()
             state.thread.calls.append(call)
-            state.node(call)
+            _hand_on(state.noting, call, None)
 
     @_guarded
     def leave_optimizer(self, name: str) -> None:
@@ -517,19 +522,39 @@ class Collector:
             call = ActiveCall(name, 0, name, order, None, self.step)
             call.begun = -1
             call.fields = fields
-            self.step.record(call, journals.REPLACE)
+            self.step.latest = name
+            _hand_on(self.step.recording, call, journals.REPLACE)
 
     def next_order(self) -> int:
         return next(self._state.order)
 
     # --- shared steps
 
-    def _is_seen(self) -> bool:
-        """True if calls are seen that may write to what is described now."""
-        return self.collecting and not self.apis_hidden
+    def _finish(self, state: CollectedStep, call: ActiveCall, rule: int) -> None:
+        """Hand on what there is of a forward call: its record, or else its place in the call tree and its stack."""
+        if call.fields:
+            state.latest = call.name
+            _hand_on(state.recording, call, rule)
+        elif self._with_tree or call.stack >= 0:
+            _hand_on(state.noting, call, None)
 
-    @_guarded
+    def _finish_backward(self, state: CollectedStep, call: ActiveCall, rule: int) -> None:
+        if call.fields:
+            state.latest = call.name
+            _hand_on(state.recording_backward, call, rule)
+        elif self._with_tree:
+            _hand_on(state.noting_backward, call, None)
+
     def _describe_output(self, call: ActiveCall, output: Any) -> None:
-        if self._describer.once is not None:
-            self._describer.once.returned(call, output, self._is_seen())
-        self._describer.output(call, output)
+        try:
+            self._describer.output(call, output, self.collecting and not self.apis_hidden)
+        except Exception as error:
+            self.failed(call, error)
+
+
+def _hand_on(recording: Recording, call: ActiveCall, rule: int | None) -> None:
+    for sink, record in recording:
+        try:
+            record(call, rule)
+        except Exception as error:
+            note_failure(sink, call, error)

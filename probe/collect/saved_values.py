@@ -66,19 +66,13 @@ class SavedValues:
         number = self._counts.get(name, 0)
         self._counts[name] = number + 1
         full = naming.debug_name(name, number)
-        self._attempt(full, self._unobserved, self._write, variable, full)
+        attempt = self._collector.attempt
+        attempt(self._unobserved, self._write, variable, full, about=full)
         handles: list[Handle] = []
         if save_backward:
             full = naming.debug_name(f"{name}_grad", number)
-            self._attempt(full, self._watch, variable, full, handles)
+            attempt(self._watch, variable, full, handles, about=full)
         return handles
-
-    def _attempt(self, full: str, action: Callable[..., None], *args: Any) -> None:
-        """Log a failure of `action` as one of the record `full`, and go on."""
-        try:
-            action(*args)
-        except Exception as error:
-            self._collector.failed(full, error)
 
     def _write(self, variable: Any, full: str) -> None:
         collector = self._collector

@@ -153,16 +153,7 @@ class Session:
 
     def status(self) -> Status:
         """What all sinks together have written, and what not."""
-        all_of, losses = tell(self.sinks, "status", "the end of the program"), dict[int, list[str]]()
-        for each in all_of:
-            for step, loss in each.losses.items():
-                losses.setdefault(step, []).append(loss)
-        return Status(
-            sorted({step for each in all_of for step in each.steps}),
-            is_selective=all(each.is_selective for each in all_of),
-            losses={step: "; ".join(of_step) for step, of_step in losses.items()},
-            is_recoverable=any(each.is_recoverable for each in all_of),
-        )
+        return Status.together(tell(self.sinks, "status", "the end of the program"))
 
     # --- the calls of the debugger
 
@@ -418,10 +409,7 @@ class Session:
         self._on_environment(self._environment.write, self.config, self._rank)
 
     def _on_environment(self, action: Callable[..., None], *args: Any) -> None:
-        try:
-            action(*args)
-        except Exception as error:
-            self.collector.failed("the environment of the run", error)
+        self._attempt(action, *args, about="the environment of the run")
 
     def _end_collection(self) -> None:
         """The step is over, whether it was collected or not."""
@@ -446,7 +434,7 @@ class Session:
     def _leave_step(self) -> None:
         step = self.collector.leave_step()
         if step is not None:
-            self.are_all_empty &= not step.has_records()
+            self.are_all_empty &= not step.status().has_records
             step.end()
 
     def _finish(self) -> None:
@@ -481,8 +469,8 @@ class Session:
 
     def _log_stop(self) -> None:
         step = self.collector.step
-        statuses = [] if step is None else step.status()
-        if any(self.current_step in each.steps and not each.is_selective for each in statuses):
+        status = Status() if step is None else step.status()
+        if self.current_step in status.steps and not status.is_selective:
             log.info("Collection stopped.")
 
     def log_losses(self) -> None:
@@ -516,7 +504,7 @@ class Session:
         if (config.module or config.api) and self._filters_checked:
             return
         step = self.collector.step
-        if config.names or config.scope or config.data_mode or step is None or step.has_records():
+        if config.names or config.scope or config.data_mode or step is None or step.status().has_records:
             return
         what = "no module inside the model was called between start and stop, and the model itself has no record"
         if config.level != "L0":

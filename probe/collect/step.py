@@ -6,7 +6,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Callable, Optional
 
 from probe.collect.active_calls import ActiveCall, ActiveCalls
 from probe.collect.describing.values import SaveTensor
@@ -16,6 +16,9 @@ from probe.common.callstack import CallStacks
 from probe.common.dump.update_file import UpdateFrame
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.interfaces import Entry, Handle, ModuleName
+
+Recording = tuple[tuple[Sink, Callable[[ActiveCall, Optional[int]], None]], ...]
+"""Sinks with their `Sink.record`, which need not be looked up for each record."""
 
 
 class CollectedStep(Step):
@@ -27,14 +30,10 @@ class CollectedStep(Step):
         process: The name of this process's folder, such as ``rank0``.
         stacks: The call stacks that calls refer to by number.
         sinks: The sinks that are asked for their needs.
-        with_tree: True if calls without fields are handed on for the call tree.
     """
 
-    def __init__(
-        self, number: int, rank: int | None, process: str, stacks: CallStacks, sinks: Iterable[Sink], with_tree: bool
-    ) -> None:
+    def __init__(self, number: int, rank: int | None, process: str, stacks: CallStacks, sinks: Iterable[Sink]) -> None:
         super().__init__(number, rank, process, stacks)
-        self._with_tree = with_tree
         # Counters, not numbers: two threads that ask at once must not get the same one.
         self.counts: defaultdict[str, Iterator[int]] = defaultdict(count)
         """By API or module, the numbers of further calls."""
@@ -44,8 +43,6 @@ class CollectedStep(Step):
         """The modules of which a backward is recorded."""
         self.order = count()
         """The positions of what happens one after the other."""
-        self.risk: dict[str, bool] = {}
-        """By API, whether it is wanted at the risk level."""
         self.suspended: dict[ActiveCall, None] = {}
         """Wanted calls that work on in the background."""
         self.thread = ActiveCalls()
@@ -93,13 +90,12 @@ class CollectedStep(Step):
         """Those that get calls as they run; the next ones get their gradients too."""
         self.live_gradients = tuple(sink for sink, each in needs.items() if each.calls and each.gradients)
         recording = [sink for sink, each in needs.items() if each.records]
-        # With the method, which need not be looked up for each record.
-        self._recording = tuple((sink, sink.record) for sink in recording)
+        self.recording: Recording = tuple((sink, sink.record) for sink in recording)
         """Those that get records; the next ones get those of the backward too, or calls without a record."""
-        self._recording_backward = tuple((sink, sink.record) for sink in recording if needs[sink].gradients)
-        self._noting = tuple((sink, sink.record) for sink in recording if needs[sink].tree)
-        self._noting_backward = tuple(each for each in self._noting if each in self._recording_backward)
-        self.records_backward = bool(self._recording_backward)
+        self.recording_backward = tuple((sink, sink.record) for sink in recording if needs[sink].gradients)
+        self.noting = tuple((sink, sink.record) for sink in recording if needs[sink].tree)
+        self.noting_backward = tuple(each for each in self.noting if each in self.recording_backward)
+        self.records_backward = bool(self.recording_backward)
         self._updating = tuple(sink for sink, each in needs.items() if each.updates)
         self.saving = tuple(sink for sink, each in needs.items() if each.tensors)
 
@@ -115,13 +111,11 @@ class CollectedStep(Step):
         """The step is over, gradients included; `flush` was called before."""
         tell(self.sinks, "end_step", "the end of the step")
 
-    def status(self) -> list[Status]:
-        """What each sink has written."""
-        return tell(self.sinks, "status", "the end of the step")
-
-    def has_records(self) -> bool:
-        """True if each sink has records of this step, or a reason to have none, such as a failure that was logged."""
-        return self._has_failed or all(each.has_records for each in self.status())
+    def status(self) -> Status:
+        """What the sinks have written; a failure that was logged is a reason to have no records."""
+        status = Status.together(tell(self.sinks, "status", "the end of the step"))
+        status.has_records |= self._has_failed
+        return status
 
     def failed(self, name: str, error: BaseException) -> bool:
         """Tell each sink that something failed at the record `name`; true if the user was told."""
@@ -141,38 +135,11 @@ class CollectedStep(Step):
         """Let further calls have these numbers."""
         self.counts = defaultdict(count, {base: count(number) for base, number in numbers.items()})
 
-    # --- records
-
-    def finish(self, call: ActiveCall, rule: int) -> None:
-        """Hand on what there is of a forward call: its record, or else its place in the call tree and its stack."""
-        if call.fields:
-            self.latest = call.name
-            _record(self._recording, call, rule)
-        elif self._with_tree or call.stack >= 0:
-            _record(self._noting, call, None)
-
-    def finish_backward(self, call: ActiveCall, rule: int) -> None:
-        """Hand on what there is of a backward."""
-        if call.fields:
-            self.latest = call.name
-            _record(self._recording_backward, call, rule)
-        elif self._with_tree:
-            _record(self._noting_backward, call, None)
-
-    def record(self, call: ActiveCall, rule: int) -> None:
-        """Hand on a record that is no call's, whatever its fields are."""
-        self.latest = call.name
-        _record(self._recording, call, rule)
-
-    def node(self, call: ActiveCall) -> None:
-        """Hand on that a call took place, which has no fields."""
-        _record(self._noting, call, None)
+    # --- what they are handed
 
     def update(self, update: UpdateFrame) -> None:
         """Hand on a step of an optimizer."""
         tell(self._updating, "update", "the step of the optimizer", update)
-
-    # --- live calls
 
     def enter(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         tell(self.live, "enter", call, call, args, kwargs)
@@ -226,14 +193,6 @@ class CollectedStep(Step):
                     note_failure(sink, about, error)
 
         return save
-
-
-def _record(recording: tuple[tuple[Sink, Any], ...], call: ActiveCall, rule: int | None) -> None:
-    for sink, record in recording:
-        try:
-            record(call, rule)
-        except Exception as error:
-            note_failure(sink, call, error)
 
 
 def _upcoming(number: Iterator[int]) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from made_dumps import call, plain, tensor
 
-from probe.collect.describing.described_once import Suspects, is_finite
+from probe.collect.describing.suspects import Suspects, is_finite
 from probe.collect.sinks.ring.judgement import Found, Frame, Judgement
 from probe.collect.sinks.ring.norm_history import NormHistory
 from probe.collect.sinks.ring.step_ring import StepRing

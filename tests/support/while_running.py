@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from probe.collect.describing.described_once import Suspects, is_finite
+from probe.collect.describing.suspects import Suspects, is_finite
 from probe.collect.sinks.ring.judgement import Frame
 from probe.collect.sinks.ring.step_ring import StepRing
 from probe.common.callstack import CallStacks

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, cast
+from typing import Any, Callable, NamedTuple, cast
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall
-from probe.collect.describing.described_once import DescribedOnce
 from probe.collect.describing.makers import KINDS, Makers
 from probe.collect.describing.values import ValueDescriber
 from probe.collect.step import CollectedStep
 from probe.common.config.config import Config
 from probe.common.interfaces import Entry, StatisticsMode
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has, writes_in_place
+
+_LEAST, _MOST = -math.inf, math.inf
+_WORTH_KNOWING = 8192
+"""Elements from which on to look whether a tensor is known takes less than to describe it."""
+_MOST_KNOWN = 100_000
+"""Tensors that are known again; most of so many are gone already."""
+
+
+class _DescribedTensor(NamedTuple):
+    """A tensor that was described in this step."""
+
+    tensor: weakref.ref[Any]
+    mark: Any
+    entry: Entry
 
 
 class CallDescriber:
     """Describes the values of calls, and has their tensors saved by the sinks that save them.
+
+    If a sink needs the tensors that are not finite, each tensor is described once a step. It keeps its entry as long as
+    the framework says that it holds what it held (`Tensors.content_mark`). Since not every write is counted, only
+    results of calls are known again (`expect`), and none of them any more once something was called that may write
+    without being counted (`forget`); of all else the statistics are taken again.
 
     Args:
         adapter: The framework.
@@ -25,14 +47,20 @@ class CallDescriber:
 
     def __init__(self, adapter: FrameworkAdapter, failed: Callable[[Any, BaseException], None]) -> None:
         self._tensors = adapter.tensors
+        self._mark = adapter.tensors.content_mark
         self._randomness = adapter.randomness
+        self._hooks = adapter.hooks
         self._failed = failed
         self._of: ActiveCall | None = None
         """The call whose values are described."""
-        self._hooks = adapter.hooks
         self._makers: Makers | None = None
-        self.once: DescribedOnce | None = None
-        """Knows tensors again that were described in this step, where a sink needs those that are not finite."""
+        self.remembers = False
+        """True if tensors are known again that were described in this step."""
+        self._known: dict[int, _DescribedTensor] = {}
+        self._expected: dict[int, Any] = {}
+        """The marks of results that are about to be described."""
+        self._in_background: set[ActiveCall] = set()
+        """Calls that work on, and may write at any time."""
 
     def configure(self, config: Config) -> None:
         """Use other settings from now on; only between steps."""
@@ -53,16 +81,18 @@ class CallDescriber:
             knows_results: True if every call is seen that may write to a result without that being counted.
         """
         self._step = step
-        self.once, describe, direct = None, self._describe_tensor, self._direct
+        self._saver_of = step.saver_of if step.saving else None
+        self._known, self._expected, self._in_background = {}, {}, set()
+        # An entry that names the file of a tensor is that of one call.
+        self.remembers = step.total.nonfinite and knows_results and not step.saving
         if step.total.nonfinite:
-            # An entry that names the file of a tensor is that of one call.
-            remembers = knows_results and not step.saving
-            self.once = DescribedOnce(self._tensors, self._summary, direct, step.suspects, remembers)
-            describe, direct = self.once.describe, None if direct is None else self.once.direct
-        self._values = ValueDescriber(self._tensors, describe, self._tensor_failed, direct)
+            direct = None if self._direct is None else self._suspect_direct
+            self._values = ValueDescriber(self._tensors, self._suspect_tensor, self._tensor_failed, direct)
+        else:
+            self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed, self._direct)
         self._given = self._returned = self._given_gradients = self._returned_gradients = self._values
         # An entry that several calls share has no maker of its own.
-        if self._summary.sketch and self.once is None:
+        if self._summary.sketch and not step.total.nonfinite:
             self._makers = makers = Makers(self._tensors, self._hooks, self._sees_functions, self._tensor_failed)
             self._given, self._given_gradients, self._returned, self._returned_gradients = (
                 self._noting(makers, kind) for kind in range(len(KINDS))
@@ -85,20 +115,40 @@ class CallDescriber:
             self._makers.forget()
             self._makers = None
 
+    # --- what may have been written to
+
     def forget(self) -> None:
         """Any tensor may have been written to since it was described."""
-        if self.once is not None:
-            self.once.forget()
+        if self.remembers:
+            self._known, self._expected = {}, {}
 
     def suspend(self, call: ActiveCall) -> None:
         """`call` has returned and works on in the background."""
-        if self.once is not None:
-            self.once.suspend(call)
+        self._in_background.add(call)
+        self.forget()
 
     def update(self, call: ActiveCall) -> None:
         """The background work of `call` has ended."""
-        if self.once is not None:
-            self.once.update(call)
+        self._in_background.discard(call)
+        self.forget()
+
+    def expect(self, values: Any) -> None:
+        """`values`, a result or several, are about to be described, and to be known from then on."""
+        if not self.remembers or self._in_background:
+            return
+        for value in values if isinstance(values, (tuple, list)) else (values,):
+            # Before: what is written meanwhile, on another thread, makes it another mark.
+            mark = self._mark(value)
+            if mark is not None:
+                self._expected[id(value)] = mark
+
+    def _expect_result(self, call: ActiveCall, output: Any, is_seen: bool) -> None:
+        if call.api is not None:
+            # It has just been written; a module may hand on what was described already.
+            for value in output if isinstance(output, (tuple, list)) else (output,):
+                self._known.pop(id(value), None)
+        if is_seen and (call.api is None or not _hands_out_memory(call)):
+            self.expect(output)
 
     # --- one call
 
@@ -112,7 +162,7 @@ class CallDescriber:
             known = call.api.known_before
             args, kwargs = [known(value) for value in args], {key: known(value) for key, value in kwargs.items()}
         self._begin(call)
-        save = self._step.saver_of(call) if self._step.saving else None
+        save = None if self._saver_of is None else self._saver_of(call)
         fields = call.fields
         fields["input_args"] = self._given.sequence(args, save and f"{call.name}.input", save)
         fields["input_kwargs"] = self._given.mapping(kwargs, save and f"{call.name}.kwargs", save) if kwargs else {}
@@ -129,16 +179,18 @@ class CallDescriber:
             if state is not None:
                 (fields["random_state"],) = self._values.sequence([state], f"{call.name}.random_state", save)
 
-    def output(self, call: ActiveCall, output: Any) -> None:
-        """Describe what a call returned."""
+    def output(self, call: ActiveCall, output: Any, is_seen: bool) -> None:
+        """Describe what a call returned; `is_seen`: calls that may write to it are seen."""
+        if self.remembers:
+            self._expect_result(call, output, is_seen)
         self._begin(call)
-        save = self._step.saver_of(call) if self._step.saving else None
+        save = None if self._saver_of is None else self._saver_of(call)
         call.fields["output"] = self._returned.output(output, save and f"{call.name}.output", save)
 
     def parameters(self, call: ActiveCall, parameters: Mapping[str, Any]) -> None:
         """Describe the own parameters of a module."""
         self._of = call
-        save = self._step.saver_of(call) if self._step.saving else None
+        save = None if self._saver_of is None else self._saver_of(call)
         described = self._given.mapping(parameters, save and f"{call.name}.parameters", save) if parameters else {}
         # Null stands for None, which no parameter is: one that cannot be described is left out.
         call.fields["parameters"] = {name: entry for name, entry in described.items() if entry is not None}
@@ -146,14 +198,14 @@ class CallDescriber:
     def gradients(self, call: ActiveCall, field: str, gradients: Sequence[Any]) -> None:
         """Describe the gradients of the outputs (``input``) or of the inputs (``output``) of a function's call."""
         self._begin(call)
-        save = self._step.saver_of(call) if self._step.saving else None
+        save = None if self._saver_of is None else self._saver_of(call)
         values = self._given_gradients if field == "input" else self._returned_gradients
         call.fields[field] = values.sequence(gradients, save and f"{call.name}.{field}", save)
 
     def gradient(self, call: ActiveCall, value: Any, path: str) -> Any:
         """The entry of one gradient; `path` follows the name of the call: ``input.0`` or ``weight``."""
         self._begin(call)
-        save = self._step.saver_of(call) if self._step.saving else None
+        save = None if self._saver_of is None else self._saver_of(call)
         values = self._returned_gradients if path.startswith("output.") else self._given_gradients
         return values.single(value, save and f"{call.name}.{path}", save)
 
@@ -172,5 +224,50 @@ class CallDescriber:
     def _describe_tensor(self, tensor: Any) -> Entry:
         return self._tensors.describe_tensor(tensor, self._summary)
 
+    def _suspect_direct(self, value: Any) -> Entry | None:
+        """The entry of most tensors, ``None`` for any other value; see `Tensors.direct_describer`."""
+        known = self._known.get(id(value))
+        if known is not None and known.tensor() is value and known.mark == self._mark(value):
+            return known.entry
+        entry = self._direct(value)  # type: ignore[misc]
+        if entry is None:
+            return None
+        # A NaN compares as false.
+        if not (entry["Min"] > _LEAST and entry["Max"] < _MOST):
+            self._step.suspects.add(entry)
+        if self._expected:
+            mark = self._expected.pop(id(value), None)
+            shape = entry["shape"]
+            if mark is not None and len(shape) > 1 and math.prod(shape) >= _WORTH_KNOWING:
+                self._note(value, mark, entry)
+        return entry
+
+    def _suspect_tensor(self, tensor: Any) -> Entry:
+        """The entry of any tensor; its statistics may come later."""
+        known = self._known.get(id(tensor))
+        if known is not None and known.tensor() is tensor and known.mark == self._mark(tensor):
+            return known.entry
+        entry = self._describe_tensor(tensor)
+        self._step.suspects.ask_later(entry)
+        mark = self._expected.pop(id(tensor), None)
+        if mark is not None:
+            self._note(tensor, mark, entry)
+        return entry
+
+    def _note(self, tensor: Any, mark: Any, entry: Entry) -> None:
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[id(tensor)] = _DescribedTensor(weakref.ref(tensor), mark, entry)
+
     def _tensor_failed(self, error: Exception) -> None:
         self._failed(self._of, error)
+
+
+def _hands_out_memory(call: ActiveCall) -> bool:
+    """True if a result of this call may be a buffer, or be filled by what is not seen."""
+    assert call.api is not None
+    name = call.api.api
+    if call.api.returns_arguments or writes_in_place(name):
+        return True
+    # Kernels fill such memory without that being counted.
+    return has(name, Trait.UNWRITTEN, Trait.CONSTANT)

@@ -16,7 +16,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall
-from probe.collect.describing.described_once import Suspects
+from probe.collect.describing.suspects import Suspects
 from probe.collect.describing.values import SaveTensor
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
@@ -144,6 +144,22 @@ class Status:
     is_recoverable: bool = False
     has_records: bool = True
     has_tensors: bool = True
+
+    @staticmethod
+    def together(statuses: Sequence[Status]) -> Status:
+        """The status of several sinks."""
+        losses: dict[int, list[str]] = {}
+        for status in statuses:
+            for step, loss in status.losses.items():
+                losses.setdefault(step, []).append(loss)
+        return Status(
+            sorted({step for each in statuses for step in each.steps}),
+            is_selective=all(each.is_selective for each in statuses),
+            losses={step: "; ".join(of_step) for step, of_step in losses.items()},
+            is_recoverable=any(each.is_recoverable for each in statuses),
+            has_records=all(each.has_records for each in statuses),
+            has_tensors=all(each.has_tensors for each in statuses),
+        )
 
     def losses_text(self, dump_path: str) -> str:
         """The losses in one line, steps with the same loss together."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from probe.backends.protocol import Tensors
-from probe.collect.describing.described_once import Suspects
+from probe.collect.describing.suspects import Suspects
 from probe.collect.sinks.journal.dump_folder import DumpFolder
 from probe.collect.sinks.ring.judgement import Found, Frame, Judgement
 from probe.common.callstack import CallStacks
