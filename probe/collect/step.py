@@ -125,16 +125,6 @@ class CollectedStep(Step):
             told |= _was_told(sink, name, error)
         return told
 
-    # --- numbers
-
-    def upcoming(self) -> dict[str, int]:
-        """The number that the next call of each name gets."""
-        return {base: _upcoming(number) for base, number in list(self.counts.items())}
-
-    def number_from(self, numbers: Mapping[str, int]) -> None:
-        """Let further calls have these numbers."""
-        self.counts = defaultdict(count, {base: count(number) for base, number in numbers.items()})
-
     # --- what they are handed
 
     def update(self, update: UpdateFrame) -> None:
@@ -193,11 +183,6 @@ class CollectedStep(Step):
                     note_failure(sink, about, error)
 
         return save
-
-
-def _upcoming(number: Iterator[int]) -> int:
-    # To take the next one and put it back would leave a gap for another thread; a counter says it only as a text.
-    return int(repr(number)[len("count(") : -1])
 
 
 # --- sinks, each by itself
