@@ -15,7 +15,7 @@ from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall, close, innermost
 from probe.collect.describing.calls import CallDescriber
 from probe.collect.sinks.sink import Sink
-from probe.collect.step import CollectedStep, Recording, name_of, note_failure
+from probe.collect.step import CollectedStep, Recording, name_of, note_failure, tell
 from probe.common import log
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
@@ -195,7 +195,7 @@ class Collector:
             if call.frame is not None:
                 call.frame = None
                 if call.step is self.step:
-                    self._finish(self._state, call, journals.MOVE)
+                    self._finish(self._state, call, journals.MOVE, self._state.recording, self._state.noting)
         # Behind `stop` nothing is seen, and nobody's tensors are referred to.
         self._describer.forget()
 
@@ -265,7 +265,7 @@ class Collector:
         if wanted and selection.forward and selection.outputs and state.with_values:
             self._describe_output(call, output)
         watched = bool(state.live) and call.wanted and state.leave(call, output)
-        self._finish(state, call, journals.REPLACE)
+        self._finish(state, call, journals.REPLACE, state.recording, state.noting)
         # The gradient graph keeps the call; it need not keep what has been written.
         call.fields = {}
         if watched or not state.records_backward:
@@ -313,7 +313,7 @@ class Collector:
     @_guarded
     def _write_inputs(self, call: ActiveCall) -> None:
         if call.step is self.step:
-            self._finish(self._state, call, journals.REPLACE)
+            self._finish(self._state, call, journals.REPLACE, self._state.recording, self._state.noting)
 
     @_guarded
     def update_api(self, call: ActiveCall, output: Any) -> None:
@@ -331,7 +331,7 @@ class Collector:
             # The result arrived here, and not where the call stands.
             call.fields["waited_after"] = latest
         # Nothing, where neither inputs nor output could be described.
-        self._finish(state, call, journals.REPLACE)
+        self._finish(state, call, journals.REPLACE, state.recording, state.noting)
         state.latest = latest
 
     @_guarded
@@ -362,7 +362,7 @@ class Collector:
                 self._describer.gradients(gradient, "input", grad_output)
             if ended and selection.outputs:
                 self._describer.gradients(gradient, "output", grad_input)
-        self._finish_backward(state, gradient, journals.REPLACE)
+        self._finish(state, gradient, journals.REPLACE, state.recording_backward, state.noting_backward)
 
     # --- modules
 
@@ -403,7 +403,7 @@ class Collector:
             self._describer.parameters(call, parameters)
             call.order = next(state.order)
         watched = bool(state.live) and call.wanted and state.leave(call, output)
-        self._finish(state, call, journals.MOVE)
+        self._finish(state, call, journals.MOVE, state.recording, state.noting)
         call.fields = {}
         return watched or state.records_backward
 
@@ -466,7 +466,7 @@ class Collector:
         if call.fields:
             state.with_backward.add(call.base)
         call.order = next(state.order)
-        self._finish_backward(state, call, journals.MOVE)
+        self._finish(state, call, journals.MOVE, state.recording_backward, state.noting_backward)
 
     @_guarded
     def parameter_gradient(self, module: ModuleName, parameter: str, gradient: Any, owed: bool) -> None:
@@ -489,7 +489,7 @@ class Collector:
         entry = self._describer.gradient(call, gradient, parameter)
         if entry is not None:
             call.fields[parameter] = [entry]
-            self._finish_backward(state, call, journals.ADD)
+            self._finish(state, call, journals.ADD, state.recording_backward, state.noting_backward)
 
     # --- gradient clipping and the optimizer
 
@@ -501,7 +501,7 @@ class Collector:
             call = ActiveCall(name, 0, name, next(state.order), None, state)
             call.frame = self._stacks.caller()
             state.thread.calls.append(call)
-            _hand_on(state.noting, call, None)
+            self._finish(state, call, None, state.recording, state.noting)
 
     @_guarded
     def leave_optimizer(self, name: str) -> None:
@@ -526,38 +526,37 @@ class Collector:
             call.begun = -1
             call.fields = fields
             self.step.latest = name
-            _hand_on(self.step.recording, call, journals.REPLACE)
+            # Whatever its fields are.
+            tell((sink for sink, _ in self.step.recording), "record", call, call, journals.REPLACE)
 
     def next_order(self) -> int:
         return next(self._state.order)
 
     # --- shared steps
 
-    def _finish(self, state: CollectedStep, call: ActiveCall, rule: int) -> None:
-        """Hand on what there is of a forward call: its record, or else its place in the call tree and its stack."""
-        if call.fields:
-            state.latest = call.name
-            _hand_on(state.recording, call, rule)
-        elif self._with_tree or call.stack >= 0:
-            _hand_on(state.noting, call, None)
+    def _finish(
+        self, state: CollectedStep, call: ActiveCall, rule: int | None, recording: Recording, noting: Recording
+    ) -> None:
+        """Hand on what there is of a call to `recording`: its record.
 
-    def _finish_backward(self, state: CollectedStep, call: ActiveCall, rule: int) -> None:
+        If it has none, its place in the call tree and its stack are handed on to `noting`.
+        """
         if call.fields:
             state.latest = call.name
-            _hand_on(state.recording_backward, call, rule)
-        elif self._with_tree:
-            _hand_on(state.noting_backward, call, None)
+        elif self._with_tree or call.stack >= 0:
+            recording, rule = noting, None
+        else:
+            return
+        for sink, record in recording:
+            try:
+                record(call, rule)
+            except Exception as error:
+                note_failure(sink, call, error)
 
     def _describe_output(self, call: ActiveCall, output: Any) -> None:
         try:
-            self._describer.output(call, output, self.collecting and not self.apis_hidden)
+            if self._describer.remembers:
+                self._describer.expect_result(call, output, self.collecting and not self.apis_hidden)
+            self._describer.output(call, output)
         except Exception as error:
             self.failed(call, error)
-
-
-def _hand_on(recording: Recording, call: ActiveCall, rule: int | None) -> None:
-    for sink, record in recording:
-        try:
-            record(call, rule)
-        except Exception as error:
-            note_failure(sink, call, error)

@@ -434,7 +434,7 @@ class Session:
     def _leave_step(self) -> None:
         step = self.collector.leave_step()
         if step is not None:
-            self.are_all_empty &= not step.status().has_records
+            self.are_all_empty = self.are_all_empty and not step.status().has_records
             step.end()
 
     def _finish(self) -> None:

@@ -142,7 +142,8 @@ class CallDescriber:
             if mark is not None:
                 self._expected[id(value)] = mark
 
-    def _expect_result(self, call: ActiveCall, output: Any, is_seen: bool) -> None:
+    def expect_result(self, call: ActiveCall, output: Any, is_seen: bool) -> None:
+        """`output` of `call` is about to be described; `is_seen`: so are calls that may write to it."""
         if call.api is not None:
             # It has just been written; a module may hand on what was described already.
             for value in output if isinstance(output, (tuple, list)) else (output,):
@@ -179,10 +180,8 @@ class CallDescriber:
             if state is not None:
                 (fields["random_state"],) = self._values.sequence([state], f"{call.name}.random_state", save)
 
-    def output(self, call: ActiveCall, output: Any, is_seen: bool) -> None:
-        """Describe what a call returned; `is_seen`: calls that may write to it are seen."""
-        if self.remembers:
-            self._expect_result(call, output, is_seen)
+    def output(self, call: ActiveCall, output: Any) -> None:
+        """Describe what a call returned."""
         self._begin(call)
         save = None if self._saver_of is None else self._saver_of(call)
         call.fields["output"] = self._returned.output(output, save and f"{call.name}.output", save)

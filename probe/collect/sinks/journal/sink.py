@@ -73,6 +73,13 @@ class JournalSink(Sink):
         self._saves_tensors = bool(self._saves_all or self._saves_some)
         self._filtered = bool(config.names or config.scope)
         self._reference = ReferenceChecksums(config.bench_path, config.diff_nums) if config.bench_path else None
+        # Chosen once, and not asked for each record.
+        if not self._with_values:
+            self.record = self._write_node  # type: ignore[method-assign]
+        elif self._saves_tensors and (self._filtered or self._reference is not None):
+            self.record = self._record_held  # type: ignore[method-assign]
+        else:
+            self.record = self._record  # type: ignore[method-assign]
 
     def needs(self) -> Needs:
         config = self._host.config()
@@ -132,7 +139,7 @@ class JournalSink(Sink):
 
     def _begin_in(self, folder: DumpFolder, step: Step) -> None:
         self._delayed, self.has_records = [], False
-        self._stacks = step.stacks
+        self._stacks, self._journal = step.stacks, folder.journal
         most_copied = self._config.async_dump_max_mib << 20 if self._config.async_dump else None
         self._tensor_writer = TensorWriter(folder, self._tensors, most_copied, self._budget)
         if self._reference is not None:
@@ -202,37 +209,40 @@ class JournalSink(Sink):
 
     # --- records
 
-    def record(self, call: ActiveCall, rule: int | None) -> None:
-        if rule is None or not self._with_values:  # another sink has asked for its values
-            self._write_node(call)
+    def _record(self, call: ActiveCall, rule: int | None) -> None:
+        if rule is None:
+            self._write_node(call, rule)
             return
-        if call.held and self._reference is None:
-            # The tensors of a backward of which it was not known until its end whether it is wanted.
-            self._tensor_writer.write_held(call.held)
-            call.held = None
         stack = call.stack if self._with_stacks else -1
-        frame = (call.name, call.begun, stack, call.parent, call.order, rule, call.fields)
         # All that follow a record which has to wait do so as well: the journal keeps their order.
         if self._delayed or self._tensors.pending():
-            self._delayed.append(frame)
+            self._delayed.append((call.name, call.begun, stack, call.parent, call.order, rule, call.fields))
             if len(self._delayed) >= _DELAYED:
                 self._resolve()
         else:
-            self._append(frame)
-        if self._reference is not None:
+            self._append(call.name, call.begun, stack, call.parent, call.order, rule, call.fields)
+
+    def _record_held(self, call: ActiveCall, rule: int | None) -> None:
+        """Write the record of a call whose tensors may wait until it is known whether they are wanted."""
+        if call.held and self._reference is None and rule is not None:
+            # The tensors of a backward of which it was not known until its end whether it is wanted.
+            self._tensor_writer.write_held(call.held)
+            call.held = None
+        self._record(call, rule)
+        if self._reference is not None and rule is not None:
             self._compare(self._reference, call)
 
-    def _write_node(self, call: ActiveCall) -> None:
+    def _write_node(self, call: ActiveCall, rule: int | None) -> None:
         stack = call.stack if self._with_stacks else -1
         if self.folder is not None and (self._with_tree or stack >= 0):
-            self.folder.journal.stack(stack, self._stacks)
-            self.folder.journal.node(call.name, call.begun, stack, call.parent)
+            self._journal.stack(stack, self._stacks)
+            self._journal.node(call.name, call.begun, stack, call.parent)
 
     def update(self, update: UpdateFrame) -> None:
         if self._delayed or self._tensors.pending():
             self._delayed.append(update)
         elif self.folder is not None:
-            self.folder.journal.update(update.content())
+            self._journal.update(update.content())
 
     def _resolve(self) -> None:
         """Fetch the statistics that are still on a device, and write the records that needed them."""
@@ -244,18 +254,18 @@ class JournalSink(Sink):
             self._host.failed("what waited for its statistics", error)
         for frame in delayed:
             try:
-                self._append(frame)
+                if isinstance(frame, UpdateFrame):
+                    self._journal.update(frame.content())
+                else:
+                    self._append(*frame)
             except Exception as error:
                 self._host.failed(frame[0], error)
 
-    def _append(self, frame: _RecordFrame | UpdateFrame) -> None:
-        assert self.folder is not None
-        journal = self.folder.journal
-        if isinstance(frame, UpdateFrame):
-            journal.update(frame.content())
-            return
-        journal.stack(frame[2], self._stacks)
-        journal.record(*frame)
+    def _append(
+        self, name: str, begun: int, stack: int, parent: str | None, order: int, rule: int, fields: Any
+    ) -> None:
+        self._journal.stack(stack, self._stacks)
+        self._journal.record(name, begun, stack, parent, order, rule, fields)
         self.has_records = True
 
     # --- tensors
