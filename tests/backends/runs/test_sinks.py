@@ -334,3 +334,45 @@ def test_a_sink_that_is_added_twice_gets_a_step_once(
 def test_what_is_no_list_of_sinks_is_refused(backend: Any, sinks: Any) -> None:
     with pytest.raises(MsprobeException, match=r"PrecisionDebugger\(sinks=...\): sinks is a .*allowed: a list"):
         backend.new_debugger_class()(sinks=sinks)
+
+
+class Everything(CallCounter):
+    """Notes what else a sink can receive."""
+
+    def record(self, call: Any, rule: Any) -> None:
+        self.seen.append(f"{'node' if rule is None else 'record'} {call.name}")
+
+    def gradient(self, of: Any, name: str, gradient: Any) -> None:
+        self.seen.append(f"gradient {of.base} {name}")
+
+    def discard(self, what: Any) -> None:
+        self.seen.append(f"discard {what.name}")
+
+    def after_step(self, ended: Any) -> None:
+        self.seen.append(f"after {ended.number} {ended.loss} {ended.ends_program}")
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_calls_without_a_record_are_handed_to_a_sink_that_needs_the_tree(runs: Any, backend: Any, tree: bool) -> None:
+    sink = Everything(calls=False, records=True, statistics=True, tree=tree)
+    trained(backend, runs.new(level="mix", list=["Linear"], arguments={"sinks": [sink]}))
+    kinds = {text.split()[0] for text in sink.seen}
+    assert "record" in kinds and ("node" in kinds) == tree
+
+
+def test_a_sink_gets_the_gradients_of_modules_and_their_parameters(runs: Any, backend: Any) -> None:
+    sink = Everything(gradients=True)
+    trained(backend, runs.new(level="L0", arguments={"sinks": [sink]}))
+    names = {text.rsplit(" ", 1)[1] for text in sink.seen if text.startswith("gradient")}
+    assert {"input.0", "output.0"} < names and len(names) > 2, "parameters have names of their own"
+
+
+def test_a_sink_is_told_of_each_step_of_the_program_and_of_its_end(runs: Any, backend: Any) -> None:
+    sink = Everything()
+    debugger, model = runs.new(level="L1", step=[1], arguments={"sinks": [sink]}), block_network(backend)
+    for loss in range(2):
+        debugger.start(model)
+        debugger.step(loss=float(loss))
+    runs.end()
+    told = [text for text in sink.seen if text.startswith(("step", "after", "discard"))]
+    assert told == ["after 0 0.0 False", "step 1", "after 1 1.0 False", "after 2 None True"]

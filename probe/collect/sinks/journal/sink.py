@@ -140,11 +140,12 @@ class JournalSink(Sink):
     def _begin_in(self, folder: DumpFolder, step: Step) -> None:
         self._delayed, self.has_records = [], False
         self._stacks, self._journal = step.stacks, folder.journal
-        most_copied = self._config.async_dump_max_mib << 20 if self._config.async_dump else None
-        self._tensor_writer = TensorWriter(folder, self._tensors, most_copied, self._budget)
         if self._reference is not None:
             self._reference.load(folder.relative)
-        self._budget.begin_step(folder)
+        if self._saves_tensors:
+            most_copied = self._config.async_dump_max_mib << 20 if self._config.async_dump else None
+            self._tensor_writer = TensorWriter(folder, self._tensors, most_copied, self._budget)
+            self._budget.begin_step(folder)
         self.folder = folder
 
     def start(self, models: Any) -> None:
@@ -164,7 +165,8 @@ class JournalSink(Sink):
         try:
             self._take_rank(folder)
             self._resolve()
-            self._tensor_writer.write_waiting()
+            if self._saves_tensors:
+                self._tensor_writer.write_waiting()
             if folder.write_files() and not self._is_quiet:
                 log.info(f"{os.path.basename(folder.record_file)} is at {folder.record_file}.")
         except Exception as error:
@@ -182,8 +184,13 @@ class JournalSink(Sink):
         self._delayed = []
         if folder is None:
             return
+        actions = [folder.close]
+        if self._reference is not None:
+            actions.insert(0, partial(self._reference.log_other_inputs, folder.relative))
+        if self._saves_tensors:
+            actions.append(self._budget.end_step)
         # Only this folder's log can have what fails now, and each has to be done.
-        for action in (partial(self._log_other_inputs, folder), folder.close, self._budget.end_step):
+        for action in actions:
             try:
                 action()
             except Exception as error:
@@ -292,10 +299,6 @@ class JournalSink(Sink):
                 self._host.end_collection()
         call.held = None
 
-    def _log_other_inputs(self, folder: DumpFolder) -> None:
-        if self._reference is not None:
-            self._reference.log_other_inputs(folder.relative)
-
     # --- what is missing
 
     def status(self) -> Status:
@@ -309,7 +312,7 @@ class JournalSink(Sink):
             losses=self._losses,
             is_recoverable=self._is_recoverable,
             has_records=has_records,
-            has_tensors=self._budget.saved_in_step,
+            has_tensors=not self._saves_tensors or self._budget.saved_in_step,
         )
 
     def failed(self, name: str, error: BaseException) -> bool:
