@@ -231,21 +231,18 @@ class Collector:
         """A wanted call begins."""
         state, selection = self._state, self._selection
         if state.with_stacks:
-            self._take_stack(call)
+            opened = state.thread.calls
+            # A module stands there already itself.
+            at = len(opened) - 1 - (call.frame is not None)
+            if at < 0:
+                call.stack = self._stacks.current()
+            else:
+                outer = opened[at]
+                call.stack = self._stacks.current(outer.frame, outer.stack)
         if state.live:
             state.enter(call, args, kwargs)
         if selection.forward and selection.inputs and state.with_values:
             self._describer.inputs(call, args, kwargs)
-
-    def _take_stack(self, call: ActiveCall) -> None:
-        opened = self._state.thread.calls
-        # A module stands there already itself.
-        at = len(opened) - 1 - (call.frame is not None)
-        if at < 0:
-            call.stack = self._stacks.current()
-        else:
-            outer = opened[at]
-            call.stack = self._stacks.current(outer.frame, outer.stack)
 
     def leave_api(self, call: ActiveCall, output: Any) -> bool:
         self._state.thread.in_api = False
