@@ -497,10 +497,10 @@ class Walk:
 
     @cached_property
     def _first_part(self) -> Finding | None:
-        """The first data of which one run takes a part; a tensor that a call made may be broadcast in one program."""
+        """The first data of which one run takes a part; what calls of both runs made may be broadcast in one."""
         for call in self._runs.calls if self._runs.same_names else ():
             for row in call.inputs if call.is_forward else ():
-                if is_in_parts(row) and Origin.CALL not in map(self._origin_on, (0, 1), (row.target, row.golden)):
+                if is_in_parts(row) and {*map(self._origin_on, (0, 1), (row.target, row.golden))} != {Origin.CALL}:
                     return Finding(call, row, Kind.PARTS, ALTOGETHER, 0.0, 0.0)
         return None
 
