@@ -39,8 +39,6 @@ _MASK = 1e4
 _FILL = 0.9 * _MASK
 
 GRADIENT = "backward"
-_NEAR_ZERO = 30.0
-"""The width of the range around zero that rounding makes uncertain, in relative differences of the largest element."""
 
 
 class Extent(NamedTuple):
@@ -397,32 +395,6 @@ def condition_of_product(api: str, terms: Terms, target: Item, golden: Item, of_
         return 1.0
     size = max(rms(target), rms(golden))
     return max(1.0, size_of_sum / size) if size else 1.0
-
-
-def turned_by_division(api: str, given: Sequence[Item], result: Item, error: float) -> float:
-    """The largest difference of a quotient whose elements are rounding alone, divided by others like them.
-
-    Optimizers that normalise gradients do so: where a gradient is zero but for rounding, the update is a whole one,
-    with a sign that is rounding too. That happens to a few elements, one at least.
-
-    Args:
-        api: the function's own name.
-        given: the tensors that the function takes, of the golden side.
-        result: what it returns there.
-        error: the relative difference of what it takes.
-    """
-    number = function(api).divisor
-    if number is None or len(given) <= number or given[number].shape != result.shape:
-        return 0.0
-    smallest, largest = given[number].min, given[number].max
-    if not (_is_finite(smallest) and _is_finite(largest)) or not 0 <= smallest <= _NEAR_ZERO * error * largest:
-        return 0.0
-    count, size = extent(result.shape).elements, rms(result)
-    extremes = [abs(value) for value in (result.max, result.min) if _is_finite(value)]
-    if not count or not size or not extremes:
-        return 0.0
-    share = min(1.0, max(1.0 / count, _NEAR_ZERO * error))
-    return float(2.0 * share * max(extremes) / size)
 
 
 def rounding(terms: float, roundoff: float) -> float:

@@ -24,9 +24,7 @@ from probe.common.numerics.error_bounds import (
     extent,
     relative_difference,
     rounding,
-    turned_by_division,
 )
-from probe.common.operations.lookup import function
 from probe.compare.verdict.facts import UNRELATED, Call, distance, is_parameter
 from probe.compare.verdict.partial_sums import error_of_partial_sums
 from probe.compare.verdict.two_runs import TwoRuns
@@ -151,9 +149,6 @@ def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, s
     if call.parsed is not None and not call.is_forward:
         of_kernel = CONFIDENCE * error_of_partial_sums(call.parsed, target, golden, terms.count, terms.scale)
         own, found = max(own, of_kernel / factor), math.hypot(found, of_kernel)
-    if function(of.function).divisor is not None:
-        items = [each.golden for each in call.inputs if each.golden is not None and each.golden.is_tensor]
-        found = max(found, turned_by_division(of.function, items, golden, max(error, roundoff)))
     return Bound(factor * own, found, factor, of_kernel)
 
 

@@ -193,9 +193,7 @@ class Walk:
 
     def _hidden(self, call: Call) -> float:
         """The unit roundoff of dtypes that no item of a call shows, because modules cast inside of their code."""
-        module = call.name if call.is_module else self._runs.module_name(call)
-        known = self._casts.get(base_of(module), 0.0)
-        return max(known, self._shortest if call.is_module or not call.is_forward else 0.0)
+        return self._casts.get(base_of(call.name if call.is_module else self._runs.module_name(call)), 0.0)
 
     @cached_property
     def _casts(self) -> dict[str, float]:
