@@ -281,12 +281,12 @@ def rms(item: Item) -> float:
     norm = item.norm
     if type(norm) is float and 0 <= norm < _MASK:
         # No value is larger than the norm.
-        return norm / math.sqrt(extent(item.shape).elements or 1)
+        return norm / (_spread(item.shape) or 1.0)
     extremes = [abs(value) for value in (item.max, item.min) if is_number(value)]
     is_all_large = len(extremes) == 2 and _MASK < min(extremes) <= max(extremes) < _LOWEST
     if not _is_finite(norm) or (max(extremes, default=0.0) > _MASK and not is_all_large):
         return float(max((value for value in extremes if value <= _MASK), default=0.0))
-    return float(abs(norm)) / math.sqrt(extent(item.shape).elements or 1)
+    return float(abs(norm)) / (_spread(item.shape) or 1.0)
 
 
 class Terms(msgspec.Struct, gc=False):

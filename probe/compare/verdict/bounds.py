@@ -8,6 +8,7 @@ from call to call.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from probe.common.align.row import Row
@@ -38,7 +39,7 @@ class Given(NamedTuple):
     function: str
     """The name under which the condition of the operation is known; `GRADIENT` of a backward, empty of a module."""
     terms: Terms
-    rows: list[Row]
+    rows: Sequence[Row]
     """The inputs; of a backward those of its forward, too."""
 
     @property
@@ -55,7 +56,8 @@ def given(runs: TwoRuns, call: Call, only: list[Row] | None = None) -> Given:
         call: the call.
         only: those of its inputs that count; all if ``None``.
     """
-    terms, rows = Terms(), call.inputs if only is None else only
+    terms = Terms()
+    rows: Sequence[Row] = call.inputs if only is None else only
     for row in rows:
         _add(runs, terms, row)
     if call.is_forward:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Union
 
-from probe.common.align.calls import Calls, KeyedCall
+from probe.common.align.calls import Calls
 from probe.common.align.counterparts import CallPair
 from probe.common.align.row import Row
 from probe.common.dump.layout import step_and_rank
+from probe.common.dump.reading.records import Item
 from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.environment import files as environment_files
 from probe.common.environment.modules import settings_at
@@ -19,6 +21,9 @@ from probe.compare.verdict.dataflow import Graph
 from probe.compare.verdict.facts import call_of, measure
 from probe.compare.verdict.two_runs import TwoRuns
 
+_Items = tuple[str, list[Item]]
+_Table = Union[SketchTable, UnreadTable, None]
+
 
 def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mode: Mode, matched: Matched) -> TwoRuns:
     """Two runs with the facts on them."""
@@ -27,12 +32,9 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
     of_both = target.sketches, golden.sketches
     tables = None if None in of_both else of_both
     rows: list[Row] = [row for pair in pairs for row in pair.rows]
+    graphs = _graphs(both, of_both)
     evidence = measure(rows, mode, tables)  # type: ignore[arg-type]
     calls = [call_of(index, pair.record, pair.golden_record, pair.rows) for index, pair in enumerate(pairs)]
-    if len(both[0]) == len(both[1]) and all(mine.items is theirs.items for mine, theirs in zip(*both)):
-        graphs = (_graph(both[0], of_both[0]),) * 2
-    else:
-        graphs = _graph(both[0], of_both[0]), _graph(both[1], of_both[1])
     environments = [environment_files.of_record_file(dump.path) for dump in dumps]
     settings = tuple(settings_at(each, step_and_rank(dump.path)[0]) for each, dump in zip(environments, dumps))
     return TwoRuns(
@@ -52,5 +54,20 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
     )
 
 
-def _graph(calls: Sequence[KeyedCall], table: SketchTable | UnreadTable | None) -> Graph:
-    return Graph([(call.record.name, call.items) for call in calls], table)
+def _graphs(both: Calls, tables: tuple[_Table, _Table]) -> tuple[Graph, Graph]:
+    has_pairs = len(both[0]) == len(both[1])
+    mine, theirs = ([(call.record.name, call.items) for call in side] for side in both)
+    target = Graph(mine, tables[0])
+    if has_pairs and all(one[1] is other[1] for one, other in zip(mine, theirs)):
+        return target, target
+    is_twin = has_pairs and all(map(_have_same_names, mine, theirs))
+    return target, Graph(theirs, tables[1], target if is_twin and _share(tables) else None)
+
+
+def _share(tables: tuple[_Table, _Table]) -> bool:
+    mine, theirs = tables
+    return mine is not None and theirs is not None and mine.share(theirs)
+
+
+def _have_same_names(call: _Items, other: _Items) -> bool:
+    return call[0] == other[0] and [item.name for item in call[1]] == [item.name for item in other[1]]

@@ -164,13 +164,13 @@ class Walk:
                 judged = Judged(key, distance(row), base, floor)
                 yield _Value(row, judged, SAFETY * base + floor, 1.0, False, known is None)
         largest = absolute = 0.0
+        hidden = self._hidden(call)
         for row in call.outputs:
             if row.relative_difference is None or not is_rounded(row) or distance(row) >= ALTOGETHER:
                 continue
             largest = max(largest, distance(row))
             if row.golden is not None:
                 absolute = max(absolute, distance(row) * rms(row.golden))
-            hidden = self._hidden(call)
             bound = bounds.bound(self._runs, call, of, row, inside, hidden)
             key = role(self._runs, call, _suffix(call, row)) if self._has_like(True) else None
             floor = max(rounding(1.0, max(self._runs.precision.unit(row), hidden)), bound.of_kernel / bound.condition)
@@ -189,7 +189,7 @@ class Walk:
 
     def _hidden(self, call: Call) -> float:
         """The unit roundoff of dtypes that no item of a call shows, because modules cast inside of their code."""
-        module = call.name if call.is_module else self._runs.module_name(call)
+        module = call.name if call.is_module or not self._casts else self._runs.module_name(call)
         known = self._casts.get(base_of(module), 0.0)
         return max(known, self._shortest if call.is_module or not call.is_forward else 0.0)
 
