@@ -294,8 +294,6 @@ class Terms(msgspec.Struct, gc=False):
 
     error: float = 0.0
     """The largest relative difference of an input."""
-    scale: float = 0.0
-    """The largest rms."""
     largest: float = 0.0
     """The largest value, masks left out."""
     count: int = 1
@@ -311,12 +309,16 @@ class Terms(msgspec.Struct, gc=False):
     kept: float = 0.0
     """The largest rms of what the forward kept."""
 
+    @property
+    def scale(self) -> float:
+        """The largest rms."""
+        return self.factors[0]
+
     def add(self, item: Item, difference: float) -> None:
         """Count in an input that the result is made of, given its relative difference."""
         self.add_operand(item, difference)
         if unit_roundoff(item.dtype):
             size = rms(item)
-            self.scale = max(self.scale, size)
             if size > self.factors[1]:
                 first = self.factors[0]
                 self.factors = (size, first) if size > first else (first, size)

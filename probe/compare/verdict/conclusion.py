@@ -157,9 +157,9 @@ class _Conclusion:
     def _unexplained(self, found: Finding, is_first: bool) -> Unexplained:
         call = found.call
         record = "" if any(row is found.row for row in call.rows) else found.row.record
-        source = None if found.row.target is None else self._runs.graphs[0].source(found.row.target)
-        is_given = found.kind is Kind.PARAMETER and not is_parameter(found.row) and source is not None
-        reason = words.of_finding(found, record, source.name if is_given and source is not None else "")
+        is_given = found.kind is Kind.PARAMETER and not is_parameter(found.row) and found.row.target is not None
+        parameter = self._runs.graphs[0].source(found.row.target).name if is_given and found.row.target else ""
+        reason = words.of_finding(found, record, parameter)
         measured = found.distance < ALTOGETHER
         cause = self._cause(found) if is_first else words.cause_of_kind(found)
         return Unexplained(

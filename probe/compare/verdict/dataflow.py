@@ -168,7 +168,7 @@ class Graph:
 
 def _is_given(item: Item) -> bool:
     """True if it is a tensor that a call takes."""
-    return item.is_tensor and (item.state == INPUT or item.state == PARAMETERS)
+    return (item.state == INPUT or item.state == PARAMETERS) and item.is_tensor
 
 
 def _numbers(item: Item) -> Hashable:

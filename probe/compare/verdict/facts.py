@@ -342,12 +342,12 @@ class Precision:
         Where precision is lost in one place, values of the finer dtype are expected.
         """
         target, golden = row.target, row.golden
-        if target is None or golden is None or not (target.is_tensor and golden.is_tensor):
+        if target is None or golden is None:
             return coarser(row)
         pair = target.dtype, golden.dtype
         found = self._known.get(pair)
         if found is None:
-            found = self._known[pair] = (max if self.is_by_design(row) else min)(_units(row))
+            found = self._known[pair] = (max if self.is_by_design(row) else min)(_units(row), default=0.0)
         return found
 
     def expected(self, row: Row) -> Item | None:

@@ -116,6 +116,8 @@ class Walk:
         if not found.findings:
             found.hidden += self._far(found.excused)
         self._explain_inputs()
+        # `Effects` refers to this object, so that nobody would free them.
+        self._values, self._given = {}, {}
         return found
 
     def _far(self, excused: Sequence[Excused]) -> list[Finding]:
@@ -281,7 +283,7 @@ class Walk:
         """True if an input is neither data, a parameter nor a buffer, nor the counterpart of what a call returned."""
         if is_parameter(row) or row.target is None or row.golden is None:
             return False
-        mine, theirs = (graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden)))
+        mine, theirs = self._runs.graphs[0].source(row.target), self._runs.graphs[1].source(row.golden)
         if mine.origin is theirs.origin and mine.origin in _GIVEN:
             return False
         if mine.origin is not Origin.CALL or theirs.origin is not Origin.CALL:
@@ -610,8 +612,11 @@ class Walk:
 
 def _is_in_parts(row: Row) -> bool:
     """True if one side has a part of a batch there, and the other side all of it."""
-    sides = [item.shape or () for item in (row.target, row.golden) if item is not None and item.is_tensor]
-    if len(sides) < 2 or sides[0] == sides[1] or is_parameter(row) or sides[0][1:] != sides[1][1:]:
+    target, golden = row.target, row.golden
+    if target is None or golden is None or target.shape == golden.shape:
+        return False
+    sides = target.shape or (), golden.shape or ()
+    if not (target.is_tensor and golden.is_tensor) or is_parameter(row) or sides[0][1:] != sides[1][1:]:
         return False
     sizes = sorted(shape[0] for shape in sides if shape)
     return len(sizes) == 2 and sizes[0] > 0 and sizes[1] % sizes[0] == 0

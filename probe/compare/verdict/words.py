@@ -9,6 +9,7 @@ from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.common.numerics.formats import is_boolean
 from probe.compare.sentences import (
     FROM_INPUTS,
+    NOTHING,
     NOT_FROM_INPUTS,
     NOT_RECORDED,
     Sentence,
@@ -76,9 +77,7 @@ def cause_of_kind(found: Finding) -> Sentence:
             return Sentence("the inputs differ")
         what = "masks" if target is not None and is_boolean(target.dtype or "") else "token ids, positions or labels"
         return Sentence(f"the inputs differ: other {what}")
-    if found.kind is Kind.RANDOM:
-        return Sentence("other random numbers")
-    return Sentence("")
+    return Sentence("other random numbers") if found.kind is Kind.RANDOM else NOTHING
 
 
 def of_random(found: Finding) -> Sentence:
