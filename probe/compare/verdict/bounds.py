@@ -62,14 +62,12 @@ def given(runs: TwoRuns, call: Call, only: list[Row] | None = None) -> Given:
         _add(runs, terms, row)
     if call.is_forward:
         return Given("" if call.is_module else call.function, terms, rows)
-    kept: list[Row] = []
-    if call.direction == PARAMETERS_GRAD:
-        for each in _backwards(runs, call):
-            for row in each.inputs:
-                _add(runs, terms, row)
-                rows = [*rows, row]
-    for each in _forwards(runs, call):
-        kept += each.inputs
+    backward = runs.in_direction(call, BACKWARD) if call.direction == PARAMETERS_GRAD else None
+    for row in () if backward is None else backward.inputs:
+        _add(runs, terms, row)
+        rows = [*rows, row]
+    forward = runs.in_direction(call, FORWARD)
+    kept = () if forward is None else forward.inputs
     for row in kept:
         item = runs.precision.expected(row)
         if item is not None:
@@ -98,16 +96,6 @@ def is_reordered(runs: TwoRuns, row: Row, explained: float = 0.0) -> bool:
     if runs.same_names or row.target is None or row.golden is None or distance(row) < UNRELATED:
         return False
     return relative_difference(row.target, row.golden) <= max(explained, rounding(1.0, runs.precision.unit(row)))
-
-
-def _backwards(runs: TwoRuns, call: Call) -> list[Call]:
-    found = runs.in_direction(call, BACKWARD)
-    return [] if found is None else [found]
-
-
-def _forwards(runs: TwoRuns, call: Call) -> list[Call]:
-    found = runs.in_direction(call, FORWARD)
-    return [] if found is None else [found]
 
 
 class Bound(NamedTuple):

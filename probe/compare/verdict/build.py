@@ -9,7 +9,6 @@ from probe.common.align.calls import Calls
 from probe.common.align.counterparts import CallPair
 from probe.common.align.row import Row
 from probe.common.dump.layout import step_and_rank
-from probe.common.dump.reading.records import Item
 from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.environment import files as environment_files
 from probe.common.environment.modules import settings_at
@@ -21,7 +20,6 @@ from probe.compare.verdict.dataflow import Graph
 from probe.compare.verdict.facts import call_of, measure
 from probe.compare.verdict.two_runs import TwoRuns
 
-_Items = tuple[str, list[Item]]
 _Table = Union[SketchTable, UnreadTable, None]
 
 
@@ -55,19 +53,10 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
 
 
 def _graphs(both: Calls, tables: tuple[_Table, _Table]) -> tuple[Graph, Graph]:
-    has_pairs = len(both[0]) == len(both[1])
-    mine, theirs = ([(call.record.name, call.items) for call in side] for side in both)
-    target = Graph(mine, tables[0])
-    if has_pairs and all(one[1] is other[1] for one, other in zip(mine, theirs)):
+    (table, other), (mine, theirs) = tables, ([(call.record.name, call.items) for call in side] for side in both)
+    target = Graph(mine, table)
+    if len(mine) == len(theirs) and all(one[1] is another[1] for one, another in zip(mine, theirs)):
         return target, target
-    is_twin = has_pairs and all(map(_have_same_names, mine, theirs))
-    return target, Graph(theirs, tables[1], target if is_twin and _share(tables) else None)
-
-
-def _share(tables: tuple[_Table, _Table]) -> bool:
-    mine, theirs = tables
-    return mine is not None and theirs is not None and mine.share(theirs)
-
-
-def _have_same_names(call: _Items, other: _Items) -> bool:
-    return call[0] == other[0] and [item.name for item in call[1]] == [item.name for item in other[1]]
+    names = [[(name, [item.name for item in items]) for name, items in side] for side in (mine, theirs)]
+    is_twin = table is not None and other is not None and names[0] == names[1] and table.share(other)
+    return target, Graph(theirs, other, target if is_twin else None)

@@ -267,9 +267,7 @@ class Walk:
 
     def _is_of_code(self, row: Row) -> bool:
         """True if code that is not recorded made an input, in one run at least."""
-        pairs = zip(self._runs.graphs, (row.target, row.golden))
-        origins = [graph.source(item).origin for graph, item in pairs if item is not None]
-        return self._is_unrecorded(row) and any(origin is not Origin.CALL for origin in origins)
+        return self._is_unrecorded(row) and any(each.origin is not Origin.CALL for each in self._runs.sources(row))
 
     def _is_lost(self, row: Row) -> bool:
         """True if an input is a gradient of a parameter that no record has: some are rounding alone."""
@@ -481,12 +479,7 @@ class Walk:
     def _is_batch_in_parts(self) -> bool:
         """True if one run takes its data in parts; a tensor that a call made may be broadcast later in one program."""
         return any(
-            _is_in_parts(row)
-            and all(
-                graph.source(item).origin is not Origin.CALL
-                for graph, item in zip(self._runs.graphs, (row.target, row.golden))
-                if item is not None
-            )
+            _is_in_parts(row) and all(each.origin is not Origin.CALL for each in self._runs.sources(row))
             for call in self._runs.calls
             if call.is_forward
             for row in call.inputs
@@ -596,8 +589,7 @@ class Walk:
         for row in () if forward is None or not forward.is_of_both else forward.inputs:
             if row.target is None or row.golden is None or row.relative_difference is None:
                 continue
-            sources = [graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden))]
-            if is_parameter(row) or all(each.origin is Origin.PARAMETER for each in sources):
+            if is_parameter(row) or all(each.origin is Origin.PARAMETER for each in self._runs.sources(row)):
                 found.append(row)
         return found
 

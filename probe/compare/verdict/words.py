@@ -9,9 +9,9 @@ from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.common.numerics.formats import is_boolean
 from probe.compare.sentences import (
     FROM_INPUTS,
-    NOTHING,
     NOT_FROM_INPUTS,
     NOT_RECORDED,
+    NOTHING,
     Sentence,
     beyond_inputs,
     beyond_peers,
