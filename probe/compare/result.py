@@ -228,6 +228,8 @@ class Findings:
     """The sides whose calls have no tree, because construct.json is missing."""
     without_sketches: str = ""
     """``one program``, ``two programs`` or ``two frameworks``, where a run has no sketches and no tensors."""
+    in_parts: str = ""
+    """The sentence on gradients that agree, where one run takes the batch in parts, of which no other value tells."""
     tables: list[str] = field(default_factory=list)
     """The files that were written."""
 

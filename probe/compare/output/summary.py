@@ -134,7 +134,8 @@ class Summary(Findings):
     @property
     def is_too_little_in_common(self) -> bool:
         """True if nothing diverges because too little was compared."""
-        return self.divergence is None and self.has_matches and not self.coverage.is_enough
+        is_enough = self.coverage.is_enough or bool(self.in_parts)
+        return self.divergence is None and self.has_matches and not is_enough
 
     @property
     def uncompared(self) -> str:
@@ -170,6 +171,8 @@ class Summary(Findings):
     @property
     def explanation(self) -> str:
         """The differences of a run that does not diverge, in words."""
+        if self.in_parts:
+            return self.in_parts
         return "all differences are within rounding error" if self.differs else "nothing differs"
 
     @property
@@ -197,7 +200,7 @@ class Summary(Findings):
     def as_json(self) -> dict[str, Any]:
         """The summary as values that JSON has, under the keys that scripts read."""
         found = asdict(replace(self, rules=PROBE_ROWS))
-        del found["rules"], found["carried"], found["outside"], found["without_sketches"]
+        del found["rules"], found["carried"], found["outside"], found["without_sketches"], found["in_parts"]
         found["environment"] = [
             {"kind": each.kind, "name": each.name, "target": each.target, "golden": each.golden, "text": each.text}
             for each in self.outside
