@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Union
+from typing import Any
 
 from probe.common.align.calls import Calls
 from probe.common.align.counterparts import CallPair
 from probe.common.align.row import Row
 from probe.common.dump.layout import step_and_rank
-from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.environment import files as environment_files
 from probe.common.environment.modules import settings_at
 from probe.common.environment.products import product_roundoff
@@ -19,8 +18,6 @@ from probe.compare.two_dumps import Comparison
 from probe.compare.verdict.dataflow import Graph
 from probe.compare.verdict.facts import call_of, measure
 from probe.compare.verdict.two_runs import TwoRuns
-
-_Table = Union[SketchTable, UnreadTable, None]
 
 
 def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mode: Mode, matched: Matched) -> TwoRuns:
@@ -52,7 +49,7 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
     )
 
 
-def _graphs(both: Calls, tables: tuple[_Table, _Table]) -> tuple[Graph, Graph]:
+def _graphs(both: Calls, tables: tuple[Any, Any]) -> tuple[Graph, Graph]:
     (table, other), (mine, theirs) = tables, ([(call.record.name, call.items) for call in side] for side in both)
     target = Graph(mine, table)
     if len(mine) == len(theirs) and all(one[1] is another[1] for one, another in zip(mine, theirs)):

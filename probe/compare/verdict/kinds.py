@@ -40,7 +40,6 @@ def kinds_of(runs: TwoRuns, call: Call, design: Design, going_in: bool = True) -
         design: dtypes that are meant to be other ones.
         going_in: true for inputs and parameters, false for outputs.
     """
-    # Of most calls no item is left.
     rows = [row for row in (call.inputs if going_in else call.outputs) if _is_of_other_kind(row)]
     for row in rows:
         found = _other_type(runs, row, design)
