@@ -279,12 +279,12 @@ def rms(item: Item) -> float:
     norm = item.norm
     if type(norm) is float and 0 <= norm < _MASK:
         # No value is larger than the norm.
-        return norm / math.sqrt(extent(item.shape).elements or 1)
+        return norm / (_spread(item.shape) or 1.0)
     extremes = [abs(value) for value in (item.max, item.min) if is_number(value)]
     is_all_large = len(extremes) == 2 and _MASK < min(extremes) <= max(extremes) < _LOWEST
     if not _is_finite(norm) or (max(extremes, default=0.0) > _MASK and not is_all_large):
         return float(max((value for value in extremes if value <= _MASK), default=0.0))
-    return float(abs(norm)) / math.sqrt(extent(item.shape).elements or 1)
+    return float(abs(norm)) / (_spread(item.shape) or 1.0)
 
 
 class Terms(msgspec.Struct, gc=False):
@@ -292,8 +292,6 @@ class Terms(msgspec.Struct, gc=False):
 
     error: float = 0.0
     """The largest relative difference of an input."""
-    scale: float = 0.0
-    """The largest rms."""
     largest: float = 0.0
     """The largest value, masks left out."""
     count: int = 1
@@ -309,12 +307,16 @@ class Terms(msgspec.Struct, gc=False):
     kept: float = 0.0
     """The largest rms of what the forward kept."""
 
+    @property
+    def scale(self) -> float:
+        """The largest rms."""
+        return self.factors[0]
+
     def add(self, item: Item, difference: float) -> None:
         """Count in an input that the result is made of, given its relative difference."""
         self.add_operand(item, difference)
         if unit_roundoff(item.dtype):
             size = rms(item)
-            self.scale = max(self.scale, size)
             if size > self.factors[1]:
                 first = self.factors[0]
                 self.factors = (size, first) if size > first else (first, size)

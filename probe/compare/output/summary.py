@@ -288,7 +288,7 @@ def _differs(row: Row, mode: Mode) -> bool:
     target, golden = row.target, row.golden
     if target is None or golden is None or target.dtype != golden.dtype or target.shape != golden.shape:
         return True
-    if not is_equal(row):
+    if (target is not golden or row.relative_difference) and not is_equal(row):
         return True
     return mode is Mode.TENSOR and type(row.metrics[1]) is float and row.metrics[1] != 0
 

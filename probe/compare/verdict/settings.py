@@ -215,7 +215,7 @@ def _has_one_value(row: Row) -> bool:
     target, golden = row.target, row.golden
     if target is golden:
         return True
-    one, other = (None if item is None else item.value for item in (target, golden))
+    one, other = target and target.value, golden and golden.value
     return one is other or (type(one) is type(other) and bool(one == other))
 
 

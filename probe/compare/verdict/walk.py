@@ -120,6 +120,8 @@ class Walk:
         if not found.findings:
             found.hidden += self._far(found.excused)
         self._explain_inputs()
+        # `Effects` refers to this object, so that nobody would free them.
+        self._values, self._given = {}, {}
         return found
 
     def _far(self, excused: Sequence[Excused]) -> list[Finding]:
@@ -168,13 +170,13 @@ class Walk:
                 judged = Judged(key, distance(row), base, floor)
                 yield _Value(row, judged, SAFETY * base + floor, 1.0, False, known is None)
         largest = absolute = 0.0
+        hidden = self._hidden(call)
         for row in call.outputs:
             if row.relative_difference is None or not is_rounded(row) or distance(row) >= ALTOGETHER:
                 continue
             largest = max(largest, distance(row))
             if row.golden is not None:
                 absolute = max(absolute, distance(row) * rms(row.golden))
-            hidden = self._hidden(call)
             bound = bounds.bound(self._runs, call, of, row, inside, hidden)
             key = role(self._runs, call, _suffix(call, row)) if self._has_like(True) else None
             floor = max(rounding(1.0, max(self._runs.precision.unit(row), hidden)), bound.of_kernel / bound.condition)
@@ -193,6 +195,8 @@ class Walk:
 
     def _hidden(self, call: Call) -> float:
         """The unit roundoff of dtypes that no item of a call shows, because modules cast inside of their code."""
+        if not self._casts:
+            return 0.0
         return self._casts.get(base_of(call.name if call.is_module else self._runs.module_name(call)), 0.0)
 
     @cached_property
@@ -267,9 +271,8 @@ class Walk:
 
     def _is_of_code(self, call: Call, row: Row) -> bool:
         """True if code that is not recorded made an input, in one run at least."""
-        pairs = zip(self._runs.graphs, (row.target, row.golden))
-        origins = [graph.source(item).origin for graph, item in pairs if item is not None]
-        return self._is_unrecorded(call, row) and any(origin is not Origin.CALL for origin in origins)
+        of_code = any(each.origin is not Origin.CALL for each in self._runs.sources(row))
+        return of_code and self._is_unrecorded(call, row)
 
     def _is_lost(self, row: Row) -> bool:
         """True if an input is a gradient of a parameter that no record has: some are rounding alone."""
@@ -285,7 +288,7 @@ class Walk:
             return False
         if self._follows and self._runs.parent(call) == OPTIMIZER and self._origin(row) is Origin.UNKNOWN:
             return False  # The step before wrote the state of an optimizer.
-        mine, theirs = (graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden)))
+        mine, theirs = self._runs.graphs[0].source(row.target), self._runs.graphs[1].source(row.golden)
         if mine.origin is theirs.origin and mine.origin in _GIVEN:
             return False
         if mine.origin is not Origin.CALL or theirs.origin is not Origin.CALL:
@@ -606,8 +609,7 @@ class Walk:
         for row in () if forward is None or not forward.is_of_both else forward.inputs:
             if row.target is None or row.golden is None or row.relative_difference is None:
                 continue
-            sources = [graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden))]
-            if is_parameter(row) or all(each.origin is Origin.PARAMETER for each in sources):
+            if is_parameter(row) or all(each.origin is Origin.PARAMETER for each in self._runs.sources(row)):
                 found.append(row)
         return found
 

@@ -11,6 +11,7 @@ from probe.compare.sentences import (
     FROM_INPUTS,
     NOT_FROM_INPUTS,
     NOT_RECORDED,
+    NOTHING,
     Sentence,
     beyond_inputs,
     beyond_peers,
@@ -79,9 +80,7 @@ def cause_of_kind(found: Finding) -> Sentence:
             return Sentence("the inputs differ")
         what = "masks" if target is not None and is_boolean(target.dtype or "") else "token ids, positions or labels"
         return Sentence(f"the inputs differ: other {what}")
-    if found.kind is Kind.RANDOM:
-        return Sentence("other random numbers")
-    return Sentence("")
+    return Sentence("other random numbers") if found.kind is Kind.RANDOM else NOTHING
 
 
 def of_random(found: Finding) -> Sentence:
