@@ -37,8 +37,8 @@ if importlib.util.find_spec("hypothesis") is not None:
     from hypothesis import settings
 
     # Two environments run at a time, on machines of all kinds: the time of an example says nothing of the code.
-    # Other examples are drawn in each run, an eighth of those that are by default but where everything is asked for.
-    settings.register_profile("probe", deadline=None, max_examples=100 if LONG else 12)
+    # Other examples are drawn in each run; three times those that are by default where everything is asked for.
+    settings.register_profile("probe", deadline=None, max_examples=300 if LONG else 16)
     settings.load_profile("probe")
 
 
