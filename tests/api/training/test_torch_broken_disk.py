@@ -280,7 +280,7 @@ debugger.step()
 """
 
 
-@pytest.mark.sampled(least=3, each=False, group="several processes with a framework")
+@pytest.mark.sampled(least=2, each=False, group="several processes with a framework")
 def test_eight_processes_side_by_side(scripts: Any, tmp_path: Path) -> None:
     write_config(tmp_path, "tensor", "mix")
     ended = scripts.run(tmp_path, RANKS.format(world=8), copies=8)

@@ -106,7 +106,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.sampled(least=3, each=False, group="several processes with a framework")
+@pytest.mark.sampled(least=2, each=False, group="several processes with a framework")
 def test_several_processes_write_the_same_files(recorded: dict[str, str], tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "three"]
     for folder, jobs in zip(folders, (1, 3)):
