@@ -43,7 +43,8 @@ SOME = pytest.mark.sampled(least=8, each=False, group="programs that are run")
 
 def test_a_script_is_collected_from_as_it_is(tmp_path: Path) -> None:
     """Two steps of accumulated gradients; evaluation, with and without gradients, belongs to none."""
-    ran = run(tmp_path, PRELUDE + TRAINING, arguments=("--lr", "0.1"))
+    training = TRAINING.replace("torch.optim.Adam(net.parameters())", "Descent(net.parameters(), 0.1)")
+    ran = run(tmp_path, PRELUDE + DESCENT + training, arguments=("--lr", "0.1"))
     assert ran.status == 0, ran.err
     assert ran.steps == ["step0", "step1"]
     for step in (0, 1):
