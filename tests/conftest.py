@@ -1,7 +1,8 @@
 """The option that chooses a backend, and what of the tests is run; see ``backends/conftest.py`` for the contract suite.
 
 What is parametrised for completeness is marked ``sampled``: a run takes a sample of it, drawn from a seed that it
-prints. ``PROBE_TEST_SEED`` draws the same sample again, and ``PROBE_TEST_LONG=1`` takes everything.
+prints. ``PROBE_TEST_SEED`` draws the same sample again, and ``PROBE_TEST_LONG=1`` takes everything. Where a run repeats
+what another environment asks, with ``--repeated``, every test with parameters is run with some of them only.
 """
 
 from __future__ import annotations
@@ -52,6 +53,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--framework-only",
         action="store_true",
         help="leave out the tests that need no framework, which the environment `core` runs",
+    )
+
+
+    parser.addoption(
+        "--repeated",
+        metavar="FOLDERS",
+        default="",
+        help="folders below tests, with commas: another run takes all parameters of their tests, this one some",
     )
 
 
@@ -113,7 +122,10 @@ def defects_of_commands_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by their folders, and take the samples, but where single tests are asked for."""
+    repeated = tuple(f"{folder}/" for folder in config.getoption("--repeated").split(",") if folder)
     for item in items:
+        if item.path.relative_to(HERE).as_posix().startswith(repeated) and item.get_closest_marker("sampled") is None:
+            item.add_marker(pytest.mark.sampled(least=1, each=False))
         if item.path.relative_to(HERE).as_posix().startswith(tuple(f"{folder}/" for folder in ROUNDING)):
             item.add_marker("rounding")
         if HERE / "reliability" in item.path.parents:
