@@ -18,6 +18,9 @@ from probe.api.cli import main
 from probe.common.dump import processes
 from probe.common.log import reset
 
+# Each starts programs: of the parameters of a test one set is drawn, and `make reliability` runs all.
+pytestmark = pytest.mark.sampled(least=1, each=False)
+
 TRAIN = (
     PRELUDE
     + DESCENT

@@ -14,6 +14,9 @@ from trainings import write_config
 
 from probe.api.cli import main
 
+# Each starts programs: of the parameters of a test one set is drawn, and `make reliability` runs all.
+pytestmark = pytest.mark.sampled(least=1, each=False)
+
 TRAINING = """
 import ctypes, os, resource, shutil, sys, torch
 from torch import nn
