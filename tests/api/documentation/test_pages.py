@@ -102,6 +102,7 @@ def test_pages_are_run_somewhere() -> None:
     assert set(map(pages.environment, PAGES)) <= set(ENVIRONMENTS)
 
 
+@pytest.mark.sampled(least=4, each=False)
 @pytest.mark.parametrize("page", pages.pages_of("core"), ids=name)
 def test_pages_run(page: Path, tmp_path: Path) -> None:
     pages.run_page(page, tmp_path)
