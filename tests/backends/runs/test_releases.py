@@ -87,7 +87,7 @@ def _printed(done: subprocess.CompletedProcess[str]) -> list[str]:
     return re.findall("^> .*", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.sampled(least=6, each=False)
+@pytest.mark.sampled(least=3, each=False)
 def test_a_part_that_a_release_lacks_costs_its_feature_alone(
     backend: Any, trained: list[str], tmp_path: Path, path: str
 ) -> None:
