@@ -312,18 +312,19 @@ class Walk:
             target, golden, apart = row.target, row.golden, distance(row)
             if not apart or target is None or golden is None:
                 continue
-            source = self._runs.graphs[0].source(target)
-            origin = source.origin
+            source, other = (graph.source(item) for graph, item in zip(self._runs.graphs, (target, golden)))
+            is_buffer = self._is_buffer(row)
+            origin = Origin.BUFFER if is_buffer and other.origin in _GIVEN else source.origin
             if origin is Origin.PARAMETER and self._between is not None and self._between.excuses(source.name):
                 continue
             if is_parameter(row):
                 origin = Origin.PARAMETER
-            elif origin not in _GIVEN or self._runs.graphs[1].source(golden).origin is not origin:
+            elif source.origin not in _GIVEN or (other.origin is not origin and not is_buffer):
                 continue
             unit = max(self._runs.precision.unit(row), self._shortest if origin is not Origin.DATA else 0.0)
             allowed = rounding(1.0, unit) if unit else 0.0
-            follows = self._between is not None and self._runs.same_names and not found.in_parts
-            is_state = follows and origin is Origin.BUFFER
+            follows = self._between is not None and not found.in_parts
+            is_state = follows and origin is Origin.BUFFER and (self._runs.same_names or self._is_certain(call))
             if is_state:
                 allowed = max(allowed, self._of_state(call, row))
             row.explained = allowed if apart <= allowed else None
@@ -344,9 +345,13 @@ class Walk:
         size = 0.0 if buffer.golden is None else rms(buffer.golden)
         taken = 0.0
         for row in call.inputs:
-            if row.golden is not None and is_rounded(row) and self._origin(row) is not Origin.BUFFER:
+            if row.golden is not None and is_rounded(row) and not self._is_buffer(row):
                 taken = max(taken, distance(row) * max(1.0, rms(row.golden) / size if size else 1.0))
         return SAFETY * taken
+
+    def _is_buffer(self, row: Row) -> bool:
+        """True of a buffer, which is a parameter that takes no gradient in MindSpore."""
+        return Origin.BUFFER in map(self._origin_on, (0, 1), (row.target, row.golden))
 
     def _origin(self, row: Row) -> Origin:
         return self._origin_on(0, row.target)
@@ -498,10 +503,10 @@ class Walk:
 
     @cached_property
     def _first_part(self) -> Finding | None:
-        """The first data of which one run takes a part; what calls of both runs made may be broadcast in one."""
+        """The first data of which one run takes a part; what a call made may be broadcast in one run."""
         for call in self._runs.calls if self._runs.same_names else ():
             for row in call.inputs if call.is_forward else ():
-                if is_in_parts(row) and {*map(self._origin_on, (0, 1), (row.target, row.golden))} != {Origin.CALL}:
+                if is_in_parts(row) and Origin.DATA in map(self._origin_on, (0, 1), (row.target, row.golden)):
                     return Finding(call, row, Kind.PARTS, ALTOGETHER, 0.0, 0.0)
         return None
 
