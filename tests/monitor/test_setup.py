@@ -11,9 +11,8 @@ import pytest
 from probe.common.errors import MsprobeException
 from probe.common.report.trends import TrendRow, TrendStep, TrendTable
 from probe.monitor.output.tables import FirstLayout, TableFiles
-from probe.monitor.schedule import Schedule, WatchedFile
+from probe.monitor.schedule import Schedule, WatchedFile, switched_off
 from probe.monitor.setup import first, second
-from probe.monitor.setup.rewriting import switched_off
 
 WRONG = [
     ({"xy_distribution": 1}, '"xy_distribution" is 1; allowed: true, false'),
@@ -30,7 +29,6 @@ WRONG = [
     ({"sa_order": "b,h,s,d"}, '"sa_order" is "b,h,s,d"; allowed: "s,b,h,d", "b,s,h,d"'),
     ({"append_output": ["today"]}, '"append_output" is .*; allowed: an empty list, or two times'),
     ({"cc_distribution": {"enable": 1}}, '"cc_distribution.enable" is 1; allowed: true, false'),
-    ({"alert": {"rules": [{"rule_name": "Nothing"}]}}, 'rule_name" is .*; allowed: "AnomalyTurbulence", "AnomalyNan"'),
     ({"rules": "other"}, '"rules" is "other"; allowed: "probe", "msprobe"'),
 ]
 

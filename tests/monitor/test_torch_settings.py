@@ -314,7 +314,8 @@ def test_a_failure_while_it_is_stopped_does_not_reach_the_training(capfd: pytest
     training = Training(wg_distribution=True)
     training.steps(1)
 
-    stream = next(iter(training.monitor._files._open.values()))
+    files = training.monitor._closing[-1].__self__
+    stream = next(iter(files._open.values()))
     os.close(stream.fileno())
     training.monitor.stop()
     assert "monitor: stop: OSError: [Errno 9] Bad file descriptor" in capfd.readouterr().err

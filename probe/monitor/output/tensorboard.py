@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from probe.common.report.trends import TrendStep
 from probe.monitor.output.event_files import EventFile
-from probe.monitor.output.keys import row_key
+from probe.monitor.output.keys import inner_key
 
 
 class BoardFiles:
@@ -28,7 +28,8 @@ class BoardFiles:
             for row in table.rows:
                 if row.values is None:
                     continue
-                key = row_key(table, row, self._rank)
+                micro = row.micro if table.has_micro else None
+                key = inner_key(table.family, row.name, row.chunk, micro, self._rank)
                 scalars = [(f"{key}_{op}", value) for op, value in zip(table.ops, row.values)]
                 self._writer.add(scalars, step.number)
         self._writer.flush()

@@ -51,7 +51,7 @@ class MonitorRun:
     def rows(self, rank: int, step: int) -> list[FamilyRows]:
         """The rows of one rank in one step."""
         if rank not in self._steps:
-            self._steps[rank] = _by_step(self.of_rank.get(rank, {}).values())
+            self._steps[rank] = _by_step(rank, self.of_rank.get(rank, {}).values())
         return self._steps[rank].get(step, [])
 
     def columns(self) -> dict[str, list[Any]]:
@@ -139,7 +139,7 @@ def load_monitor(path: str, library: str | None = None, join_shards: bool = Fals
 # --- the rows of a step
 
 
-def _by_step(families: Any) -> dict[int, list[FamilyRows]]:
+def _by_step(rank: int, families: Any) -> dict[int, list[FamilyRows]]:
     found: dict[int, list[FamilyRows]] = {}
     for columns in families:
         rows_of: dict[int, list[int]] = {}
@@ -157,6 +157,7 @@ def _by_step(families: Any) -> dict[int, list[FamilyRows]]:
             family = FamilyRows(
                 columns.family, names, ops, values[rows], micro, stages,
                 None if numel is None else numel[rows], judged[rows], None, columns.decimals, columns.states_after,
+                step, rank,
             )  # fmt: skip
             found.setdefault(step, []).append(family)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -96,15 +96,15 @@ class RunJudge:
         self._of_rank: dict[int, LearnedRules] = {}
         self._over_ranks = RankRules()
 
-    def judge(self, step: int, rows_of: dict[int, list[FamilyRows]]) -> list[Finding]:
-        """Findings that begin in a step, in the order of execution."""
+    def judge(self, rows: Sequence[FamilyRows]) -> list[Finding]:
+        """Findings that begin in a step, of whose ranks these are the rows."""
         found: list[Finding] = []
-        for rank, rows in rows_of.items():
-            if rank not in self._of_rank:
-                self._of_rank[rank] = LearnedRules(rank)
-            found += self._of_rank[rank].judge(step, rows)
-        found += self._over_ranks.judge(step, rows_of)
-        return found
+        of_rank: dict[int, list[FamilyRows]] = {}
+        for each in rows:
+            of_rank.setdefault(each.rank, []).append(each)
+        for rank, own in of_rank.items():
+            found += self._of_rank.setdefault(rank, LearnedRules()).judge(own)
+        return found + self._over_ranks.judge(rows)
 
     def finished(self, found: Iterable[Finding]) -> list[Finding]:
         """Findings as they are after the last step: where a loss scale ended that fell on after it was reported."""
@@ -115,8 +115,7 @@ def judge_run(run: MonitorRun, watch: ProgressCallback | None = None) -> JudgedR
     """Judge all steps of a run."""
     judge, found, steps = RunJudge(), [], run.steps
     for index, step in enumerate(steps):
-        rows_of = {rank: rows for rank in run.ranks if (rows := run.rows(rank, step))}
-        found += judge.judge(step, rows_of)
+        found += judge.judge([rows for rank in run.ranks for rows in run.rows(rank, step)])
         if watch is not None:
             watch("steps", index + 1, len(steps))
     found = sorted(judge.finished(found), key=execution_order)

@@ -13,6 +13,7 @@ from probe.common.config.fields import Location, one_of, parse_flag, quoted
 from probe.common.config.json_file import read_object
 from probe.common.config.keys import key
 from probe.common.errors import MsprobeException
+from probe.monitor.setup.alert import AlertSettings, parse_alert
 from probe.monitor.setup.ops import checked, parse_ops
 from probe.monitor.setup.values import (
     MOST,
@@ -76,20 +77,6 @@ def selected_index(text: str) -> Optional[int]:  # noqa: UP045
     return int(index) if index else None
 
 
-def _parse_alert(value: object, location: Location) -> dict[str, Any]:
-    # Rules need numpy, and most monitors have none.
-    from probe.monitor.alerts.configured import alert_settings, unknown_keys
-
-    alert = parse_mapping(value, location)
-    for sentence in unknown_keys(alert):
-        log.warning(f"{location.origin}: {sentence}")
-    try:
-        alert_settings(alert)
-    except MsprobeException as error:
-        raise MsprobeException(f"{location.origin}: {error}") from None
-    return alert
-
-
 def _parse_l2(value: object, location: Location) -> dict[str, tuple[str, ...]]:
     targets = parse_mapping(value, location)
     for hook in targets:
@@ -126,7 +113,7 @@ class FirstSettings:
     ur_distribution: bool = key(False, parse_flag)
     mg_direction: bool = key(False, parse_flag)
     cc_distribution: Communication = key(_NO_COMMUNICATION, parse_communication)  # noqa: RUF009
-    alert: Optional[dict[str, Any]] = key(None, _parse_alert)  # noqa: RUF009, UP045
+    alert: Optional[AlertSettings] = key(None, parse_alert)  # noqa: RUF009, UP045
     l2_targets: Optional[dict[str, tuple[str, ...]]] = key(None, _parse_l2)  # noqa: RUF009, UP045
     recording_l2_features: bool = key(False, parse_flag)
     sa_order: str = key("s,b,h,d", one_of("s,b,h,d", "b,s,h,d"))

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, finding
+from probe.common.config.fields import Location, quoted
+from probe.common.errors import MsprobeException
+from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats
 
 TURBULENCE, NAN = "AnomalyTurbulence", "AnomalyNan"
 NAMES = (TURBULENCE, NAN)
@@ -68,25 +70,24 @@ class NamedRules:
 
     Args:
         rules: The rules.
-        rank: The rank whose rows are judged.
         caution: Values that are not compared.
     """
 
-    def __init__(self, rules: Sequence[NamedRule], rank: int = 0, caution: Caution | None = None) -> None:
-        self._rules, self._rank = tuple(rules), rank
+    def __init__(self, rules: Sequence[NamedRule], caution: Caution | None = None) -> None:
+        self._rules = tuple(rules)
         self._caution = Caution() if caution is None else caution
         self._histories: dict[str, _Histories] = {}
 
-    def judge(self, step: int, rows: Sequence[FamilyRows]) -> list[Finding]:
+    def judge(self, rows: Sequence[FamilyRows]) -> list[Finding]:
         found: list[Finding] = []
         first = 0
         for each in rows:
-            found += self._judge_family(step, each, first)
+            found += self._judge_family(each, first)
             # Rows are counted over all families where nobody counted calls.
             first += len(each.names)
         return found
 
-    def _judge_family(self, step: int, rows: FamilyRows, first: int) -> list[Finding]:
+    def _judge_family(self, rows: FamilyRows, first: int) -> list[Finding]:
         histories = self._histories.get(rows.family)
         if histories is None:
             empty = np.zeros((0, len(rows.ops)))
@@ -106,7 +107,7 @@ class NamedRules:
         found = []
         for row, op in zip(*np.nonzero(by >= 0)):
             rule = self._rules[by[row, op]]
-            found.append(self._finding(step, rows, int(row), int(op), first, rule, float(history[row, op])))
+            found.append(self._finding(rows, int(row), int(op), first, rule, float(history[row, op])))
         return found
 
     def _matching(self, rows: FamilyRows, values: Floats, history: Floats, count: Floats) -> np.ndarray:
@@ -146,12 +147,10 @@ class NamedRules:
         share = np.maximum(self._caution.least_share, 1 / np.sqrt(np.maximum(rows.numel, 1)))
         return ~(values < share * rms)
 
-    def _finding(
-        self, step: int, rows: FamilyRows, row: int, op: int, first: int, rule: NamedRule, history: float
-    ) -> Finding:
+    def _finding(self, rows: FamilyRows, row: int, op: int, first: int, rule: NamedRule, history: float) -> Finding:
         value = float(rows.values[row, op])
-        made = finding(rows, row, rows.ops[op], step, self._rank, rule.name, value, f"history mean {history:.6g}", "")
-        why = rule.message(made.key, made.op, step, value, history)
+        made = rows.finding(row, rows.ops[op], rule.name, value, f"history mean {history:.6g}", "")
+        why = rule.message(made.key, made.op, made.step, value, history)
         call = made.call if rows.calls is not None else first + row
         return Finding(**{**made.as_json(), "why": why, "call": call})
 
@@ -168,9 +167,32 @@ def _positions(histories: _Histories, rows: FamilyRows) -> slice | list[int]:
     return at
 
 
-def rule_of(entry: Mapping[str, object]) -> NamedRule:
-    """A rule of the configuration: ``{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}}``."""
-    args = entry.get("args")
-    threshold = args.get("threshold") if isinstance(args, Mapping) else None
-    number = float(threshold) if isinstance(threshold, (int, float)) else None
-    return NamedRule(str(entry.get("rule_name")), number)
+def named_rules(rules: Sequence[object], location: Location) -> tuple[NamedRule, ...]:
+    """The rules of a configuration: each a name, or ``{"rule_name": "AnomalyNan", "args": {"threshold": 1e6}}``.
+
+    Raises:
+        MsprobeException: a rule is wrong.
+    """
+    return tuple(_rule(each, location.item(at)) for at, each in enumerate(rules))
+
+
+def _rule(entry: object, location: Location) -> NamedRule:
+    if isinstance(entry, str):
+        entry = {"rule_name": entry}
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("rule_name"), str):
+        raise location.wrong(entry, 'an object with "rule_name" and "args", or a name')
+    name, args = entry["rule_name"], entry.get("args", {})
+    if name not in NAMES:
+        raise Location(location.origin, f"{location.key}.rule_name").wrong(name, quoted(NAMES))
+    inner = Location(location.origin, f"{location.key}.args")
+    if not isinstance(args, Mapping):
+        raise inner.wrong(args, 'an object with "threshold"')
+    threshold, inner = args.get("threshold"), Location(location.origin, f"{inner.key}.threshold")
+    if threshold is None:
+        if name == TURBULENCE:
+            text = f'{inner.origin}: "{inner.key}" is missing; {TURBULENCE} needs a number of 0 or more.'
+            raise MsprobeException(text)
+        return NamedRule(name)
+    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not threshold >= 0:
+        raise inner.wrong(threshold, "a number of 0 or more")
+    return NamedRule(name, float(threshold))
