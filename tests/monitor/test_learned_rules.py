@@ -135,11 +135,7 @@ def test_rows_that_come_and_go_keep_their_histories() -> None:
 
 
 def _without(rows: FamilyRows, row: int) -> FamilyRows:
-    kept = [index for index in range(len(rows.names)) if index != row]
-    assert rows.numel is not None and rows.judged is not None
-    names = tuple(rows.names[index] for index in kept)
-    values, numel, judged = rows.values[kept], rows.numel[kept], rows.judged[kept]
-    return replace(rows, names=names, values=values, numel=numel, judged=judged)
+    return rows.chosen([index for index in range(len(rows.names)) if index != row])
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -201,12 +197,7 @@ def test_gradients_that_are_never_reduced_are_one_finding(synchronised: tuple[in
 def _without_gradient(name: str, rows: list[FamilyRows]) -> None:
     """Take the row of a gradient away, as where nothing uses a parameter any more."""
     at = next(at for at, each in enumerate(rows) if each.family == "grad_reduced")
-    each = rows[at]
-    kept = [row for row, other in enumerate(each.names) if other != name]
-    numel = None if each.numel is None else each.numel[kept]
-    calls = None if each.calls is None else each.calls[kept]
-    names = tuple(each.names[row] for row in kept)
-    rows[at] = replace(each, names=names, values=each.values[kept], numel=numel, calls=calls, judged=None)
+    rows[at] = replace(_without(rows[at], rows[at].names.index(name)), judged=None)
 
 
 def test_a_parameter_that_has_no_gradient_any_more_is_named_with_the_step() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from probe.common.errors import MsprobeException
 from probe.common.report.trends import TrendRow, TrendStep, TrendTable
-from probe.monitor.output.tables import FirstLayout, TableFiles
+from probe.monitor.output.tables import TableFiles, first_layout
 from probe.monitor.schedule import Schedule, WatchedFile, switched_off
 from probe.monitor.setup import first, second
 
@@ -102,7 +102,7 @@ def test_one_key_is_switched_off_and_the_rest_is_kept() -> None:
 def test_a_torn_line_is_ended_before_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / "actv_0-9.csv"
     path.write_text("vpp_stage,name,step,norm\n0,a,0,1.", encoding="utf-8")
-    files = TableFiles(str(tmp_path), FirstLayout(10, None))
+    files = TableFiles(str(tmp_path), first_layout(10, None))
     table = TrendTable("actv", ("norm",), has_shape=False, rows=[TrendRow("b,c", 0, 0, [0.1], "", "")])
     files.write(TrendStep(1, [table], 1))
     files.close()

@@ -21,11 +21,10 @@ from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED,
 from probe.monitor.output.folders import base, run_folder
 from probe.monitor.output.keys import inner_key
 from probe.monitor.output.structure import write_stacks, write_structure
-from probe.monitor.output.tables import FirstLayout, TableFiles
-from probe.monitor.output.tensorboard import BoardFiles
+from probe.monitor.output.tables import TableFiles, first_layout
+from probe.monitor.output.tensorboard import EventFile
 from probe.monitor.schedule import Schedule, WatchedFile
 from probe.monitor.setup.first import FirstSettings, load
-from probe.monitor.setup.ops import checked
 
 _KEPT = ("format", "alert", "ndigits", "step_count_per_record", "module_ranks", "print_struct", "stack_info", "rules")
 """Keys of a file that is read again which are those of the first reading."""
@@ -235,10 +234,11 @@ class TrainerMon(Monitor):
     def _add_outputs(self, mates: tuple[int, ...]) -> None:
         settings = self._settings
         if settings.format == "csv" or settings.as_msprobe:
-            layout = FirstLayout(settings.step_count_per_record, settings.ndigits)
-            self._write_to(TableFiles(self._folder, layout))
+            self._write_to(TableFiles(self._folder, first_layout(settings.step_count_per_record, settings.ndigits)))
         elif settings.format == "tensorboard":
-            self._write_to(BoardFiles(self._folder, self._rank))
+            events = EventFile(self._folder)
+            self.add_receiver(lambda step: events.write(step, self._rank))
+            self._closing.append(events.close)
         if settings.alert is not None:
             # Rules need numpy, and most monitors have none.
             from probe.monitor.alerts.actions import Alerts
@@ -258,16 +258,12 @@ class TrainerMon(Monitor):
             text = "cc_log_only: the communication of a step is logged, and the training ends here."
             self.add_receiver(lambda step: self._ask_end(text))
 
-    def _write_to(self, files: TableFiles | BoardFiles) -> None:
-        self.add_receiver(files.write)
-        self._closing.append(files.close)
-
     # --- while it runs
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name == "ops" and vars(self).get("_recorder") is not None:
-            ops = checked(tuple(value), "ops", "TrainerMon.ops", ("norm",), self._settings.as_msprobe)
+            ops = self._settings.checked_ops(tuple(value), "ops", "TrainerMon.ops", ("norm",))
             self.change(ops=ops)
 
     def _wants(self, step: int) -> bool:

@@ -15,8 +15,7 @@ from probe.common import log
 from probe.common.config.config import Config
 from probe.common.config.fields import numbers_text
 from probe.common.errors import MsprobeException
-from probe.monitor.gradients import layout
-from probe.monitor.gradients.writing import SignFiles
+from probe.monitor.gradients.files import GradientFiles, ops_of
 
 
 class GradientProbe(Monitor):
@@ -95,8 +94,9 @@ class GradientProbe(Monitor):
         steps: Sequence[int] = config.step
         if wants_rank:
             self._use_folder(folder)
-            self.add_receiver(SignFiles(folder).write)
-            self._check(folder, [name for name, _ in trends.parameters(model)])
+            files = GradientFiles(folder)
+            self.add_receiver(files.write)
+            self._check(files, [name for name, _ in trends.parameters(model)])
         else:
             steps = (-1,)
             log.info(f"rank {rank} is not collected; rank has {numbers_text(config.rank)}.")
@@ -107,27 +107,23 @@ class GradientProbe(Monitor):
         watched = Watched(self._adapter, [model], optimizer)
         self._record(self._adapter, watched, wanted, lambda step: not steps or step in steps, lambda step: None)
 
-    def _check(self, folder: str, names: Sequence[str]) -> None:
+    def _check(self, files: GradientFiles, names: Sequence[str]) -> None:
         unknown = [name for name in self._config.param_list if name not in names]
         if unknown:
             shown = f"grad_probe.param_list: {', '.join(unknown[:3])} is not a trained parameter"
             log.warning(f"{shown}; there are {len(names)}, such as {', '.join(names[:3])}.")
-        if os.path.isdir(folder) and any(layout.SUMMARY.fullmatch(name) for name in os.listdir(folder)):
+        if files.steps:
             log.warning(
-                f"{folder} has tables of an earlier run; this run replaces those with the same step number. To keep "
-                "them, give another dump_path."
+                f"{files.folder} has tables of an earlier run; this run replaces those with the same step number. "
+                "To keep them, give another dump_path."
             )
 
 
 def wanted_of(config: Config) -> Wanted:
     """Selection that the settings of the task describe."""
     names, level = frozenset(config.param_list), config.grad_level
-    signatures = WantedSignatures(
-        layout.ops_of(level, config.bounds),
-        config.bounds if level == "L2" else (),
-        layout.has_checksum(level),
-        layout.has_signs(level),
-    )
+    bounds = config.bounds if level == "L2" else ()
+    signatures = WantedSignatures(ops_of(bounds), bounds, checksum=level == "L0", bits=level != "L0")
     return Wanted(
         ops=dict.fromkeys(("module", "gradient", "optimizer", "parameter", "communication"), ("norm",)),
         course=False,

@@ -20,6 +20,7 @@ from probe.common.errors import MsprobeException, failure_text
 from probe.common.files import make_folder
 from probe.common.log import ErrorLog
 from probe.common.report.trends import TrendStep
+from probe.monitor.output.tables import TableFiles
 
 _NAMES = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore", "msadapter": "probe.api.mindspore"}
 
@@ -62,6 +63,10 @@ class Monitor:
         """Write failures to the log of `folder`, too. The steps are those of this process from now on."""
         self._folder, self._errors = folder, ErrorLog(folder)
         self._process = os.getpid()
+
+    def _write_to(self, files: TableFiles) -> None:
+        self.add_receiver(files.write)
+        self._closing.append(files.close)
 
     def _record(
         self,

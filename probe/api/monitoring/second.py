@@ -10,7 +10,7 @@ from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, second
 from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
 from probe.common.errors import MsprobeException
-from probe.monitor.output.tables import SecondLayout, TableFiles
+from probe.monitor.output.tables import TableFiles, second_layout
 from probe.monitor.schedule import Schedule
 from probe.monitor.setup.second import FRAMEWORKS, MONITORS, SecondSettings, load
 
@@ -60,13 +60,11 @@ class TrainerMonitorV2(Monitor):
         micro = micro or gradients.grad_acc_steps or gradients.micro_batch_number or 0
         folder = os.path.join(settings.output_dir, f"rank_{rank or 0}")
         self._use_folder(folder)
-        layout = SecondLayout(
+        layout = second_layout(
             settings.start_step, settings.step_count_per_record, isinstance(model, (list, tuple)),
             gradients.monitor_mbs_grad, rank or 0,
         )  # fmt: skip
-        files = TableFiles(folder, layout)
-        self.add_receiver(files.write)
-        self._closing.append(files.close)
+        self._write_to(TableFiles(folder, layout))
         schedule = Schedule(settings.start_step, settings.step_interval, settings.collect_times, settings.stop_step)
         self._steps_by_hand = optimizer is None or not settings.patch_optimizer_step
         self._record(

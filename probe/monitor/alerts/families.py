@@ -1,7 +1,8 @@
-"""Families of rows: the kind of tensor, and the position in the order of execution of a step."""
+"""Families of rows: the kind of tensor, the position in the order of execution of a step, the module in a name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import Enum
 
@@ -38,6 +39,8 @@ _KINDS = {
     COURSE: Kind.OTHER,
     START: Kind.OTHER,
 }
+
+_TENSOR = re.compile(r"\.(?:grad_)?(?:input|output)(?:[._]?\d)*$")
 
 # A step of the first monitor: the state and the weights it starts from, the pass, the update.
 _EARLIER = (COURSE, START, "param_origin", "STATE", "linear_hook")
@@ -77,3 +80,13 @@ def execution_order(found: Finding) -> tuple[int, int, int, int, int]:
     in_micro = found.micro_step if position("actv") <= at <= position("actv_grad") else at
     group = 0 if at < position("actv") else 1 if at <= position("actv_grad") else 2
     return found.step, group, in_micro, at, found.call
+
+
+def module_of(name: str) -> str:
+    """The module of a row of activations.
+
+    Example:
+        >>> module_of("blocks.0.qkv.output_1")
+        'blocks.0.qkv'
+    """
+    return _TENSOR.sub("", name)

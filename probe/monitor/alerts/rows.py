@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional, Protocol
 
 import numpy as np
@@ -61,6 +61,19 @@ class FamilyRows:
         """Name, micro step and stage of each row."""
         none = (0,) * len(self.names)
         return list(zip(self.names, self.micro or none, self.stages or none))
+
+    def chosen(self, rows: Sequence[int]) -> FamilyRows:
+        """Some of the rows."""
+
+        def taken(values: tuple[int, ...] | None) -> tuple[int, ...] | None:
+            return None if values is None else tuple([values[row] for row in rows])
+
+        at, names = np.array(rows, dtype=np.int64), tuple([self.names[row] for row in rows])
+        numel, judged, calls = (None if each is None else each[at] for each in (self.numel, self.judged, self.calls))
+        return replace(
+            self, names=names, values=self.values[at], micro=taken(self.micro), stages=taken(self.stages),
+            numel=numel, judged=judged, calls=calls,
+        )  # fmt: skip
 
     def finding(
         self, row: int, op: str, rule: str, value: float, expected: str, why: str, step: int | None = None

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from probe.monitor.alerts.rows import Finding
 from probe.monitor.alerts.tracks import size_of
-from probe.monitor.reading.follower import Follower
-from probe.monitor.reading.run import MonitorRun
+from probe.monitor.reading.run import Follower, MonitorRun
 from probe.monitor.report.judging import RunJudge
 
 _KEPT = 40

@@ -7,7 +7,7 @@ from typing import Any
 
 from probe.common.config.fields import Location, one_of, parse_flag, quoted
 from probe.common.config.keys import key
-from probe.monitor.setup.values import parse_mapping, settings_of, whole
+from probe.monitor.setup.settings import parse_mapping, settings_of, whole
 
 ACTIONS = ("log", "file", "stop", "dump")
 _parse_action = one_of(*ACTIONS)
