@@ -33,11 +33,6 @@ WRONG = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _our_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MSPROBE_RULES", raising=False)
-
-
 @pytest.mark.parametrize(("content", "message"), WRONG, ids=[next(iter(content)) for content, _ in WRONG])
 def test_a_wrong_value_is_named(content: dict[str, Any], message: str) -> None:
     with pytest.raises(MsprobeException, match=message):

@@ -211,10 +211,10 @@ def monitor_rules(alert: AlertSettings, origin: str, as_msprobe: bool) -> Judge 
     if not alert.rules:
         return None
     from probe.common.config.fields import Location
-    from probe.msprobe_rules.monitor.named import EXACT, Caution, NamedRules, named_rules
+    from probe.msprobe_rules.monitor.named import NamedRules, named_rules
 
     rules = named_rules(alert.rules, Location(origin, "alert.rules"))
-    return NamedRules(rules, EXACT if as_msprobe else Caution(alert.min_history))
+    return NamedRules(rules, alert.min_history, as_msprobe)
 
 
 def monitor_anomalies() -> tuple[type[AnomalyFile], Callable[..., str]]:

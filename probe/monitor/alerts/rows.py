@@ -69,10 +69,11 @@ class FamilyRows:
             return None if values is None else tuple([values[row] for row in rows])
 
         at, names = np.array(rows, dtype=np.int64), tuple([self.names[row] for row in rows])
-        numel, judged, calls = (None if each is None else each[at] for each in (self.numel, self.judged, self.calls))
         return replace(
             self, names=names, values=self.values[at], micro=taken(self.micro), stages=taken(self.stages),
-            numel=numel, judged=judged, calls=calls,
+            numel=None if self.numel is None else self.numel[at],
+            judged=None if self.judged is None else self.judged[at],
+            calls=None if self.calls is None else self.calls[at],
         )  # fmt: skip
 
     def finding(

@@ -1,6 +1,6 @@
 """The two rules of msProbe, ``AnomalyTurbulence`` and ``AnomalyNan``.
 
-As msProbe has them, with `EXACT`, they alarm on every missing gradient and on every mean close to zero. As we have them
+As msProbe has them, they alarm on every missing gradient and on every mean close to zero. As we have them
 by default, missing gradients are not judged, and a value is compared only when it has a history and a size.
 """
 
@@ -40,22 +40,6 @@ class NamedRule:
         )
 
 
-@dataclass(frozen=True)
-class Caution:
-    """Values that are not compared."""
-
-    min_history: int = 5
-    """Steps that a row needs before it is compared."""
-    least_share: float = _LEAST_SHARE
-    judges_missing: bool = False
-    averages: bool = True
-    """The history begins as the average of the first hundred values, and values that alarm are not in it."""
-
-
-EXACT = Caution(1, 0.0, True, False)
-"""Like msProbe: every value from the second on."""
-
-
 @dataclass
 class _Histories:
     """The history of abs(value) of every row and op of a family."""
@@ -70,12 +54,14 @@ class NamedRules:
 
     Args:
         rules: The rules.
-        caution: Values that are not compared.
+        min_history: Steps that a row needs before it is compared.
+        is_exact: True if every value is judged as msProbe does it: from the second one on, missing gradients and means
+            of noise as well. By default values that alarm are no history, which begins as an average.
     """
 
-    def __init__(self, rules: Sequence[NamedRule], caution: Caution | None = None) -> None:
+    def __init__(self, rules: Sequence[NamedRule], min_history: int = 5, is_exact: bool = False) -> None:
         self._rules = tuple(rules)
-        self._caution = Caution() if caution is None else caution
+        self._min_history, self._is_exact = 1 if is_exact else min_history, is_exact
         self._histories: dict[str, _Histories] = {}
 
     def judge(self, rows: Sequence[FamilyRows]) -> list[Finding]:
@@ -97,10 +83,10 @@ class NamedRules:
         # A statistic that msProbe does not compute has no history and is not judged.
         with np.errstate(invalid="ignore", over="ignore"):
             by = self._matching(rows, values, history, count)
-            new = np.maximum(_NEW, 1 / (count + 1)) if self._caution.averages else np.where(count, _NEW, 1.0)
             # As msProbe computes it, to the last digit.
-            after = np.where(count == 0, values, (1 - new if self._caution.averages else _OLD) * history + new * values)
-            if self._caution.averages:
+            new = np.where(count, _NEW, 1.0) if self._is_exact else np.maximum(_NEW, 1 / (count + 1))
+            after = np.where(count == 0, values, (_OLD if self._is_exact else 1 - new) * history + new * values)
+            if not self._is_exact:
                 after = np.where((by >= 0) | ~np.isfinite(after), history, after)
             histories.mean[at] = after
         histories.count[at] = count + 1
@@ -118,7 +104,7 @@ class NamedRules:
                 self._nan(rule, values) if rule.name == NAN else self._turbulence(rule, rows, values, history, count)
             )
             found[matches & (found < 0)] = index
-        if rows.judged is not None and not self._caution.judges_missing:
+        if rows.judged is not None and not self._is_exact:
             found[~rows.judged] = -1
         return found
 
@@ -128,23 +114,22 @@ class NamedRules:
         return found if rule.threshold is None else found | (values > rule.threshold)
 
     def _turbulence(self, rule: NamedRule, rows: FamilyRows, values: Floats, history: Floats, count: Floats) -> Flags:
-        caution = self._caution
         found: Flags = np.zeros(values.shape, dtype=np.bool_)
         if rule.threshold is None:
             return found
         for op in set(_TURBULENCE_OPS).intersection(rows.ops):
             column = rows.ops.index(op)
-            has_history = count[:, column] >= caution.min_history
+            has_history = count[:, column] >= self._min_history
             jumps = values[:, column] > (1 + rule.threshold) * history[:, column]
             found[:, column] = jumps & has_history & self._has_size(rows, op, values[:, column])
         return found
 
     def _has_size(self, rows: FamilyRows, op: str, values: Floats) -> Flags | bool:
         norm = rows.column("norm")
-        if op != "mean" or norm is None or rows.numel is None or not self._caution.least_share:
+        if op != "mean" or norm is None or rows.numel is None or self._is_exact:
             return True
         rms = norm / np.sqrt(np.maximum(rows.numel, 1))
-        share = np.maximum(self._caution.least_share, 1 / np.sqrt(np.maximum(rows.numel, 1)))
+        share = np.maximum(_LEAST_SHARE, 1 / np.sqrt(np.maximum(rows.numel, 1)))
         return ~(values < share * rms)
 
     def _finding(self, rows: FamilyRows, row: int, op: int, first: int, rule: NamedRule, history: float) -> Finding:

@@ -17,7 +17,7 @@ from probe.monitor.alerts.rows import FamilyRows, Finding
 from probe.monitor.reading.run import MonitorRun, read_monitor
 from probe.monitor.setup.alert import AlertSettings
 from probe.msprobe_rules.monitor.anomaly_file import ANALYSIS, AnomalyFile, analyse, read_anomalies
-from probe.msprobe_rules.monitor.named import EXACT, NAN, TURBULENCE, NamedRule, NamedRules
+from probe.msprobe_rules.monitor.named import NAN, TURBULENCE, NamedRule, NamedRules
 
 CASE = Path(__file__).parents[2] / "monitor" / "cases" / "v1_alert"
 RULES = [NamedRule(NAN), NamedRule(TURBULENCE, 0.5)]
@@ -58,7 +58,7 @@ def recorded() -> dict[str, Any]:
 
 def test_the_recorded_anomalies_are_found(recorded: dict[str, Any], tmp_path: Path) -> None:
     file = AnomalyFile(str(tmp_path), 0, overwrites=True)
-    file.add(judged(NamedRules(RULES, EXACT)))
+    file.add(judged(NamedRules(RULES, is_exact=True)))
     written = read_anomalies(file.path)
 
     def compared(entries: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def test_a_missing_gradient_is_judged_as_msprobe_does_and_not_by_default() -> No
     rows = FamilyRows(
         "actv_grad", ("tok.input", "tok.output"), ("norm",), np.array([[np.nan], [1.0]]), judged=np.array([False, True])
     )
-    assert [each.name for each in NamedRules(RULES, EXACT).judge([rows])] == ["tok.input"]
+    assert [each.name for each in NamedRules(RULES, is_exact=True).judge([rows])] == ["tok.input"]
     assert NamedRules(RULES).judge([rows]) == []
 
 
