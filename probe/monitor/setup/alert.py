@@ -35,7 +35,7 @@ class AlertSettings:
     """True if ``anomaly.json`` is wanted."""
     actions: tuple[str, ...] = key(("log", "file"), _parse_actions)
     dump_times: int = key(1, whole(1))
-    """How often a dump is armed in a run."""
+    """The number of dumps that are armed in a run."""
     min_history: int = key(5, whole(1))
     """Steps that a row needs before it is compared."""
 
