@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
 from typing import BinaryIO, NamedTuple
 
 from probe.common import log
@@ -79,41 +78,45 @@ def first_layout(steps: int, digits: int | None) -> Layout:
         text = tails[row[4:6]] = f",{_quoted(row.shape) or _NAN},{row.dtype or _NAN}"
         return text
 
-    def line_of(step: int, table: TrendTable, row: TrendRow) -> str:
-        head = heads.get(row[:2]) or head_of(row)
-        text = f"{head}{step},{row.micro}" if table.has_micro else f"{head}{step}"
-        values = repeat(_NAN, len(table.ops)) if row.values is None else map(number, row.values)
-        text = ",".join((text, *values))
-        if table.has_shape:
-            text += tails.get(row[4:6]) or tail_of(row)
-        return (",".join((text, *map(_quoted, row.more))) if table.more else text) + "\n"
+    def lines_of(step: int, table: TrendTable) -> Iterator[str]:
+        has_micro, has_shape, has_more = table.has_micro, table.has_shape, bool(table.more)
+        missing = ",".join([_NAN] * len(table.ops))
+        for row in table.rows:
+            head = heads.get(row[:2]) or head_of(row)
+            values = missing if row.values is None else ",".join(map(number, row.values))
+            text = f"{head}{step},{row.micro},{values}" if has_micro else f"{head}{step},{values}"
+            if has_shape:
+                text += tails.get(row[4:6]) or tail_of(row)
+            yield (",".join((text, *map(_quoted, row.more))) if has_more else text) + "\n"
 
     def files(step: TrendStep) -> Iterator[File]:
         first = step.number // steps * steps
         for table in step.tables:
             micro, shape = ["micro_step"] if table.has_micro else [], ["shape", "dtype"] if table.has_shape else []
             columns = ["vpp_stage", "name", "step", *micro, *table.ops, *shape, *table.more]
-            lines = [line_of(step.number, table, row) for row in table.rows]
-            yield File(f"{table.family}_{first}-{first + steps - 1}.csv", ",".join(columns) + "\n", lines)
+            name = f"{table.family}_{first}-{first + steps - 1}.csv"
+            yield File(name, ",".join(columns) + "\n", list(lines_of(step.number, table)))
 
     return files
 
 
-class _Scope(NamedTuple):
+class Scope(NamedTuple):
+    """The file of the second monitor that has the rows of a family, without its steps, and their scope."""
+
     file: str
     scope: str
 
 
-_SCOPES = {
-    ACTIVATION: _Scope("module", "forward"),
-    ACTIVATION_GRADIENT: _Scope("module", "backward"),
-    UNREDUCED: _Scope("weight_grad", "unreduced"),
-    REDUCED: _Scope("weight_grad", "reduced"),
-    BEFORE: _Scope("param", BEFORE),
-    AFTER: _Scope("param", AFTER),
-    COMMUNICATION: _Scope("cc", "comm"),
-    COURSE: _Scope(COURSE, COURSE),
-    START: _Scope(START, START),
+SCOPES = {
+    ACTIVATION: Scope("module", "forward"),
+    ACTIVATION_GRADIENT: Scope("module", "backward"),
+    UNREDUCED: Scope("weight_grad", "unreduced"),
+    REDUCED: Scope("weight_grad", "reduced"),
+    BEFORE: Scope("param", BEFORE),
+    AFTER: Scope("param", AFTER),
+    COMMUNICATION: Scope("cc", "comm"),
+    COURSE: Scope(COURSE, COURSE),
+    START: Scope(START, START),
 }
 
 
@@ -128,7 +131,7 @@ def second_layout(start: int, steps: int, has_chunks: bool, each_micro_batch: bo
         rank: For the names of communication.
     """
 
-    def line_of(step: TrendStep, place: _Scope, family: str, row: TrendRow) -> str:
+    def line_of(step: TrendStep, place: Scope, family: str, row: TrendRow) -> str:
         chunk, name, micro = str(row.chunk) if has_chunks else "-1", row.name, ""
         if place.file == "cc":
             chunk, name = "", f"{row.name}/rank{rank}/{row.more[1]}_{row.more[0]}"
@@ -144,7 +147,7 @@ def second_layout(start: int, steps: int, has_chunks: bool, each_micro_batch: bo
         first = start + max(step.number - start, 0) // steps * steps
         found: dict[str, File] = {}
         for table in step.tables:
-            place = _SCOPES.get(table.family) or _Scope("optimizer", table.family)
+            place = SCOPES.get(table.family) or Scope("optimizer", table.family)
             micro = ["micro_step"] if place.file == "weight_grad" else []
             header = ",".join(["vpp_stage", "step", "module_name", "scope", *micro, *table.ops]) + "\n"
             name = f"{place.file}_step{first}-{first + steps - 1}.csv"

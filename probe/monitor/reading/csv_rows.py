@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from probe.common.report.cells import unharmed
+from probe.monitor.output.tables import SCOPES
 from probe.monitor.reading.locating import FIRST, SECOND, MonitorFile
 
 _TEXTS = ("shape", "dtype", "placement")
 _INTEGERS = ("vpp_stage", "step", "micro_step")
 _NAMES = {FIRST: "name", SECOND: "module_name"}
 _WORDS = {"True": "1", "False": "0", "": "nan", "None": "nan"}
-_SCOPES = {"forward": "actv", "backward": "actv_grad", "reduced": "grad_reduced", "unreduced": "grad_unreduced"}
+_FAMILIES = {each.scope: family for family, each in SCOPES.items()}
+"""Families by the scope of the second monitor, which is the name of the others."""
 _NUMBER = re.compile(r"-?\d+(?:\.(\d+))?(?:e([+-]?\d+))?")
 _MOST_DECIMALS = 12
 """Numbers that have no more decimals than this are rounded: exact ones have 16 digits."""
@@ -172,13 +174,11 @@ def _number_repeats(columns: Columns) -> None:
             columns.has_micro = True
 
 
-def _family_of_rows(file: MonitorFile, columns: dict[str, tuple[str, ...]], length: int) -> list[str]:
-    if file.layout == FIRST:
+def _family_of_rows(file: MonitorFile, columns: dict[str, tuple[str, ...]], length: int) -> Sequence[str]:
+    scopes = columns.get("scope")
+    if file.layout == FIRST or not scopes:
         return [file.family] * length
-    scopes = columns.get("scope", ())
-    if file.family == "cc" or not scopes:
-        return ["comm" if file.family == "cc" else file.family] * length
-    return [_SCOPES.get(scope, scope) for scope in scopes]
+    return [_FAMILIES.get(scope, scope) for scope in scopes]
 
 
 def _integers(cells: Sequence[str]) -> list[int] | None:

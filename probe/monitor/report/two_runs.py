@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -108,9 +108,9 @@ def _differences(
     relative = relative_difference(mine, others, floors)
     op = "norm" if "norm" in rows.ops else "absmax"
     shown = [(op, float(one), float(two)) for one, two in zip(mine, others)]
-    for row, found in _other_statistics(rows, other, floors):
-        if found.relative > relative[row]:
-            relative[row], shown[row] = found.relative, (found.op, found.value, found.other)
+    for row, larger, statistic in _other_statistics(rows, other, floors):
+        if larger > relative[row]:
+            relative[row], shown[row] = larger, statistic
     if rows.judged is not None:
         relative[~rows.judged] = 0.0
     key = rows.rank, rows.family
@@ -128,15 +128,13 @@ def _differences(
     return [(row, divergence(row)) for row in np.flatnonzero(relative > allowed).tolist()]
 
 
-class _Statistic(NamedTuple):
-    op: str
-    value: float
-    other: float
-    relative: float
+def _other_statistics(
+    rows: FamilyRows, other: FamilyRows, floors: Floats
+) -> Iterator[tuple[int, float, tuple[str, float, float]]]:
+    """Differences of what has a sign, which a norm has not: of extremes by the largest value, of means by the rms.
 
-
-def _other_statistics(rows: FamilyRows, other: FamilyRows, floors: Floats) -> Iterator[tuple[int, _Statistic]]:
-    """Differences of what has a sign, which a norm has not: of extremes by the largest value, of means by the rms."""
+    Yields the row, the relative difference, the statistic and both values.
+    """
     given = {op: (rows.column(op), other.column(op)) for op in ("max", "min", "mean", "norm")}
     columns = {op: (mine, its) for op, (mine, its) in given.items() if mine is not None and its is not None}
     scales: list[tuple[str, Floats]] = []
@@ -151,7 +149,7 @@ def _other_statistics(rows: FamilyRows, other: FamilyRows, floors: Floats) -> It
         with np.errstate(invalid="ignore", divide="ignore"):
             relative = np.abs(mine - theirs) / scale
         for row in np.flatnonzero(np.isfinite(relative) & (relative > 0)).tolist():
-            yield row, _Statistic(op, float(mine[row]), float(theirs[row]), float(relative[row]))
+            yield row, float(relative[row]), (op, float(mine[row]), float(theirs[row]))
 
 
 def relative_difference(mine: Floats, others: Floats, floor: Floats | float) -> Floats:
