@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
+from probe.monitor.alerts.families import execution_order
 from probe.monitor.alerts.learned import LearnedRules
 from probe.monitor.alerts.rows import FamilyRows, Finding
 from probe.monitor.report.incidents import incidents_of, worst_of
@@ -173,6 +174,12 @@ def test_rows_before_a_collapse_of_the_router_belong_to_it() -> None:
     early = made(60, "router.output"), made(60, "router.weight", "grad_reduced", "dead")
     (one,) = incidents_of([*early, made(60, "experts.2.weight", "grad_reduced", "router_collapse")])
     assert one.first.rule == "router_collapse"
+
+
+def test_what_a_router_gives_comes_after_the_activations_of_its_pass() -> None:
+    families = "exp_avg", "actv", "moe_router_logit_hook", "actv_grad", "grad_reduced"
+    findings = [made(3, "router", family) for family in reversed(families)]
+    assert [each.family for each in sorted(findings, key=execution_order)] == list(families)
 
 
 # --- gradients that fall at once
