@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from probe.api.monitoring.armed_dump import ArmedDump
 from probe.api.monitoring.first_wanted import check_targets, wanted_of
-from probe.api.monitoring.monitor import Monitor, adapter_for, as_models, check_models, is_left_out
+from probe.api.monitoring.monitor import Monitor, adapter_for, models_in
 from probe.api.questions.rules import monitor_anomalies, monitor_rules
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.sinks.trend.structure import StructureRecorder
@@ -129,8 +129,7 @@ class TrainerMon(Monitor):
             log.warning("set_monitor was called before; the second call has no effect.")
             return
         adapter = adapter_for(self.backend)
-        models = as_models(model)
-        check_models(models, adapter, "set_monitor")
+        models = models_in(model, adapter, "set_monitor")
         if isinstance(grad_acc_steps, bool) or not isinstance(grad_acc_steps, int) or grad_acc_steps < 1:
             text = f"set_monitor: grad_acc_steps is {grad_acc_steps!r}; allowed: whole numbers from 1."
             raise MsprobeException(text)
@@ -194,10 +193,7 @@ class TrainerMon(Monitor):
         first: int,
     ) -> None:
         settings = self._settings
-        rank = adapter.training.rank()
-        self._rank = rank or 0
-        log.set_rank(rank)
-        if is_left_out(rank, settings.module_ranks, "module_ranks"):
+        if not self._enter(adapter, settings.module_ranks, "module_ranks"):
             return
         self._above = base()
         self._use_folder(run_folder(self._above, self._rank, settings.append_output))

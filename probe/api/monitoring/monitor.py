@@ -59,6 +59,24 @@ class Monitor:
 
     # --- for the monitors that are built on it
 
+    def _enter(self, adapter: FrameworkAdapter, wanted: Sequence[int], key: str) -> bool:
+        """Learn the rank; false, and said, if it is not one of those that `key` of the configuration names.
+
+        Args:
+            wanted: The ranks that are monitored; empty for all. A training of a single process is rank 0.
+        """
+        rank = adapter.training.rank()
+        self._rank = rank or 0
+        log.set_rank(rank)
+        if not wanted or self._rank in wanted:
+            return True
+        text = f"rank {self._rank} is not monitored; {key} has {numbers_text(wanted)}."
+        if rank is None:
+            log.warning(f"{text} This training has a single process, so nothing is written.")
+        else:
+            log.info(text)
+        return False
+
     def _use_folder(self, folder: str) -> None:
         """Write failures to the log of `folder`, too. The steps are those of this process from now on."""
         self._folder, self._errors = folder, ErrorLog(folder)
@@ -130,36 +148,16 @@ def names_for(backend: str) -> Any:
     return importlib.import_module(_NAMES[backend])
 
 
-def as_models(model: Any) -> list[Any]:
-    """The chunks of a model, which is one or several."""
-    return list(model) if isinstance(model, (list, tuple)) else [model]
-
-
-def check_models(models: Sequence[Any], adapter: FrameworkAdapter, call: str) -> None:
-    """Refuse what is no model.
+def models_in(model: Any, adapter: FrameworkAdapter, call: str) -> list[Any]:
+    """The chunks of a model, which is one or several.
 
     Raises:
-        MsprobeException: something of `models` is no module.
+        MsprobeException: it is no model; the message names `call`.
     """
+    models = list(model) if isinstance(model, (list, tuple)) else [model]
     for each in models:
         if not adapter.hooks.is_module(each):
             raise MsprobeException(f"{call}: model is a {type(each).__name__}; allowed: a module or a list of modules.")
     if not models:
         raise MsprobeException(f"{call}: model is an empty list; allowed: a module or a list of modules.")
-
-
-def is_left_out(rank: int | None, wanted: Sequence[int], key: str) -> bool:
-    """True, and said, if `key` of a configuration names ranks, and `rank` is not one of them.
-
-    Args:
-        rank: ``None`` in a training of a single process, which counts as rank 0.
-        wanted: The ranks that are monitored; empty for all.
-    """
-    if not wanted or (rank or 0) in wanted:
-        return False
-    text = f"rank {rank or 0} is not monitored; {key} has {numbers_text(wanted)}."
-    if rank is None:
-        log.warning(f"{text} This training has a single process, so nothing is written.")
-    else:
-        log.info(text)
-    return True
+    return models

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from probe.api.import_watch import ImportWatch
 from probe.api.monitoring.first import TrainerMon, read_settings
-from probe.api.monitoring.monitor import Monitor, as_models, names_for
+from probe.api.monitoring.monitor import Monitor, names_for
 from probe.api.monitoring.watch import TrainingWatch
 from probe.backends import loader
 from probe.common import log
@@ -154,7 +154,7 @@ def monitored(config_path: str | None, output: str | None, module: str | None) -
         main = any(trends.gradient(each, True) is not trends.gradient(each, False) for each in values)
         kind: type[TrainerMon] = names_for(backend).TrainerMon
         monitor = kind.of_settings(settings, path, main)
-        monitor.set_monitor(as_models(model), optimizer)
+        monitor.set_monitor(model, optimizer)
         return monitor
 
     return WatchedProgram(module, begin, base(), "monitored", "monitor report")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from probe.api.monitoring.monitor import Monitor, adapter_for, as_models, check_models, is_left_out
+from probe.api.monitoring.monitor import Monitor, adapter_for, models_in
 from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, second_item_name
 from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
@@ -49,26 +49,23 @@ class TrainerMonitorV2(Monitor):
             return
         settings = self._settings
         adapter = adapter_for(self._backend)
-        models = as_models(model)
-        check_models(models, adapter, "start")
-        rank = adapter.training.rank()
-        log.set_rank(rank)
-        if is_left_out(rank, settings.rank, "rank"):
+        models = models_in(model, adapter, "start")
+        if not self._enter(adapter, settings.rank, "rank"):
             return
         gradients = settings.monitor("weight_grad")
         micro = context.get("grad_acc_steps") or context.get("micro_batch_number")
         micro = micro or gradients.grad_acc_steps or gradients.micro_batch_number or 0
-        folder = os.path.join(settings.output_dir, f"rank_{rank or 0}")
+        folder = os.path.join(settings.output_dir, f"rank_{self._rank}")
         self._use_folder(folder)
         layout = second_layout(
             settings.start_step, settings.step_count_per_record, isinstance(model, (list, tuple)),
-            gradients.monitor_mbs_grad, rank or 0,
+            gradients.monitor_mbs_grad, self._rank,
         )  # fmt: skip
         self._write_to(TableFiles(folder, layout))
         schedule = Schedule(settings.start_step, settings.step_interval, settings.collect_times, settings.stop_step)
         self._steps_by_hand = optimizer is None or not settings.patch_optimizer_step
         self._record(
-            adapter, Watched(adapter, models, optimizer), wanted_of(settings, rank or 0), schedule.wants,
+            adapter, Watched(adapter, models, optimizer), wanted_of(settings, self._rank), schedule.wants,
             schedule.collected, 0, micro, counts_steps=not self._steps_by_hand,
         )  # fmt: skip
 
