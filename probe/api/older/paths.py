@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any
 
 _PYTORCH, _MINDSPORE, _SAVED = "probe.api.pytorch", "probe.api.mindspore", "probe.api.rollouts"
-_OLDER, _CSV2TB, _CHECKER = "probe.api.older.functions", "probe.api.monitoring.converters", "probe.api.config_checker"
+_OLDER, _CHECKER = "probe.api.older.functions", "probe.api.config_checker"
+_CSV2TB = "probe.monitor.converting.tensorboard"
 _GRADIENTS, _SECOND = "probe.api.monitoring.grad_comparator", "probe.api.monitoring.second"
 _COMPARES = {"compare": _OLDER, "compare_distributed": _OLDER}
 

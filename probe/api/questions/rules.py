@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from probe.configcheck.pack import Pack
     from probe.graph.output.formats import MakeWriter
     from probe.graph.rules.protocol import GraphRules
+    from probe.monitor.alerts.rows import Judge
+    from probe.monitor.setup.alert import AlertSettings
+    from probe.msprobe_rules.monitor.anomaly_file import AnomalyFile
     from probe.msprobe_rules.precheck.two_devices import TwoDevices
     from probe.msprobe_rules.rollout.saved_files import Statistics
     from probe.overflow.report_files import WriteAnomalies
@@ -190,6 +193,40 @@ def monitor_database() -> Callable[[str, str, Mapping[str, str] | None], str]:
     from probe.msprobe_rules.monitor.database import data2db
 
     return data2db
+
+
+def monitor_rules(alert: AlertSettings, origin: str, as_msprobe: bool) -> Judge | None:
+    """The rules of msProbe that a configuration names; ``None`` if it names none.
+
+    Args:
+        alert: The key ``alert``.
+        origin: The file of the configuration.
+        as_msprobe: True if every value is judged, as msProbe does.
+
+    Raises:
+        MsprobeException: a rule is wrong, or msProbe's rules are not a part of this installation.
+    """
+    if alert.rules or alert.dump:
+        _require(f"{origin}: \"alert\" with \"{'rules' if alert.rules else 'dump'}\"")
+    if not alert.rules:
+        return None
+    from probe.common.config.fields import Location
+    from probe.msprobe_rules.monitor.named import NamedRules, named_rules
+
+    rules = named_rules(alert.rules, Location(origin, "alert.rules"))
+    return NamedRules(rules, alert.min_history, as_msprobe)
+
+
+def monitor_anomalies() -> tuple[type[AnomalyFile], Callable[..., str]]:
+    """Writer of a rank's file of anomalies, and of the file of all ranks.
+
+    Raises:
+        MsprobeException: msProbe's rules are not a part of this installation.
+    """
+    _require("anomaly.json")
+    from probe.msprobe_rules.monitor.anomaly_file import AnomalyFile, analyse
+
+    return AnomalyFile, analyse
 
 
 # --- the pre-check

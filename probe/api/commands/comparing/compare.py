@@ -80,10 +80,10 @@ class Compare(Question):
         from probe.api.questions.rules import row_rules
         from probe.common.parallel.tasks import Where
         from probe.compare.options import Options
-        from probe.monitor.gradients.layout import is_probed
+        from probe.monitor.gradients.files import probed_ranks
 
         set_pair(args)
-        if is_probed(args.target_path) and is_probed(args.golden_path):
+        if probed_ranks(args.target_path) and probed_ranks(args.golden_path):
             return compared_gradients(args)
         options = Options(
             rules=row_rules(args.rules),

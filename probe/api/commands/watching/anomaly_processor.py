@@ -25,9 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     invocation = Invocation("anomaly_processor")
 
     def work() -> int:
-        from probe.monitor.output.anomaly_file import analyse
+        from probe.api.questions.rules import monitor_anomalies
 
         args = _parser().parse_args(arguments)
+        _, analyse = monitor_anomalies()
         print_text(analyse(args.data_path_dir, args.out_path, args.top_k, args.step_list))
         return FINE
 

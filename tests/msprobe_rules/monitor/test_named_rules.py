@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from probe.monitor.alerts.named import EXACT, NAN, TURBULENCE, NamedRule, NamedRules
+from probe.api.questions.rules import monitor_rules
+from probe.common.errors import MsprobeException
 from probe.monitor.alerts.rows import FamilyRows, Finding
-from probe.monitor.output.anomaly_file import ANALYSIS, AnomalyFile, analyse, read_anomalies
 from probe.monitor.reading.run import MonitorRun, read_monitor
+from probe.monitor.setup.alert import AlertSettings
+from probe.msprobe_rules.monitor.anomaly_file import ANALYSIS, AnomalyFile, analyse, read_anomalies
+from probe.msprobe_rules.monitor.named import NAN, TURBULENCE, NamedRule, NamedRules
 
-CASE = Path(__file__).parent / "cases" / "v1_alert"
+CASE = Path(__file__).parents[2] / "monitor" / "cases" / "v1_alert"
 RULES = [NamedRule(NAN), NamedRule(TURBULENCE, 0.5)]
 # The order of execution of a step: gradients of parameters come between those of activations.
 CALLS = {
@@ -37,16 +41,13 @@ def steps_of(run: MonitorRun) -> list[list[FamilyRows]]:
 
 
 def _with_calls(rows: FamilyRows) -> FamilyRows:
-    return FamilyRows(
-        rows.family, rows.names, rows.ops, rows.values, rows.micro, rows.stages, rows.numel, rows.judged,
-        np.array(CALLS[rows.family]),
-    )  # fmt: skip
+    return replace(rows, calls=np.array(CALLS[rows.family]))
 
 
 def judged(rules: NamedRules) -> list[Finding]:
     found: list[Finding] = []
-    for step, rows in enumerate(steps_of(read_monitor(str(CASE)))):
-        found += rules.judge(step, rows)
+    for rows in steps_of(read_monitor(str(CASE))):
+        found += rules.judge(rows)
     return found
 
 
@@ -57,8 +58,7 @@ def recorded() -> dict[str, Any]:
 
 def test_the_recorded_anomalies_are_found(recorded: dict[str, Any], tmp_path: Path) -> None:
     file = AnomalyFile(str(tmp_path), 0, overwrites=True)
-    file.add(judged(NamedRules(RULES, 0, EXACT)))
-    file.flush()
+    file.add(judged(NamedRules(RULES, is_exact=True)))
     written = read_anomalies(file.path)
 
     def compared(entries: dict[str, Any]) -> dict[str, Any]:
@@ -104,5 +104,26 @@ def test_a_missing_gradient_is_judged_as_msprobe_does_and_not_by_default() -> No
     rows = FamilyRows(
         "actv_grad", ("tok.input", "tok.output"), ("norm",), np.array([[np.nan], [1.0]]), judged=np.array([False, True])
     )
-    assert [each.name for each in NamedRules(RULES, 0, EXACT).judge(0, [rows])] == ["tok.input"]
-    assert NamedRules(RULES).judge(0, [rows]) == []
+    assert [each.name for each in NamedRules(RULES, is_exact=True).judge([rows])] == ["tok.input"]
+    assert NamedRules(RULES).judge([rows]) == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        (["Nan"], '"alert.rules[0].rule_name" is "Nan"; allowed: "AnomalyTurbulence", "AnomalyNan"'),
+        (["AnomalyNan", 3], '"alert.rules[1]" is 3; allowed: an object with "rule_name" and "args", or a name'),
+        (["AnomalyTurbulence"], '"alert.rules[0].args.threshold" is missing'),
+        ([{"rule_name": "AnomalyNan", "args": {"threshold": "x"}}], '"alert.rules[0].args.threshold" is "x"'),
+    ],
+)
+def test_a_rule_that_is_wrong_is_named(rules: list[Any], words: str) -> None:
+    with pytest.raises(MsprobeException) as error:
+        monitor_rules(AlertSettings(tuple(rules)), "config.json", False)
+    assert words in str(error.value)
+
+
+def test_a_configuration_chooses_between_these_rules_and_the_learned_ones() -> None:
+    assert monitor_rules(AlertSettings(), "config.json", False) is None
+    turbulence = {"rule_name": "AnomalyTurbulence", "args": {"threshold": 1}}
+    assert isinstance(monitor_rules(AlertSettings(("AnomalyNan", turbulence)), "config.json", False), NamedRules)

@@ -1,19 +1,28 @@
-"""Values of the configuration of a monitor, checked one at a time."""
+"""The configuration of a monitor: the keys that both monitors have, and the checks of values."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from probe.backends.protocol import OPS
 from probe.common import log
-from probe.common.config.fields import Location
-from probe.common.config.keys import keys_of
+from probe.common.config.fields import Location, one_of, quoted
+from probe.common.config.json_file import read_object
+from probe.common.config.keys import key, keys_of
 from probe.common.dump.nearest_names import nearest
+from probe.common.errors import MsprobeException
 
-_Settings = TypeVar("_Settings")
+PROBE, MSPROBE = "probe", "msprobe"
+RULES = "MSPROBE_RULES"
+OPS_OF_MSPROBE = ("min", "max", "mean", "norm", "zeros", "nans", "id")
 MOST = 10**12
 """No step of a training has a larger number."""
+_Settings = TypeVar("_Settings")
+_Monitor = TypeVar("_Monitor", bound="MonitorSettings")
 
 
 def settings_of(kind: type[_Settings], content: Mapping[str, Any], origin: str, above: str = "") -> _Settings:
@@ -93,3 +102,60 @@ def parse_ranks(value: object, location: Location) -> tuple[int, ...]:
     if not isinstance(values, list):
         raise location.wrong(value, "a list of ranks, whole numbers from 0")
     return tuple(parse(each, location.item(at)) for at, each in enumerate(values))
+
+
+def parse_ops(value: object, location: Location) -> tuple[str, ...]:
+    """A list of names; whether they are known is asked later, since it depends on whose rules hold."""
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise location.wrong(value, f"a list of {quoted(OPS)}")
+    return tuple(dict.fromkeys(value))
+
+
+@dataclass(frozen=True)
+class MonitorSettings:
+    """The keys that both monitors have."""
+
+    start_step: int = key(0, whole(0))
+    step_interval: int = key(1, whole(1))
+    collect_times: int = key(MOST, whole(0))
+    step_count_per_record: int = key(1, whole(1))
+    rules: str = key("", one_of(PROBE, MSPROBE))
+
+    @property
+    def as_msprobe(self) -> bool:
+        """True if rows, rules and files are those of msProbe."""
+        return self.rules == MSPROBE
+
+    def checked_ops(self, ops: Sequence[str], name: str, origin: str, default: Sequence[str]) -> tuple[str, ...]:
+        """Statistics, or the default if none is named; what msProbe does not know is left out where its rules hold.
+
+        Raises:
+            MsprobeException: a name is unknown.
+        """
+        known = OPS_OF_MSPROBE if self.as_msprobe else OPS
+        unknown = [each for each in ops if each not in known]
+        if unknown and not self.as_msprobe:
+            raise MsprobeException(f'{origin}: "{name}" has "{unknown[0]}"; allowed: {quoted(known)}.')
+        if unknown:
+            log.warning(f'{origin}: "{name}" has {quoted(unknown)}, which msProbe does not know; left out.')
+        return tuple(each for each in ops if each in known) or tuple(default)
+
+
+def read_settings(kind: type[_Monitor], path: str, content: Mapping[str, Any] | None) -> _Monitor:
+    """Read the configuration of a monitor, whose rules the environment chooses where the file does not.
+
+    Args:
+        kind: The settings.
+        path: The file.
+        content: What the file holds, where it was read already.
+
+    Raises:
+        MsprobeException: the file cannot be read, a value is wrong, or there are no such rules.
+    """
+    settings = settings_of(kind, read_object(path) if content is None else content, path)
+    if settings.rules:
+        return settings
+    value = os.environ.get(RULES) or PROBE
+    if value not in (PROBE, MSPROBE, "msprobe-documented"):
+        raise MsprobeException(f"{RULES} is {value!r}; allowed: {PROBE}, {MSPROBE}.")
+    return replace(settings, rules=PROBE if value == PROBE else MSPROBE)

@@ -1,6 +1,6 @@
 """The two rules of msProbe, ``AnomalyTurbulence`` and ``AnomalyNan``.
 
-As msProbe has them, with `EXACT`, they alarm on every missing gradient and on every mean close to zero. As we have them
+As msProbe has them, they alarm on every missing gradient and on every mean close to zero. As we have them
 by default, missing gradients are not judged, and a value is compared only when it has a history and a size.
 """
 
@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, finding
+from probe.common.config.fields import Location, quoted
+from probe.common.errors import MsprobeException
+from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats
 
 TURBULENCE, NAN = "AnomalyTurbulence", "AnomalyNan"
 NAMES = (TURBULENCE, NAN)
@@ -38,22 +40,6 @@ class NamedRule:
         )
 
 
-@dataclass(frozen=True)
-class Caution:
-    """Values that are not compared."""
-
-    min_history: int = 5
-    """Steps that a row needs before it is compared."""
-    least_share: float = _LEAST_SHARE
-    judges_missing: bool = False
-    averages: bool = True
-    """The history begins as the average of the first hundred values, and values that alarm are not in it."""
-
-
-EXACT = Caution(1, 0.0, True, False)
-"""Like msProbe: every value from the second on."""
-
-
 @dataclass
 class _Histories:
     """The history of abs(value) of every row and op of a family."""
@@ -68,25 +54,26 @@ class NamedRules:
 
     Args:
         rules: The rules.
-        rank: The rank whose rows are judged.
-        caution: Values that are not compared.
+        min_history: Steps that a row needs before it is compared.
+        is_exact: True if every value is judged as msProbe does it: from the second one on, missing gradients and means
+            of noise as well. By default values that alarm are no history, which begins as an average.
     """
 
-    def __init__(self, rules: Sequence[NamedRule], rank: int = 0, caution: Caution | None = None) -> None:
-        self._rules, self._rank = tuple(rules), rank
-        self._caution = Caution() if caution is None else caution
+    def __init__(self, rules: Sequence[NamedRule], min_history: int = 5, is_exact: bool = False) -> None:
+        self._rules = tuple(rules)
+        self._min_history, self._is_exact = 1 if is_exact else min_history, is_exact
         self._histories: dict[str, _Histories] = {}
 
-    def judge(self, step: int, rows: Sequence[FamilyRows]) -> list[Finding]:
+    def judge(self, rows: Sequence[FamilyRows]) -> list[Finding]:
         found: list[Finding] = []
         first = 0
         for each in rows:
-            found += self._judge_family(step, each, first)
+            found += self._judge_family(each, first)
             # Rows are counted over all families where nobody counted calls.
             first += len(each.names)
         return found
 
-    def _judge_family(self, step: int, rows: FamilyRows, first: int) -> list[Finding]:
+    def _judge_family(self, rows: FamilyRows, first: int) -> list[Finding]:
         histories = self._histories.get(rows.family)
         if histories is None:
             empty = np.zeros((0, len(rows.ops)))
@@ -96,17 +83,17 @@ class NamedRules:
         # A statistic that msProbe does not compute has no history and is not judged.
         with np.errstate(invalid="ignore", over="ignore"):
             by = self._matching(rows, values, history, count)
-            new = np.maximum(_NEW, 1 / (count + 1)) if self._caution.averages else np.where(count, _NEW, 1.0)
             # As msProbe computes it, to the last digit.
-            after = np.where(count == 0, values, (1 - new if self._caution.averages else _OLD) * history + new * values)
-            if self._caution.averages:
+            new = np.where(count, _NEW, 1.0) if self._is_exact else np.maximum(_NEW, 1 / (count + 1))
+            after = np.where(count == 0, values, (_OLD if self._is_exact else 1 - new) * history + new * values)
+            if not self._is_exact:
                 after = np.where((by >= 0) | ~np.isfinite(after), history, after)
             histories.mean[at] = after
         histories.count[at] = count + 1
         found = []
         for row, op in zip(*np.nonzero(by >= 0)):
             rule = self._rules[by[row, op]]
-            found.append(self._finding(step, rows, int(row), int(op), first, rule, float(history[row, op])))
+            found.append(self._finding(rows, int(row), int(op), first, rule, float(history[row, op])))
         return found
 
     def _matching(self, rows: FamilyRows, values: Floats, history: Floats, count: Floats) -> np.ndarray:
@@ -117,7 +104,7 @@ class NamedRules:
                 self._nan(rule, values) if rule.name == NAN else self._turbulence(rule, rows, values, history, count)
             )
             found[matches & (found < 0)] = index
-        if rows.judged is not None and not self._caution.judges_missing:
+        if rows.judged is not None and not self._is_exact:
             found[~rows.judged] = -1
         return found
 
@@ -127,31 +114,28 @@ class NamedRules:
         return found if rule.threshold is None else found | (values > rule.threshold)
 
     def _turbulence(self, rule: NamedRule, rows: FamilyRows, values: Floats, history: Floats, count: Floats) -> Flags:
-        caution = self._caution
         found: Flags = np.zeros(values.shape, dtype=np.bool_)
         if rule.threshold is None:
             return found
         for op in set(_TURBULENCE_OPS).intersection(rows.ops):
             column = rows.ops.index(op)
-            has_history = count[:, column] >= caution.min_history
+            has_history = count[:, column] >= self._min_history
             jumps = values[:, column] > (1 + rule.threshold) * history[:, column]
             found[:, column] = jumps & has_history & self._has_size(rows, op, values[:, column])
         return found
 
     def _has_size(self, rows: FamilyRows, op: str, values: Floats) -> Flags | bool:
         norm = rows.column("norm")
-        if op != "mean" or norm is None or rows.numel is None or not self._caution.least_share:
+        if op != "mean" or norm is None or rows.numel is None or self._is_exact:
             return True
         rms = norm / np.sqrt(np.maximum(rows.numel, 1))
-        share = np.maximum(self._caution.least_share, 1 / np.sqrt(np.maximum(rows.numel, 1)))
+        share = np.maximum(_LEAST_SHARE, 1 / np.sqrt(np.maximum(rows.numel, 1)))
         return ~(values < share * rms)
 
-    def _finding(
-        self, step: int, rows: FamilyRows, row: int, op: int, first: int, rule: NamedRule, history: float
-    ) -> Finding:
+    def _finding(self, rows: FamilyRows, row: int, op: int, first: int, rule: NamedRule, history: float) -> Finding:
         value = float(rows.values[row, op])
-        made = finding(rows, row, rows.ops[op], step, self._rank, rule.name, value, f"history mean {history:.6g}", "")
-        why = rule.message(made.key, made.op, step, value, history)
+        made = rows.finding(row, rows.ops[op], rule.name, value, f"history mean {history:.6g}", "")
+        why = rule.message(made.key, made.op, made.step, value, history)
         call = made.call if rows.calls is not None else first + row
         return Finding(**{**made.as_json(), "why": why, "call": call})
 
@@ -168,9 +152,32 @@ def _positions(histories: _Histories, rows: FamilyRows) -> slice | list[int]:
     return at
 
 
-def rule_of(entry: Mapping[str, object]) -> NamedRule:
-    """A rule of the configuration: ``{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}}``."""
-    args = entry.get("args")
-    threshold = args.get("threshold") if isinstance(args, Mapping) else None
-    number = float(threshold) if isinstance(threshold, (int, float)) else None
-    return NamedRule(str(entry.get("rule_name")), number)
+def named_rules(rules: Sequence[object], location: Location) -> tuple[NamedRule, ...]:
+    """The rules of a configuration: each a name, or ``{"rule_name": "AnomalyNan", "args": {"threshold": 1e6}}``.
+
+    Raises:
+        MsprobeException: a rule is wrong.
+    """
+    return tuple(_rule(each, location.item(at)) for at, each in enumerate(rules))
+
+
+def _rule(entry: object, location: Location) -> NamedRule:
+    if isinstance(entry, str):
+        entry = {"rule_name": entry}
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("rule_name"), str):
+        raise location.wrong(entry, 'an object with "rule_name" and "args", or a name')
+    name, args = entry["rule_name"], entry.get("args", {})
+    if name not in NAMES:
+        raise Location(location.origin, f"{location.key}.rule_name").wrong(name, quoted(NAMES))
+    inner = Location(location.origin, f"{location.key}.args")
+    if not isinstance(args, Mapping):
+        raise inner.wrong(args, 'an object with "threshold"')
+    threshold, inner = args.get("threshold"), Location(location.origin, f"{inner.key}.threshold")
+    if threshold is None:
+        if name == TURBULENCE:
+            text = f'{inner.origin}: "{inner.key}" is missing; {TURBULENCE} needs a number of 0 or more.'
+            raise MsprobeException(text)
+        return NamedRule(name)
+    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not threshold >= 0:
+        raise inner.wrong(threshold, "a number of 0 or more")
+    return NamedRule(name, float(threshold))

@@ -41,7 +41,12 @@ class AnomalyFile:
         return os.path.join(self._folder, ANOMALIES)
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Take findings; nothing is written before `flush`."""
+        """Take findings, and write the file anew if one is new.
+
+        Raises:
+            OSError: it cannot be written.
+            FileCheckException: its folder cannot be made.
+        """
         for found in findings:
             key = f"{found.key}_step_{found.step}_call_{found.call}"
             if not self._overwrites and key in self._entries:
@@ -57,19 +62,10 @@ class AnomalyFile:
                 "message": found.why,
                 "group_mates": self._mates,
             }
-
-    def flush(self) -> None:
-        """Write the file anew if there is anything new.
-
-        Raises:
-            OSError: it cannot be written.
-            FileCheckException: its folder cannot be made.
-        """
-        if len(self._entries) == self._written:
-            return
-        files.make_folder(self._folder)
-        _write(self.path, self._entries)
-        self._written = len(self._entries)
+        if len(self._entries) > self._written:
+            files.make_folder(self._folder)
+            _write(self.path, self._entries)
+            self._written = len(self._entries)
 
 
 def analyse(folder: str, output: str | None = None, most: int = 8, steps: Sequence[int] | None = None) -> str:
