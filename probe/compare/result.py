@@ -13,7 +13,7 @@ from probe.common.dump.reading.sources import Stacks
 from probe.compare.coverage import Coverage
 from probe.compare.pairing import Pairing
 
-TARGET, GOLDEN = "target", "golden run"
+SIDES = TARGET, GOLDEN = "target", "golden run"
 
 Answer = Literal["divergence", "none", "cannot_tell"]
 DIVERGENCE: Answer = "divergence"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probe.common.align.name_mapping import PARAMETER_NAMES
+from probe.common.align.conventions import PARAMETER_NAMES
 from probe.common.align.row import Row
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
