@@ -49,9 +49,9 @@ class _Gradient(NamedTuple):
     numbers: tuple[int, int]
     """The number of parts that gave it."""
     sketches: tuple[NDArray[Any], NDArray[Any]]
-    """Of target and golden run, after the last part."""
+    """The sketches of target and golden run, after the last part."""
     sums: tuple[NDArray[Any], NDArray[Any]]
-    """The sums over the parts."""
+    """The sums of the sketches over the parts."""
 
 
 def is_in_parts(row: Row) -> bool:
