@@ -11,7 +11,7 @@ from typing import Any
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Question
-from probe.api.questions.rules import DOCUMENTED, MSPROBE, compare_devices
+from probe.api.questions.rules import DOCUMENTED, MSPROBE, rules_for, writer
 from probe.common.errors import FileCheckException
 from probe.common.progress import ProgressCallback
 
@@ -45,7 +45,9 @@ class ApiPrecisionCompare(Question):
             if not os.path.isfile(path):
                 needed = "give a table accuracy_checking_details_<time>.csv"
                 raise FileCheckException(f"{path}: there is no such file; {needed}.")
-        found = compare_devices(args.npu_csv_path, args.gpu_csv_path, args.out_path, args.rules, args.headers)
+        method = rules_for("devices", args.rules)
+        compare_devices = writer("devices", self.name)
+        found = compare_devices(args.npu_csv_path, args.gpu_csv_path, args.out_path, method, args.headers)
         if not found.is_any_judged:
             invocation.problem(f"no case of {args.npu_csv_path} and {args.gpu_csv_path} can be judged.")
         failing = {"warning": {"warning", "error"}, "error": {"error"}, "never": set()}[args.fail_on]

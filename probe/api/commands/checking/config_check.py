@@ -110,7 +110,7 @@ def _collected(args: argparse.Namespace) -> Answer:
 
 
 def _compared(args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
-    from probe.api.questions.rules import chosen, configuration_sheets
+    from probe.api.questions.rules import rules_for
     from probe.common.report.xlsx import load_openpyxl
     from probe.configcheck.compare import compare_packs, read_side, without
     from probe.configcheck.output import written
@@ -120,8 +120,7 @@ def _compared(args: argparse.Namespace, invocation: Invocation, watch: ProgressC
     if all(_is_checkpoint(path) for path in (golden, target)):
         return _checkpoints(args, watch)
     # Before the work, which would be lost.
-    rules = chosen(args.rules, PROBE, (PROBE, MSPROBE))
-    sheets = configuration_sheets() if rules == MSPROBE else None
+    sheets = rules_for("packs", args.rules)
     unwritten = ""
     try:
         load_openpyxl()
@@ -167,14 +166,14 @@ def _checkpoints(args: argparse.Namespace, watch: ProgressCallback | None) -> An
     if args.xlsx or args.ignore or args.baseline or args.rules:
         raise MsprobeException("two checkpoints are given; msprobe ckpt_compare has the options for them.")
     from probe.api.commands.comparing.ckpt_compare import checkpoints_answer
-    from probe.api.questions.rules import similarity_file
+    from probe.api.questions.rules import writer
     from probe.checkpoint.run import compare_checkpoints
 
     output = args.output_path or _SIMILARITY
     if os.path.lexists(output) and not args.overwrite:
         raise MsprobeException(f"{output} exists; give --overwrite to replace it, or another file with -o.")
     # Before the work, which would be lost.
-    write = similarity_file("config_check -c of two checkpoints")
+    write = writer("similarity", "config_check -c of two checkpoints")
     one, other = args.compare
     report = compare_checkpoints(one, other, None, watch)
     write(report, output)

@@ -50,13 +50,13 @@ class OverflowCheck(Question):
         arguments.add_rules(parser, "decide on msProbe's file of anomalies; probe writes none (msprobe)")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
-        from probe.api.questions.rules import anomaly_file
+        from probe.api.questions.rules import rules_for
         from probe.common.parallel.tasks import Where
         from probe.overflow import report as texts
         from probe.overflow.run import find_overflow
 
         # Before the work, which would be lost.
-        write_anomalies = anomaly_file(args.rules)
+        write_anomalies = rules_for("anomalies", args.rules)
         if args.explain is None:
             files.make_folder(args.output_path)
         report = find_overflow(args.input_path, args.explain, Where(args.jobs, args.dask), watch)

@@ -53,11 +53,11 @@ class RolloutCheck(Question):
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         if args.tables:
-            from probe.api.questions.rules import saved_table_rules
+            from probe.api.questions.rules import rules_for
             from probe.rollout.tables import compare_saved
 
             output = args.output_path or "./msprobe_compare_output"
-            rules = saved_table_rules(args.rules)
+            rules = rules_for("saved tables", args.rules)
             tables = compare_saved(args.rollout, args.training, output, rules=rules, headers=args.headers, watch=watch)
             files = [table.file for table in tables.keys]
             return Answer(lambda: [*tables.lines(), *files], tables.as_json, tables.found)

@@ -49,7 +49,7 @@ class CkptCompare(Question):
         add("--overwrite", action="store_true", help="replace files that are there")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
-        from probe.api.questions.rules import similarity_file
+        from probe.api.questions.rules import writer
         from probe.checkpoint.options import CheckpointOptions
         from probe.checkpoint.output import files
         from probe.checkpoint.run import compare_checkpoints
@@ -58,7 +58,7 @@ class CkptCompare(Question):
             raise UsageError(f"--heads has {len(args.heads)} values; allowed: heads, and groups of them")
         heads = None if args.heads is None else (args.heads[0], args.heads[-1])
         options = CheckpointOptions(args.map, args.tp, args.pp, heads, args.optimizer, args.weights)
-        write_similarity = similarity_file() if "msprobe" in args.format else None
+        write_similarity = writer("similarity", "--format msprobe") if "msprobe" in args.format else None
         if args.output_path is not None:
             names = [] if write_similarity is None else [_SIMILARITY]
             files.check(args.output_path, args.format, args.overwrite, names)

@@ -81,7 +81,7 @@ class Compare(Question):
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         # Not needed by the other commands, and what it imports takes time.
-        from probe.api.questions.rules import row_rules
+        from probe.api.questions.rules import rules_for
         from probe.common.parallel.tasks import Where
         from probe.compare.options import Options
         from probe.monitor.gradients.layout import is_probed
@@ -90,7 +90,7 @@ class Compare(Question):
         if is_probed(args.target_path) and is_probed(args.golden_path):
             return _gradients(args)
         options = Options(
-            rules=row_rules(args.rules),
+            rules=rules_for("rows", args.rules),
             fuzzy=args.fuzzy_match,
             api_mapping=args.api_mapping,
             cell_mapping=args.cell_mapping,
@@ -117,7 +117,7 @@ def _run_again(args: argparse.Namespace, splits: list[Split]) -> RunAgain | None
     if args.diff_analyze:
         raise MsprobeException("--diff_analyze compares rank with rank; leave it out, or --rerun.")
     # It loads a framework.
-    from probe.api.questions.reruns import run_again_for
+    from probe.api.replaying import run_again_for
 
     return run_again_for(args.target_path, args.golden_path, splits, args.max_memory)
 

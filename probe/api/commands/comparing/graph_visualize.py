@@ -10,7 +10,7 @@ from probe.api.commands import arguments
 from probe.api.commands.comparing.two_runs import DIVERGENCE, NEVER, add_merging, is_failed, splits_given
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Question
-from probe.api.questions.rules import PROBE, asked_by, chosen
+from probe.api.questions.rules import PROBE, asked_by, chosen, graph_rules, writer
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 from probe.common.terminal_text import printable
@@ -105,13 +105,13 @@ class GraphVisualize(Question):
 def _shown(
     args: argparse.Namespace, splits: list[Split], watch: ProgressCallback | None, invocation: Invocation
 ) -> Answer:
-    from probe.api.questions.rules import graph_writers
     from probe.common.parallel.tasks import Where
     from probe.graph.run import show
 
     plan = _planned(args, splits)
     formats, where = _wanted_formats(args), Where(args.jobs, args.dask)
-    report = show(plan, args.output_path, formats, args.max_mb, where, watch, graph_writers(formats))
+    writers = {"db": writer("db", "--format db")} if "db" in formats else {}
+    report = show(plan, args.output_path, formats, args.max_mb, where, watch, writers)
     for sentence in report.left_out:
         invocation.problem(sentence)
     if args.open:
@@ -168,7 +168,6 @@ def _planned(args: argparse.Namespace, splits: list[Split]) -> Plan:
 
 
 def _options(args: argparse.Namespace) -> GraphOptions:
-    from probe.api.questions.rules import graph_rules
     from probe.compare.options import Options
     from probe.graph.manual_pairs import load_pairs
     from probe.graph.options import GraphOptions

@@ -24,9 +24,9 @@ class Data2Db(Question):
         add("--mapping", metavar="JSON", type=arguments.path, help="a file with ordered replacements in names of rows")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
-        from probe.api.questions.rules import monitor_database
+        from probe.api.questions.rules import writer
         from probe.common.config.json_file import read_object
 
         mapping: Optional[dict[str, Any]] = None if args.mapping is None else read_object(args.mapping)  # noqa: UP045
-        path = monitor_database()(args.data, args.db, mapping)
+        path = writer("monitor", self.name)(args.data, args.db, mapping)
         return Answer(lambda: [path], lambda: {"file": path})

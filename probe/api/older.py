@@ -1,4 +1,4 @@
-"""The module paths of msProbe's releases under which scripts import, in one table; none of them is a file here.
+"""Module paths of msProbe's releases in one table, none of them a file here, and functions that older scripts call.
 
 A path is served when a script imports it, and a name is looked up when it is asked for: nothing else is imported.
 """
@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.abc
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-_PYTORCH, _MINDSPORE, _SAVED = "probe.api.pytorch", "probe.api.mindspore", "probe.api.rollouts"
-_OLDER, _CSV2TB, _CHECKER = "probe.api.older.functions", "probe.api.monitoring.converters", "probe.api.config_checker"
+from probe.common import log
+from probe.common.errors import MsprobeException
+
+_PYTORCH, _MINDSPORE, _SAVED = "probe.api.pytorch", "probe.api.mindspore", "probe.api.single_save"
+_OLDER, _CSV2TB, _CHECKER = __name__, "probe.api.monitoring.converters", "probe.api.config_checker"
 _GRADIENTS, _SECOND = "probe.api.monitoring.grad_comparator", "probe.api.monitoring.second"
 _COMPARES = {"compare": _OLDER, "compare_distributed": _OLDER}
 
@@ -28,11 +33,9 @@ PATHS: dict[str, dict[str, str]] = {
     "msprobe.core.monitor.csv2tb": {"csv2tensorboard_by_step": _CSV2TB},
     "msprobe.core.monitor_v2": {"TrainerMonitorV2": _SECOND},
     "msprobe.core.monitor_v2.trainer": {"TrainerMonitorV2": _SECOND},
-    "msprobe.core.single_save": {
-        "SingleComparator": f"{_SAVED}.single_comparator", "SingleSave": f"{_SAVED}.single_save",
-    },
-    "msprobe.core.single_save.single_comparator": {"SingleComparator": f"{_SAVED}.single_comparator"},
-    "msprobe.core.single_save.single_saver": {"SingleSave": f"{_SAVED}.single_save"},
+    "msprobe.core.single_save": {"SingleComparator": _SAVED, "SingleSave": _SAVED},
+    "msprobe.core.single_save.single_comparator": {"SingleComparator": _SAVED},
+    "msprobe.core.single_save.single_saver": {"SingleSave": _SAVED},
     "msprobe.mindspore.common": {"MsprobeInitStep": _MINDSPORE, "MsprobeStep": _MINDSPORE, "seed_all": _MINDSPORE},
     "msprobe.mindspore.common.utils": {
         "MsprobeInitStep": _MINDSPORE, "MsprobeStep": _MINDSPORE, "seed_all": _MINDSPORE,
@@ -51,7 +54,7 @@ PATHS: dict[str, dict[str, str]] = {
     "msprobe.pytorch.debugger": {"PrecisionDebugger": _PYTORCH},
     "msprobe.pytorch.debugger.precision_debugger": {"PrecisionDebugger": _PYTORCH},
     "msprobe.pytorch.integrations": {
-        "MsprobeLightningCallback": "probe.api.integrations", "MsprobeTrainerCallback": "probe.api.integrations",
+        "MsprobeLightningCallback": _PYTORCH, "MsprobeTrainerCallback": _PYTORCH,
     },
     "msprobe.pytorch.monitor": {"TrainerMon": _PYTORCH},
     "msprobe.pytorch.monitor.csv2tb": {"csv2tensorboard_by_step": _CSV2TB},
@@ -113,3 +116,96 @@ def _names_in(path: str) -> list[str]:
     """The names and modules that a script may import from `path`."""
     below = {each[len(path) + 1 :].partition(".")[0] for each in PATHS if each.startswith(f"{path}.")}
     return sorted({*PATHS.get(path, ()), *getattr(sys.modules.get(path), "__all__", ()), *below})
+
+
+# --- functions, in the words of today's commands
+
+
+def compare(
+    input_param: Mapping[str, Any],
+    output_path: str,
+    stack_mode: bool = False,
+    auto_analyze: bool = True,
+    fuzzy_match: bool = False,
+) -> None:
+    """Compare two dumps as ``msprobe compare --xlsx`` does.
+
+    Args:
+        input_param: ``npu_json_path`` and ``bench_json_path``, the ``dump.json`` of each run, and
+            ``is_print_compare_log``, a line for each pair of tensors.
+        output_path: The folder for the table.
+        stack_mode, auto_analyze: Accepted and without effect: the stacks and the first divergence are always given.
+        fuzzy_match: Match calls by their order and not by their numbers.
+
+    Raises:
+        MsprobeException: a path is missing, or the two cannot be compared.
+    """
+    pair = [input_param.get(key) for key in ("npu_json_path", "bench_json_path")]
+    if not all(isinstance(path, str) and path for path in pair):
+        raise MsprobeException(
+            f'compare: input_param is {dict(input_param)!r}; allowed: a dict with the paths "npu_json_path" and '
+            '"bench_json_path".'
+        )
+    target, golden = map(str, pair)
+    _compare(target, golden, output_path, fuzzy_match, bool(input_param.get("is_print_compare_log", False)))
+
+
+def compare_distributed(npu_dump_dir: str, bench_dump_dir: str, output_path: str, **options: Any) -> None:
+    """Compare the ranks of a step as ``msprobe compare --xlsx`` does, or all steps of two runs.
+
+    Args:
+        npu_dump_dir, bench_dump_dir: The folder of a step of each run, or of all steps.
+        output_path: The folder for the tables.
+        options: ``fuzzy_match`` and ``is_print_compare_log``; others are accepted and have no effect.
+
+    Raises:
+        MsprobeException: the two cannot be compared.
+    """
+    is_logged = bool(options.get("is_print_compare_log", False))
+    _compare(npu_dump_dir, bench_dump_dir, output_path, bool(options.get("fuzzy_match", False)), is_logged)
+
+
+def _compare(target: str, golden: str, output: str, is_fuzzy: bool, is_logged: bool) -> None:
+    # Whoever only collects waits for none of this.
+    from probe.api.questions.rules import rules_for
+    from probe.compare.options import Options
+    from probe.compare.output.summary_text import styled_lines
+    from probe.compare.runner import summaries
+
+    options = Options(rules=rules_for("rows", None), fuzzy=is_fuzzy)
+    for text, _ in styled_lines(list(summaries(target, golden, output, options, True, tensor_log=is_logged))):
+        print(text)
+
+
+@dataclass(frozen=True)
+class CSV2DBConfig:
+    """The arguments of `csv2db`.
+
+    Args:
+        monitor_path: The output folder of a monitor.
+        time_start, time_end, data_type_list: Accepted and without effect, with a warning: all rows are converted.
+        process_num: Accepted and without effect.
+        output_dirpath: The folder for the file; by default that of the monitor.
+    """
+
+    monitor_path: str
+    time_start: str | None = None
+    time_end: str | None = None
+    process_num: int = 1
+    data_type_list: Sequence[str] | None = None
+    output_dirpath: str | None = None
+
+
+def csv2db(config: CSV2DBConfig) -> None:
+    """Write the rows of a monitor to an SQLite file as ``msprobe data2db`` does.
+
+    Raises:
+        MsprobeException: the folder has no rows of a monitor, or the file cannot be written.
+    """
+    from probe.api.questions.rules import writer
+
+    for name in ("time_start", "time_end", "data_type_list"):
+        if getattr(config, name) is not None:
+            log.warning(f"csv2db: {name} has no effect; all rows of {config.monitor_path} are converted.", once=name)
+    source = os.path.expanduser(config.monitor_path)
+    log.info(writer("monitor", "data2db")(source, os.path.expanduser(config.output_dirpath or source), None))
