@@ -19,48 +19,31 @@ from probe.common import log
 from probe.common.errors import MsprobeException
 
 _PYTORCH, _MINDSPORE, _SAVED = "probe.api.pytorch", "probe.api.mindspore", "probe.api.single_save"
-_OLDER, _CSV2TB, _CHECKER = __name__, "probe.api.monitoring.converters", "probe.api.config_checker"
-_GRADIENTS, _SECOND = "probe.api.monitoring.grad_comparator", "probe.api.monitoring.second"
-_COMPARES = {"compare": _OLDER, "compare_distributed": _OLDER}
-
+_TABLE = (
+    (_PYTORCH, "PrecisionDebugger", "pytorch.debugger", "pytorch.debugger.precision_debugger"),
+    (_PYTORCH, "seed_all", "pytorch.common", "pytorch.common.utils"),
+    (_PYTORCH, "TrainerMon", "pytorch.monitor", "pytorch.monitor.module_hook"),
+    (_PYTORCH, "PtdbgDispatch", "pytorch.online_dispatch"),
+    (_PYTORCH, "MsprobeLightningCallback MsprobeTrainerCallback", "pytorch.integrations"),
+    (_MINDSPORE, "PrecisionDebugger", "mindspore.debugger", "mindspore.debugger.precision_debugger"),
+    (_MINDSPORE, "MsprobeInitStep MsprobeStep seed_all", "mindspore.common", "mindspore.common.utils"),
+    (_MINDSPORE, "TrainerMon", "mindspore.monitor", "mindspore.monitor.module_hook"),
+    (_SAVED, "SingleComparator SingleSave", "core.single_save"),
+    (_SAVED, "SingleComparator", "core.single_save.single_comparator"),
+    (_SAVED, "SingleSave", "core.single_save.single_saver"),
+    (__name__, "compare compare_distributed", "core.compare",
+     "pytorch.compare", "pytorch.compare.distributed_compare", "pytorch.compare.pt_compare",
+     "mindspore.compare", "mindspore.compare.distributed_compare"),
+    (__name__, "CSV2DBConfig csv2db", "core.monitor.csv2db"),
+    ("probe.api.monitoring.converters", "csv2tensorboard_by_step", "core.monitor.csv2tb", "pytorch.monitor.csv2tb"),
+    ("probe.api.monitoring.grad_comparator", "GradComparator", "core.grad_probe", "core.grad_probe.grad_compare"),
+    ("probe.api.monitoring.second", "TrainerMonitorV2", "core.monitor_v2", "core.monitor_v2.trainer"),
+    ("probe.api.config_checker", "ConfigChecker", "core.config_check", "core.config_check.config_checker"),
+)  # fmt: skip
+"""A module of ours, names of it, and the paths below ``msprobe`` that have these names."""
 PATHS: dict[str, dict[str, str]] = {
-    "msprobe.core.compare": _COMPARES,
-    "msprobe.core.config_check": {"ConfigChecker": _CHECKER},
-    "msprobe.core.config_check.config_checker": {"ConfigChecker": _CHECKER},
-    "msprobe.core.grad_probe": {"GradComparator": _GRADIENTS},
-    "msprobe.core.grad_probe.grad_compare": {"GradComparator": _GRADIENTS},
-    "msprobe.core.monitor.csv2db": {"CSV2DBConfig": _OLDER, "csv2db": _OLDER},
-    "msprobe.core.monitor.csv2tb": {"csv2tensorboard_by_step": _CSV2TB},
-    "msprobe.core.monitor_v2": {"TrainerMonitorV2": _SECOND},
-    "msprobe.core.monitor_v2.trainer": {"TrainerMonitorV2": _SECOND},
-    "msprobe.core.single_save": {"SingleComparator": _SAVED, "SingleSave": _SAVED},
-    "msprobe.core.single_save.single_comparator": {"SingleComparator": _SAVED},
-    "msprobe.core.single_save.single_saver": {"SingleSave": _SAVED},
-    "msprobe.mindspore.common": {"MsprobeInitStep": _MINDSPORE, "MsprobeStep": _MINDSPORE, "seed_all": _MINDSPORE},
-    "msprobe.mindspore.common.utils": {
-        "MsprobeInitStep": _MINDSPORE, "MsprobeStep": _MINDSPORE, "seed_all": _MINDSPORE,
-    },
-    "msprobe.mindspore.compare": _COMPARES,
-    "msprobe.mindspore.compare.distributed_compare": _COMPARES,
-    "msprobe.mindspore.debugger": {"PrecisionDebugger": _MINDSPORE},
-    "msprobe.mindspore.debugger.precision_debugger": {"PrecisionDebugger": _MINDSPORE},
-    "msprobe.mindspore.monitor": {"TrainerMon": _MINDSPORE},
-    "msprobe.mindspore.monitor.module_hook": {"TrainerMon": _MINDSPORE},
-    "msprobe.pytorch.common": {"seed_all": _PYTORCH},
-    "msprobe.pytorch.common.utils": {"seed_all": _PYTORCH},
-    "msprobe.pytorch.compare": _COMPARES,
-    "msprobe.pytorch.compare.distributed_compare": _COMPARES,
-    "msprobe.pytorch.compare.pt_compare": _COMPARES,
-    "msprobe.pytorch.debugger": {"PrecisionDebugger": _PYTORCH},
-    "msprobe.pytorch.debugger.precision_debugger": {"PrecisionDebugger": _PYTORCH},
-    "msprobe.pytorch.integrations": {
-        "MsprobeLightningCallback": _PYTORCH, "MsprobeTrainerCallback": _PYTORCH,
-    },
-    "msprobe.pytorch.monitor": {"TrainerMon": _PYTORCH},
-    "msprobe.pytorch.monitor.csv2tb": {"csv2tensorboard_by_step": _CSV2TB},
-    "msprobe.pytorch.monitor.module_hook": {"TrainerMon": _PYTORCH},
-    "msprobe.pytorch.online_dispatch": {"PtdbgDispatch": _PYTORCH},
-}  # fmt: skip
+    f"msprobe.{path}": dict.fromkeys(names.split(), module) for module, names, *paths in _TABLE for path in paths
+}
 """The names below each path, and the module that each is in."""
 
 

@@ -81,6 +81,25 @@ def _of_standard(text: str) -> str:
     return names[text]
 
 
+# --- what commands share that run calls again
+
+
+def add_max_memory(parser: argparse.ArgumentParser, condition: str = "") -> None:
+    """Add ``--max-memory``; `condition` is the beginning of its help."""
+    parser.add_argument(
+        "--max-memory", dest="max_memory", metavar="GB", type=gigabytes,
+        help=f"{condition}a call that needs more is not run (a quarter of the machine's memory)",
+    )  # fmt: skip
+
+
+def add_fail_on(parser: argparse.ArgumentParser, lowest: str, default: str) -> None:
+    """Add ``--fail-on`` with two verdicts, from the `lowest` one on, and ``never``."""
+    parser.add_argument(
+        "--fail-on", dest="fail_on", choices=[lowest, "error", "never"], default=default,
+        help=f"lowest verdict with exit status 1 ({default})",
+    )  # fmt: skip
+
+
 # --- what commands share that compare
 
 

@@ -51,19 +51,13 @@ class AccCheck(Question):
         add("-save_error_data", action="store_true", help="write the inputs and results that fail")
         add("-j", "--jit_compile", action="store_true", help="accepted and without effect")
         add("--seed", metavar="N", type=int, default=1234, help="of generated inputs (1234)")
-        add(
-            "--max-memory", dest="max_memory", metavar="GB", type=arguments.gigabytes,
-            help="a call that needs more is not run (a quarter of the machine's memory)",
-        )  # fmt: skip
+        arguments.add_max_memory(parser)
         arguments.add_standard(
             arguments.add_rules(parser, "judge the drop-in tables; probe: none (msprobe-documented)")
         )
         add("--headers", choices=["english", "msprobe"], default="english", help="form of the drop-in tables")
         add("--against", metavar="FILE", type=arguments.path, help="details of another device, for the second stage")
-        add(
-            "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="suspect",
-            help="lowest verdict with exit status 1 (suspect)",
-        )  # fmt: skip
+        arguments.add_fail_on(parser, "suspect", "suspect")
         self.add_processes(parser)
 
     def add_processes(self, parser: argparse.ArgumentParser) -> None:

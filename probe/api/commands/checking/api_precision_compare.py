@@ -35,10 +35,7 @@ class ApiPrecisionCompare(Question):
         rules = arguments.add_rules(parser, "judge (msprobe-documented)", (MSPROBE, DOCUMENTED))
         arguments.add_standard(rules)
         add("--headers", choices=["english", "msprobe"], default="english", help="of the tables (english)")
-        add(
-            "--fail-on", choices=["warning", "error", "never"], default="error",
-            help="lowest verdict with exit status 1 (error)",
-        )  # fmt: skip
+        arguments.add_fail_on(parser, "warning", "error")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         for path in (args.npu_csv_path, args.gpu_csv_path):

@@ -31,14 +31,8 @@ class ReplayCommand(Question):
         add("--emit", metavar="FILE", type=arguments.path, help="write a script that runs it without this package")
         add("--minimise", action="store_true", help="make the inputs smaller while the call still fails")
         add("--seed", metavar="N", type=int, default=_SEED, help=f"of generated inputs ({_SEED})")
-        add(
-            "--max-memory", dest="max_memory", metavar="GB", type=arguments.gigabytes,
-            help="a call that needs more is not run (a quarter of the machine's memory)",
-        )  # fmt: skip
-        add(
-            "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="suspect",
-            help="lowest verdict with exit status 1 (suspect)",
-        )  # fmt: skip
+        arguments.add_max_memory(parser)
+        arguments.add_fail_on(parser, "suspect", "suspect")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.api.replaying import replay

@@ -72,10 +72,7 @@ class Compare(Question):
             "2 if that cannot be told (never)",
         )
         add("--rerun", action="store_true", help="run the first calls that diverge again on the golden run's inputs")
-        add(
-            "--max-memory", dest="max_memory", metavar="GB", type=arguments.gigabytes,
-            help="with --rerun: a call that needs more is not run (a quarter of the machine's memory)",
-        )  # fmt: skip
+        arguments.add_max_memory(parser, "with --rerun: ")
         add_merging(parser)
         arguments.add_compat(arguments.add_rules(parser, "give rows their results (msprobe-documented)"))
 
