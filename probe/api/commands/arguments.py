@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from probe.api.questions.rules import DOCUMENTED, MSPROBE, NAMES, VARIABLE
+from probe.api.questions.rules import MSPROBE, NAMES, STANDARDS, VARIABLE
 
 OUTPUT = "./output"
 """Default folder of output files, without ``-o`` or with ``-o`` alone."""
@@ -75,10 +75,9 @@ def add_standard(group: Any) -> None:
 
 
 def _of_standard(text: str) -> str:
-    names = {"documented": DOCUMENTED, "26.2": MSPROBE}
-    if text not in names:
-        raise argparse.ArgumentTypeError(f"{text!r} is no standard; allowed: {', '.join(names)}.")
-    return names[text]
+    if text not in STANDARDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no standard; allowed: {', '.join(STANDARDS)}.")
+    return STANDARDS[text]
 
 
 # --- what commands share that run calls again

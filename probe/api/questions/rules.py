@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PROBE, MSPROBE, DOCUMENTED = "probe", "msprobe", "msprobe-documented"
 """Ours; those of msProbe 26.2, its defects included; those that msProbe's documentation describes."""
 NAMES = (PROBE, MSPROBE, DOCUMENTED)
+STANDARDS = {"documented": DOCUMENTED, "26.2": MSPROBE}
+"""Names of rules by those of the older flag and argument ``standard``."""
 VARIABLE = "MSPROBE_RULES"
 _WING = "probe.msprobe_rules"
 

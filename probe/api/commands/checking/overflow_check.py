@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from probe.overflow.findings import Report
     from probe.overflow.report_files import WriteAnomalies
 
-_OUTPUT = "./output"
 _MOST_RANKS_SHOWN, _MOST_DUMPS_SHOWN = 4, 8
 """In the page, which takes as long for each as reading it did."""
 
@@ -41,8 +40,8 @@ class OverflowCheck(Question):
             "--output_path",
             metavar="DIR",
             type=arguments.path,
-            default=_OUTPUT,
-            help=f"for the report and the page, where something is found ({_OUTPUT})",
+            default=arguments.OUTPUT,
+            help=f"for the report and the page, where something is found ({arguments.OUTPUT})",
         )
         add("--explain", metavar="RECORD", help="give the reason why this record is not finite, and write no files")
         add("--no_page", action="store_true", help="write no page; it takes as long as reading the dumps again")

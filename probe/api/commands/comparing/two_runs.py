@@ -11,7 +11,6 @@ from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation, UsageError
 from probe.common import log
 from probe.common.dump.layout import MODES, steps_in
-from probe.common.dump.reading.runs import check_exists, find_dumps, last_write
 from probe.common.errors import FileCheckException
 
 if TYPE_CHECKING:
@@ -75,6 +74,9 @@ def newest_runs(folder: str, count: int) -> list[str]:
         FileCheckException: `folder` does not exist, or holds fewer runs.
         OSError: `folder` cannot be read.
     """
+    # Not needed by the other commands, and what it imports takes time.
+    from probe.common.dump.reading.runs import check_exists
+
     check_exists(folder)
     found = sorted(_runs_below(folder), reverse=True)
     if len(found) < count:
@@ -105,6 +107,8 @@ def _has_steps(path: str, names: list[str]) -> bool:
 
 
 def _last_write(run: str) -> float | None:
+    from probe.common.dump.reading.runs import find_dumps, last_write
+
     try:
         return max(last_write(dump.folder) for dump in find_dumps(run).dumps)
     except FileCheckException:

@@ -14,7 +14,6 @@ from probe.common.progress import ProgressCallback
 if TYPE_CHECKING:
     from probe.monitor.trend.page import TrendPage
 
-_OUTPUT = "./output"
 _MOST_RUNS = 8
 
 
