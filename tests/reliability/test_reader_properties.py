@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import probe
-from probe.api.commands.collecting.show_text import dump_as_json, dump_lines
-from probe.api.commands.collecting.wanted import Wanted
+from probe.api.commands.collecting.show_text import Wanted, dump_as_json, dump_lines
 from probe.common.align import layer_names as rules
 from probe.common.align import mapping_files
 from probe.common.dump.reading.tensor_reading import read_tensor

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from probe.api.monitoring.armed_dump import ArmedDump
 from probe.api.monitoring.first_wanted import check_targets, wanted_of
 from probe.api.monitoring.monitor import Monitor, adapter_for, models_in
-from probe.api.questions.rules import monitor_anomalies, monitor_rules
+from probe.api.questions.rules import monitor_rules, writer
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.sinks.trend.structure import StructureRecorder
 from probe.collect.sinks.trend.watched import Watched
@@ -243,7 +243,7 @@ class TrainerMon(Monitor):
             rules = monitor_rules(settings.alert, self._path, settings.as_msprobe)
             keep = None
             if settings.alert.dump:
-                kind, _ = monitor_anomalies()
+                kind = writer("anomalies of a rank", "anomaly.json")
                 keep = kind(self._above, self._rank, mates, overwrites=settings.as_msprobe).add
             self.alerts = Alerts(
                 settings.alert, rules or LearnedRules(settings.alert.min_history), self._rank, self._folder,

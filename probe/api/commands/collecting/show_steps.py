@@ -1,20 +1,38 @@
-"""``msprobe show --timeline``: how the outputs of each module change over the steps that were collected."""
+"""Text and JSON of ``msprobe show --timeline``, modules over the steps, and of ``--updates``, steps of optimizers."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Optional
 
-from probe.api.commands.collecting.show_text import ShownLine, json_safe
-from probe.api.commands.collecting.wanted import Wanted, names_there_are
+from probe.api.commands.collecting.show_text import ShownLine, Wanted, json_safe, names_there_are
 from probe.common.dump import naming
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import INPUT, Item
 from probe.common.dump.reading.records import PARAMETERS
 from probe.common.dump.reading.selection import number_text, statistics
+from probe.common.dump.update_file import Update, UpdatedParameter
 from probe.common.errors import MsprobeException
 
-_HEAD, _BAD = "bold", "bold red"
+_BAD, _HEAD = "bold red", "bold"
+_COLUMNS = (
+    "parameter",
+    "group",
+    "state step",
+    "gradient norm",
+    "update norm",
+    "99 % interval",
+    "parameter norm",
+    "note",
+)
+"""Columns of the table of an optimizer's step."""
+_SAME = ("name", "group", "state_step", "elements", "gradient_norm", "parameter_norm", "note")
+"""Fields of an updated parameter that JSON has as they are."""
+
+
+# --- modules over the steps
 
 
 class TimelineRow(NamedTuple):
@@ -60,7 +78,7 @@ def timeline(dumps: Iterable[Dump], wanted: Wanted) -> list[TimelineRow]:
             parsed = naming.parse(record.name)
             if parsed is None or naming.is_gradients(record.name):
                 continue
-            item = _shown(dump.items(record))
+            item = _measured(dump.items(record))
             if item is not None:
                 rows = (modules if parsed.is_module else functions).setdefault((record.name, _process(dump)), [])
                 rows.append(_row(record.name, dump, item, rows[-1] if rows else None))
@@ -72,7 +90,7 @@ def timeline(dumps: Iterable[Dump], wanted: Wanted) -> list[TimelineRow]:
     return [row for rows in found.values() for row in rows]
 
 
-def _shown(items: list[Item]) -> Item | None:
+def _measured(items: list[Item]) -> Item | None:
     outputs = (item for item in items if item.state not in (INPUT, PARAMETERS))
     return next((item for item in outputs if item.is_tensor and item.norm is not None), None)
 
@@ -105,3 +123,57 @@ def timeline_lines(rows: list[TimelineRow]) -> Iterator[ShownLine]:
         numbers = f"{number_text(row.largest):>10} {number_text(row.norm):>10} {growth:>8}"
         text = f"{step:>6} {row.process:{width}} {numbers}  {name}"
         yield ShownLine(text.rstrip(), "" if row.is_finite else _BAD, counts=True)
+
+
+# --- steps of optimizers
+
+
+def update_lines(dump: Dump) -> Iterator[ShownLine]:
+    """The updates of one dump; the norms have the unit of the elements.
+
+    Raises:
+        DumpFormatError: the file is damaged.
+    """
+    if not dump.updates:
+        yield ShownLine(f"{dump.path}: no step of an optimizer was recorded")
+        return
+    yield ShownLine(f"{dump.path}: steps of optimizers: {len(dump.updates)}", "bold")
+    for update in dump.updates:
+        skipped = ": skipped, a gradient was not finite" if update.skipped else ""
+        yield ShownLine(f"optimizer {update.index}: {update.optimizer}{skipped}", "bold")
+        for index, group in enumerate(update.groups):
+            settings = ", ".join(f"{name} = {value}" for name, value in group.items())
+            yield ShownLine(f"  group {index}: {settings}")
+        rows = [_COLUMNS, *map(_update_cells, update.parameters)]
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        for at, row in enumerate(rows if update.parameters else ()):
+            text = "  ".join(cell.ljust(width) for cell, width in zip(row, widths))
+            yield ShownLine(f"  {text.rstrip()}", "dim" if at == 0 else "", counts=at > 0)
+
+
+def _update_cells(row: UpdatedParameter) -> tuple[str, ...]:
+    norm = row.update_norm
+    counted = "" if row.state_step is None else number_text(row.state_step)
+    change = ("", "") if norm is None else (number_text(norm.estimate), f"{norm.low:.4g} to {norm.high:.4g}")
+    gradient, parameter = (
+        "" if math.isnan(each) else number_text(each) for each in (row.gradient_norm, row.parameter_norm)
+    )
+    return (row.name, str(row.group), counted, gradient, *change, parameter, row.note or "")
+
+
+def updates_as_json(updates: list[Update]) -> list[Any]:
+    """The updates as values that JSON has, without their sketches."""
+    found = []
+    for update in updates:
+        rows = []
+        for row in update.parameters:
+            norm = row.update_norm
+            rows.append(
+                {
+                    **{key: getattr(row, key) for key in _SAME},
+                    "update_norm": None if norm is None else norm._asdict(),
+                }
+            )
+        head = {each.name: getattr(update, each.name) for each in dataclasses.fields(update)}
+        found.append(json_safe({**head, "parameters": rows}))
+    return found

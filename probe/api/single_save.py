@@ -1,12 +1,12 @@
-"""``SingleSave``: values that a script saves by name."""
+"""``SingleSave``, values that a script saves by name, and ``SingleComparator``, two such folders compared."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Union
 
-from probe.api.questions.rules import saving_rules
+from probe.api.questions.rules import rules_for
 from probe.backends import loader
 from probe.common import log
 from probe.common.errors import MsprobeException
@@ -15,7 +15,9 @@ from probe.common.interfaces import StatisticsMode
 if TYPE_CHECKING:
     from probe.backends.protocol import FrameworkAdapter
     from probe.rollout.saving.saver import Saver
+    from probe.rollout.tables import Tables
 
+Path = Union[str, "os.PathLike[str]"]
 _BACKENDS = {"pytorch": "torch", "mindspore": "mindspore"}
 
 
@@ -41,7 +43,7 @@ class SingleSave:
 
     _saver: ClassVar[Saver | None] = None
 
-    def __init__(self, dump_path: str | os.PathLike[str], fmk: str = "pytorch") -> None:
+    def __init__(self, dump_path: Path, fmk: str = "pytorch") -> None:
         if SingleSave._saver is not None:
             raise MsprobeException(
                 f"this process has a SingleSave already, which saves to {SingleSave._saver.path}; call "
@@ -53,7 +55,9 @@ class SingleSave:
         from probe.rollout.saving.saver import Saver
 
         adapter = loader.serve(_BACKENDS[fmk])
-        rules = saving_rules(None, lambda values, dtype: _statistics(adapter, values, dtype))
+        rules = rules_for("saving", None)
+        if isinstance(rules, type):
+            rules = rules(lambda values, dtype: _statistics(adapter, values, dtype))
         host = _Host(adapter)
         SingleSave._saver = Saver(os.fspath(dump_path), host, adapter.training.rank, rules)
 
@@ -122,3 +126,44 @@ def _statistics(adapter: FrameworkAdapter, values: Any, dtype: str) -> tuple[Any
     if tensors.pending():
         tensors.resolve()
     return entry["Max"], entry["Min"], entry["Mean"], entry["Norm"]
+
+
+class SingleComparator:
+    """Compares what `SingleSave` wrote in two programs."""
+
+    @classmethod
+    def compare(
+        cls,
+        dir1: Path,
+        dir2: Path,
+        output_path: Path = "./msprobe_compare_output",
+        num_processes: int = 8,
+        *,
+        rules: str | None = None,
+        headers: str = "msprobe",
+    ) -> Tables:
+        """Write a workbook ``<key>.xlsx`` for each value.
+
+        Args:
+            dir1: The folder of one program.
+            dir2: The folder of the other one.
+            output_path: The folder for the tables.
+            num_processes: At most so many processes work.
+            rules: ``probe`` (default) or ``msprobe``, for the tables of msProbe 26.2 with its defects. The variable
+                ``MSPROBE_RULES`` is the default.
+            headers: ``msprobe`` for its headings, or ``english``.
+
+        Raises:
+            MsprobeException: an argument is wrong, or a folder cannot be read.
+
+        Example:
+            >>> tables = SingleComparator.compare("rollout", "training")  # doctest: +SKIP
+            >>> tables.found  # doctest: +SKIP
+            True
+        """
+        from probe.rollout.tables import compare_saved
+
+        first, second, output = (os.fspath(path) for path in (dir1, dir2, output_path))
+        return compare_saved(
+            first, second, output, rules=rules_for("saved tables", rules), headers=headers, num_processes=num_processes
+        )
