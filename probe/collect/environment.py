@@ -119,13 +119,4 @@ class RunEnvironment:
 
 def facts_of(adapter: FrameworkAdapter) -> FrameworkFacts:
     """The answers of the framework of this process."""
-    settings = adapter.settings
-    return FrameworkFacts(
-        adapter.framework,
-        settings.versions(),
-        settings.devices(),
-        settings.switches(),
-        settings.layout(),
-        settings.seeds(),
-        settings.random_states(),
-    )
+    return adapter.settings.facts()

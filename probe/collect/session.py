@@ -24,6 +24,7 @@ from probe.common import log
 from probe.common.config.config import GRAD_PROBE
 from probe.common.config.fields import Location, numbers_text, parse_new_folder
 from probe.common.dump import naming
+from probe.common.dump.frameworks import of_dump
 from probe.common.dump.layout import process_folder
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import ModuleName
@@ -286,8 +287,7 @@ class Session:
         if not self._active or self.config.level != "L1":
             log.warning("module_dump does nothing outside start and stop, nor at a level other than L1.")
             return
-        hooks = self._adapter.hooks
-        base = naming.module_base(hooks.module_root, name, hooks.class_name(module))
+        base = naming.module_base(of_dump(self._adapter.framework).module_root, name, type(module).__name__)
         self._hooks.module_dump(module, ModuleName(base))
 
     @_guarded

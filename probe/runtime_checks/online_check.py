@@ -97,7 +97,7 @@ class OnlineCheck:
     # --- the block
 
     def __enter__(self) -> OnlineCheck:
-        self._handle = self.adapter.hooks.attach_operators(self)
+        self._handle = self.adapter.execution.attach_operators(self)
         if self._handle is None:
             raise MsprobeException(
                 f"online_check: {self.adapter.framework} offers no way to see its operators while they run; use task "

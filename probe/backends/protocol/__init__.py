@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing_extensions import Protocol
 
 from probe.backends.protocol.compiling import Compilation
-from probe.backends.protocol.execution import Evaluated, Execution, UnknownValue
-from probe.backends.protocol.hooks import HeldTensor, Hooks, ModuleHandles, OperatorListener
+from probe.backends.protocol.execution import Evaluated, Execution, OperatorListener, UnknownValue
+from probe.backends.protocol.hooks import HeldTensor, Hooks, ModuleHandles
 from probe.backends.protocol.randomness import Randomness
 from probe.backends.protocol.replaying import KeptStep, ReplayError, Replaying, StepKeeper
 from probe.backends.protocol.scripts import ScriptParts, ScriptWords

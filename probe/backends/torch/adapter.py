@@ -21,7 +21,7 @@ from probe.backends.torch.execution import group as execution_group
 from probe.backends.torch.hooks import training_hooks
 from probe.backends.torch.hooks.group import TorchHooks
 from probe.backends.torch.randomness import seeding
-from probe.backends.torch.replay import step_keeper
+from probe.backends.torch.replay.step_keeper import TorchStepKeeper
 from probe.backends.torch.tensors.describe import TorchTensors
 from probe.backends.torch.trends import group as trends_group
 from probe.common.dump.frameworks import FRAMEWORKS
@@ -37,7 +37,7 @@ class TorchAdapter:
     training: Training = training_hooks
     settings: Settings = framework_settings
     trends: Trends = trends_group
-    replaying: Replaying | None = step_keeper
+    replaying: Replaying | None = TorchStepKeeper
 
     def __init__(self) -> None:
         self.tensors: Tensors = TorchTensors()

@@ -76,7 +76,7 @@ class FeatureTrends:
             module = weak()
             weight = None if module is None else self._trends.linear_weight(module)
             if weight is not None:
-                self._norms.rows.append(TrendRow(name, chunk, 0, norm.of(weight), "", "", order=next(self._order)))
+                self._norms.rows.append(TrendRow(name, chunk, 0, norm(weight), "", "", order=next(self._order)))
 
     def forget_before(self) -> None:
         """Forget what `before` has read."""

@@ -39,7 +39,7 @@ class Parameter:
 
     __slots__ = ("_value", "chunk", "name", "placement", "whole")
 
-    def __init__(self, name: str, chunk: int, value: Any, placement: str, whole: str) -> None:
+    def __init__(self, name: str, chunk: int, value: Any, whole: str, placement: str) -> None:
         self.name = name
         self.chunk = chunk
         self._value = weakref.ref(value)
@@ -78,7 +78,7 @@ class ParameterTrends:
         self._order = order
         self.failed = failed
         self._all = [
-            Parameter(name, chunk.number, each, self._trends.placement(each), self._trends.whole_shape(each))
+            Parameter(name, chunk.number, each, *self._trends.whole(each))
             for chunk in watched.chunks
             for name, each in chunk.parameters
             if wanted.is_parameter(name)
