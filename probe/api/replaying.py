@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from probe.api.precheck import load
+from probe.backends.protocol import execution_of
 from probe.calls import memory
 from probe.calls.prepared import RECORDED
 from probe.common.dump.reading.dump import read
@@ -92,7 +93,7 @@ def replay(
     """
     opened = read(only_dump_in(os.fspath(dump)).path)
     selected = select(opened, record)
-    execution = load(opened.framework).execution
+    execution = execution_of(load(opened.framework))
     where = device_for(execution, device)
     if where == RECORDED:
         allowed = ", ".join(execution.devices())

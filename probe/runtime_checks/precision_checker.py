@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, execution_of
 from probe.backends.protocol.compiling import Backend, Compilation, ModuleAt
 from probe.common import files, log
 from probe.common.dump.naming import file_name
@@ -140,7 +140,7 @@ class PrecisionChecker:
     """The calls that were made, in the order in which they returned."""
 
     def __post_init__(self) -> None:
-        compilation = self.adapter.execution.compilation
+        compilation = execution_of(self.adapter).compilation
         if compilation is None:
             raise MsprobeException(
                 f"PrecisionChecker: {self.adapter.framework} has no torch.compile, so there is no compiled form of a "

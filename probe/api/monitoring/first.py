@@ -10,7 +10,7 @@ from probe.api.monitoring.armed_dump import ArmedDump
 from probe.api.monitoring.control import Control, first_step_of, is_dynamic, stack_text
 from probe.api.monitoring.first_wanted import check_targets, wanted_of
 from probe.api.monitoring.parts import AtExit, Receivers, adapter_for, as_models, check_models, is_left_out
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, trends_of
 from probe.collect.sinks.trend.recorder import TrendRecorder
 from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
@@ -198,7 +198,7 @@ class TrainerMon:
         first: int,
     ) -> None:
         settings = self._settings
-        rank = adapter.training.rank()
+        rank = adapter.rank()
         self._rank = rank or 0
         log.set_rank(rank)
         if is_left_out(rank, settings.module_ranks, "module_ranks"):
@@ -215,7 +215,7 @@ class TrainerMon:
         self._first_step = first_step_of(settings, models, self.backend, self._receivers.failed)
         file = WatchedFile(self._path, self._file_changed) if is_dynamic() and self._path else None
         self._control = Control(self._first_step, self._write_first_step, file, self._dump.begin)
-        self._add_outputs(adapter.trends.members(self._process_group))
+        self._add_outputs(trends_of(adapter).members(self._process_group))
         self._recorder = self._made(first, is_on=file is None or settings.dynamic_on)
         TrainerMon.monitors += 1
         self._at_exit = AtExit(self.stop)

@@ -13,6 +13,7 @@ from probe.api.monitoring.first import TrainerMon
 from probe.api.monitoring.parts import as_models
 from probe.api.monitoring.watch import TrainingWatch
 from probe.backends import loader
+from probe.backends.protocol import trends_of
 from probe.common import log
 from probe.common.config.json_file import read_object
 from probe.common.config.name_patterns import module_pattern
@@ -117,7 +118,7 @@ class WatchedProgram:
         if self._module is None:
             return None
         fits = module_pattern(self._module)
-        modules = list(loader.load(backend).trends.modules(model))
+        modules = list(trends_of(loader.load(backend)).modules(model))
         paths = [path for path, each in modules if fits(_record_base(path, each))]
         if not paths:
             text = f"--module {self._module} matches no module of {type(model).__name__}; allowed: a path or a class"
@@ -157,7 +158,7 @@ class MonitoredProgram(WatchedProgram):
         if TrainerMon.monitors:
             log.warning("the script has a TrainerMon of its own, which collects; msprobe run does not.")
             return None
-        trends = loader.load(backend).trends
+        trends = trends_of(loader.load(backend))
         settings = self._settings
         paths = self.wanted_paths(backend, model)
         if paths is not None:

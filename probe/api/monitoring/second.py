@@ -56,7 +56,7 @@ class TrainerMonitorV2:
         adapter = adapter_for(self._backend)
         models = as_models(model)
         check_models(models, adapter, "start")
-        rank = adapter.training.rank()
+        rank = adapter.rank()
         log.set_rank(rank)
         if is_left_out(rank, settings.rank, "rank"):
             return

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Union
 
 from probe.api.precheck import load
+from probe.backends.protocol import execution_of
 from probe.calls import memory
 from probe.common.dump.frameworks import BACKEND_OF
 from probe.common.dump.reading.dump import Dump, read
@@ -45,7 +46,7 @@ def run_again_for(
         allowed = ", ".join(BACKEND_OF)
         raise MsprobeException(f'{_FLAG}: "framework" of {first.path} is {first.framework!r}; allowed: {allowed}.')
     try:
-        execution = load(first.framework).execution
+        execution = execution_of(load(first.framework))
     except (MissingDependency, FrameworkError) as error:
         raise MsprobeException(
             f"{_FLAG} runs calls of {first.path} again, which needs {first.framework}: {error}"

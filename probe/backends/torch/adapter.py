@@ -21,6 +21,7 @@ from probe.backends.torch.execution import group as execution_group
 from probe.backends.torch.hooks import training_hooks
 from probe.backends.torch.hooks.group import TorchHooks
 from probe.backends.torch.randomness import seeding
+from probe.backends.torch.randomness.random_calls import rank
 from probe.backends.torch.replay.step_keeper import TorchStepKeeper
 from probe.backends.torch.tensors.describe import TorchTensors
 from probe.backends.torch.trends import group as trends_group
@@ -32,11 +33,12 @@ class TorchAdapter:
 
     framework = FRAMEWORKS["torch"].recorded
     absent = internals.absent_text()
+    rank = staticmethod(rank)
     randomness: Randomness = seeding
-    execution: Execution = execution_group
-    training: Training = training_hooks
-    settings: Settings = framework_settings
-    trends: Trends = trends_group
+    execution: Execution | None = execution_group
+    training: Training | None = training_hooks
+    settings: Settings | None = framework_settings
+    trends: Trends | None = trends_group
     replaying: Replaying | None = TorchStepKeeper
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional
 
-from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
+from probe.backends.protocol import FrameworkAdapter, Measured, Measurer, trends_of
 from probe.collect.sinks.trend.wanted import Wanted, WantedSignatures
 from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
@@ -73,7 +73,7 @@ class ParameterTrends:
         order: Iterator[int],
         failed: Callable[[Any, BaseException], None],
     ) -> None:
-        self._trends, self._wanted, self._watched = adapter.trends, wanted, watched
+        self._trends, self._wanted, self._watched = trends_of(adapter), wanted, watched
         self._measurers = measurers
         self._order = order
         self.failed = failed

@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from typing_extensions import Protocol
 
-from probe.backends.protocol import FrameworkAdapter, Measurer, ScaledUpdate
+from probe.backends.protocol import FrameworkAdapter, Measurer, ScaledUpdate, trends_of
 from probe.collect.sinks.trend.communication import CommunicationTrends
 from probe.collect.sinks.trend.course import CourseTrends
 from probe.collect.sinks.trend.features import FeatureTrends
@@ -66,7 +66,7 @@ class TrendRecorder:
         micro_batches: int = 0,
         counts_steps: bool = True,
     ) -> None:
-        trends = adapter.trends
+        trends = trends_of(adapter)
         self.step_number = first
         self._schedule = schedule
         self._receive = receive
@@ -94,7 +94,8 @@ class TrendRecorder:
         self._optimizer_handle: Handle | None = None
         self._scaler_handle: Handle | None = None
         if optimizer is not None and counts_steps:
-            self._scaler_handle = adapter.training.attach_scalers(self._note_scaler)
+            if adapter.training is not None:
+                self._scaler_handle = adapter.training.attach_scalers(self._note_scaler)
             self._optimizer_handle = trends.attach_optimizer(optimizer, self.before_step, self.after_step, self)
         self._open()
 
