@@ -41,7 +41,7 @@ def random_save(output_path: str = "./output") -> None:
     """Write down every place that draws random numbers; see `probe.api.randomness.random_save`."""
     adapter = loader.serve(BACKEND)
     calls = [*adapter.randomness.random_calls(), *adapter.randomness.dropping_calls()]
-    randomness.random_save(calls, adapter.training.rank, output_path)
+    randomness.random_save(calls, adapter.rank, output_path)
 
 
 def save(variable: Any, name: str, save_backward: bool = True) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from probe.api.precheck import load
+from probe.backends.protocol import execution_of
 from probe.calls import memory
 from probe.calls.prepared import RECORDED
 from probe.common.dump.frameworks import BACKEND_OF
@@ -100,7 +101,7 @@ def replay(
     """
     opened = read(only_dump_in(os.fspath(dump)).path)
     selected = select(opened, record)
-    execution = load(opened.framework).execution
+    execution = execution_of(load(opened.framework))
     where = device_for(execution, device)
     if where == RECORDED:
         allowed = ", ".join(execution.devices())
@@ -144,7 +145,7 @@ def run_again_for(
         allowed = ", ".join(BACKEND_OF)
         raise MsprobeException(f'{_FLAG}: "framework" of {first.path} is {first.framework!r}; allowed: {allowed}.')
     try:
-        execution = load(first.framework).execution
+        execution = execution_of(load(first.framework))
     except (MissingDependency, FrameworkError) as error:
         raise MsprobeException(
             f"{_FLAG} runs calls of {first.path} again, which needs {first.framework}: {error}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Union
 
 from probe.api.questions.rules import rules_for
 from probe.backends import loader
+from probe.backends.protocol import execution_of
 from probe.common import log
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import StatisticsMode
@@ -59,7 +60,7 @@ class SingleSave:
         if isinstance(rules, type):
             rules = rules(lambda values, dtype: _statistics(adapter, values, dtype))
         host = _Host(adapter)
-        SingleSave._saver = Saver(os.fspath(dump_path), host, adapter.training.rank, rules)
+        SingleSave._saver = Saver(os.fspath(dump_path), host, adapter.rank, rules)
 
     @classmethod
     def save(cls, data: Mapping[str, Any]) -> None:
@@ -115,14 +116,14 @@ class _Host:
 
     def __init__(self, adapter: FrameworkAdapter) -> None:
         self.is_tensor = adapter.tensors.is_tensor
-        self.values = adapter.execution.values
-        self.dtype_name = adapter.execution.dtype_name
+        self.values = execution_of(adapter).values
+        self.dtype_name = execution_of(adapter).dtype_name
 
 
 def _statistics(adapter: FrameworkAdapter, values: Any, dtype: str) -> tuple[Any, Any, Any, Any]:
     """Max, min, mean and norm as a dump has them."""
     tensors = adapter.tensors
-    entry = tensors.describe_tensor(adapter.execution.tensor(values, dtype, "cpu"), StatisticsMode())
+    entry = tensors.describe_tensor(execution_of(adapter).tensor(values, dtype, "cpu"), StatisticsMode())
     if tensors.pending():
         tensors.resolve()
     return entry["Max"], entry["Min"], entry["Mean"], entry["Norm"]

@@ -16,6 +16,7 @@ from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
 from probe.common.config.selection import RecordFilter, RecordPatterns
 from probe.common.config.unmatched import Met, unmatched
+from probe.common.dump.frameworks import of_dump
 from probe.common.errors import failure_text
 
 _MOST_STACKS = 200_000
@@ -40,6 +41,7 @@ class StepLife:
         self.step: CollectedStep | None = None
         """The step that is collected."""
         self._hooks = adapter.hooks
+        self._default_risk_level = of_dump(adapter.framework).risk_level
         self._stacks = CallStacks()
         self._state = CollectedStep({}, False, self._sink_failed)
         """The step that was collected last, `step` until that ends."""
@@ -60,7 +62,7 @@ class StepLife:
         self._selection = RecordFilter(config.names, config.scope, config.data_mode, config.level == "mix", patterns)
         self.takes_everything = config.takes_every_function
         """True if calls are taken of every function that makes or changes a number, in the list or not."""
-        self._risk_level = "ALL" if self.takes_everything else config.risk_level or self._hooks.default_risk_level
+        self._risk_level = "ALL" if self.takes_everything else config.risk_level or self._default_risk_level
         self._by_risk = bool(not config.names and not config.scope and config.api is None and self._risk_level != "ALL")
         self._describer.configure(config)
 

@@ -11,7 +11,7 @@ from probe.api.monitoring.armed_dump import ArmedDump
 from probe.api.monitoring.first_wanted import check_targets, wanted_of
 from probe.api.monitoring.monitor import Monitor, adapter_for, models_in
 from probe.api.questions.rules import monitor_rules, writer
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, trends_of
 from probe.collect.sinks.trend.structure import StructureRecorder
 from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
@@ -214,7 +214,7 @@ class TrainerMon(Monitor):
         """Makes another recorder when the step is over."""
         self._end = ""
         """The message with which the training ends when the step is over."""
-        self._add_outputs(adapter.trends.members(self._process_group))
+        self._add_outputs(trends_of(adapter).members(self._process_group))
         self._collect(first, is_on=self._file is None or settings.dynamic_on)
         TrainerMon.monitors += 1
 

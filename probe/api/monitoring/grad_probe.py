@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from probe.api.monitoring.monitor import Monitor, adapter_for
 from probe.api.monitoring.watch import TrainingWatch
+from probe.backends.protocol import trends_of
 from probe.collect.sinks.trend.wanted import Wanted, WantedSignatures
 from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
@@ -47,7 +48,7 @@ class GradientProbe(Monitor):
         Raises:
             MsprobeException: it is neither.
         """
-        is_optimizer = self._adapter.trends.is_optimizer(given)
+        is_optimizer = trends_of(self._adapter).is_optimizer(given)
         if not is_optimizer and not self._adapter.hooks.is_module(given):
             text = f"PrecisionDebugger.monitor: module is a {type(given).__name__}"
             raise MsprobeException(f"{text}; allowed: a module, and with MindSpore its optimizer as well.")
@@ -86,9 +87,9 @@ class GradientProbe(Monitor):
         """
         if not self.is_given:
             self._take()
-        config, trends = self._config, self._adapter.trends
-        rank = self._adapter.training.rank() or 0
-        log.set_rank(self._adapter.training.rank())
+        config, trends = self._config, trends_of(self._adapter)
+        rank = self._adapter.rank() or 0
+        log.set_rank(self._adapter.rank())
         folder = os.path.join(config.dump_path, f"rank{rank}")
         wants_rank = not config.rank or rank in config.rank
         steps: Sequence[int] = config.step

@@ -65,7 +65,7 @@ class Monitor:
         Args:
             wanted: The ranks that are monitored; empty for all. A training of a single process is rank 0.
         """
-        rank = adapter.training.rank()
+        rank = adapter.rank()
         self._rank = rank or 0
         log.set_rank(rank)
         if not wanted or self._rank in wanted:

@@ -13,6 +13,7 @@ from probe.api.monitoring.first import TrainerMon, read_settings
 from probe.api.monitoring.monitor import Monitor, names_for
 from probe.api.monitoring.watch import TrainingWatch
 from probe.backends import loader
+from probe.backends.protocol import trends_of
 from probe.common import log
 from probe.common.config.config import GRAD_PROBE, load_config
 from probe.common.config.json_file import read_object
@@ -117,7 +118,7 @@ class WatchedProgram:
         if self._module is None:
             return None
         fits = module_pattern(self._module)
-        modules = list(loader.load(backend).trends.modules(model))
+        modules = list(trends_of(loader.load(backend)).modules(model))
         paths = [path for path, each in modules if fits(_record_base(path, each))]
         if not paths:
             text = f"--module {self._module} matches no module of {type(model).__name__}; allowed: a path or a class"
@@ -147,7 +148,7 @@ def monitored(config_path: str | None, output: str | None, module: str | None) -
         if TrainerMon.monitors:
             log.warning("the script has a TrainerMon of its own, which collects; msprobe run does not.")
             return None
-        trends = loader.load(backend).trends
+        trends = trends_of(loader.load(backend))
         settings = read if paths is None else replace(read, targets={path: {} for path in paths}, all_xy=False)
         values = [each for _, each in trends.parameters(model)]
         # Megatron keeps gradients in buffers, which exist before the first step.

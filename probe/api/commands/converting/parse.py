@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Question
+from probe.backends.protocol import execution_of
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _torch_writer() -> Writer:
     adapter = loader.load("torch")
 
     def write(path: str, tensor: AtbTensor) -> None:
-        made = adapter.execution.tensor(tensor.values, tensor.dtype, "cpu")
+        made = execution_of(adapter).tensor(tensor.values, tensor.dtype, "cpu")
         content = adapter.tensors.tensor_file(made, copied=True)
         assert content is not None
         with files.replacing(path) as stream:

@@ -73,8 +73,10 @@ class OverflowWatch:
         self._asks_ranks = True
         self._norms = NormHistory()
         self._scaled = ScaledSteps(config)
-        attach = adapter.training.attach_scalers
-        self._scalers: Handle | None = self._attempt("the gradient scaler", attach, self._scaled.note)
+        self._scalers: Handle | None = None
+        if adapter.training is not None:
+            attach = adapter.training.attach_scalers
+            self._scalers = self._attempt("the gradient scaler", attach, self._scaled.note)
 
     @property
     def is_over(self) -> bool:
@@ -193,10 +195,11 @@ class OverflowWatch:
 
     def _over_ranks(self, flags: list[int]) -> list[int]:
         """For each step the largest answer of any rank."""
-        if not self._asks_ranks:
+        training = self._adapter.training
+        if not self._asks_ranks or training is None:
             return flags
         try:
-            return self._adapter.training.largest_over_ranks(flags)
+            return training.largest_over_ranks(flags)
         except Exception as error:
             self._asks_ranks = False
             text = "the ranks can no longer ask each other: each writes only its own findings"

@@ -53,7 +53,7 @@ class RingSink(Sink):
                 "whole step there, and the backward of a call cannot be run again by itself."
             )
             return None
-        return replaying.step_keeper(config.keep == "batch+params", self._host.numbers, self._host.failed)
+        return replaying(config.keep == "batch+params", self._host.numbers, self._host.failed)
 
     def needs(self) -> Needs:
         return Needs(

@@ -59,7 +59,7 @@ class _Replay:
             names=names_around(found, ring.frames), async_dump=False, dump_enable=None,
             risk_level=config.risk_level or "ALL",
         )  # fmt: skip
-        host = Host(adapter, self._failed, adapter.training.rank, _never_ends, lambda: self._collector.numbers())
+        host = Host(adapter, self._failed, adapter.rank, _never_ends, lambda: self._collector.numbers())
         self._sink = RecordSink(self._config, host)
         self._collector = Collector(self._config, adapter, [self._sink])
         self.path = ""

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
-from probe.backends.protocol import FrameworkAdapter, Measurer, ScaledUpdate
+from probe.backends.protocol import FrameworkAdapter, Measurer, ScaledUpdate, training_of, trends_of
 from probe.collect.sinks.trend.communication import CommunicationTrends
 from probe.collect.sinks.trend.course import CourseTrends
 from probe.collect.sinks.trend.features import FeatureTrends
@@ -56,7 +56,7 @@ class TrendRecorder:
         micro_batches: int = 0,
         counts_steps: bool = True,
     ) -> None:
-        trends = adapter.trends
+        trends = trends_of(adapter)
         self.step_number = first
         self._wants, self._collected = wants, collected
         self._receive = receive
@@ -84,7 +84,7 @@ class TrendRecorder:
         self._optimizer_handle: Handle | None = None
         self._scaler_handle: Handle | None = None
         if optimizer is not None and counts_steps:
-            self._scaler_handle = adapter.training.attach_scalers(self._note_scaler)
+            self._scaler_handle = training_of(adapter).attach_scalers(self._note_scaler)
             self._optimizer_handle = trends.attach_optimizer(optimizer, self.before_step, self.after_step, self)
         self._open()
 
