@@ -228,8 +228,9 @@ class Findings:
     """The sides whose calls have no tree, because construct.json is missing."""
     without_sketches: str = ""
     """``one program``, ``two programs`` or ``two frameworks``, where a run has no sketches and no tensors."""
-    in_parts: str = ""
-    """The sentence on gradients that agree, where one run takes the batch in parts, of which no other value tells."""
+    gradients_agree: str = ""
+    """The sentence on gradients of all parameters that agree, where most calls have no counterpart: one run takes the
+    batch in parts, or is compiled as a whole."""
     tables: list[str] = field(default_factory=list)
     """The files that were written."""
 

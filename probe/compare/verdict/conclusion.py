@@ -23,7 +23,7 @@ from probe.compare.sentences import Sentence
 from probe.compare.truncation import truncations
 from probe.compare.two_dumps import Comparison
 from probe.compare.verdict import words
-from probe.compare.verdict.batch_parts import BatchParts, batch_parts
+from probe.compare.verdict.all_gradients import BatchParts, batch_parts, gradients_agree, same_parameters
 from probe.compare.verdict.between import Between, between
 from probe.compare.verdict.build import two_runs
 from probe.compare.verdict.cause import Causes
@@ -85,19 +85,21 @@ def conclude(
     result.without_tree = [side for side, dump in ((TARGET, target), (GOLDEN, golden)) if dump.tree is None]
     pairs = [pair for pair in matched.pairs if pair.rows and pair.how not in LEFT_OUT]
     runs = two_runs(comparison, both, pairs, result.mode, matched)
-    result.coverage = coverage(pairs, (target.tree, golden.tree))
+    result.coverage = coverage(pairs, (target.tree, golden.tree), len(same_parameters(runs)))
     names = [(pair.record, pair.golden_record) for pair in pairs]
     result.pairing = pairing(names, comparison.options, matched.aligned)
     of_updates = between(runs, comparison.before)
     walked = Walk(runs, of_updates, comparison.before is not None).walked()
     parts = batch_parts(runs, matched.pairs) if walked.in_parts is not None else None
     if parts is not None:
-        result.in_parts = parts.agree
+        result.gradients_agree = parts.agree
         # The run that takes the whole batch ends no earlier: it makes fewer calls.
         result.truncations = [each for each in result.truncations if each.died]
         walked.findings = walked.findings or ([parts.finding] if parts.finding else [])
     elif walked.in_parts is not None:
         walked.hidden.insert(0, walked.in_parts)
+    if not walked.findings and not result.coverage.is_enough and walked.in_parts is None:
+        result.gradients_agree = gradients_agree(runs)
     if any(end.died for end in result.truncations):
         # A run that died had no time for all of its gradients.
         walked.findings = [each for each in walked.findings if each.kind is not Kind.GRADIENT]
@@ -214,7 +216,7 @@ class _Conclusion:
         allowed = {each.call.index: each.allowed for each in self._walked.excused if each.call.is_forward}
         for call in runs.calls:
             # Of a batch in parts one run calls each layer more often.
-            if runs.same_names and not self._result.in_parts and _is_layer_of_one_side(call):
+            if runs.same_names and not self._result.gradients_agree and _is_layer_of_one_side(call):
                 yield self._alone(call, allowed)
             is_same = all(row.target is row.golden for row in call.rows)
             if not call.is_of_both or (is_same and _is_set_alike(runs, call)):

@@ -22,7 +22,7 @@ from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import has
 from probe.compare.result import Mode
 from probe.compare.verdict import bounds, gradients
-from probe.compare.verdict.batch_parts import is_in_parts
+from probe.compare.verdict.all_gradients import is_in_parts
 from probe.compare.verdict.between import Between
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.effects import Effect, Effects

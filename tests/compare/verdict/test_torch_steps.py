@@ -1,4 +1,4 @@
-"""Trainings of several steps: a batch in parts, the buffers of a batch norm, and the state of an optimizer."""
+"""Trainings of several steps: batches in parts, buffers, the state of an optimizer, a model that is compiled."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def trained(
     divides: bool = True,
     dtype: Any = None,
     level: str = "mix",
+    compiles: bool = False,
 ) -> Path:
     """Three steps of a small network, dumped.
 
@@ -28,6 +29,7 @@ def trained(
         layers: layers behind the first.
         parts: the parts in which each batch is taken.
         divides: false if the loss of a part is not divided by their number.
+        compiles: true if the model is compiled as a whole.
     """
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(12, 16), *layers, nn.Tanh(), nn.Linear(16, 5)).to(dtype or torch.float32)
@@ -37,13 +39,14 @@ def trained(
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     debugger = new_debugger(level=level, dump_path=str(folder))
+    called = torch.compile(model, backend="aot_eager") if compiles else model
     for step in range(3):
         generator = torch.Generator().manual_seed(100 + step)
         batch, labels = torch.randn(8, 12, generator=generator), torch.randint(5, (8,), generator=generator)
-        debugger.start(model)
+        debugger.start(called)
         optimizer.zero_grad()
         for x, y in zip(batch.chunk(parts), labels.chunk(parts)):
-            loss = nn.functional.cross_entropy(model(x.to(model[0].weight.dtype)).float(), y)
+            loss = nn.functional.cross_entropy(called(x.to(model[0].weight.dtype)).float(), y)
             (loss / parts if divides else loss).backward()
         optimizer.step()
         debugger.stop()
@@ -82,3 +85,12 @@ def test_the_state_of_an_optimizer_in_another_precision_is_not_accused(new_debug
     golden = trained(new_debugger, tmp_path / "golden", nn.BatchNorm1d(16))
     short = trained(new_debugger, tmp_path / "short", nn.BatchNorm1d(16), dtype=torch.bfloat16)
     assert probe.verdict(short, golden).divergence is None
+
+
+def test_a_model_that_is_compiled_as_a_whole_is_held_against_an_eager_one(new_debugger: Any, tmp_path: Path) -> None:
+    """Nothing of its layers is recorded; the optimizer has the gradients of all parameters."""
+    eager = trained(new_debugger, tmp_path / "eager")
+    right = probe.verdict(trained(new_debugger, tmp_path / "right", compiles=True), eager)
+    assert right.conclusion == "none" and "the gradients of all 4 parameters agree" in right.answer[0], right.answer
+    wrong = probe.verdict(trained(new_debugger, tmp_path / "wrong", nn.Dropout(0.5), compiles=True), eager)
+    assert wrong.divergence is not None, wrong.answer

@@ -1,7 +1,8 @@
-"""A batch that one run takes in parts: its gradients are held against those of the whole batch.
+"""Gradients of all parameters, which depend on every call: they tell where most calls have no counterpart.
 
-What calls return of a part has no counterpart in the other run. Gradients of parameters are linear in the examples:
-after the last part they are those of the whole batch, or their sum is, where a framework returns those of each part.
+Of a batch that one run takes in parts, no call returns what a call of the other run does. Gradients of parameters are
+linear in the examples: after the last part they are those of the whole batch, or their sum is, where a framework
+returns those of each part. Of a model that one run compiles as a whole, the optimizer has the gradients.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 from probe.common.align.row import CallPair, Row
 from probe.common.dump.naming import PARAMETERS_GRAD
 from probe.common.dump.reading.records import Item
+from probe.common.dump.update_file import UpdatedParameter
 from probe.common.numerics.error_bounds import SAFETY, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.result import GOLDEN, TARGET
@@ -61,6 +63,28 @@ def is_in_parts(row: Row) -> bool:
         return False
     sizes = sorted(shape[0] for shape in sides if shape)
     return len(sizes) == 2 and sizes[0] > 0 and sizes[1] % sizes[0] == 0
+
+
+def same_parameters(runs: TwoRuns) -> dict[str, tuple[UpdatedParameter, UpdatedParameter]]:
+    """The parameters that optimizers of both runs update first, by their names in the model, compiled or not."""
+    mine, theirs = ({_plain(each.name): each for step in side for each in step.parameters} for side in runs.updates)
+    return {name: (each, theirs[name]) for name, each in mine.items() if name in theirs}
+
+
+def gradients_agree(runs: TwoRuns) -> str:
+    """The sentence on gradients that agree as the optimizers of both runs took them; empty if they do not."""
+    both = same_parameters(runs)
+    gradients = [(one.gradient, other.gradient) for one, other in both.values()]
+    names = {_plain(each.name) for side in runs.updates for step in side for each in step.parameters}
+    known = [(one.sums.astype("f8"), other.sums.astype("f8")) for one, other in gradients if one and other]
+    if not known or len(known) < len(names):
+        return ""
+    allowed = SAFETY * rounding(_TERMS, max(runs.precision.shortest, unit_roundoff("float32")))
+    return f"the gradients of all {len(known)} parameters agree" if max(_distances(known)) <= allowed else ""
+
+
+def _plain(name: str) -> str:
+    return name.replace("_orig_mod.", "")
 
 
 def batch_parts(runs: TwoRuns, pairs: Sequence[CallPair]) -> BatchParts | None:
