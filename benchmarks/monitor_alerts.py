@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def wrong_rank() -> tuple[str, bool]:
         rows_of[rank] = kept
     rules, found = RankRules(), []
     for step in range(_FAULT_STEPS):
-        found += rules.judge(step, {rank: kept[step] for rank, kept in rows_of.items()})
+        found += rules.judge([replace(each, rank=rank) for rank, kept in rows_of.items() for each in kept[step]])
     first = min(found, key=execution_order)
     right = (first.rule, first.name, first.step) == ("rank_divergence", "2.weight", faults.FROM)
     return f"step {first.step}: {first.name} ({first.family}): {first.rule}", right

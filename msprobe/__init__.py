@@ -2,8 +2,8 @@
 
 from probe import __getattr__ as __getattr__
 from probe import __version__
-from probe.api.older import paths
+from probe.api import older
 
 __all__ = ["GradComparator", "__version__"]
 
-_FINDER = paths.serve()
+_FINDER = older.serve()

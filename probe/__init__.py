@@ -10,10 +10,10 @@ from probe._version import __version__
 if TYPE_CHECKING:
     from probe.api.monitoring.grad_comparator import GradComparator as GradComparator
     from probe.api.precheck import acc_check as acc_check
-    from probe.api.questions.checkpoints import ckpt_compare as ckpt_compare
+    from probe.api.questions.comparing import ckpt_compare as ckpt_compare
     from probe.api.questions.comparing import graph_diff as graph_diff
+    from probe.api.questions.comparing import rollout_check as rollout_check
     from probe.api.questions.comparing import verdict as verdict
-    from probe.api.questions.rollouts import rollout_check as rollout_check
     from probe.api.replaying import Replay as Replay
     from probe.api.replaying import replay as replay
     from probe.collect.sinks.sink import Needs as Needs
@@ -47,11 +47,11 @@ __all__ = [
 _FOUND_IN = {
     "GradComparator": "probe.api.monitoring.grad_comparator",
     "acc_check": "probe.api.precheck",
-    "ckpt_compare": "probe.api.questions.checkpoints",
+    "ckpt_compare": "probe.api.questions.comparing",
     "Replay": "probe.api.replaying",
     "replay": "probe.api.replaying",
     "RolloutReport": "probe.rollout.report",
-    "rollout_check": "probe.api.questions.rollouts",
+    "rollout_check": "probe.api.questions.comparing",
     "Graph": "probe.graph.graph",
     "GraphDiff": "probe.graph.diff",
     "GraphView": "probe.graph.in_python",

@@ -1,7 +1,9 @@
 """The option that chooses a backend, and what of the tests is run; see ``backends/conftest.py`` for the contract suite.
 
 What is parametrised for completeness is marked ``sampled``: a run takes a sample of it, drawn from a seed that it
-prints. ``PROBE_TEST_SEED`` draws the same sample again, and ``PROBE_TEST_LONG=1`` takes everything.
+prints. So is every test with several ``parametrize``: of their product a run takes so many that each line of each
+occurs. ``PROBE_TEST_SEED`` draws the same sample again, and ``PROBE_TEST_LONG=1`` takes everything. Where a run repeats
+what another environment asks, with ``--repeated``, every test with parameters is run with some of them only.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ if importlib.util.find_spec("hypothesis") is not None:
     from hypothesis import settings
 
     # Two environments run at a time, on machines of all kinds: the time of an example says nothing of the code.
-    # Other examples are drawn in each run, an eighth of those that are by default but where everything is asked for.
-    settings.register_profile("probe", deadline=None, max_examples=100 if LONG else 12)
+    # Other examples are drawn in each run; three times those that are by default where everything is asked for.
+    settings.register_profile("probe", deadline=None, max_examples=300 if LONG else 16)
     settings.load_profile("probe")
 
 
@@ -55,11 +57,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+    parser.addoption(
+        "--repeated",
+        metavar="FOLDERS",
+        default="",
+        help="folders below tests, with commas: another run takes all parameters of their tests, this one some",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "sampled(least=1, each=True, group=None): of this test's parameters, or of the tests of a group, run a sample "
-        "of at least so many, in which with `each` every value of every parameter occurs; PROBE_TEST_LONG=1 runs all",
+        "sampled(least=1, each=True, group=None, lines=False): of this test's parameters, or of the tests of a group, "
+        "run a sample of at least so many, in which with `each` every value of every parameter occurs, or with `lines` "
+        "every line of every parametrize; PROBE_TEST_LONG=1 runs all",
     )
     config.addinivalue_line("markers", "reliability: in tests/reliability; `make reliability` runs all of it")
     config.addinivalue_line("markers", "rounding: looks at numbers that depend on the kernels of the processor")
@@ -113,7 +124,12 @@ def defects_of_commands_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by their folders, and take the samples, but where single tests are asked for."""
+    repeated = tuple(f"{folder}/" for folder in config.getoption("--repeated").split(",") if folder)
     for item in items:
+        if item.path.relative_to(HERE).as_posix().startswith(repeated) and item.get_closest_marker("sampled") is None:
+            item.add_marker(pytest.mark.sampled(least=1, each=False))
+        if item.get_closest_marker("sampled") is None and len(list(item.iter_markers("parametrize"))) > 1:
+            item.add_marker(pytest.mark.sampled(lines=True))
         if item.path.relative_to(HERE).as_posix().startswith(tuple(f"{folder}/" for folder in ROUNDING)):
             item.add_marker("rounding")
         if HERE / "reliability" in item.path.parents:
@@ -124,8 +140,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         marker = item.get_closest_marker("sampled")
         if marker:
-            if marker.args or marker.kwargs.keys() - {"least", "each", "group"}:
-                raise pytest.UsageError(f"{item.nodeid}: sampled takes least=, each= and group=, and nothing else.")
+            if marker.args or marker.kwargs.keys() - {"least", "each", "group", "lines"}:
+                raise pytest.UsageError(f"{item.nodeid}: sampled takes least=, each=, group= and lines=, no more.")
             groups[marker.kwargs.get("group") or item.nodeid.partition("[")[0]].append(item)
     left_out = {item for group in groups.values() for item in group}
     left_out -= {item for name, group in groups.items() for item in sample(name, group)}
@@ -140,7 +156,8 @@ def sample(name: str, items: list[pytest.Item]) -> Iterator[pytest.Item]:
     assert marker is not None
     least, each = marker.kwargs.get("least", 1), marker.kwargs.get("each", True)
     drawn = random.Random(f"{SEED} {name}").sample(items, len(items))
-    values = {item: set(values_of(item)) if each else set() for item in drawn}
+    values_in = lines_of if marker.kwargs.get("lines") else values_of
+    values = {item: set(values_in(item)) if each else set() for item in drawn}
     missing = set().union(*values.values())
     count = 0
     while drawn and (missing or count < least):
@@ -157,3 +174,8 @@ def values_of(item: pytest.Item) -> Iterator[Hashable]:
     for name, value in parameters.items():
         for key, one in value.items() if isinstance(value, dict) else [("", value)]:
             yield name, key, repr(one)
+
+
+def lines_of(item: pytest.Item) -> Iterator[Hashable]:
+    """The lines of a test's parametrizations by their names, which are unique in each."""
+    yield from enumerate(vars(item)["callspec"]._idlist)

@@ -11,6 +11,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,10 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 MODULES = {module_name(path) for path in FILES}
 PACKAGES = {module_name(path) for path in FILES if path.name == "__init__.py"}
 
@@ -111,9 +116,15 @@ def room(module: str) -> str:
     return next((name for name in found if name in MAY_IMPORT), "probe")
 
 
+@cache
+def nodes(source: str) -> list[ast.AST]:
+    """Return the nodes of a source, which several tests look at."""
+    return list(ast.walk(ast.parse(source)))
+
+
 def imports(source: str, module: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
     """Yield ``(line, module)`` of every import, wherever it stands; ``from a import b`` is ``a.b`` if that is ours."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -155,9 +166,8 @@ def offences(source: str, module: str, is_package: bool = False) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_imports_stay_within_the_borders(path: Path) -> None:
-    found = offences(path.read_text(encoding="utf-8"), module_name(path), path.name == "__init__.py")
+def test_imports_stay_within_the_borders() -> None:
+    found = [each for path in FILES for each in offences(text(path), module_name(path), path.name == "__init__.py")]
     assert not found, "\n".join(found)
 
 
@@ -240,7 +250,7 @@ def test_an_import_within_the_borders_is_not_found(module: str, source: str) -> 
 def test_the_rules_of_msprobe_are_loaded_lazily() -> None:
     """An import at the top of a file, which is not for types alone, would need the folder to be there."""
     path = ROOT / f"{MAY_LOAD_WING.replace('.', '/')}.py"
-    tops = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)]
+    tops = [node for node in ast.parse(text(path)).body if isinstance(node, ast.ImportFrom)]
     assert not [node.lineno for node in tops if (node.module or "").startswith(f"probe.{WING}")]
 
 
@@ -277,7 +287,7 @@ def test_no_modules_import_each_other() -> None:
     graph = {}
     for path in FILES:
         module = module_name(path)
-        targets = imports(path.read_text(encoding="utf-8"), module, path.name == "__init__.py")
+        targets = imports(text(path), module, path.name == "__init__.py")
         graph[module] = sorted({target for _, target in targets if target in MODULES})
     assert not circles(graph)
 
@@ -304,9 +314,9 @@ def logic(source: str) -> list[int]:
     """Return the lines of everything that is not a docstring, an import or the binding of a name."""
     lines = []
     for node in ast.parse(source).body:
-        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         plain = isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign))
-        if not (text or plain) or any(isinstance(part, LOGIC) for part in ast.walk(node)):
+        if not (docstring or plain) or any(isinstance(part, LOGIC) for part in ast.walk(node)):
             lines.append(node.lineno)
     return lines
 
@@ -315,9 +325,8 @@ def logic(source: str) -> list[int]:
 NAMES_ONLY = [path for path in FILES if module_name(path).startswith("msprobe") and path.name != "__main__.py"]
 
 
-@pytest.mark.parametrize("path", NAMES_ONLY, ids=module_name)
-def test_msprobe_only_re_exports(path: Path) -> None:
-    assert not logic(path.read_text(encoding="utf-8")), "msprobe/ holds names, the code behind them is in probe/"
+def test_msprobe_only_re_exports() -> None:
+    assert not [f"{path}: {found}" for path in NAMES_ONLY if (found := logic(text(path)))], "the code is in probe/"
 
 
 @pytest.mark.parametrize("source", ["def f(): pass", "class A: pass", "if x:\n    y = 1", "f = lambda: 1"])
@@ -342,7 +351,7 @@ def compared_frameworks(source: str) -> list[str]:
     ``"torch" in installed`` and ``framework not in KNOWN`` ask something else, and so does whether two are equal.
     """
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if not isinstance(node, ast.Compare):
             continue
         sides = [node.left, *node.comparators]
@@ -354,10 +363,10 @@ def compared_frameworks(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if "backends" not in path.parts], ids=module_name)
-def test_only_a_backend_asks_which_framework_it_is(path: Path) -> None:
+def test_only_a_backend_asks_which_framework_it_is() -> None:
     # A difference is data in `probe.common.dump.frameworks`, a line of the operations, or a method of the adapter.
-    assert not compared_frameworks(path.read_text(encoding="utf-8"))
+    asking = {str(path): compared_frameworks(text(path)) for path in FILES if "backends" not in path.parts}
+    assert not {path: found for path, found in asking.items() if found}
 
 
 @pytest.mark.parametrize(
@@ -384,7 +393,7 @@ ALIASES = {"ms": "mindspore", "torch": "torch", "mindspore": "mindspore"}
 def private_parts(source: str, module: str) -> list[str]:
     """Return what a file of a backend reaches for that its framework does not promise, one text for each."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         parts = []
         if isinstance(node, ast.Attribute):
             path = ast.unparse(node)
@@ -398,9 +407,9 @@ def private_parts(source: str, module: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if "backends" in path.parts], ids=module_name)
-def test_private_parts_of_a_framework_are_looked_up_in_one_place(path: Path) -> None:
-    assert not private_parts(path.read_text(encoding="utf-8"), module_name(path))
+def test_private_parts_of_a_framework_are_looked_up_in_one_place() -> None:
+    ours = [path for path in FILES if "backends" in path.parts]
+    assert not [found for path in ours for found in private_parts(text(path), module_name(path))]
 
 
 @pytest.mark.parametrize(

@@ -49,3 +49,8 @@ def test_the_trap_for_frameworks_works(forbidden_frameworks: str) -> None:
 def test_import_is_cheap() -> None:
     cost = cpu_seconds("import probe, msprobe") - cpu_seconds("pass")
     assert cost < LIMIT_S, f"import probe, msprobe took {cost:.3f} s of processor time, allowed: {LIMIT_S} s"
+
+
+def test_the_command_line_waits_for_nothing_that_only_one_command_needs() -> None:
+    loaded = python("import probe.api.cli, sys; print(*sys.modules)").split()
+    assert not {"numpy", "msgspec", "subprocess", "concurrent", "probe.api.run"}.intersection(loaded)

@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
+@pytest.mark.sampled(least=1, each=False, group="long programs")
 def test_overhead_counts_the_records_of_a_step(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "overhead.py"), "--backend", "mindspore"]
     command += ["--sizes", "small", "--steps", "1", "--repeats", "1", "--json", "result.json", "--modes", "L0", "L1"]

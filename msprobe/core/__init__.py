@@ -1,6 +1,5 @@
 """Drop-in for scripts that import from ``msprobe.core``."""
 
-from probe.api.rollouts.single_comparator import SingleComparator
-from probe.api.rollouts.single_save import SingleSave
+from probe.api.single_save import SingleComparator, SingleSave
 
 __all__ = ["SingleComparator", "SingleSave"]

@@ -13,9 +13,9 @@ from probe.api.mindspore import (
     seed_all,
 )
 from probe.api.mindspore import __getattr__ as __getattr__
-from probe.api.older.functions import compare_distributed
+from probe.api.older import compare_distributed
 
-# A path of `probe.api.older.paths`, which can be called.
+# A path of `probe.api.older`, which can be called.
 compare = importlib.import_module(f"{__name__}.compare")
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 import importlib
 
-from probe.api.older.functions import compare_distributed
+from probe.api.older import compare_distributed
 from probe.api.pytorch import (
     PrecisionChecker,
     PrecisionDebugger,
@@ -16,7 +16,7 @@ from probe.api.pytorch import (
     seed_all,
 )
 
-# A path of `probe.api.older.paths`, which can be called.
+# A path of `probe.api.older`, which can be called.
 compare = importlib.import_module(f"{__name__}.compare")
 
 __all__ = [

@@ -27,11 +27,11 @@ from probe.api.commands.completion import Completion
 from probe.api.commands.converting.code_mapping import CodeMapping
 from probe.api.commands.converting.parse import Parse
 from probe.api.commands.invocation import FINE, Invocation, UsageError
+from probe.api.commands.older import refuse, without_framework
 from probe.api.commands.question import Command, CommandGroup, Question
 from probe.api.commands.watching.data2db import Data2Db
 from probe.api.commands.watching.monitor import Monitor
 from probe.api.commands.watching.trend import Trend
-from probe.api.older.commands import refuse, without_framework
 from probe.common import log
 from probe.common.dump.nearest_names import did_you_mean
 

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any, ClassVar
 
 from probe.backends import loader
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, settings_of
 from probe.backends.shared.patching import Attributes
 from probe.backends.shared.randomness.recorder import numpy_calls, python_calls, replace_call
 from probe.collect.environment import facts_of
@@ -107,7 +107,7 @@ class ConfigChecker:
         self._members, self._names, self._withheld = static.members, list(static.names), static.withheld
         self._write()
         self._handles: list[Handle] = [
-            self._adapter.settings.attach_inputs(each, functools.partial(self._before_forward, number))
+            settings_of(self._adapter).attach_inputs(each, functools.partial(self._before_forward, number))
             for number, each in enumerate(self._models)
         ]
 
@@ -147,7 +147,7 @@ class ConfigChecker:
             type(self)._patches = None
 
     def _collect(self, number: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        rank = self._adapter.training.rank() or 0
+        rank = self._adapter.rank() or 0
         step, folder = self._step, f"step{self._step}/rank{rank}"
         # Of several models, such as the stages of a pipeline, the last one ends the step.
         if number == 0:
@@ -200,7 +200,7 @@ class _Patches:
         numpy = sys.modules.get("numpy")
         if numpy is not None:
             seeds.append(RandomCall("numpy_random", numpy.random, "seed"))
-        calls = [*adapter.settings.seeding_calls(), *seeds, *adapter.randomness.random_calls()]
+        calls = [*settings_of(adapter).seeding_calls(), *seeds, *adapter.randomness.random_calls()]
         for call in [*calls, *numpy_calls(), *python_calls()]:
             name = f"{_PREFIXES.get(call.library, call.library)}.{call.name}"
             original = getattr(call.owner, call.name)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from probe.api.older.service import LiveConfig, Service
 from probe.backends import loader
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.session import Session
@@ -346,3 +345,29 @@ def _check_sinks(sinks: Any) -> None:
         given = f"a {type(sinks).__name__}" + (f" of {kinds}" if kinds else "")
         allowed = "a list of instances of probe.Sink"
         raise MsprobeException(f"PrecisionDebugger(sinks=...): sinks is {given}; allowed: {allowed}.")
+
+
+# --- what integrations of other projects reach for
+
+
+class LiveConfig:
+    """The configuration in use; ``dump_path`` can be set, for what is collected from the next `start` on."""
+
+    def __init__(self, session: Session) -> None:
+        object.__setattr__(self, "_session", session)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session.config, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "dump_path":
+            raise AttributeError(f"config.{name} cannot be set while the program runs; only config.dump_path can.")
+        self._session.move_to(value)
+
+
+class Service:
+    """``PrecisionDebugger.service`` of msProbe, as far as public integrations use it; other attributes may be set."""
+
+    def __init__(self, session: Session) -> None:
+        self.config = LiveConfig(session)
+        self._reset_status = session.begin_again

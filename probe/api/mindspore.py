@@ -79,7 +79,7 @@ def random_save(output_path: str = "./output") -> None:
     """Write down every place that draws random numbers; see `probe.api.randomness.random_save`."""
     adapter = loader.serve(BACKEND)
     calls = [*adapter.randomness.random_calls(), *adapter.randomness.dropping_calls()]
-    randomness.random_save(calls, adapter.training.rank, output_path)
+    randomness.random_save(calls, adapter.rank, output_path)
 
 
 def module_dump(module: Any, module_name: Any = None, *, dump_name: Any = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from probe.api.questions.rules import DOCUMENTED, MSPROBE, case_rules
+from probe.api.questions.rules import STANDARDS, case_rules
 from probe.backends import loader
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.dump.frameworks import BACKEND_OF
@@ -14,9 +14,6 @@ from probe.common.errors import MsprobeException
 
 if TYPE_CHECKING:
     from probe.precheck.output.report import Report
-
-_OF_STANDARD = {"documented": DOCUMENTED, "26.2": MSPROBE}
-"""The names of rules by those of the older argument ``standard``."""
 
 
 def load(framework: str) -> FrameworkAdapter:
@@ -64,8 +61,8 @@ def acc_check(
     from probe.precheck.runner import precheck
 
     if standard is not None and rules is None:
-        if standard not in _OF_STANDARD:
-            raise MsprobeException(f"standard is {standard!r}; allowed: {', '.join(_OF_STANDARD)}.")
-        rules = _OF_STANDARD[standard]
+        if standard not in STANDARDS:
+            raise MsprobeException(f"standard is {standard!r}; allowed: {', '.join(STANDARDS)}.")
+        rules = STANDARDS[standard]
     asked = PrecheckOptions(**options, rules=case_rules(rules, headers, against))
     return precheck(only_dump_in(os.fspath(path)).path, asked, load)

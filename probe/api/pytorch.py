@@ -41,7 +41,7 @@ def random_save(output_path: str = "./output") -> None:
     """Write down every place that draws random numbers; see `probe.api.randomness.random_save`."""
     adapter = loader.serve(BACKEND)
     calls = [*adapter.randomness.random_calls(), *adapter.randomness.dropping_calls()]
-    randomness.random_save(calls, adapter.training.rank, output_path)
+    randomness.random_save(calls, adapter.rank, output_path)
 
 
 def save(variable: Any, name: str, save_backward: bool = True) -> None:
@@ -106,3 +106,16 @@ def PrecisionChecker(
         capture_input, single_pass: Accepted and without effect: both forms always get the inputs of one call.
     """
     return online.precision_checker(BACKEND, backend, threshold, dump_graphs, graph_dir, cast_dtype)
+
+
+_CALLBACKS = {
+    "MsprobeLightningCallback": "integrations.lightning",
+    "MsprobeTrainerCallback": "integrations.transformers",
+}
+"""Callbacks of training libraries: each is a subclass of its library's own class, and made when it is asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CALLBACKS:
+        return getattr(loader.room(BACKEND, _CALLBACKS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

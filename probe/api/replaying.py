@@ -1,29 +1,38 @@
-"""``probe.replay``: one recorded call run again, for Python and for the command."""
+"""Recorded calls run again: ``probe.replay``, ``msprobe replay``, and the calls that ``compare --rerun`` suspects."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from probe.api.precheck import load
+from probe.backends.protocol import execution_of
 from probe.calls import memory
 from probe.calls.prepared import RECORDED
-from probe.common.dump.reading.dump import read
-from probe.common.dump.reading.runs import only_dump_in
-from probe.common.errors import MsprobeException
+from probe.common.dump.frameworks import BACKEND_OF
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.runs import find_dumps, only_dump_in
+from probe.common.errors import FrameworkError, MissingDependency, MsprobeException
 from probe.common.parallel.memory import of_machine
 from probe.precheck.check import CheckOptions
 from probe.precheck.work import device_for, try_elsewhere
 from probe.rerun.emit import emit as write_script
+from probe.rerun.exchanged import RecordOf, exchange
 from probe.rerun.minimise import Minimised
 from probe.rerun.minimise import minimise as make_smaller
 from probe.rerun.report import as_json, lines
 from probe.rerun.rerun_call import Rerun, rerun_call
 from probe.rerun.selecting import select
+from probe.shards.split import Split
 
+if TYPE_CHECKING:
+    from probe.compare.reruns import RunAgain
+
+Path = Union[str, "os.PathLike[str]"]
 DEFAULT_SEED = 1234
+_FLAG = "--rerun"
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,11 +72,11 @@ class Replay:
 
 
 def replay(
-    dump: str | os.PathLike[str],
+    dump: Path,
     record: str,
     device: str = "",
     *,
-    emit: str | os.PathLike[str] | None = None,
+    emit: Path | None = None,
     minimise: bool = False,
     seed: int = DEFAULT_SEED,
     max_memory: float | None = None,
@@ -92,12 +101,12 @@ def replay(
     """
     opened = read(only_dump_in(os.fspath(dump)).path)
     selected = select(opened, record)
-    execution = load(opened.framework).execution
+    execution = execution_of(load(opened.framework))
     where = device_for(execution, device)
     if where == RECORDED:
         allowed = ", ".join(execution.devices())
         raise MsprobeException(f"device is {device!r}; replay runs a call: allowed are {allowed}.")
-    most = memory.default_limit(of_machine(), 1) if max_memory is None else max_memory * memory.GB
+    most = _memory_limit(max_memory)
     try_elsewhere(opened.path, selected.case, CheckOptions(where, seed, max_memory=most), load)
     replayed = rerun_call(execution, opened, selected, where, seed, most)
     smaller = make_smaller(execution, opened, replayed) if minimise else None
@@ -105,3 +114,63 @@ def replay(
         return Replay(replayed, smaller)
     shown, sentence = (replayed, "") if smaller is None else (smaller.replayed, smaller.sentence)
     return Replay(replayed, smaller, write_script(execution, shown, os.fspath(emit), sentence))
+
+
+def _memory_limit(gigabytes: float | None) -> float:
+    """In bytes; ``None`` for a quarter of the machine's memory."""
+    return memory.default_limit(of_machine(), 1) if gigabytes is None else gigabytes * memory.GB
+
+
+def run_again_for(
+    target: Path, golden: Path, splits: Sequence[Split] = (), max_memory: float | None = None
+) -> RunAgain:
+    """A function that runs calls of the target on the golden run's inputs, by the adapter of the target's framework.
+
+    Args:
+        target: The run under test.
+        golden: The run it is compared with.
+        splits: How they are split over ranks; calls of merged ranks have no inputs to be run on.
+        max_memory: GB that a call may take; ``None`` for a quarter of the machine's memory.
+
+    Raises:
+        MsprobeException: nothing of these runs can be run again here, and why.
+    """
+    from probe.compare.result import Rerun as RerunOfPair
+
+    if splits:
+        raise MsprobeException(f"{_FLAG} runs calls of single ranks; leave it out, or --rank_size.")
+    # All dumps of a run have one task and one framework.
+    first, _ = (_with_values(os.fspath(path)) for path in (target, golden))
+    if first.framework not in BACKEND_OF:
+        allowed = ", ".join(BACKEND_OF)
+        raise MsprobeException(f'{_FLAG}: "framework" of {first.path} is {first.framework!r}; allowed: {allowed}.')
+    try:
+        execution = execution_of(load(first.framework))
+    except (MissingDependency, FrameworkError) as error:
+        raise MsprobeException(
+            f"{_FLAG} runs calls of {first.path} again, which needs {first.framework}: {error}"
+        ) from None
+    device = device_for(execution, "")
+    most = _memory_limit(max_memory)
+
+    def run_again(of_target: Dump, record: str, of_golden: Dump, golden_record: str) -> RerunOfPair:
+        sides = RecordOf(of_target, record), RecordOf(of_golden, golden_record)
+        found = exchange(execution, *sides, device, most)
+        return RerunOfPair(found.answer, found.sentence, found.by_inputs, found.by_call)
+
+    return run_again
+
+
+def _with_values(path: str) -> Dump:
+    """The first dump of a run.
+
+    Raises:
+        MsprobeException: it does not have values.
+    """
+    dump = read(find_dumps(path).dumps[0].path)
+    if dump.task != "tensor":
+        raise MsprobeException(
+            f'{_FLAG} runs calls on recorded values, and "task" of {dump.path} is "{dump.task}"; allowed: dumps of '
+            '"task": "tensor" on both sides.'
+        )
+    return dump

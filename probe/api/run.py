@@ -23,6 +23,7 @@ from probe.api.following import environment
 from probe.api.following.environment import FollowedChildren
 from probe.api.import_watch import ImportWatch
 from probe.backends import loader
+from probe.backends.protocol import training_of
 from probe.backends.shared.patching import wrap_attribute
 from probe.collect.config_reload import ConfigReload
 from probe.collect.training_loop import AUTO, TrainingLoop
@@ -199,7 +200,7 @@ class RunningProgram:
         if backend in self._loops:
             return
         try:
-            training = loader.load(backend).training
+            training = training_of(loader.load(backend))
             self._loops[backend] = TrainingLoop(training, self._step_after, lambda: self._session(backend))
             self._unwatched.pop(name, None)
         except Exception as error:

@@ -23,6 +23,7 @@ from probe.common.config.selection import RecordFilter, RecordPatterns, wanted_b
 from probe.common.config.unmatched import Met, unmatched
 from probe.common.dump import journal as journals
 from probe.common.dump import naming
+from probe.common.dump.frameworks import of_dump
 from probe.common.errors import failure_text
 from probe.common.interfaces import ApiName, Entry, ModuleName
 
@@ -74,6 +75,7 @@ class Collector:
         self.step: CollectedStep | None = None
         """The step that is collected."""
         self._hooks = adapter.hooks
+        self._default_risk_level = of_dump(adapter.framework).risk_level
         self._stacks = CallStacks()
         self._state = CollectedStep(0, None, "", self._stacks, ())
         """The step that was collected last, `step` until that ends."""
@@ -91,7 +93,7 @@ class Collector:
         self._selection = RecordFilter(config.names, config.scope, config.data_mode, config.level == "mix", patterns)
         self.takes_everything = config.takes_every_function
         """True if calls are taken of every function that makes or changes a number, in the list or not."""
-        level = "ALL" if self.takes_everything else config.risk_level or self._hooks.default_risk_level
+        level = "ALL" if self.takes_everything else config.risk_level or self._default_risk_level
         by_risk = not config.names and not config.scope and config.api is None and level != "ALL"
         self._by_risk = _WantedByRisk(level, self._hooks.risk_class) if by_risk else None
         """By function, whether its calls are wanted, if the risk level decides it."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, settings_of
 from probe.collect.collector import Collector
 from probe.collect.module_settings import DescribedModels
 from probe.common.config.config import Config
@@ -57,9 +57,10 @@ class RunEnvironment:
                 "command": command(),
                 "steps": list(config.step),
             }
-        if not self._told and self._handle is None:
+        settings = self._adapter.settings
+        if settings is not None and not self._told and self._handle is None:
             note = partial(self._collector.attempt, self._add_optimizer)
-            self._handle = self._adapter.settings.attach_updates(note)
+            self._handle = settings.attach_updates(note)
 
     def note_models(self, config: Config, models: Any, step: int) -> None:
         """Read the settings of the modules of `models` that were not known before; `models` may be ``None``."""
@@ -86,7 +87,7 @@ class RunEnvironment:
         self._told[id(optimizer)] = type(optimizer).__name__
         if self._content is None:
             return
-        groups = [clean_settings(group)[0] for group in self._adapter.settings.optimizer_groups(optimizer)]
+        groups = [clean_settings(group)[0] for group in settings_of(self._adapter).optimizer_groups(optimizer)]
         self._content.setdefault("optimizers", []).append({"type": type(optimizer).__name__, "groups": groups})
         self._is_written = False
 
@@ -122,13 +123,4 @@ class RunEnvironment:
 
 def facts_of(adapter: FrameworkAdapter) -> FrameworkFacts:
     """The answers of the framework of this process."""
-    settings = adapter.settings
-    return FrameworkFacts(
-        adapter.framework,
-        settings.versions(),
-        settings.devices(),
-        settings.switches(),
-        settings.layout(),
-        settings.seeds(),
-        settings.random_states(),
-    )
+    return FrameworkFacts(adapter.framework) if adapter.settings is None else adapter.settings.facts()

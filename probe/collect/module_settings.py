@@ -80,7 +80,7 @@ class DescribedModels:
         return any(last() is model for last in self._last.get(prefix, ()))
 
     def _settings(self, models: Mapping[str, Any]) -> Settings:
-        described = self._adapter.settings.modules(models)
+        described = () if self._adapter.settings is None else self._adapter.settings.modules(models)
         entries = self._adapter.hooks.unobserved(self._entries, [each.buffers for each in described])
         return {
             each.name: each.settings._replace(

@@ -25,6 +25,7 @@ from probe.common import log
 from probe.common.config.config import GRAD_PROBE
 from probe.common.config.fields import Location, numbers_text, parse_new_folder
 from probe.common.dump import naming
+from probe.common.dump.frameworks import of_dump
 from probe.common.dump.layout import process_folder
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import ModuleName
@@ -307,8 +308,7 @@ class Session:
         if not self._active or self.config.level != "L1":
             log.warning("module_dump does nothing outside start and stop, nor at a level other than L1.")
             return
-        hooks = self._adapter.hooks
-        base = naming.module_base(hooks.module_root, name, hooks.class_name(module))
+        base = naming.module_base(of_dump(self._adapter.framework).module_root, name, type(module).__name__)
         self._hooks.module_dump(module, ModuleName(base))
 
     @_guarded
@@ -345,7 +345,7 @@ class Session:
             self._steps.begin(self.config.step)
 
     def _known_rank(self) -> int | None:
-        return self._rank if self._rank is not None else self._adapter.training.rank()
+        return self._rank if self._rank is not None else self._adapter.rank()
 
     def _wanted(self, rank_id: int | None) -> bool:
         """True if the current step is collected from this process."""
@@ -356,7 +356,7 @@ class Session:
         if steps and self.current_step not in steps:
             return False
         if self._rank is None:
-            self._rank = rank_id if rank_id is not None else self._adapter.training.rank()
+            self._rank = rank_id if rank_id is not None else self._adapter.rank()
             log.set_rank(self._rank)
         if not self.config.rank or self._rank in self.config.rank:
             return True
@@ -518,7 +518,7 @@ class Session:
             log.warning('level "debug" records what save(variable, name) is given, and save was never called.')
         missing = self._steps.unreached(steps) if self.steps_are_named else []
         # All ranks run the same steps.
-        if missing and not (self._rank or self._adapter.training.rank()):
+        if missing and not (self._rank or self._adapter.rank()):
             called = "save" if self.config.level == "debug" else "start"
             text = f'"step" names {numbers_text(missing)}, where {called} was never called'
             log.warning(f"{text}: the program ran {self._steps.ran_text()}.")

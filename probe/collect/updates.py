@@ -14,7 +14,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
 
-from probe.backends.protocol import FrameworkAdapter, OptimizedParameter
+from probe.backends.protocol import FrameworkAdapter, OptimizedParameter, settings_of
 from probe.backends.protocol.settings import OptimizedParameters
 from probe.collect.collector import Collector
 from probe.common.callstack import OWN_FILES
@@ -74,8 +74,8 @@ class UpdateRecorder:
 
     def attach(self, models: Any) -> None:
         """Record from now on; `models` give their names to the parameters."""
-        step = self._collector.step
-        if step is None or not step.total.updates:
+        step, settings = self._collector.step, self._adapter.settings
+        if settings is None or step is None or not step.total.updates:
             return
         self.note_models(models)
         if self._handle is None:
@@ -83,7 +83,7 @@ class UpdateRecorder:
                 partial(self._collector.attempt, self._unobserved, report)
                 for report in (self._enter, self._leave, self._pass_scaler)
             )
-            self._handle = self._adapter.settings.attach_updates(before, after, scaled)
+            self._handle = settings.attach_updates(before, after, scaled)
 
     def note_models(self, models: Any) -> None:
         """Take the names of parameters from `models`, which are given as to `start`."""
@@ -177,7 +177,7 @@ class UpdateRecorder:
 
     def _groups(self, optimizer: Any) -> list[dict[str, Any]]:
         """The settings of the groups, which seldom change from one step to the next."""
-        groups = list(self._adapter.settings.optimizer_groups(optimizer))
+        groups = list(settings_of(self._adapter).optimizer_groups(optimizer))
         known = self._settings.get(optimizer)
         if known is None or known[0] != groups:
             known = self._settings[optimizer] = groups, [clean_settings(group)[0] for group in groups]
@@ -202,7 +202,7 @@ class UpdateRecorder:
         if self._names is None:
             self._names = {}
             for prefix, model in self._models.items():
-                for name, value in self._adapter.settings.weights(model()) if model() is not None else ():
+                for name, value in settings_of(self._adapter).weights(model()) if model() is not None else ():
                     self._names.setdefault(id(value), f"{prefix}.{name}" if prefix else name)
         return self._names.get(id(parameter.value)) or parameter.name
 

@@ -72,9 +72,7 @@ def compared(
         keeps_judged: keep what was found of each pair of calls.
     """
     target, golden, rules = comparison.target, comparison.golden, comparison.options.rules
-    both = flattened(comparison)
-    for dump in (target, golden) if release else ():
-        dump.release()
+    both = flattened(comparison, release)
     mode = mode_of(comparison, both, values)
     matched = match(comparison, both)
     algorithms = measure(comparison, matched.rows, mode, watch)

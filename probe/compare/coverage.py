@@ -61,7 +61,7 @@ class Coverage:
         return self.compared_records == self.records
 
 
-def coverage(pairs: Sequence[CallPair], trees: tuple[Tree | None, Tree | None]) -> Coverage:
+def coverage(pairs: Sequence[CallPair], trees: tuple[Tree | None, Tree | None], shared: int = 0) -> Coverage:
     """The compared part of two runs.
 
     A call that computes again what a paired one has is compared with it. What one side cannot have counts for nothing.
@@ -69,6 +69,7 @@ def coverage(pairs: Sequence[CallPair], trees: tuple[Tree | None, Tree | None]) 
     Args:
         pairs: the calls side by side.
         trees: the call trees of target and golden side.
+        shared: the number of parameters that optimizers of both sides update, by their names.
     """
     pairs = [pair for pair in pairs if pair.how not in LEFT_OUT]
     of_both = [pair for pair in pairs if pair.how == RECOMPUTED or _is_compared(pair)]
@@ -78,7 +79,8 @@ def coverage(pairs: Sequence[CallPair], trees: tuple[Tree | None, Tree | None]) 
         matched = {name(pair) for pair in of_both if name(pair)}
         total += len(made)
         compared += len(made) - _without_counterpart([name(pair) for pair in made], matched, tree or {})
-    return Coverage(compared, total, *count_parameters(row for pair in pairs for row in pair.rows))
+    matched_parameters, parameters = count_parameters(row for pair in pairs for row in pair.rows)
+    return Coverage(compared, total, min(max(matched_parameters, 2 * shared), parameters), parameters)
 
 
 def _without_counterpart(records: Sequence[str], matched: set[str], tree: Tree) -> int:

@@ -13,7 +13,7 @@ from probe.common.dump.reading.sources import Stacks
 from probe.compare.coverage import Coverage
 from probe.compare.pairing import Pairing
 
-TARGET, GOLDEN = "target", "golden run"
+SIDES = TARGET, GOLDEN = "target", "golden run"
 
 Answer = Literal["divergence", "none", "cannot_tell"]
 DIVERGENCE: Answer = "divergence"
@@ -228,6 +228,9 @@ class Findings:
     """The sides whose calls have no tree, because construct.json is missing."""
     without_sketches: str = ""
     """``one program``, ``two programs`` or ``two frameworks``, where a run has no sketches and no tensors."""
+    gradients_agree: str = ""
+    """The sentence on gradients of all parameters that agree, where most calls have no counterpart: one run takes the
+    batch in parts, or is compiled as a whole."""
     tables: list[str] = field(default_factory=list)
     """The files that were written."""
 

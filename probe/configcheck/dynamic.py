@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, execution_of, settings_of, training_of
 from probe.common.interfaces import StatisticsMode
 from probe.configcheck.hyper.settings_files import flat
 
@@ -52,7 +52,7 @@ class TensorRecords:
             dtype = str(entry.get("dtype")).rpartition(".")[2].lower()
             marks[name] = {"dtype": dtype, "shape": entry.get("shape"), "checksum": entry.get("md5")}
             if "int" in dtype:
-                marks[name]["head"] = self._adapter.execution.values(value).reshape(-1)[:_HEAD].tolist()
+                marks[name]["head"] = execution_of(self._adapter).values(value).reshape(-1)[:_HEAD].tolist()
         return statistics, marks
 
     def inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Described:
@@ -70,7 +70,7 @@ class TensorRecords:
         named: dict[str, Any] = {}
         for number, model in enumerate(models):
             above = f"{number}." if len(models) > 1 else ""
-            named.update({f"{above}{name}": value for name, value in self._adapter.settings.weights(model)})
+            named.update({f"{above}{name}": value for name, value in settings_of(self._adapter).weights(model)})
         return self.described(named)
 
 
@@ -91,11 +91,11 @@ def running_settings(adapter: FrameworkAdapter, models: Sequence[Any]) -> dict[s
     the state of accelerate, groups of optimizers, schedulers, gradient scalers, and options of the modules.
     """
     found: dict[str, Any] = {}
-    settings = adapter.settings
+    settings = settings_of(adapter)
     for number, model in enumerate(models):
         prefix = f"model.{number}" if len(models) > 1 else "model"
         found.update({f"{prefix}.{name}": value for name, value in settings.model_settings(model).items()})
-    for number, optimizer in enumerate(adapter.training.optimizers()):
+    for number, optimizer in enumerate(training_of(adapter).optimizers()):
         groups = {"type": type(optimizer).__name__, "groups": list(settings.optimizer_groups(optimizer))}
         found.update(flat({"optimizer": {number: groups}}))
     numbers: dict[str, int] = {}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 
 from probe.common import log
+from probe.common.files import replacing
 
 
 class Schedule:
@@ -79,8 +81,18 @@ class WatchedFile:
             self._time = modified
             self._changed()
 
-    def noted(self) -> None:
-        """The file was written by this process."""
+    def switch_off(self, key: str) -> None:
+        """Write ``false`` for a key that is true. The file is replaced as a whole, and has not changed for `look`.
+
+        Raises:
+            OSError: it cannot be read or written.
+        """
+        with open(self._path, encoding="utf-8") as stream:
+            before = stream.read()
+        after = switched_off(before, key)
+        if after != before:
+            with replacing(self._path) as target:
+                target.write(after.encode())
         self._time = self._modified()
 
     def _modified(self) -> float:
@@ -88,3 +100,13 @@ class WatchedFile:
             return os.stat(self._path).st_mtime
         except OSError:
             return 0.0
+
+
+def switched_off(text: str, key: str) -> str:
+    """The text of a JSON file in which ``"key": true`` became false; the same text where it is not true.
+
+    Example:
+        >>> switched_off('{"a": 1, "dynamic_on" : true}', "dynamic_on")
+        '{"a": 1, "dynamic_on" : false}'
+    """
+    return re.sub(rf'("{re.escape(key)}"\s*:\s*)true\b', r"\1false", text, count=1)

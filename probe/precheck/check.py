@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
-from probe.backends.protocol import FrameworkAdapter, UnknownValue
+from probe.backends.protocol import FrameworkAdapter, UnknownValue, execution_of
 from probe.calls import memory
 from probe.calls.arguments import Unreadable
 from probe.calls.cases import Case
@@ -68,8 +68,8 @@ def check(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOptio
             found = _large(adapter, dump, case, options)
             if found is not None:
                 return found
-        prepared = prepare(adapter.execution, dump, case, options.seed)
-        evaluated = evaluate(adapter.execution, dump, prepared, options.device)
+        prepared = prepare(execution_of(adapter), dump, case, options.seed)
+        evaluated = evaluate(execution_of(adapter), dump, prepared, options.device)
         judged = judge(adapter, evaluated, options.device)
         return explain(adapter, dump, judged, options)
     except NotRun as error:
@@ -92,13 +92,13 @@ def _large(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOpti
         NotRun: it needs more memory than it may take.
         Unreadable: it cannot be run from what the dump has.
     """
-    outline = prepare(adapter.execution, dump, case, options.seed, load=unloaded)
+    outline = prepare(execution_of(adapter), dump, case, options.seed, load=unloaded)
     with_rules = options.rules is not None
     if in_parts.is_possible(outline, options.device):
         _check_memory(memory.needed_in_parts(outline, with_rules), options)
         try:
             found = in_parts.judge_in_parts(
-                adapter.execution, dump, outline, options.seed, options.device, keep_whole=with_rules
+                execution_of(adapter), dump, outline, options.seed, options.device, keep_whole=with_rules
             )
             return _of_parts(adapter, dump, found, options)
         except Exception as error:
@@ -148,7 +148,7 @@ def judge(adapter: FrameworkAdapter, evaluated: Evaluated, device: str) -> Judge
     others = [row for row in judged.rows if row.verdict.bound != dropout.BOUND]
     after = judged.evaluated
     may_draw = after.results is not None and _fails(others)
-    if may_draw and draws_random_numbers(adapter.execution, after.prepared, device, after.autocast):
+    if may_draw and draws_random_numbers(execution_of(adapter), after.prepared, device, after.autocast):
         raise NotRun("it draws random numbers")
     return judged
 

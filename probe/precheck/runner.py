@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from probe.backends.protocol import execution_of
 from probe.calls import memory
 from probe.calls.cases import Case, Selection, cases_of, may_end_process
 from probe.common import log
@@ -53,7 +54,7 @@ def precheck(path: str, options: PrecheckOptions, load: LoadAdapter, watch: Prog
     if not cases:
         raise MsprobeException(f"{dump.path} has no call of a function; collect at level L1 or mix.")
     _check_names(options.selection, cases)
-    execution = load(dump.framework).execution
+    execution = execution_of(load(dump.framework))
     devices = [device_for(execution, wanted) for wanted in options.devices or ("",)]
     began = time.monotonic()
     with _output(dump, devices, options) as output:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from probe.backends.protocol import Execution, FrameworkAdapter
+from probe.backends.protocol import Execution, FrameworkAdapter, execution_of
 from probe.calls.cases import Case, Selection, cases_of, may_end_process, unchecked
 from probe.calls.prepared import RECORDED
 from probe.common.dump.reading.dump import Dump, read
@@ -89,7 +89,7 @@ def device_for(execution: Execution, wanted: str) -> str:
 def check_part(part: Part) -> list[CaseResult]:
     """Check the cases of a part, in order; the process has the random states and threads that it had before."""
     found = opened(part.path, part.selection, part.load, part.version)
-    execution = found.adapter.execution
+    execution = execution_of(found.adapter)
     options = replace(part.options, device=device_for(execution, part.options.device))
     states = execution.random_states()
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, execution_of
 from probe.calls.arguments import Arguments, Leaf, OwnValue, Unreadable, same_container
 from probe.common.containers import MAX_DEPTH
 from probe.common.numerics.formats import rounds
@@ -36,7 +36,7 @@ class LiveArguments(Arguments):
         self.leaves = []
         self.tensors: list[Any] = []
         """The tensors themselves."""
-        self._execution, self._describe_value = adapter.execution, adapter.tensors.describe_value
+        self._execution, self._describe_value = execution_of(adapter), adapter.tensors.describe_value
         self._known: dict[int, LiveLeaf] = {}
         read_args = [self._read(value, None, 0) for value in args]
         super().__init__(self.leaves, read_args, {key: self._read(value, key, 0) for key, value in kwargs.items()})

@@ -15,7 +15,7 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.backends.protocol import Execution, FrameworkAdapter
+from probe.backends.protocol import Execution, FrameworkAdapter, execution_of
 from probe.backends.protocol.compiling import Backend, Compilation, Given, KeptModule, NothingCompiled, Part
 from probe.calls.arguments import Unreadable
 from probe.calls.evaluation import DRAWS
@@ -91,7 +91,7 @@ class KeptCall:
             self._inputs = arguments.forget_tensors()
             self._arguments = arguments
             self._module = self._compilation.keep(module)
-            self._states = self._adapter.execution.random_states()
+            self._states = execution_of(self._adapter).random_states()
         except Exception as error:
             self._problem = str(error) if isinstance(error, Unreadable) else reason(error)
 
@@ -107,7 +107,7 @@ class KeptCall:
     def _taking(self, index: int) -> Callable[[Any], None]:
         def take(gradient: Any) -> None:
             # Of a tensor that is used twice the whole gradient comes at once.
-            self._gradients[index] = self._adapter.execution.copied(gradient)
+            self._gradients[index] = execution_of(self._adapter).copied(gradient)
             self.has_backward = True
 
         return take
@@ -128,7 +128,7 @@ class KeptCall:
         """Every tensor of the call in both forms, judged; one line where that cannot be."""
         if self._module is None:
             return [self._not_checked(self._problem)]
-        states = self._adapter.execution.random_states()
+        states = execution_of(self._adapter).random_states()
         try:
             return list(self._judged(self._module, backend, cast, dump))
         except (MemoryError, RecursionError) as error:
@@ -138,7 +138,7 @@ class KeptCall:
             why = str(error) if isinstance(error, NothingCompiled) else f"the compiled form fails: {reason(error)}"
             return [self._not_checked(why)]
         finally:
-            self._adapter.execution.set_random_states(states)
+            execution_of(self._adapter).set_random_states(states)
             self._module, self._inputs, self._gradients = None, [], []
 
     def _not_checked(self, why: str) -> CompiledPart:
@@ -156,18 +156,18 @@ class KeptCall:
             why = f"the compiled form gives {len(compiled)} tensors, and the eager one {len(eager)}"
             yield CompiledPart(self.name, self.class_name, "forward", "", DIFFERENT, why)
             return
-        exact = _Exact(self, module, self._adapter.execution, cast)
+        exact = _Exact(self, module, execution_of(self._adapter), cast)
         for index, (one, other) in enumerate(zip(eager, compiled)):
             yield self._part(index, one, other, exact, cast)
 
     def drawing(self, run: Callable[[], list[Part]]) -> list[Part]:
         """The parts that `run` gives when it draws the random numbers of the call."""
-        self._adapter.execution.set_random_states(self._states)
+        execution_of(self._adapter).set_random_states(self._states)
         return run()
 
     def given(self, dtype: str | None = None) -> Given:
         """Copies of the arguments of the call; of another dtype if one is given."""
-        execution, leaves = self._adapter.execution, self._arguments.leaves
+        execution, leaves = execution_of(self._adapter), self._arguments.leaves
         tensors = []
         for leaf, tensor in zip(leaves, self._inputs):
             if dtype is None or not is_float(leaf.dtype):
@@ -185,7 +185,7 @@ class KeptCall:
             draw: The number of the draw.
             least: The unit by which they are moved at least.
         """
-        execution = self._adapter.execution
+        execution = execution_of(self._adapter)
         signs = np.random.default_rng([*self.name.encode(), draw])
         tensors = []
         for leaf, tensor in zip(self._arguments.leaves, given.tensors):
@@ -198,7 +198,7 @@ class KeptCall:
         return replace(given, tensors=tensors)
 
     def _part(self, index: int, eager: Part, compiled: Part, exact: _Exact, cast: str | None) -> CompiledPart:
-        execution = self._adapter.execution
+        execution = execution_of(self._adapter)
         named = self.name, self.class_name, eager.stage, eager.name
         if eager.tensor is None or compiled.tensor is None:
             if eager.tensor is compiled.tensor:

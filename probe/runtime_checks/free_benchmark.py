@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, execution_of
 from probe.calls.arguments import Unreadable
 from probe.calls.cases import not_run
 from probe.calls.evaluation import Output, output_places, outputs_of
@@ -52,13 +52,13 @@ class FreeBenchmark:
     """
 
     def __init__(self, config: Config, adapter: FrameworkAdapter) -> None:
-        if config.fuzz_stage == "backward" and not adapter.execution.differentiates_anywhere:
+        if config.fuzz_stage == "backward" and not execution_of(adapter).differentiates_anywhere:
             raise MsprobeException(
                 f'"free_benchmark.fuzz_stage" is "backward", which {adapter.framework} cannot do: the gradients '
                 'of one call cannot be computed while those of the step are. Use "forward", or record the step and '
                 "run msprobe acc_check."
             )
-        self._adapter, self._execution = adapter, adapter.execution
+        self._adapter, self._execution = adapter, execution_of(adapter)
         self._mode = config.pert_mode
         self._backward = config.fuzz_stage == "backward"
         self._functions: dict[tuple[str, str], Callable[..., Any] | None] = {}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Optional
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, execution_of
 from probe.calls.evaluation import outputs_of
 from probe.calls.prepared import reason
 from probe.calls.verdict.subject import FAILURES, SEVERITY, SUSPECT, KernelVerdict, Value
@@ -97,7 +97,7 @@ class OnlineCheck:
     # --- the block
 
     def __enter__(self) -> OnlineCheck:
-        self._handle = self.adapter.hooks.attach_operators(self)
+        self._handle = execution_of(self.adapter).attach_operators(self)
         if self._handle is None:
             raise MsprobeException(
                 f"online_check: {self.adapter.framework} offers no way to see its operators while they run; use task "
@@ -147,7 +147,7 @@ class OnlineCheck:
 
     def leave_operator(self, entered: Any, output: Any) -> None:
         begun = time.monotonic()
-        states = self.adapter.execution.random_states()
+        states = execution_of(self.adapter).random_states()
         try:
             found = list(self._judged(entered, output))
         except Exception as error:
@@ -158,10 +158,10 @@ class OnlineCheck:
             self.suspects += [each for each in found if each.verdict.status == SUSPECT]
         finally:
             try:
-                self.adapter.execution.set_random_states(states)
+                execution_of(self.adapter).set_random_states(states)
             except Exception:
                 # Once more, before this is told: the program must draw what it would have drawn.
-                self.adapter.execution.set_random_states(states)
+                execution_of(self.adapter).set_random_states(states)
                 raise
             self.seconds += time.monotonic() - begun
 
@@ -204,7 +204,7 @@ class OnlineCheck:
             yield f"not checked, {count}: {why}"
 
     def _write(self, folder: str) -> str:
-        rank = self.adapter.training.rank()
+        rank = self.adapter.rank()
         stamp = f"rank{0 if rank is None else rank}_{time.strftime('%Y%m%d%H%M%S')}"
         inner = os.path.join(folder, f"msprobe_{stamp}")
         files.make_folder(inner)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, execution_of
 from probe.backends.protocol.compiling import Backend, Compilation, ModuleAt
 from probe.common import files, log
 from probe.common.dump.naming import file_name
@@ -140,7 +140,7 @@ class PrecisionChecker:
     """The calls that were made, in the order in which they returned."""
 
     def __post_init__(self) -> None:
-        compilation = self.adapter.execution.compilation
+        compilation = execution_of(self.adapter).compilation
         if compilation is None:
             raise MsprobeException(
                 f"PrecisionChecker: {self.adapter.framework} has no torch.compile, so there is no compiled form of a "
@@ -225,7 +225,7 @@ class PrecisionChecker:
                 "wrap_by_policy(model, (Block,)) or wrap(module) before install."
             )
         for at in chosen:
-            class_name = self.adapter.hooks.class_name(at.module)
+            class_name = type(at.module).__name__
             call = KeptCall(self.adapter, self._compilation, at.name, class_name, self.log_failure)
             watched = _Watched(at, call, self)
             watched.handle = self._compilation.attach(at.module, watched)
@@ -317,7 +317,7 @@ class PrecisionChecker:
         self.returned.clear()
 
     def _module(self, call: str, module: Any) -> Any:
-        if not self._compilation.is_module(module):
+        if not self.adapter.hooks.is_module(module):
             raise MsprobeException(
                 f"PrecisionChecker: {call} got {type(module).__name__}; allowed: a module of {self.adapter.framework}."
             )
@@ -335,7 +335,7 @@ class PrecisionChecker:
         ):
             classes = tuple(policy)
             return _Policy(lambda module: isinstance(module, classes), holder)
-        if callable(policy) and not self._compilation.is_module(policy):
+        if callable(policy) and not self.adapter.hooks.is_module(policy):
             return _Policy(policy, holder)
         raise MsprobeException(
             f"PrecisionChecker: {call} got no policy; allowed: a class, a tuple of classes, or a function of a module."

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.backends.protocol import Execution, FrameworkAdapter
+from probe.backends.protocol import Execution, FrameworkAdapter, execution_of
 from probe.calls.arguments import Unreadable
 from probe.calls.evaluation import Call, Output, Results, autocast_for, run
 from probe.calls.memory_errors import is_out_of_memory
@@ -57,8 +57,8 @@ class RunningCall:
         if most_elements is not None and sum(math.prod(each.shape) for each in arguments.tensors) > most_elements:
             raise Unreadable(f"its tensors have more than {most_elements} elements")
         base = name.rpartition(".")[0]
-        inputs, states = arguments.forget_tensors(), adapter.execution.random_states()
-        return cls(adapter.execution, name, base, function, arguments, inputs, states)
+        inputs, states = arguments.forget_tensors(), execution_of(adapter).random_states()
+        return cls(execution_of(adapter), name, base, function, arguments, inputs, states)
 
     @property
     def dtypes(self) -> list[str]:

@@ -21,6 +21,20 @@ import pytest
 HERE = Path(__file__).parent
 
 
+GROUPS = {
+    "execution/": "execution",
+    "runs/test_free_benchmark.py": "execution",
+    "values/test_single_save.py": "execution",
+    "runs/test_config_checker.py": "settings",
+    "runs/test_environment.py": "settings",
+    "runs/test_module_settings.py": "settings",
+    "runs/test_updates.py": "settings",
+    "runs/test_grad_probe.py": "trends",
+    "runs/test_monitor.py": "trends",
+}
+"""What needs an optional group of the adapter; all the rest is the core of the contract."""
+
+
 def chosen_backend(config: pytest.Config) -> str:
     """Return the name of the backend; without one there is nothing to test and saying nothing would look green."""
     name = config.getoption("--backend") or os.environ.get("PROBE_TEST_BACKEND")
@@ -65,6 +79,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not ours:
         return
     name = chosen_backend(config)
+    adapter = backend_class(name)().adapter
+    missing = tuple(str(HERE / part) for part, group in GROUPS.items() if getattr(adapter, group) is None)
+    if missing:
+        items[:] = [item for item in items if not str(item.path).startswith(missing)]
     for path in (HERE / f"{name}-xfails.txt", HERE / f"{name}-{backend_class(name).release}-xfails.txt"):
         entries = read_xfails(path)
         unmatched = set(entries)

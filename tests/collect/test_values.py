@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy_tensors import NumpyTensors
 
@@ -413,7 +413,6 @@ def expected(value: Any) -> Any:
     return plain(type(value).__name__, value)
 
 
-@settings(deadline=None, max_examples=200)
 @given(VALUES)
 def test_plain_values_keep_their_form(value: Any) -> None:
     entry = Described().describer.describe(value, "key", None, None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from graph_dumps import CASES, call, expected, recorded, tensor
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_dumps import written
 
@@ -74,7 +74,6 @@ def forests(draw: st.DrawFn) -> dict[str, str | None]:
     return {name: tree[name] for name in order}
 
 
-@settings(deadline=None, max_examples=150)
 @given(forests())
 def test_every_call_is_one_node_behind_everything_inside_of_it(tree: dict[str, str | None]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +92,6 @@ def test_every_call_is_one_node_behind_everything_inside_of_it(tree: dict[str, s
     assert [sum(sizes[child] for child in inside) + 1 for inside in graph.children] == sizes
 
 
-@settings(deadline=None, max_examples=150)
 @given(forests())
 def test_calls_are_inside_of_what_the_tree_says_and_keep_its_order(tree: dict[str, str | None]) -> None:
     with tempfile.TemporaryDirectory() as folder:

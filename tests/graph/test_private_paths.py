@@ -14,7 +14,7 @@ from graph_dumps import call, tensor
 from made_dumps import written
 from written_pages import WrittenPage
 
-from probe.api.questions.rules import graph_writers
+from probe.api.questions.rules import writer
 from probe.compare.options import Options
 from probe.graph.options import HTML, JSON, MODEL_EXPLORER, GraphOptions
 from probe.graph.run import GraphReport, planned, show
@@ -73,9 +73,8 @@ def _shown(tmp_path: Path, *prefixes: str) -> tuple[str, Path]:
     (golden / "step0" / "rank1").rename(golden / "step0" / "rank2")
     options = GraphOptions(Options(), strip_paths=prefixes)
     formats = (HTML, "db", JSON, MODEL_EXPLORER)
-    found = show(
-        planned([str(target)], [str(golden)], options), str(tmp_path / "out"), formats, others=graph_writers(formats)
-    )
+    plan, others = planned([str(target)], [str(golden)], options), {"db": writer("db", "--format db")}
+    found = show(plan, str(tmp_path / "out"), formats, others=others)
     return _everything(found), secret
 
 

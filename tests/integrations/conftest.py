@@ -81,12 +81,15 @@ class Programs:
         given = [str(self.folder), name, json.dumps(options)]
         port = str(free_port())
         arguments = [given] if processes == 1 else [[*given, str(rank), port] for rank in range(processes)]
-        ended = forks.server(*SERVED).run(
-            HERE / f"train_with_{library}.py", *arguments, environment={**os.environ, **ENVIRONMENT}, timeout=90,
-        )  # fmt: skip
+        return Training(self.folder, name, self.forked(HERE / f"train_with_{library}.py", *arguments))
+
+    def forked(self, script: Path, *arguments: Sequence[str], code: str | None = None) -> str:
+        """What a program says in a fork for each list of `arguments`."""
+        environment = {**os.environ, **ENVIRONMENT}
+        ended = forks.server(*SERVED).run(script, *arguments, code=code, environment=environment, timeout=120)
         output = "".join(process.out + process.written_to_err for process in ended)
         assert not any(process.status for process in ended), output
-        return Training(self.folder, name, output)
+        return output
 
     def launch(self, launcher: Sequence[str], library: str, name: str, **options: Any) -> Training:
         """Run a program by `launcher`, Python's options, in interpreters of their own."""
@@ -106,3 +109,11 @@ class Programs:
 @pytest.fixture
 def programs(tmp_path: Path) -> Programs:
     return Programs(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the training with TRL wrote."""
+    folder = tmp_path_factory.mktemp("trl")
+    Programs(folder).forked(HERE / "train_with_trl.py", [str(folder)])
+    return folder

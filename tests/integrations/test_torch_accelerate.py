@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ def test_accumulation_bf16_and_checkpointing_are_recorded_and_not_disturbed(prog
     assert found.bits == programs.train("accelerate", "without", mixed_precision="bf16", debugger=False).bits
 
 
-@pytest.mark.sampled(least=1, each=False, group="two processes with a library")
+@pytest.mark.sampled(least=1, each=False, group="interpreters with a library")
 def test_two_processes_record_what_one_does_and_compute_what_they_do_without(programs: Any) -> None:
     found = programs.launch(LAUNCH, "accelerate", "launched", mixed_precision="bf16")
     assert found.folders == [f"step{step}/rank{rank}" for step in (0, 1) for rank in (0, 1)]
@@ -38,7 +36,7 @@ def test_two_processes_record_what_one_does_and_compute_what_they_do_without(pro
     assert len(without.bits) == 2 and found.bits == without.bits
 
 
-def test_a_pack_has_the_settings_of_accelerate(tmp_path: Path) -> None:
+def test_a_pack_has_the_settings_of_accelerate(programs: Any, tmp_path: Path) -> None:
     program = """
         import sys, torch
         from accelerate import Accelerator
@@ -61,7 +59,4 @@ def test_a_pack_has_the_settings_of_accelerate(tmp_path: Path) -> None:
         assert found["accelerate.distributed_type"] == "NO"
         assert not any("process_index" in name for name in found)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "a.zip")], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    programs.forked(tmp_path / "pack.py", [str(tmp_path / "a.zip")], code=textwrap.dedent(program))

@@ -73,7 +73,7 @@ def test_a_trainer_of_pytorch_lightning_takes_the_callback_too(programs: Any) ->
     assert found.forwards(NET) == [1, 1]
 
 
-@pytest.mark.sampled(least=1, each=False, group="two processes with a library")
+@pytest.mark.sampled(least=1, each=False, group="interpreters with a library")
 def test_two_processes_record_what_one_does_and_compute_what_they_do_without(programs: Any) -> None:
     options = {"accumulate_grad_batches": 2, "precision": "bf16-mixed"}
     two = {"strategy": "ddp", "devices": 2, **options}

@@ -34,6 +34,14 @@ def test_accumulation_bf16_and_checkpointing_are_recorded_and_not_disturbed(prog
     assert found.bits == programs.train("trainer", "without", callback=False, **options).bits
 
 
+@pytest.mark.sampled(least=1, each=False, group="interpreters with a library")
+def test_a_training_under_msprobe_run_is_recorded_and_not_disturbed(programs: Any) -> None:
+    run = ["-m", "msprobe", "run", "--level", "mix", "--step", "all", "-o", "collected"]
+    found = programs.launch(run, "trainer", "collected", callback=False)
+    assert found.folders == STEPS
+    assert found.bits == programs.train("trainer", "without", callback=False).bits
+
+
 def test_a_resumed_training_goes_on_with_the_numbers(programs: Any) -> None:
     options = {"save_strategy": "steps", "save_steps": 3}
     first = programs.train("trainer", "run", callback=False, **options)
@@ -61,7 +69,7 @@ def test_a_compiled_model_is_warned_of(programs: Any) -> None:
     assert found.forwards(WORDS) == [0]
 
 
-@pytest.mark.sampled(least=1, each=False, group="two processes with a library")
+@pytest.mark.sampled(least=1, each=False, group="interpreters with a library")
 def test_two_processes_record_what_one_does_and_compute_what_they_do_without(programs: Any) -> None:
     options = {"gradient_accumulation_steps": 2, "bf16": True, "activation_checkpointing": True, "max_steps": 2}
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]

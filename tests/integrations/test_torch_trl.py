@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import forks
 import numpy as np
 import pytest
 
 pytestmark = pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed")
-PROGRAM = Path(__file__).parent / "train_with_trl.py"
 
 
 def saved(folder: Path, key: str) -> Any:
@@ -24,19 +19,8 @@ def saved(folder: Path, key: str) -> Any:
     return np.concatenate([np.load(path) for path in paths])
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("trl")
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": forks.CHECKOUT}
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(path)], env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return path
-
-
-def test_engine_and_trainer_agree_to_rounding(folder: Path) -> None:
-    rollout, training, mask = (saved(folder, key) for key in ("rollout", "training", "mask"))
+def test_engine_and_trainer_agree_to_rounding(trl: Path) -> None:
+    rollout, training, mask = (saved(trl, key) for key in ("rollout", "training", "mask"))
     is_token = mask.astype(bool)
     assert rollout.shape == training.shape == mask.shape and is_token.sum() >= 48
     # float32 logits of some tens round to about 1e-6, and a log-probability is a difference of two of them.
@@ -44,6 +28,6 @@ def test_engine_and_trainer_agree_to_rounding(folder: Path) -> None:
     assert rollout[is_token].std() > 0.3
 
 
-def test_the_tokens_are_those_of_the_vocabulary(folder: Path) -> None:
-    tokens = saved(folder, "tokens")
+def test_the_tokens_are_those_of_the_vocabulary(trl: Path) -> None:
+    tokens = saved(trl, "tokens")
     assert tokens.dtype == np.int64 and tokens.min() >= 0 and tokens.max() < 64

@@ -9,19 +9,11 @@ from typing import Any
 import pytest
 
 from probe.common.errors import MsprobeException
-from probe.monitor.alerts.actions import ALERTS, Actions, ActionSettings
-from probe.monitor.alerts.configured import alert_settings, unknown_keys
+from probe.monitor.alerts.actions import ALERTS, Alerts
 from probe.monitor.alerts.learned import LearnedRules
-from probe.monitor.alerts.named import NamedRules
 from probe.monitor.alerts.rows import Finding
-
-
-def test_without_rules_the_learned_ones_judge() -> None:
-    assert alert_settings(None) is None
-    settings = alert_settings({"rules": []})
-    assert settings is not None and isinstance(settings.judge(0), LearnedRules)
-    named = alert_settings({"rules": ["AnomalyNan", {"rule_name": "AnomalyTurbulence", "args": {"threshold": 1}}]})
-    assert named is not None and isinstance(named.judge(0), NamedRules)
+from probe.monitor.setup.alert import AlertSettings
+from probe.monitor.setup.first import load
 
 
 @pytest.mark.parametrize(
@@ -29,33 +21,25 @@ def test_without_rules_the_learned_ones_judge() -> None:
     [
         ([], '"alert" is a list of 0; allowed: an object'),
         ({"rules": "AnomalyNan"}, '"alert.rules" is "AnomalyNan"; allowed: a list'),
-        (
-            {"rules": [{"rule_name": "Nan"}]},
-            '"alert.rules[0].rule_name" is "Nan"; allowed: "AnomalyTurbulence", "AnomalyNan"',
-        ),
-        ({"rules": ["AnomalyTurbulence"]}, '"alert.rules[0].args.threshold" is missing'),
-        (
-            {"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": "x"}}]},
-            '"alert.rules[0].args.threshold" is "x"',
-        ),
         ({"dump": 1}, '"alert.dump" is 1; allowed: true, false'),
-        ({"actions": ["mail"]}, '"alert.actions" has "mail"; allowed: "log", "file", "stop", "dump"'),
-        ({"dump_times": 0}, '"alert.dump_times" is 0; allowed: an integer of 1 or more'),
+        ({"actions": ["log", "mail"]}, '"alert.actions[1]" is "mail"; allowed: "log", "file", "stop", "dump"'),
+        ({"dump_times": 0}, '"alert.dump_times" is 0; allowed: whole numbers from 1'),
         ({"min_history": True}, '"alert.min_history" is true'),
     ],
 )
 def test_wrong_values_are_named(value: Any, words: str) -> None:
     with pytest.raises(MsprobeException) as error:
-        alert_settings(value)
+        load("config.json", {"alert": value})
     assert words in str(error.value)
-
-
-def test_a_key_that_is_not_known_has_its_neighbour() -> None:
-    assert unknown_keys({"rule": [], "dump": True}) == ['unknown key "alert.rule"; did you mean "rules"?']
 
 
 def finding(step: int) -> Finding:
     return Finding("head", "actv", step, 0, "spike", "norm", float("inf"), "less", "it is large")
+
+
+def made(folder: Path, armed: list[int], *actions: str) -> Alerts:
+    settings = AlertSettings(actions=actions)
+    return Alerts(settings, LearnedRules(), 0, str(folder / "rank0"), armed.append, armed.append)
 
 
 def test_actions_are_taken_and_a_failure_is_logged_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,11 +50,10 @@ def test_actions_are_taken_and_a_failure_is_logged_once(tmp_path: Path, capsys: 
         seen.append(found[0].step)
         raise RuntimeError("of the user")
 
-    settings = ActionSettings(("log", "file", "dump"), dumps=1)
-    actions = Actions(settings, str(tmp_path / "rank0"), armed.append, callback=callback)
+    actions = made(tmp_path, armed, "log", "file", "dump")
+    actions.callbacks.append(callback)
     for step in (3, 4):
         actions.act(step, [finding(step)] * 7)
-    actions.act(5, [])
     assert (armed, seen) == ([3], [3, 4])
     lines = (tmp_path / "rank0" / ALERTS).read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [3] * 7 + [4] * 7
@@ -81,5 +64,5 @@ def test_actions_are_taken_and_a_failure_is_logged_once(tmp_path: Path, capsys: 
 
 def test_actions_that_are_not_configured_are_not_taken(tmp_path: Path) -> None:
     armed: list[int] = []
-    Actions(ActionSettings(("log",)), str(tmp_path / "rank0"), armed.append, armed.append).act(1, [finding(1)])
+    made(tmp_path, armed, "log").act(1, [finding(1)])
     assert armed == [] and not (tmp_path / "rank0").exists()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
+from probe.monitor.alerts.families import execution_order
 from probe.monitor.alerts.learned import LearnedRules
 from probe.monitor.alerts.rows import FamilyRows, Finding
 from probe.monitor.report.incidents import incidents_of, worst_of
@@ -18,8 +19,8 @@ def judged(values_of: Callable[[int], Mapping[str, float]]) -> list[Finding]:
     rules, found = LearnedRules(), []
     for step in range(STEPS):
         values = values_of(step)
-        rows = FamilyRows("settings", tuple(values), ("value",), np.array([[each] for each in values.values()]))
-        found += rules.judge(step, [rows])
+        numbers = np.array([[each] for each in values.values()])
+        found += rules.judge([FamilyRows("settings", tuple(values), ("value",), numbers, step=step)])
     return found
 
 
@@ -75,9 +76,9 @@ def moments(states_after: bool, factors: Callable[[int], np.ndarray]) -> list[Fi
     for step in range(40):
         gradients = numbers.uniform(1, 2, (4, 1))
         states = gradients * factors(step)[:, None]
-        found += rules.judge(step, [
-            FamilyRows("grad_reduced", names, ("norm",), gradients),
-            FamilyRows("exp_avg", names, ("norm",), states, states_after=states_after),
+        found += rules.judge([
+            FamilyRows("grad_reduced", names, ("norm",), gradients, step=step),
+            FamilyRows("exp_avg", names, ("norm",), states, states_after=states_after, step=step),
         ])  # fmt: skip
     return found
 
@@ -107,7 +108,7 @@ def mixture(active_of: Callable[[int], tuple[int, ...]], absent: bool) -> list[F
         names = ("head.weight", *(f"layers.1.experts.{each}.up.weight" for each in shown))
         sizes = [1.0, *(1.0 if each in active else 0.0 for each in shown)]
         values = np.array(sizes)[:, None] * numbers.uniform(0.8, 1.2, (len(names), 1))
-        found += rules.judge(step, [FamilyRows("grad_reduced", names, ("norm",), values)])
+        found += rules.judge([FamilyRows("grad_reduced", names, ("norm",), values, step=step)])
     return found
 
 
@@ -175,6 +176,12 @@ def test_rows_before_a_collapse_of_the_router_belong_to_it() -> None:
     assert one.first.rule == "router_collapse"
 
 
+def test_what_a_router_gives_comes_after_the_activations_of_its_pass() -> None:
+    families = "exp_avg", "actv", "moe_router_logit_hook", "actv_grad", "grad_reduced"
+    findings = [made(3, "router", family) for family in reversed(families)]
+    assert [each.family for each in sorted(findings, key=execution_order)] == list(families)
+
+
 # --- gradients that fall at once
 
 
@@ -183,7 +190,7 @@ def falling(size_of: Callable[[int, int], float]) -> list[Finding]:
     names = "a.weight", "a.bias", "b.weight"
     for step in range(STEPS):
         values = np.array([[size_of(step, row)] for row in range(3)])
-        found += rules.judge(step, [FamilyRows("grad_reduced", names, ("norm",), values)])
+        found += rules.judge([FamilyRows("grad_reduced", names, ("norm",), values, step=step)])
     return [each for each in found if each.rule == "gradient_fall"]
 
 
@@ -211,6 +218,7 @@ def test_a_collapse_of_the_loss_scale_is_told_to_its_end() -> None:
     rules, found = LearnedRules(), []
     for step, (scale, skipped) in enumerate([*[(1024.0, 0)] * FROM, (2.0**-8, 19), (2.0**-38, 30)]):
         names = "loss_scale", "loss_scale.skipped_steps"
-        found += rules.judge(step, [FamilyRows("settings", names, ("value",), np.array([[scale], [float(skipped)]]))])
+        values = np.array([[scale], [float(skipped)]])
+        found += rules.judge([FamilyRows("settings", names, ("value",), values, step=step)])
     end = rules.finished(found[0])
     assert "from 1024 to 3.64e-12 by the last row; 49 steps were passed over" in end.why and end.value == 2.0**-38

@@ -19,14 +19,14 @@ from probe.backends.shared.trends.signs import signature
 from probe.common.errors import MsprobeException
 from probe.common.report.trends import SIGN, TrendRow, TrendStep, TrendTable
 from probe.monitor.gradients.comparing import compare_runs
-from probe.monitor.gradients.writing import SignFiles
+from probe.monitor.gradients.files import GradientFiles
 
 SHAPES = {"a.weight": (5, 7), "=b": (3,), "c/d": (2, 2, 2)}
 
 
 def write(folder: Path, gradients: list[dict[str, Any]], rank: int = 0) -> Path:
     """A run with these gradients, step by step."""
-    files = SignFiles(str(folder / f"rank{rank}"))
+    files = GradientFiles(str(folder / f"rank{rank}"))
     for number, values in enumerate(gradients):
         table = TrendTable(SIGN, ("max", "min", "norm"))
         for name, value in values.items():

@@ -23,7 +23,7 @@ def judged(fault: Fault | None, steps: int = 120, seed: int = 0) -> list[Finding
         rows = training.step(step)
         if fault is not None and step >= FROM:
             fault(step, rows)
-        found += rules.judge(step, rows)
+        found += rules.judge(rows)
     return found
 
 
@@ -39,7 +39,7 @@ def test_the_update_of_a_weight_that_begins_as_zero_is_healthy(
     update: tuple[float, float, float], expected: list[str]
 ) -> None:
     row = FamilyRows("update", ("norm.bias",), ("update_norm", "weight_norm", "ratio"), np.array([update]))
-    assert [each.rule for each in LearnedRules().judge(0, [row])] == expected
+    assert [each.rule for each in LearnedRules().judge([row])] == expected
 
 
 def _spike(step: int, rows: list[FamilyRows]) -> None:
@@ -130,15 +130,12 @@ def test_rows_that_come_and_go_keep_their_histories() -> None:
             rows = [each if each.family != "grad_reduced" else _without(each, 2) for each in rows]
         elif step == 60:
             changed(rows, "grad_reduced", "blocks.2.weight", 1000)
-        found += rules.judge(step, rows)
+        found += rules.judge(rows)
     assert [(each.name, each.step) for each in found] == [("blocks.2.weight", 60)]
 
 
 def _without(rows: FamilyRows, row: int) -> FamilyRows:
-    kept = [index for index in range(len(rows.names)) if index != row]
-    assert rows.numel is not None and rows.judged is not None
-    names = tuple(rows.names[index] for index in kept)
-    return FamilyRows(rows.family, names, rows.ops, rows.values[kept], numel=rows.numel[kept], judged=rows.judged[kept])
+    return rows.chosen([index for index in range(len(rows.names)) if index != row])
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -149,7 +146,7 @@ def test_replicas_that_part_are_reported_with_their_rank(ranks: int) -> None:
         rows_of = {rank: training.step(step) for rank, training in trainings.items()}
         if step >= FROM:
             changed(rows_of[1], "grad_reduced", "blocks.2.weight", 1.01)
-        found += rules.judge(step, rows_of)
+        found += rules.judge([each for rows in rows_of.values() for each in rows])
     assert [(each.rule, each.name, each.step, each.rank) for each in found] == [
         ("rank_divergence", "blocks.2.weight", FROM, 1)
     ]
@@ -164,7 +161,7 @@ def test_ranks_of_a_split_model_are_not_compared() -> None:
             for name in PARAMETERS:
                 for family in ("param_origin", "param_updated"):
                     changed(rows, family, name, 1 + 0.01 * rank)
-        found += rules.judge(step, rows_of)
+        found += rules.judge([each for rows in rows_of.values() for each in rows])
     assert found == []
 
 
@@ -189,7 +186,7 @@ def test_gradients_that_are_never_reduced_are_one_finding(synchronised: tuple[in
                 ]
                 for rank, rows in rows_of.items()
             }  # fmt: skip
-        found += rules.judge(step, rows_of)
+        found += rules.judge([each for rows in rows_of.values() for each in rows])
     (only,) = found
     since = 1 if 0 in synchronised else 0
     assert (only.rule, only.name, only.step) == ("not_reduced", "all parameters", since)
@@ -200,12 +197,7 @@ def test_gradients_that_are_never_reduced_are_one_finding(synchronised: tuple[in
 def _without_gradient(name: str, rows: list[FamilyRows]) -> None:
     """Take the row of a gradient away, as where nothing uses a parameter any more."""
     at = next(at for at, each in enumerate(rows) if each.family == "grad_reduced")
-    each = rows[at]
-    kept = [row for row, other in enumerate(each.names) if other != name]
-    numel = None if each.numel is None else each.numel[kept]
-    calls = None if each.calls is None else each.calls[kept]
-    names = tuple(each.names[row] for row in kept)
-    rows[at] = FamilyRows(each.family, names, each.ops, each.values[kept], numel=numel, calls=calls)
+    rows[at] = replace(_without(rows[at], rows[at].names.index(name)), judged=None)
 
 
 def test_a_parameter_that_has_no_gradient_any_more_is_named_with_the_step() -> None:

@@ -12,12 +12,12 @@ import pytest
 from monitor_rows import MadeTraining, changed, write_first_layout
 
 from probe.api.cli import main
+from probe.monitor.alerts.families import module_of
 from probe.monitor.alerts.rows import FamilyRows, Finding
 from probe.monitor.reading.run import read_monitor
 from probe.monitor.report.incidents import incidents_of
 from probe.monitor.report.judging import judge_run
 from probe.monitor.report.live import LiveState
-from probe.monitor.report.names import module_of
 from probe.monitor.report.two_runs import _differences
 from probe.monitor.trend.cells import FIRST, INFINITY, MISSING, NOT_A_NUMBER, ZERO, encode, over_ranks, thinned
 from probe.monitor.trend.data import content_of
@@ -113,8 +113,8 @@ def test_two_runs_part_at_the_same_row(bad: Path, good: Path, capsys: pytest.Cap
 def test_two_runs_part_where_a_gradient_has_the_other_sign() -> None:
     one = FamilyRows("actv_grad", ("a", "b"), ("norm", "max", "min"), np.array([[2.0, 1.0, -0.2], [3.0, 1.0, -2.0]]))
     other = FamilyRows("actv_grad", ("a", "b"), ("norm", "max", "min"), np.array([[2.0, 0.2, -1.0], [3.0, 1.0, -2.0]]))
-    assert [each.relative for _, each in _differences(0, 0, one, one, ([0, 1], [0, 1]), {})] == []
-    ((row, found),) = _differences(0, 0, one, other, ([0, 1], [0, 1]), {})
+    assert [each.relative for _, each in _differences(one, one, {})] == []
+    ((row, found),) = _differences(one, other, {})
     assert (row, found.name, found.op, found.value, found.other) == (0, "a", "max", 1.0, 0.2)
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from probe.common.errors import MsprobeException
 from probe.common.report.trends import TrendRow, TrendStep, TrendTable
-from probe.monitor.output.tables import FirstLayout, TableFiles
-from probe.monitor.schedule import Schedule, WatchedFile
+from probe.monitor.output.tables import TableFiles, first_layout
+from probe.monitor.schedule import Schedule, WatchedFile, switched_off
 from probe.monitor.setup import first, second
-from probe.monitor.setup.rewriting import switched_off
 
 WRONG = [
     ({"xy_distribution": 1}, '"xy_distribution" is 1; allowed: true, false'),
@@ -30,14 +29,8 @@ WRONG = [
     ({"sa_order": "b,h,s,d"}, '"sa_order" is "b,h,s,d"; allowed: "s,b,h,d", "b,s,h,d"'),
     ({"append_output": ["today"]}, '"append_output" is .*; allowed: an empty list, or two times'),
     ({"cc_distribution": {"enable": 1}}, '"cc_distribution.enable" is 1; allowed: true, false'),
-    ({"alert": {"rules": [{"rule_name": "Nothing"}]}}, 'rule_name" is .*; allowed: "AnomalyTurbulence", "AnomalyNan"'),
     ({"rules": "other"}, '"rules" is "other"; allowed: "probe", "msprobe"'),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _our_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MSPROBE_RULES", raising=False)
 
 
 @pytest.mark.parametrize(("content", "message"), WRONG, ids=[next(iter(content)) for content, _ in WRONG])
@@ -104,7 +97,7 @@ def test_one_key_is_switched_off_and_the_rest_is_kept() -> None:
 def test_a_torn_line_is_ended_before_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / "actv_0-9.csv"
     path.write_text("vpp_stage,name,step,norm\n0,a,0,1.", encoding="utf-8")
-    files = TableFiles(str(tmp_path), FirstLayout(10, None))
+    files = TableFiles(str(tmp_path), first_layout(10, None))
     table = TrendTable("actv", ("norm",), has_shape=False, rows=[TrendRow("b,c", 0, 0, [0.1], "", "")])
     files.write(TrendStep(1, [table], 1))
     files.close()

@@ -10,22 +10,15 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from monitored import monitor
 from torch import nn
 from torch.nn import functional as F
 
 from probe.api.monitoring.second import TrainerMonitorV2
-from probe.api.pytorch import TrainerMon
 from probe.monitor.reading.run import read_monitor
 from probe.monitor.report.judging import JudgedRun, judge_run
 
 STEPS, FROM = 24, 14
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MSPROBE_RULES", raising=False)
-    return tmp_path
 
 
 class Words(nn.Module):
@@ -46,11 +39,8 @@ class Monitored:
     def __init__(self, version: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         ops = ["norm", "mean"]
         if version == 1:
-            content = {"xy_distribution": True, "wg_distribution": True, "mv_distribution": True,
-                       "param_distribution": True, "ops": ops, "step_count_per_record": 100}  # fmt: skip
-            Path("config.json").write_text(json.dumps(content))
-            first = TrainerMon("config.json", params_have_main_grad=False)
-            first.set_monitor(model, optimizer)
+            families = ("xy_distribution", "wg_distribution", "mv_distribution", "param_distribution")
+            first = monitor(model, optimizer, **dict.fromkeys(families, True), ops=ops, step_count_per_record=100)
             self.stop, self.folder = first.stop, "monitor_output"
             return
         names = ("module", "weight_grad", "optimizer", "param")
@@ -165,12 +155,12 @@ def test_each_monitor_of_version_2_has_its_own_operators() -> None:
     try:
         model = nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        monitor = TrainerMonitorV2("config.json")
-        monitor.start(model=model, optimizer=optimizer)
+        second = TrainerMonitorV2("config.json")
+        second.start(model=model, optimizer=optimizer)
         model(torch.randn(2, 2)).sum().backward()
         dist.all_reduce(model.weight.grad)
         optimizer.step()
-        monitor.stop()
+        second.stop()
     finally:
         dist.destroy_process_group()
     headers = {path.name.partition("_step")[0]: path.read_text().splitlines()[0] for path in Path("out").rglob("*.csv")}

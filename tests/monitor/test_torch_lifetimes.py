@@ -11,11 +11,11 @@ from typing import Any, Callable
 
 import pytest
 import torch
+from monitored import configure, monitor
 from torch import nn
 
 from msprobe.pytorch import PrecisionDebugger
 from probe.api.monitoring.second import TrainerMonitorV2
-from probe.api.pytorch import TrainerMon
 
 ALL = {
     "xy_distribution": True,
@@ -40,19 +40,14 @@ EVERYTHING_OF_SECOND = {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MSPROBE_RULES", raising=False)
+def _no_debugger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(PrecisionDebugger, "_instance", None)
-    yield tmp_path
+    yield
     PrecisionDebugger._instance = None
 
 
 def first(name: str, model: Any, optimizer: Any) -> Any:
-    Path("config.json").write_text(json.dumps(ALL), encoding="utf-8")
-    made = TrainerMon("config.json", params_have_main_grad=False)
-    made.set_monitor(model, optimizer)
-    return made
+    return monitor(model, optimizer, **ALL)
 
 
 class Plain:
@@ -71,15 +66,14 @@ class Plain:
 
 def second(name: str, model: Any, optimizer: Any) -> Any:
     Path(name).mkdir()
-    Path("config.json").write_text(json.dumps({**EVERYTHING_OF_SECOND, "output_dir": name}), encoding="utf-8")
+    configure(**EVERYTHING_OF_SECOND, output_dir=name)
     made = TrainerMonitorV2("config.json")
     made.start(model, optimizer)
     return made
 
 
 def gradients(name: str, model: Any, optimizer: Any) -> Any:
-    settings = {"task": "grad_probe", "dump_path": name, "grad_probe": {"grad_level": "L2"}}
-    Path("config.json").write_text(json.dumps(settings), encoding="utf-8")
+    configure(task="grad_probe", dump_path=name, grad_probe={"grad_level": "L2"})
     PrecisionDebugger._instance = None
     made = PrecisionDebugger("config.json")
     made.monitor(model)
@@ -102,17 +96,17 @@ def trained(
     model[2].weight = model[3].weight
     optimizer: Any = torch.optim.Adam(model.parameters())
     optimizer = Plain(optimizer) if is_plain else optimizer
-    monitor = begin(name, model, optimizer)
+    made = begin(name, model, optimizer)
     for _ in range(2):
         optimizer.zero_grad()
         model(torch.randn(2, 4)).sum().backward()
         optimizer.step()
         if begin is debugger:
-            monitor.stop()
-            monitor.step()
+            made.stop()
+            made.step()
     if begin is debugger:
-        monitor.stop()
-    return monitor, [weakref.ref(each) for each in (model, *model.modules(), optimizer, *model.parameters())]
+        made.stop()
+    return made, [weakref.ref(each) for each in (model, *model.modules(), optimizer, *model.parameters())]
 
 
 def collected(name: str) -> dict[str, Any]:

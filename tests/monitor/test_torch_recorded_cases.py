@@ -22,6 +22,8 @@ import pytest
 from free_port import free_port
 
 CASES = Path(__file__).with_name("cases")
+TRAINING = Path(__file__).with_name("recorded_training.py")
+"""The script of every case that has none of its own."""
 STATISTICS = {"min", "max", "mean", "norm", "zeros", "nans", "id", "entropy", "softmax_max"}
 STATUS = {"v1_struct": 1}
 """print_struct ends the training with an error."""
@@ -35,14 +37,14 @@ NOISE = 2e-6
 
 def written(case: str, folder: Path) -> dict[str, Path]:
     """Run a case; its files by the name without time and run."""
-    for name in ("train.py", "config.json"):
-        shutil.copy(CASES / case / name, folder)
+    shutil.copy(CASES / case / "config.json", folder)
+    own = CASES / case / "train.py"
+    source = (own if own.exists() else TRAINING).read_text(encoding="utf-8")
     output = folder / OUTPUT.get(case, "monitor_output")
-    source = (CASES / case / "train.py").read_text(encoding="utf-8")
     count = PROCESSES.get(case, 1)
     environment = {**os.environ, "MSPROBE_RULES": "msprobe", "PYTHONPATH": forks.CHECKOUT, "MSPROBE_LOG_LEVEL": "3"}
     if count > 1:
-        source = "import os, sys\nos.environ['RANK'] = os.environ['LOCAL_RANK'] = sys.argv[1]\n" + source
+        source = "import os, sys\nos.environ['RANK'] = os.environ['LOCAL_RANK'] = sys.argv[2]\n" + source
         environment |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
     for _ in range(5):
         shutil.rmtree(output, ignore_errors=True)
@@ -50,7 +52,7 @@ def written(case: str, folder: Path) -> dict[str, Path]:
             output.mkdir()
         environment["MASTER_PORT"] = str(free_port())
         ended = forks.server(*forks.MODULES["torch"]).run(
-            folder / "train.py", *([str(rank)] for rank in range(count)), code=source, environment=environment
+            folder / "train.py", *([case, str(rank)] for rank in range(count)), code=source, environment=environment
         )
         # gloo sometimes aborts at the end of the interpreter, without any tool as well.
         if not any("terminate called without an active exception" in each.written_to_err for each in ended):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import forks
 import pytest
 import torch
+from monitored import configure, monitor, rows
 from torch import nn
 
 import probe
@@ -24,13 +24,6 @@ from probe.monitor import schedule
 from probe.monitor.requests import request_dump
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MSPROBE_RULES", raising=False)
-    return tmp_path
-
-
 class Training:
     """A small model with its monitor; `steps` trains it."""
 
@@ -38,25 +31,13 @@ class Training:
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
-        self.configure(**settings)
-        self.monitor = TrainerMon("config.json", params_have_main_grad=False)
-        self.monitor.set_monitor(self.model, self.optimizer)
-
-    @staticmethod
-    def configure(**settings: Any) -> None:
-        Path("config.json").write_text(json.dumps(settings), encoding="utf-8")
+        self.monitor = monitor(self.model, self.optimizer, **settings)
 
     def steps(self, count: int, factor: float = 1.0) -> None:
         for _ in range(count):
             (self.model(torch.randn(2, 4)) * factor).sum().backward()
             self.optimizer.step()
             self.optimizer.zero_grad()
-
-
-def rows(name: str) -> list[dict[str, str]]:
-    (path,) = Path().glob(f"monitor_output/*/{name}.csv")
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 def collected(family: str) -> list[int]:
@@ -296,25 +277,26 @@ def test_settings_without_effect_are_said(capfd: pytest.CaptureFixture[str]) -> 
 
 
 def test_calls_before_set_monitor_do_nothing_or_wait(folder: Path) -> None:
-    Training.configure(wg_distribution=True)
-    monitor = TrainerMon("config.json", params_have_main_grad=False)
+    configure(wg_distribution=True)
+    made = TrainerMon("config.json", params_have_main_grad=False)
     seen: list[int] = []
-    monitor.add_receiver(lambda step: seen.append(step.number))
-    assert monitor.folder == "" and monitor.generate_wgrad_metrics() == ({}, {}) and monitor.alerts is None
-    monitor.stop()
+    made.add_receiver(lambda step: seen.append(step.number))
+    assert made.folder == "" and made.generate_wgrad_metrics() == ({}, {}) and made.alerts is None
+    made.stop()
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    monitor.set_monitor(model, optimizer)
+    made.set_monitor(model, optimizer)
     model(torch.randn(2, 4)).sum().backward()
     optimizer.step()
-    assert seen == [0] and Path(monitor.folder).is_dir()
+    assert seen == [0] and Path(made.folder).is_dir()
 
 
 def test_a_failure_while_it_is_stopped_does_not_reach_the_training(capfd: pytest.CaptureFixture[str]) -> None:
     training = Training(wg_distribution=True)
     training.steps(1)
 
-    stream = next(iter(training.monitor._files._open.values()))
+    files = training.monitor._closing[-1].__self__
+    stream = next(iter(files._open.values()))
     os.close(stream.fileno())
     training.monitor.stop()
     assert "monitor: stop: OSError: [Errno 9] Bad file descriptor" in capfd.readouterr().err
@@ -339,9 +321,7 @@ def test_a_step_that_raises_leaves_no_row(own: bool) -> None:
     model = nn.Linear(4, 1)
     inner: Any = torch.optim.SGD(model.parameters(), lr=0.01)
     optimizer = OwnOptimizer(inner) if own else inner
-    Training.configure(wg_distribution=True, param_distribution=True, ops=["norm"])
-    monitor = TrainerMon("config.json", params_have_main_grad=False)
-    monitor.set_monitor(model, optimizer)
+    made = monitor(model, optimizer, wg_distribution=True, param_distribution=True, ops=["norm"])
 
     def backward() -> None:
         inner.zero_grad()
@@ -359,7 +339,7 @@ def test_a_step_that_raises_leaves_no_row(own: bool) -> None:
     backward()
     expected = float(model.weight.grad.norm())
     optimizer.step()
-    monitor.stop()
+    made.stop()
     for name in ("grad_reduced_0-0", "grad_unreduced_0-0"):
         found = {row["name"]: float(row["norm"]) for row in rows(name)}
         assert found["weight"] == pytest.approx(expected, rel=1e-6) and len(rows(name)) == 2
@@ -371,12 +351,10 @@ def test_names_that_a_spreadsheet_would_compute_are_texts_and_are_read_back() ->
     model.add_module("=cmd()", nn.Linear(4, 1))
     model.forward = lambda x: model._modules["=cmd()"](x)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    Training.configure(wg_distribution=True, xy_distribution=True, stack_info=True)
-    monitor = TrainerMon("config.json", params_have_main_grad=False)
-    monitor.set_monitor(model, optimizer)
+    made = monitor(model, optimizer, wg_distribution=True, xy_distribution=True, stack_info=True)
     model(torch.randn(2, 4)).sum().backward()
     optimizer.step()
-    monitor.stop()
+    made.stop()
     assert [row["name"] for row in rows("grad_reduced_0-0")] == ["'=cmd().weight", "'=cmd().bias"]
     frame = probe.load_monitor("monitor_output")
     assert {"=cmd().weight", "=cmd().input"} <= set(frame["name"])
@@ -384,12 +362,10 @@ def test_names_that_a_spreadsheet_would_compute_are_texts_and_are_read_back() ->
 
 @pytest.mark.parametrize("by_closure", [False, True])
 def test_gradients_are_those_of_the_step_where_a_closure_makes_them(by_closure: bool) -> None:
-    Training.configure(wg_distribution=True, format="api")
     torch.manual_seed(0)
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    monitor = TrainerMon("config.json", params_have_main_grad=False)
-    monitor.set_monitor(model, optimizer)
+    made = monitor(model, optimizer, wg_distribution=True, format="api")
     expected = []
 
     def closure() -> Any:
@@ -406,6 +382,6 @@ def test_gradients_are_those_of_the_step_where_a_closure_makes_them(by_closure: 
         else:
             closure()
             optimizer.step()
-        reduced, _ = monitor.generate_wgrad_metrics()
+        reduced, _ = made.generate_wgrad_metrics()
         assert reduced["0:weight/rank0/post_grad"]["norm"] == pytest.approx(expected[-1], rel=1e-6)
     assert len(expected) == 3

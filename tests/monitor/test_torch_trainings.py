@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import os
 from pathlib import Path
@@ -12,34 +11,12 @@ from typing import Any
 import forks
 import pytest
 import torch
+from monitored import monitor, rows
 from torch import nn
 
 from probe.api.monitoring.second import TrainerMonitorV2
 from probe.api.pytorch import TrainerMon
-from probe.common import log
 from probe.common.errors import MsprobeException
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MSPROBE_RULES", raising=False)
-    # A test stands for a process, which says each warning once.
-    monkeypatch.setattr(log, "_given", set())
-    return tmp_path
-
-
-def monitor(model: Any, optimizer: Any, steps: int = 1, **settings: Any) -> TrainerMon:
-    Path("config.json").write_text(json.dumps(settings), encoding="utf-8")
-    made = TrainerMon("config.json", params_have_main_grad=False)
-    made.set_monitor(model, optimizer, grad_acc_steps=steps)
-    return made
-
-
-def rows(name: str) -> list[dict[str, str]]:
-    (path,) = Path().glob(f"monitor_output/*/{name}.csv")
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 def network() -> nn.Module:

@@ -21,7 +21,7 @@ def check(package: Path, folder: Path, *more: object) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.sampled(least=3, each=False, group="several processes with a framework")
+@pytest.mark.sampled(least=2, each=False, group="several processes with a framework")
 def test_every_call_is_judged_and_a_run_goes_on_from_its_journal(package: Path, tmp_path: Path) -> None:
     status, _, said = check(package, tmp_path)
     assert status == 0, said

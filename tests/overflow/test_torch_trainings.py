@@ -15,7 +15,7 @@ from overflow_trainings.programs import CLEAN, FAULTS
 from while_running import assert_same_while_and_after
 
 LONG = os.environ.get("PROBE_TEST_LONG") == "1"
-DRAWN = list(FAULTS) if LONG else random.Random(os.environ["PROBE_TEST_SEED"]).sample(list(FAULTS), 8)
+DRAWN = list(FAULTS) if LONG else random.Random(os.environ["PROBE_TEST_SEED"]).sample(list(FAULTS), 5)
 """Some of the faults in a run of all tests, drawn from the seed that it prints.
 
 `make reliability` and `benchmarks/overflow_faults.py --trainings` take all of them.

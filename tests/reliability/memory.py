@@ -206,8 +206,8 @@ def needed_by(parent: Path, task: str | None) -> int:
     return enough
 
 
-def survive(limits: int, seed: int, parent: Path, tell: Any = print) -> Counts:
-    """Train under `limits` limits with each task below `parent`; stops at the first that broke a promise."""
+def survive(limits: int, seed: int, parent: Path, tasks: int = len(TASKS), tell: Any = print) -> Counts:
+    """Train under `limits` limits with each of so many tasks below `parent`; stops at the first broken promise."""
     draw, counts = random.Random(seed), Counts()
     # What each fork would import anew, half a second each time.
     torch.optim.SGD([torch.zeros(1)], lr=0.1)
@@ -215,7 +215,7 @@ def survive(limits: int, seed: int, parent: Path, tell: Any = print) -> Counts:
     expected, alone = run(parent / "expected", None, 1 << 32), needed_by(parent, None)
     assert expected.ended and len(set(expected.values)) == STEPS
     tell(f"alone: {alone / 2**20:.1f} MiB")
-    for task in TASKS:
+    for task in draw.sample(TASKS, tasks):
         needed = needed_by(parent, task)
         tell(f"{task}: {needed / 2**20:.1f} MiB")
         room = ROOM + (HELD if task == "async" else 0)
@@ -229,12 +229,13 @@ def survive(limits: int, seed: int, parent: Path, tell: Any = print) -> Counts:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--limits", type=int, default=24, help="for each of the four tasks")
+    parser.add_argument("--limits", type=int, default=24, help="for each of the tasks")
+    parser.add_argument("--tasks", type=int, default=len(TASKS), help="how many of the four, which are drawn")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
     print(f"{options.limits} limits for each task, seed {options.seed}", flush=True)
     folder = Path(tempfile.mkdtemp())
-    counts = survive(options.limits, options.seed, folder, lambda text: print(text, flush=True))
+    counts = survive(options.limits, options.seed, folder, options.tasks, lambda text: print(text, flush=True))
     shutil.rmtree(folder)
     print(
         f"{counts.runs} trainings under a limit: {counts.went_on} ended as they do alone, {counts.with_failures} of "

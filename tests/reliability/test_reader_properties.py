@@ -15,19 +15,17 @@ import numpy as np
 import pytest
 from hostile import files as hostile
 from hostile.damage import CHANGES, answered, changed
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import probe
-from probe.api.commands.collecting.show_text import dump_as_json, dump_lines
-from probe.api.commands.collecting.wanted import Wanted
+from probe.api.commands.collecting.show_text import Wanted, dump_as_json, dump_lines
 from probe.common.align import layer_names as rules
 from probe.common.align import mapping_files
 from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.compare.ranks import merge
 from probe.compare.rows import tensor_transforms
 
-QUICK = settings(deadline=None, max_examples=150)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -55,33 +53,28 @@ def test_the_good_files_are_read() -> None:
     assert answered("tensor.npy", NPY[0], read_tensor).shape == (2, 3)
 
 
-@QUICK
 @given(st.binary(max_size=80) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_file_in_the_place_of_a_dump(content: bytes) -> None:
     answered("dump.json", content, everything)
 
 
-@QUICK
 @given(CHANGES)
 def test_a_damaged_dump(changes: list[tuple[int, bytes, int]]) -> None:
     answered("dump.json", changed(GOOD.replace(b"1.0", b"NaN", 1), changes), everything)
 
 
-@QUICK
 @given(JSON, st.sampled_from(["input_args", "input_kwargs", "output", "parameters", "weight"]))
 def test_any_value_in_a_record(value: Any, key: str) -> None:
     record = {**json.loads(GOOD)["data"]["Torch.relu.0.forward"], key: value}
     answered("dump.json", json.dumps({"data": {"Torch.relu.0.forward": record}}).encode(), everything)
 
 
-@QUICK
 @given(st.sampled_from(list(hostile.tensor_entry("a"))), JSON)
 def test_any_value_in_the_entry_of_a_tensor(key: str, value: Any) -> None:
     record = {"output": [{**hostile.tensor_entry("a"), key: value}]}
     answered("dump.json", json.dumps({"data": {"Torch.relu.0.forward": record}}).encode(), everything)
 
 
-@QUICK
 @given(JSON | st.dictionaries(st.text(max_size=3), st.lists(JSON, max_size=2), max_size=3))
 def test_any_json_beside_a_dump(value: Any) -> None:
     content = json.dumps(value).encode()
@@ -101,14 +94,12 @@ YAML_PARTS = st.sampled_from(
 
 
 @pytest.mark.parametrize("read", MAPPINGS, ids=lambda read: str(read.__name__))
-@QUICK
 @given(st.lists(YAML_PARTS, max_size=25).map("".join).map(str.encode) | st.binary(max_size=40))
 def test_any_mapping(read: Callable[[str], Any], content: bytes) -> None:
     answered("mapping.yaml", content, read)
 
 
 @pytest.mark.parametrize("read", MAPPINGS, ids=lambda read: str(read.__name__))
-@QUICK
 @given(JSON)
 def test_any_values_in_a_mapping(read: Callable[[str], Any], value: Any) -> None:
     # JSON is YAML too.
@@ -124,7 +115,6 @@ def npy(array: np.ndarray[Any, Any]) -> bytes:
 NPY = [npy(np.arange(6.0).reshape(2, 3)), npy(np.array(["a", "bc"])), npy(np.zeros((0, 3), np.int8))]
 
 
-@QUICK
 @given(st.sampled_from(NPY), CHANGES)
 def test_a_damaged_npy_file(content: bytes, changes: list[tuple[int, bytes, int]]) -> None:
     content = changed(content, changes)
@@ -135,7 +125,6 @@ def test_a_damaged_npy_file(content: bytes, changes: list[tuple[int, bytes, int]
 DTYPES = st.sampled_from(["<f8", ">i4", "|b1", "<c16", "|O", "|V3", "|V0", "<U2", "<M8[s]", "<f99", "x", "", "|S0"])
 
 
-@QUICK
 @given(DTYPES, st.lists(st.integers(-2, 2**70), max_size=3).map(tuple), st.binary(max_size=40), st.integers(0, 4))
 def test_any_header_of_an_npy_file(dtype: str, shape: tuple[int, ...], data: bytes, version: int) -> None:
     content = hostile.npy(dtype, repr(shape), data, version=version)

@@ -11,7 +11,7 @@ import torch
 from hostile.damage import CHANGES, answered, changed
 from hostile.pt_files import GOOD, PT
 from hostile.reading import assert_refused, read_in_child, write
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from probe.common.dump.reading.tensor_reading import read_tensor
@@ -88,7 +88,6 @@ def test_tensors_of_any_layout_are_read(tmp_path: Path, value: torch.Tensor) -> 
     np.testing.assert_array_equal(read_tensor(path), value.detach().resolve_conj().numpy())
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.sampled_from([GOOD, OLD]), CHANGES)
 def test_a_damaged_pt_file(content: bytes, changes: list[tuple[int, bytes, int]]) -> None:
     content = changed(content, changes)

@@ -91,21 +91,6 @@ model = network()
 loader = torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=2, shuffle=True)
 train(model, torch.optim.SGD(model.parameters(), 0.1), loader)
 """,
-    "Trainer": """
-from transformers import Trainer, TrainingArguments
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = network()
-    def forward(self, x, labels=None):
-        return {"loss": (self.body(x) - labels).square().mean()}
-data = [{"x": torch.randn(8), "labels": torch.randn(8)} for _ in range(12)]
-model = Net()
-arguments = TrainingArguments(output_dir="out", max_steps=3, per_device_train_batch_size=4, report_to=[], use_cpu=True,
-                              save_strategy="no", disable_tqdm=True, logging_steps=1)
-Trainer(model=model, args=arguments, train_dataset=data).train()
-print("bits", 0, bits([*model.parameters(), torch.rand(4)]), flush=True)
-""",
 }
 PROGRAMS = {
     **{name: (BEGIN + GLOO.format(own=own, wrap=wrap), 2, ()) for name, (own, wrap) in PARALLEL.items()},
@@ -141,8 +126,5 @@ def ended(folder: Path, program: str, processes: int, flags: tuple[str, ...], co
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_training_has_the_bits_that_it_has_by_itself(tmp_path: Path, name: str) -> None:
     program, processes, flags = PROGRAMS[name]
-    if name == "Trainer":
-        pytest.importorskip("transformers")
-        pytest.importorskip("accelerate")  # the environment `integrations` has both
     alone = ended(tmp_path / "alone", program, processes, flags, ())
     assert ended(tmp_path / "collected", program, processes, flags, COLLECT) == alone

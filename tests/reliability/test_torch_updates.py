@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import two_processes
 
 import probe
 from probe.common.numerics.sketch import sketch
@@ -20,8 +18,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from msprobe.pytorch import PrecisionDebugger
 
-rank, folder = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{folder}/init", rank=rank, world_size=2)
+rank, port, folder = int(sys.argv[1]), *sys.argv[2:]
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
 
 def train(debugger):
     torch.manual_seed(0)
@@ -52,22 +50,14 @@ found = train(PrecisionDebugger(dump_path=f"{folder}/dump", task="statistics", l
 assert all(value.tobytes() == without[name].tobytes() for name, value in found.items())
 np.savez(f"{folder}/rank{rank}.npz", **found)
 dist.barrier()
+print("compared")
 dist.destroy_process_group()
 """
 
 
 def test_each_rank_records_the_parts_that_it_has(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT, encoding="utf-8")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "train.py", str(rank), str(tmp_path)], cwd=tmp_path, env=environment,
-            stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    errors = [process.communicate(timeout=300)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], errors
+    outputs = two_processes.run(tmp_path, SCRIPT, str(tmp_path))
+    assert all("compared" in output for output in outputs), outputs
     for rank in range(2):
         with np.load(tmp_path / f"rank{rank}.npz") as content:
             parts = {name: content[name].astype(np.float64) for name in content.files}

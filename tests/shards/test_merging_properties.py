@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from made_dumps import written
 
@@ -28,8 +28,6 @@ from probe.shards.partners import partners
 from probe.shards.split import DEFAULT_ORDER, Split, check_ranks, numbers, splits
 from probe.shards.tensors import merge_tensors
 
-QUICK = settings(deadline=None, max_examples=40)
-
 ORDERS = [
     "-".join(order)
     for more in ((), ("cp",), ("ep",), ("cp", "ep"))
@@ -41,7 +39,6 @@ SIZE = st.integers(1, 5)
 # --- ranks and groups
 
 
-@QUICK
 @given(tp=SIZE, pp=SIZE, dp=SIZE, order=st.sampled_from(ORDERS))
 def test_every_rank_has_its_own_place(tp: int, pp: int, dp: int, order: str) -> None:
     split = Split(tp * pp * dp, tp, pp, 1, order)
@@ -58,7 +55,6 @@ def test_every_rank_has_its_own_place(tp: int, pp: int, dp: int, order: str) -> 
         assert rest == 0
 
 
-@QUICK
 @given(tp=SIZE, pp=SIZE, dp=SIZE, order=st.sampled_from(ORDERS))
 def test_every_rank_is_in_one_group_of_each_kind(tp: int, pp: int, dp: int, order: str) -> None:
     split = Split(tp * pp * dp, tp, pp, 1, order)
@@ -71,7 +67,6 @@ def test_every_rank_is_in_one_group_of_each_kind(tp: int, pp: int, dp: int, orde
     assert sorted(rank for ranks in pipelines for rank in ranks) == sorted(everything)
 
 
-@QUICK
 @given(tp=SIZE, pp=SIZE, dp=SIZE)
 def test_the_default_order_is_that_of_megatron(tp: int, pp: int, dp: int) -> None:
     """Ranks of a tensor parallel group follow each other, stages are as far apart as the ranks divided by them."""
@@ -92,7 +87,6 @@ def test_sixteen_ranks_of_megatrons_documentation() -> None:
     assert split.stages(1) == [[2, 3], [6, 7], [10, 11], [14, 15]]
 
 
-@QUICK
 @given(text=st.text(max_size=12) | st.lists(st.sampled_from(["tp", "dp", "pp", "cp", "ep", "xp", ""])).map("-".join))
 def test_an_order_is_one_of_those_that_are_allowed_or_an_error_that_names_it(text: str) -> None:
     if text in ORDERS:
@@ -104,7 +98,6 @@ def test_an_order_is_one_of_those_that_are_allowed_or_an_error_that_names_it(tex
     assert text in str(raised.value) or not text.isprintable()
 
 
-@QUICK
 @given(size=st.integers(-1, 30), tp=st.integers(-1, 6), pp=st.integers(-1, 6), vpp=st.integers(-1, 3))
 def test_sizes_fit_or_the_flag_is_named(size: int, tp: int, pp: int, vpp: int) -> None:
     fits = min(size, tp, pp, vpp) > 0 and size % (tp * pp) == 0 and (vpp == 1 or pp > 1)
@@ -115,7 +108,6 @@ def test_sizes_fit_or_the_flag_is_named(size: int, tp: int, pp: int, vpp: int) -
         Split(size, tp, pp, vpp)
 
 
-@QUICK
 @given(ranks=st.sets(st.integers(0, 40)))
 def test_numbers_in_a_sentence_name_every_rank_once(ranks: set[int]) -> None:
     found: list[int] = []
@@ -125,7 +117,6 @@ def test_numbers_in_a_sentence_name_every_rank_once(ranks: set[int]) -> None:
     assert found == sorted(ranks)
 
 
-@QUICK
 @given(size=st.integers(1, 6), found=st.sets(st.integers(0, 8)))
 def test_ranks_that_are_missing_or_too_many_are_named(size: int, found: set[int]) -> None:
     split = Split(size)
@@ -178,7 +169,6 @@ def same(one: float, other: float) -> bool:
     return (one != one and other != other) or math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6)
 
 
-@QUICK
 @given(data=st.data(), array=arrays())
 def test_statistics_of_pieces_give_those_of_the_whole(data: st.DataObject, array: np.ndarray) -> None:
     axis = data.draw(st.integers(0, array.ndim - 1))
@@ -202,7 +192,6 @@ def test_statistics_of_pieces_give_those_of_the_whole(data: st.DataObject, array
     assert len({piece.shape for piece in pieces}) == 1 or of_whole["shape"] == list(array.shape)
 
 
-@QUICK
 @given(array=arrays(), count=st.integers(2, 4))
 def test_what_all_ranks_have_alike_stays_as_it_is(array: np.ndarray, count: int) -> None:
     arguments = [entry(array), {"type": "int", "value": 3}]
@@ -211,7 +200,6 @@ def test_what_all_ranks_have_alike_stays_as_it_is(array: np.ndarray, count: int)
     assert str(found.records) == str(record) and found.items == {}
 
 
-@QUICK
 @given(values=st.lists(st.floats(1e160, 1e300), min_size=2, max_size=4, unique=True))
 def test_norms_of_large_values_do_not_overflow(values: list[float]) -> None:
     pieces = [{**entry(np.ones(2)), "Norm": value} for value in values]
@@ -219,7 +207,6 @@ def test_norms_of_large_values_do_not_overflow(values: list[float]) -> None:
     assert math.isclose(found.records["Functional.relu.0.forward"]["input_args"][0]["Norm"], math.hypot(*values))
 
 
-@QUICK
 @given(
     tp=st.sampled_from([2, 3, 4]), rows=st.integers(1, 3), inputs=st.integers(1, 3), outputs=st.integers(1, 3),
     seed=st.integers(0, 99), columns=st.booleans(), sequence=st.booleans(),
@@ -441,7 +428,6 @@ def reordered(size: int, planned: list[Event], random: Random) -> list[list[int]
     return found
 
 
-@QUICK
 @given(planned=events(), random=st.randoms(use_true_random=False))
 def test_calls_belong_together_as_they_were_planned(planned: tuple[int, list[Event]], random: Random) -> None:
     size, of_all = planned
@@ -457,7 +443,6 @@ def test_calls_belong_together_as_they_were_planned(planned: tuple[int, list[Eve
         assert exchange.missing == ()
 
 
-@QUICK
 @given(planned=events())
 def test_layers_hold_every_call_once_and_in_the_order_of_each_rank(planned: tuple[int, list[Event]]) -> None:
     size, of_all = planned
@@ -522,7 +507,6 @@ def test_a_group_is_the_same_by_its_ranks_by_its_number_and_as_that_of_all() -> 
     assert found[0, "all_reduce"] == [(1, "all_reduce")]
 
 
-@settings(deadline=None, max_examples=20)
 @given(planned=events(), data=st.data())
 def test_a_call_that_is_lost_is_missed_by_its_partners(
     planned: tuple[int, list[Event]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -456,7 +456,7 @@ TABLE: dict[str, dict[str, Case | Impossible]] = {
         "nothing to judge": Impossible("Python itself is there"),
         "interrupted": Case(
             130, lambda folder: ["--no-import"], "interrupted.",
-            interrupt="probe.api.commands.collecting.installation.is_installed",
+            interrupt="probe.api.commands.collecting.doctor.is_installed",
         ),
     },
     "completion": {

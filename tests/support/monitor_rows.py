@@ -41,7 +41,7 @@ class MadeTraining:
 
     def __init__(self, seed: int = 0, rank: int = 0) -> None:
         self._shared, self._own = np.random.default_rng(seed), np.random.default_rng((seed, rank))
-        self._kept: dict[str, FamilyRows] = {}
+        self._rank = rank
 
     def step(self, step: int) -> list[FamilyRows]:
         return [self._family(family, names, step) for family, names in FAMILIES.items()]
@@ -59,7 +59,7 @@ class MadeTraining:
         values = np.stack((-2 * mean, 2 * mean, mean / 100, size, zeros, zeros), axis=1)
         return FamilyRows(
             family, tuple(names), OPS, values, (0,) * len(names) if family.startswith("actv") else None,
-            numel=np.full(len(names), NUMEL), judged=np.ones(len(names), dtype=bool),
+            numel=np.full(len(names), NUMEL), judged=np.ones(len(names), dtype=bool), step=step, rank=self._rank,
         )  # fmt: skip
 
 

@@ -89,12 +89,7 @@ class NumpyTensors:
 class NumpyHooks:
     """What a collector asks of `probe.backends.protocol.Hooks`."""
 
-    default_risk_level = "FOCUS"
-
     def held_tensors(self, models: Any) -> tuple[()]:
-        return ()
-
-    def held_gradients(self, held: Any) -> tuple[()]:
         return ()
 
     def risk_class(self, base: str) -> str:

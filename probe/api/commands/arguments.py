@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from probe.api.questions.rules import DOCUMENTED, MSPROBE, NAMES, VARIABLE
+from probe.api.questions.rules import MSPROBE, NAMES, STANDARDS, VARIABLE
 
 OUTPUT = "./output"
 """Default folder of output files, without ``-o`` or with ``-o`` alone."""
@@ -20,23 +21,32 @@ def path(text: str) -> str:
     return text
 
 
-def processes(text: str) -> int:
-    """A number of processes."""
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes; allowed: 1 and more.")
-    return number
+def count(what: str, least: int = 1, also: str = "and more") -> Callable[[str], int]:
+    """A type of whole numbers of at least `least`; `what` and `also` are the words of the error."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}; allowed: {least} {also}.")
+        return int(text)
+
+    return parse
 
 
-def gigabytes(text: str) -> float:
-    """An amount of memory in GB."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an amount of memory; allowed: a number of GB above 0.")
-    return number
+def amount(what: str, allowed: str, zero: bool = False) -> Callable[[str], float]:
+    """A type of finite numbers above zero, or from `zero` on; `what` and `allowed` are the words of the error."""
+
+    def parse(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            number = float(text)
+            if 0 < number < math.inf or (zero and number == 0):
+                return number
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}; allowed: {allowed}.")
+
+    return parse
+
+
+processes = count("a number of processes")
+gigabytes = amount("an amount of memory", "a number of GB above 0")
 
 
 # --- whose rules judge
@@ -65,10 +75,28 @@ def add_standard(group: Any) -> None:
 
 
 def _of_standard(text: str) -> str:
-    names = {"documented": DOCUMENTED, "26.2": MSPROBE}
-    if text not in names:
-        raise argparse.ArgumentTypeError(f"{text!r} is no standard; allowed: {', '.join(names)}.")
-    return names[text]
+    if text not in STANDARDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no standard; allowed: {', '.join(STANDARDS)}.")
+    return STANDARDS[text]
+
+
+# --- what commands share that run calls again
+
+
+def add_max_memory(parser: argparse.ArgumentParser, condition: str = "") -> None:
+    """Add ``--max-memory``; `condition` is the beginning of its help."""
+    parser.add_argument(
+        "--max-memory", dest="max_memory", metavar="GB", type=gigabytes,
+        help=f"{condition}a call that needs more is not run (a quarter of the machine's memory)",
+    )  # fmt: skip
+
+
+def add_fail_on(parser: argparse.ArgumentParser, lowest: str, default: str) -> None:
+    """Add ``--fail-on`` with two verdicts, from the `lowest` one on, and ``never``."""
+    parser.add_argument(
+        "--fail-on", dest="fail_on", choices=[lowest, "error", "never"], default=default,
+        help=f"lowest verdict with exit status 1 ({default})",
+    )  # fmt: skip
 
 
 # --- what commands share that compare

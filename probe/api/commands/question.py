@@ -7,8 +7,9 @@ import contextlib
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, TextIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TextIO, Union
 
 from probe.api.commands.invocation import Invocation, UsageError
 from probe.common import log
@@ -30,25 +31,23 @@ class Command(Protocol):
         """Do the work and return the exit status; raises MsprobeException for what the user can put right."""
 
 
-class Line(NamedTuple):
-    """A line of an answer, with a style of rich for terminals."""
-
-    text: str
-    style: str = ""
+Line = Union[str, tuple[str, str]]
+"""A line of an answer: a text, or a text and a style of rich for terminals."""
 
 
-class Answer(Protocol):
-    """The answer of a command, for people and for machines; one of both is asked for."""
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a command, for people and for machines; one of both is asked for, and made then.
 
-    def lines(self) -> Iterable[Line]:
-        """The text, which may be made while it is printed."""
+    Args:
+        lines: Makes the text, perhaps while it is printed.
+        as_json: Makes the keys of the command; a list, of an object for each dump or pair, where programs read one.
+        found: True if something was found, for status 1. A function is called when the answer has been printed.
+    """
 
-    def as_json(self) -> dict[str, Any] | list[Any]:
-        """The keys of the command; a list, of an object for each dump or pair, where programs read one."""
-
-    @property
-    def found(self) -> bool:
-        """True if something was found, for status 1; it is asked for at the end."""
+    lines: Callable[[], Iterable[Line]]
+    as_json: Callable[[], dict[str, Any] | list[Any]]
+    found: bool | Callable[[], bool] = False
 
 
 class Question(ABC):
@@ -89,7 +88,7 @@ class Question(ABC):
                 content = answer.as_json() if args.json else {}
             if not args.json:
                 print_lines(answer.lines(), sys.stdout)
-        status = invocation.status(answer.found)
+        status = invocation.status(answer.found() if callable(answer.found) else answer.found)
         if args.json:
             invocation.print_json(status, content)
         return status
@@ -125,7 +124,8 @@ def print_lines(lines: Iterable[Line], stream: TextIO) -> None:
     from probe.common.terminal_text import print_text, printable
 
     console = console_of(stream)
-    for text, style in lines:
+    for line in lines:
+        text, style = (line, "") if isinstance(line, str) else line
         if console is None or not style:
             print_text(text, stream)
         else:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import Any
 
+from probe.api.monitoring.monitor import names_for
 from probe.collect.sinks.trend.watched import Chunk
 from probe.common import clock, log
 from probe.common.errors import failure_text
 
-_DEBUGGERS = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore"}
 _LOOK_SECONDS = 1.0
 """Between two looks for a request."""
 
@@ -59,7 +58,7 @@ class ArmedDump:
             log.warning(f"monitor: the dump could not be ended: {failure_text(error)}; the training goes on.")
 
     def _dump(self, step: int) -> None:
-        kind = importlib.import_module(_DEBUGGERS[self._backend]).PrecisionDebugger
+        kind = names_for(self._backend).PrecisionDebugger
         if kind.exists():
             log.warning(f"monitor: step {step} is not dumped, since the program has a PrecisionDebugger of its own.")
             return

@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from probe.api.monitoring.armed_dump import ArmedDump
-from probe.api.monitoring.control import Control, first_step_of, is_dynamic, stack_text
 from probe.api.monitoring.first_wanted import check_targets, wanted_of
-from probe.api.monitoring.parts import AtExit, Receivers, adapter_for, as_models, check_models, is_left_out
-from probe.backends.protocol import FrameworkAdapter
-from probe.collect.sinks.trend.recorder import TrendRecorder
+from probe.api.monitoring.monitor import Monitor, adapter_for, models_in
+from probe.api.questions.rules import monitor_rules, writer
+from probe.backends.protocol import FrameworkAdapter, trends_of
+from probe.collect.sinks.trend.structure import StructureRecorder
 from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
+from probe.common.dump.stack_text import frame_text
 from probe.common.errors import MsprobeException, failure_text
-from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED, UNREDUCED, TrendStep
+from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, REDUCED, UNREDUCED
 from probe.monitor.output.folders import base, run_folder
-from probe.monitor.output.keys import row_key
+from probe.monitor.output.keys import inner_key
 from probe.monitor.output.structure import write_stacks, write_structure
-from probe.monitor.output.tables import FirstLayout, TableFiles
-from probe.monitor.output.tensorboard import BoardFiles
+from probe.monitor.output.tables import TableFiles, first_layout
+from probe.monitor.output.tensorboard import EventFile
 from probe.monitor.schedule import Schedule, WatchedFile
 from probe.monitor.setup.first import FirstSettings, load
-from probe.monitor.setup.ops import checked
-from probe.monitor.setup.rewriting import switch_off
 
 _KEPT = ("format", "alert", "ndigits", "step_count_per_record", "module_ranks", "print_struct", "stack_info", "rules")
 """Keys of a file that is read again which are those of the first reading."""
+_DYNAMIC = "DYNAMIC_MONITOR"
 
 
-class TrainerMon:
+def _is_dynamic() -> bool:
+    """True if the configuration file is looked at while the training runs."""
+    return os.environ.get(_DYNAMIC, "").lower() == "true"
+
+
+def read_settings(path: str, content: Mapping[str, Any] | None = None) -> FirstSettings:
+    """The settings of a configuration file; for the arguments see `probe.monitor.setup.first.load`.
+
+    Raises:
+        MsprobeException: the file cannot be read, or a value is wrong.
+    """
+    settings = load(path, content)
+    if settings.alert is not None:
+        monitor_rules(settings.alert, path, settings.as_msprobe)
+    return settings
+
+
+class TrainerMon(Monitor):
     """Monitors a training: statistics of activations, gradients, optimizer states and weights, step by step.
 
     Args:
@@ -54,7 +72,7 @@ class TrainerMon:
         params_have_main_grad: bool = True,
         opt_ty: Any = None,
     ) -> None:
-        self._use(load(config_file_path), config_file_path, process_group, params_have_main_grad)
+        self._use(read_settings(config_file_path), config_file_path, process_group, params_have_main_grad)
 
     @classmethod
     def of_settings(cls, settings: FirstSettings, path: str, params_have_main_grad: bool) -> TrainerMon:
@@ -69,22 +87,16 @@ class TrainerMon:
         return made
 
     def _use(self, settings: FirstSettings, path: str, process_group: Any, params_have_main_grad: bool) -> None:
+        super().__init__()
         self._path = path
         self._settings = settings
         self._process_group = process_group
         self._main_grad = params_have_main_grad
-        self._recorder: TrendRecorder | None = None
-        self._files: TableFiles | BoardFiles | None = None
-        self._at_exit: AtExit | None = None
         self._wrapped: Any = None
         self.ops: Any = list(self._settings.ops)
         """The statistics; what is assigned has an effect from the next step on."""
         self.alerts: Any = None
         """The judge of this rank, with `callbacks`; ``None`` without the key ``alert``."""
-        self.steps = 0
-        """The number of steps that were collected."""
-        self._receivers = Receivers("")
-        self._folder = ""
 
     # --- msProbe's calls
 
@@ -117,8 +129,7 @@ class TrainerMon:
             log.warning("set_monitor was called before; the second call has no effect.")
             return
         adapter = adapter_for(self.backend)
-        models = as_models(model)
-        check_models(models, adapter, "set_monitor")
+        models = models_in(model, adapter, "set_monitor")
         if isinstance(grad_acc_steps, bool) or not isinstance(grad_acc_steps, int) or grad_acc_steps < 1:
             text = f"set_monitor: grad_acc_steps is {grad_acc_steps!r}; allowed: whole numbers from 1."
             raise MsprobeException(text)
@@ -162,29 +173,13 @@ class TrainerMon:
 
     def stop(self) -> None:
         """End monitoring: put everything back, and complete the files."""
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            TrainerMon.monitors -= 1
-            self._receivers.attempt("stop", recorder.close)
-            self._receivers.attempt("stop", self._dump.close)
-        if self._files is not None:
-            self._receivers.attempt("stop", self._files.close)
-        if self._at_exit is not None:
-            self._at_exit.cancel()
-
-    def add_receiver(self, receive: Any) -> None:
-        """Call `receive` with each collected `probe.common.report.trends.TrendStep`, for other places than files."""
-        self._receivers.add(receive)
+        TrainerMon.monitors -= self._recorder is not None
+        super().stop()
 
     def change(self, **settings: Any) -> None:
         """Use other settings (keys of the configuration) from the next step on."""
         self._settings = replace(self._settings, **settings)
         self._restart()
-
-    @property
-    def folder(self) -> str:
-        """The folder of this rank; empty if the rank is not monitored."""
-        return self._folder
 
     # --- beginning
 
@@ -198,78 +193,99 @@ class TrainerMon:
         first: int,
     ) -> None:
         settings = self._settings
-        rank = adapter.training.rank()
-        self._rank = rank or 0
-        log.set_rank(rank)
-        if is_left_out(rank, settings.module_ranks, "module_ranks"):
+        if not self._enter(adapter, settings.module_ranks, "module_ranks"):
             return
         self._above = base()
-        self._folder = run_folder(self._above, self._rank, settings.append_output)
-        self._receivers.set_folder(self._folder)
+        self._use_folder(run_folder(self._above, self._rank, settings.append_output))
         check_targets(settings, models, adapter)
         if settings.ur_distribution and settings.as_msprobe:
             log.warning("ur_distribution: msProbe writes it to TensorBoard only; it has no effect.")
         watched = Watched(adapter, models, optimizer)
         self._dump = ArmedDump(self._folder, self.backend, watched.chunks[0])
+        self._closing.append(self._dump.close)
         self._arguments = (adapter, watched, groups, grad_acc_steps)
-        self._first_step = first_step_of(settings, models, self.backend, self._receivers.failed)
-        file = WatchedFile(self._path, self._file_changed) if is_dynamic() and self._path else None
-        self._control = Control(self._first_step, self._write_first_step, file, self._dump.begin)
-        self._add_outputs(adapter.trends.members(self._process_group))
-        self._recorder = self._made(first, is_on=file is None or settings.dynamic_on)
+        self._first_step: StructureRecorder | None = None
+        if settings.print_struct or settings.stack_info:
+            self._first_step = StructureRecorder(adapter_for(self.backend), models, self._failed)
+        self._file = WatchedFile(self._path, self._file_changed) if _is_dynamic() and self._path else None
+        self._has_begun = False
+        """True after the first step of a recorder has begun."""
+        self._again: Callable[[], None] | None = None
+        """Makes another recorder when the step is over."""
+        self._end = ""
+        """The message with which the training ends when the step is over."""
+        self._add_outputs(trends_of(adapter).members(self._process_group))
+        self._collect(first, is_on=self._file is None or settings.dynamic_on)
         TrainerMon.monitors += 1
-        self._at_exit = AtExit(self.stop)
 
-    def _made(self, first: int, is_on: bool = True) -> TrendRecorder:
+    def _collect(self, first: int, is_on: bool = True) -> None:
         adapter, watched, groups, grad_acc_steps = self._arguments
         settings = self._settings
         # With a file that turns it on, collection begins where that is seen.
-        start = settings.start_step if not is_dynamic() else first
-        schedule = Schedule(
-            start, settings.step_interval, settings.collect_times if is_on else 0, finished=self._finished
-        )
-        self._control.schedule = schedule
+        start, times = first if _is_dynamic() else settings.start_step, settings.collect_times if is_on else 0
+        self._schedule = Schedule(start, settings.step_interval, times, finished=self._finished)
         wanted = wanted_of(settings, self._main_grad, groups)
-        return TrendRecorder(
-            adapter, watched, wanted, self._control, self._receivers.receive, self._receivers.failed,
-            first, grad_acc_steps,
-        )  # fmt: skip
+        self._record(adapter, watched, wanted, self._wants, self._schedule.collected, first, grad_acc_steps)
 
     def _add_outputs(self, mates: tuple[int, ...]) -> None:
         settings = self._settings
         if settings.format == "csv" or settings.as_msprobe:
-            layout = FirstLayout(settings.step_count_per_record, settings.ndigits)
-            self._files = TableFiles(self._folder, layout)
+            self._write_to(TableFiles(self._folder, first_layout(settings.step_count_per_record, settings.ndigits)))
         elif settings.format == "tensorboard":
-            self._files = BoardFiles(self._folder, self._rank)
-        if self._files is not None:
-            self._receivers.add(self._files.write)
+            events = EventFile(self._folder)
+            self.add_receiver(lambda step: events.write(step, self._rank))
+            self._closing.append(events.close)
         if settings.alert is not None:
-            from probe.api.monitoring.judging import Alerts
+            # Rules need numpy, and most monitors have none.
+            from probe.monitor.alerts.actions import Alerts
+            from probe.monitor.alerts.learned import LearnedRules
 
+            rules = monitor_rules(settings.alert, self._path, settings.as_msprobe)
+            keep = None
+            if settings.alert.dump:
+                kind = writer("anomalies of a rank", "anomaly.json")
+                keep = kind(self._above, self._rank, mates, overwrites=settings.as_msprobe).add
             self.alerts = Alerts(
-                settings.alert, self._folder, self._above, self._rank, settings.as_msprobe, mates,
-                arm_dump=self._dump.arm, stop=self._stop_after,
+                settings.alert, rules or LearnedRules(settings.alert.min_history), self._rank, self._folder,
+                self._dump.arm, self._stop_after, keep, settings.as_msprobe,
             )  # fmt: skip
-            self._receivers.add(self.alerts.judge)
-        self._receivers.add(self._count)
+            self.add_receiver(self.alerts.judge)
+        if settings.ends_after_communication:
+            text = "cc_log_only: the communication of a step is logged, and the training ends here."
+            self.add_receiver(lambda step: self._ask_end(text))
 
     # --- while it runs
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name == "ops" and vars(self).get("_recorder") is not None:
-            ops = checked(tuple(value), "ops", "TrainerMon.ops", ("norm",), self._settings.as_msprobe)
+            ops = self._settings.checked_ops(tuple(value), "ops", "TrainerMon.ops", ("norm",))
             self.change(ops=ops)
 
-    def _count(self, step: TrendStep) -> None:
-        self.steps += 1
-        if self._settings.ends_after_communication:
-            self._control.ask_end("cc_log_only: the communication of a step is logged, and the training ends here.")
+    def _wants(self, step: int) -> bool:
+        """Work between two steps; true if the one that begins now is collected."""
+        if self._has_begun:
+            self._write_first_step()
+            if self._end:
+                raise SystemExit(self._end)
+            if self._file is not None:
+                self._file.look()
+            if self._again is not None:
+                # The recorder that asks is replaced, and collects no more.
+                again, self._again = self._again, None
+                self._has_begun = False
+                again()
+                return False
+        self._has_begun = True
+        self._dump.begin(step)
+        return self._schedule.wants(step)
+
+    def _ask_end(self, text: str) -> None:
+        self._end = self._end or text
 
     def _stop_after(self, step: int) -> None:
         text = f"monitor: step {step} is abnormal, and the action is stop: the training ends here."
-        self._control.ask_end(f"{text} See: msprobe monitor report {self._above}")
+        self._ask_end(f"{text} See: msprobe monitor report {self._above}")
 
     def _restart(self, is_on: bool = True) -> None:
         """Collect by the settings that hold now, from the next step on."""
@@ -279,20 +295,20 @@ class TrainerMon:
 
         def again() -> None:
             recorder.close()
-            self._recorder = self._made(recorder.step_number, is_on)
+            self._collect(recorder.step_number, is_on)
 
-        if recorder.has_begun or is_dynamic():
-            self._control.at_end = again
+        if recorder.has_begun or _is_dynamic():
+            self._again = again
         else:
             again()
 
     def _file_changed(self) -> None:
         try:
-            settings = load(self._path)
+            settings = read_settings(self._path)
         except MsprobeException as error:
             log.warning(f"{error} The monitor goes on as before.")
             return
-        was_on = self._control.schedule.is_left
+        was_on = self._schedule.is_left
         if not settings.dynamic_on and (settings.as_msprobe or not was_on):
             return
         kept = [name for name in _KEPT if getattr(settings, name) != getattr(self._settings, name)]
@@ -304,12 +320,11 @@ class TrainerMon:
 
     def _finished(self) -> None:
         """All steps that were asked for are collected."""
-        if is_dynamic() and self._path:
+        if self._file is not None:
             try:
-                switch_off(self._path, "dynamic_on")
+                self._file.switch_off("dynamic_on")
             except (OSError, MsprobeException) as error:
                 log.warning(f"{self._path}: dynamic_on could not be set to false: {failure_text(error)}")
-            self._control.file_was_written()
 
     def _write_first_step(self) -> None:
         """The first step is over: write what was noted of it."""
@@ -322,7 +337,8 @@ class TrainerMon:
             path = write_structure(self._above, self._rank, first.structure)
             log.info(f"The structure of the model is in {path}.")
         if settings.stack_info:
-            write_stacks(self._folder, {name: stack_text(first.frames(name)) for name in first.stacks})
+            texts = {name: "\n".join(filter(None, map(frame_text, first.frames(name)))) for name in first.stacks}
+            write_stacks(self._folder, texts)
         if settings.print_struct and (settings.exit or settings.as_msprobe):
             raise SystemExit("print_struct: the structure of the model is written, and the training ends here.")
 
@@ -334,5 +350,7 @@ class TrainerMon:
             if table.family == family:
                 for row in table.rows:
                     if row.values is not None:
-                        found[row_key(table, row, self._rank)] = dict(zip(table.ops, row.values))
+                        micro = row.micro if table.has_micro else None
+                        key = inner_key(family, row.name, row.chunk, micro, self._rank)
+                        found[key] = dict(zip(table.ops, row.values))
         return found

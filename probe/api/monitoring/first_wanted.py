@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, trends_of
 from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, first_item_name
 from probe.common import log
 from probe.common.dump.nearest_names import nearest
@@ -98,8 +98,8 @@ def check_targets(settings: FirstSettings, models: Sequence[Any], adapter: Frame
         return
     known: dict[str, None] = {}
     for model in models:
-        known.update((path, None) for path, _ in adapter.trends.modules(model))
-        known.update((name, None) for name, _ in adapter.trends.parameters(model, frozen=True))
+        known.update((path, None) for path, _ in trends_of(adapter).modules(model))
+        known.update((name, None) for name, _ in trends_of(adapter).parameters(model, frozen=True))
     for target in settings.targets:
         if target not in known:
             near = nearest(target, known)

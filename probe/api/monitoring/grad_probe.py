@@ -7,21 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from probe.api.monitoring.parts import AtExit, Receivers, adapter_for
+from probe.api.monitoring.monitor import Monitor, adapter_for
 from probe.api.monitoring.watch import TrainingWatch
-from probe.collect.sinks.trend.recorder import TrendRecorder
+from probe.backends.protocol import trends_of
 from probe.collect.sinks.trend.wanted import Wanted, WantedSignatures
 from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
 from probe.common.config.config import Config
 from probe.common.config.fields import numbers_text
 from probe.common.errors import MsprobeException
-from probe.common.report.trends import TrendStep
-from probe.monitor.gradients import layout
-from probe.monitor.gradients.writing import SignFiles
+from probe.monitor.gradients.files import GradientFiles, ops_of
 
 
-class GradientProbe:
+class GradientProbe(Monitor):
     """Writes the gradients of a model before each step of its optimizer.
 
     Args:
@@ -33,16 +31,12 @@ class GradientProbe:
     """The number of probes of this process that were ever given a model."""
 
     def __init__(self, config: Config, backend: str) -> None:
+        super().__init__()
         self._config, self._backend = config, backend
         self._watch: TrainingWatch | None = None
-        self._recorder: TrendRecorder | None = None
-        self._at_exit: AtExit | None = None
-        self._receivers = Receivers()
         self._adapter = adapter_for(backend)
         self.is_given = False
         """True after `monitor`."""
-        self.steps = 0
-        """The number of steps that were written."""
 
     def monitor(self, given: Any) -> None:
         """Begin with a model, or an optimizer that names its parameters.
@@ -54,7 +48,7 @@ class GradientProbe:
         Raises:
             MsprobeException: it is neither.
         """
-        is_optimizer = self._adapter.trends.is_optimizer(given)
+        is_optimizer = trends_of(self._adapter).is_optimizer(given)
         if not is_optimizer and not self._adapter.hooks.is_module(given):
             text = f"PrecisionDebugger.monitor: module is a {type(given).__name__}"
             raise MsprobeException(f"{text}; allowed: a module, and with MindSpore its optimizer as well.")
@@ -65,31 +59,27 @@ class GradientProbe:
         if is_optimizer:
             self.begin(given, given)
         else:
-            begin = self._begin_watched
-            self._watch = TrainingWatch(self._backend, begin, given, "PrecisionDebugger.monitor")
+            self._watch = TrainingWatch(self._backend, self._begin_watched, given, "PrecisionDebugger.monitor")
 
     def _take(self) -> None:
         self.is_given = True
         GradientProbe.probes += 1
-        self._at_exit = AtExit(self.stop)
+        self._stop_with_process()
 
     def stop(self) -> None:
         """Take every hook away. Whatever was begun is complete."""
         watch, self._watch = self._watch, None
         if watch is not None:
-            self._receivers.attempt("stop", watch.remove)
+            self._attempt("stop", watch.remove)
             if self._recorder is None:
                 log.warning(f"PrecisionDebugger.monitor collected nothing: {watch.why_nothing()}")
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            self._receivers.attempt("stop", recorder.close)
-        if self._at_exit is not None:
-            self._at_exit.cancel()
+        super().stop()
 
-    def _begin_watched(self, backend: str, model: Any, optimizer: Any) -> TrendRecorder:
-        return self.begin(model, optimizer)
+    def _begin_watched(self, backend: str, model: Any, optimizer: Any) -> GradientProbe:
+        self.begin(model, optimizer)
+        return self
 
-    def begin(self, model: Any, optimizer: Any, is_parameter: Callable[[str], bool] | None = None) -> TrendRecorder:
+    def begin(self, model: Any, optimizer: Any, is_parameter: Callable[[str], bool] | None = None) -> None:
         """Write the gradients of `model` before each step of `optimizer`.
 
         Args:
@@ -97,65 +87,44 @@ class GradientProbe:
         """
         if not self.is_given:
             self._take()
-        config, trends = self._config, self._adapter.trends
-        rank = self._adapter.training.rank() or 0
-        log.set_rank(self._adapter.training.rank())
+        config, trends = self._config, trends_of(self._adapter)
+        rank = self._adapter.rank() or 0
+        log.set_rank(self._adapter.rank())
         folder = os.path.join(config.dump_path, f"rank{rank}")
         wants_rank = not config.rank or rank in config.rank
+        steps: Sequence[int] = config.step
         if wants_rank:
-            self._receivers.set_folder(folder)
-            self._receivers.add(SignFiles(folder).write)
-            self._check(folder, [name for name, _ in trends.parameters(model)])
-            self._receivers.add(self._count)
+            self._use_folder(folder)
+            files = GradientFiles(folder)
+            self.add_receiver(files.write)
+            self._check(files, [name for name, _ in trends.parameters(model)])
         else:
+            steps = (-1,)
             log.info(f"rank {rank} is not collected; rank has {numbers_text(config.rank)}.")
-        schedule = _Steps(config.step if wants_rank else (-1,))
         wanted = wanted_of(config)
         if is_parameter is not None:
             named = wanted.is_parameter
             wanted = replace(wanted, is_parameter=lambda name: named(name) and is_parameter(name))
-        self._recorder = TrendRecorder(
-            self._adapter, Watched(self._adapter, [model], optimizer), wanted, schedule, self._receivers.receive,
-            self._receivers.failed,
-        )  # fmt: skip
-        return self._recorder
+        watched = Watched(self._adapter, [model], optimizer)
+        self._record(self._adapter, watched, wanted, lambda step: not steps or step in steps, lambda step: None)
 
-    def _count(self, step: TrendStep) -> None:
-        self.steps += 1
-
-    def _check(self, folder: str, names: Sequence[str]) -> None:
+    def _check(self, files: GradientFiles, names: Sequence[str]) -> None:
         unknown = [name for name in self._config.param_list if name not in names]
         if unknown:
             shown = f"grad_probe.param_list: {', '.join(unknown[:3])} is not a trained parameter"
             log.warning(f"{shown}; there are {len(names)}, such as {', '.join(names[:3])}.")
-        if os.path.isdir(folder) and any(layout.SUMMARY.fullmatch(name) for name in os.listdir(folder)):
+        if files.steps:
             log.warning(
-                f"{folder} has tables of an earlier run; this run replaces those with the same step number. To keep "
-                "them, give another dump_path."
+                f"{files.folder} has tables of an earlier run; this run replaces those with the same step number. "
+                "To keep them, give another dump_path."
             )
-
-
-class _Steps:
-    """Implements `probe.collect.sinks.trend.recorder.Schedule`: all steps, or some."""
-
-    def __init__(self, steps: Sequence[int]) -> None:
-        self._steps = frozenset(steps)
-
-    def wants(self, step: int) -> bool:
-        return not self._steps or step in self._steps
-
-    def collected(self, step: int) -> None: ...
 
 
 def wanted_of(config: Config) -> Wanted:
     """Selection that the settings of the task describe."""
     names, level = frozenset(config.param_list), config.grad_level
-    signatures = WantedSignatures(
-        layout.ops_of(level, config.bounds),
-        config.bounds if level == "L2" else (),
-        layout.has_checksum(level),
-        layout.has_signs(level),
-    )
+    bounds = config.bounds if level == "L2" else ()
+    signatures = WantedSignatures(ops_of(bounds), bounds, checksum=level == "L0", bits=level != "L0")
     return Wanted(
         ops=dict.fromkeys(("module", "gradient", "optimizer", "parameter", "communication"), ("norm",)),
         course=False,

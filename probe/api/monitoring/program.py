@@ -1,25 +1,29 @@
-"""``msprobe run --task monitor``: a monitor of a program that has no line of ours, and what others share with it."""
+"""``msprobe run`` with the tasks ``monitor`` and ``grad_probe``: programs that have no line of ours."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from probe.api.import_watch import ImportWatch
-from probe.api.monitoring.first import TrainerMon
-from probe.api.monitoring.parts import as_models
+from probe.api.monitoring.first import TrainerMon, read_settings
+from probe.api.monitoring.monitor import Monitor, names_for
 from probe.api.monitoring.watch import TrainingWatch
 from probe.backends import loader
+from probe.backends.protocol import trends_of
 from probe.common import log
+from probe.common.config.config import GRAD_PROBE, load_config
 from probe.common.config.json_file import read_object
 from probe.common.config.name_patterns import module_pattern
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.errors import MsprobeException, failure_text
 from probe.monitor.output.folders import VARIABLE, base
-from probe.monitor.setup.first import FirstSettings, load
+
+if TYPE_CHECKING:
+    from probe.api.monitoring.grad_probe import GradientProbe
 
 _BACKENDS = {framework.module: backend for backend, framework in FRAMEWORKS.items()}
 _WITHOUT_FILE: dict[str, Any] = {
@@ -32,20 +36,27 @@ _WITHOUT_FILE: dict[str, Any] = {
 """The configuration if no file is given: activations, gradients, and the learned rules."""
 
 
+_PROBE_PATH = "./msprobe_output"
+"""The folder of gradients if nothing names one, as with the other tasks of the command."""
+
+Begin = Callable[[str, Any, Any, Optional[list[str]]], Optional[Monitor]]
+"""Collects from a model, by backend, model, optimizer and the paths of wanted modules, ``None`` for all; the result is
+``None`` if the script collects itself."""
+
+
 class WatchedProgram:
     """Waits for the first model of the program that is trained, and for the optimizer that updates it.
 
     Args:
         module: A pattern of the modules that are wanted, with all inside; ``None`` for all.
+        begin: Called with them.
+        folder: The folder of the files.
+        done: The word for steps that were collected.
+        command: The command that reads them.
     """
 
-    done = "monitored"
-    """The word for steps that were collected."""
-    command = "monitor report"
-    """The command that reads them."""
-
-    def __init__(self, module: str | None) -> None:
-        self._module = module
+    def __init__(self, module: str | None, begin: Begin, folder: str, done: str, command: str) -> None:
+        self._module, self._collect, self.folder, self._done, self._command = module, begin, folder, done, command
         self._watched: dict[str, TrainingWatch] = {}
         self._failures: dict[str, str] = {}
         self._watch = ImportWatch(tuple(_BACKENDS), self._imported, self._not_imported)
@@ -53,14 +64,8 @@ class WatchedProgram:
             if name in sys.modules:
                 self._imported(name)
 
-    @property
-    def folder(self) -> str:
-        """The folder of the files."""
-        raise NotImplementedError
-
-    def _begin(self, backend: str, model: Any, optimizer: Any) -> Any:
-        """An object that collects from a model, with `steps` and `stop()`; ``None`` if the script collects itself."""
-        raise NotImplementedError
+    def _begin(self, backend: str, model: Any, optimizer: Any) -> Monitor | None:
+        return self._collect(backend, model, optimizer, self._wanted_paths(backend, model))
 
     def end(self, reason: str) -> bool:
         """The program has ended: say what was collected, or why nothing was; false if nothing was.
@@ -85,7 +90,7 @@ class WatchedProgram:
             each.stop()
         steps = sum(each.steps for each in begun)
         if steps:
-            log.info(f"{steps} steps were {self.done} into {self.folder}; see: msprobe {self.command} {self.folder}")
+            log.info(f"{steps} steps were {self._done} into {self.folder}; see: msprobe {self._command} {self.folder}")
             return True
         if any(each.is_left for each in self._watched.values()):
             return True
@@ -108,16 +113,12 @@ class WatchedProgram:
     def _not_imported(self, name: str, error: Exception) -> None:
         self._failures[name] = f"{name} could not be imported: {failure_text(error)}"
 
-    def wanted_paths(self, backend: str, model: Any) -> list[str] | None:
-        """The paths of the modules of `model` that are wanted, and of those inside them; ``None`` for all.
-
-        Raises:
-            MsprobeException: the pattern fits none.
-        """
+    def _wanted_paths(self, backend: str, model: Any) -> list[str] | None:
+        """The paths of the modules of `model` that are wanted, and of those inside them; ``None`` for all."""
         if self._module is None:
             return None
         fits = module_pattern(self._module)
-        modules = list(loader.load(backend).trends.modules(model))
+        modules = list(trends_of(loader.load(backend)).modules(model))
         paths = [path for path, each in modules if fits(_record_base(path, each))]
         if not paths:
             text = f"--module {self._module} matches no module of {type(model).__name__}; allowed: a path or a class"
@@ -126,8 +127,8 @@ class WatchedProgram:
         return None if "" in paths else paths
 
 
-class MonitoredProgram(WatchedProgram):
-    """Monitors the first model of the program that is trained.
+def monitored(config_path: str | None, output: str | None, module: str | None) -> WatchedProgram:
+    """A program that `TrainerMon` monitors.
 
     Args:
         config_path: A configuration file of `TrainerMon`, or ``None``.
@@ -137,41 +138,59 @@ class MonitoredProgram(WatchedProgram):
     Raises:
         MsprobeException: something in the configuration is wrong.
     """
+    # The program may change its directory.
+    path = os.path.abspath(config_path) if config_path is not None else ""
+    read = read_settings(config_path or "msprobe run", read_object(path) if path else _WITHOUT_FILE)
+    if output is not None or VARIABLE not in os.environ:
+        os.environ[VARIABLE] = os.path.abspath(output if output is not None else base())
 
-    def __init__(self, config_path: str | None, output: str | None, module: str | None) -> None:
-        # The program may change its directory.
-        self._path = os.path.abspath(config_path) if config_path is not None else ""
-        content = read_object(self._path) if config_path is not None else _WITHOUT_FILE
-        self._settings: FirstSettings = load(config_path or "msprobe run", content)
-        if output is not None or VARIABLE not in os.environ:
-            os.environ[VARIABLE] = os.path.abspath(output if output is not None else base())
-        super().__init__(module)
-
-    @property
-    def folder(self) -> str:
-        """The folder of the runs."""
-        return base()
-
-    def _begin(self, backend: str, model: Any, optimizer: Any) -> TrainerMon | None:
-        """Monitor a model; ``None`` if the script does so itself."""
+    def begin(backend: str, model: Any, optimizer: Any, paths: list[str] | None) -> TrainerMon | None:
         if TrainerMon.monitors:
             log.warning("the script has a TrainerMon of its own, which collects; msprobe run does not.")
             return None
-        trends = loader.load(backend).trends
-        settings = self._settings
-        paths = self.wanted_paths(backend, model)
-        if paths is not None:
-            settings = replace(settings, targets={path: {} for path in paths}, all_xy=False)
-        names = [each for _, each in trends.parameters(model)]
+        trends = trends_of(loader.load(backend))
+        settings = read if paths is None else replace(read, targets={path: {} for path in paths}, all_xy=False)
+        values = [each for _, each in trends.parameters(model)]
         # Megatron keeps gradients in buffers, which exist before the first step.
-        main = any(trends.gradient(each, True) is not trends.gradient(each, False) for each in names)
-        kind: type[TrainerMon] = importlib.import_module(_MONITORS[backend]).TrainerMon
-        monitor = kind.of_settings(settings, self._path, main)
-        monitor.set_monitor(as_models(model), optimizer)
+        main = any(trends.gradient(each, True) is not trends.gradient(each, False) for each in values)
+        kind: type[TrainerMon] = names_for(backend).TrainerMon
+        monitor = kind.of_settings(settings, path, main)
+        monitor.set_monitor(model, optimizer)
         return monitor
 
+    return WatchedProgram(module, begin, base(), "monitored", "monitor report")
 
-_MONITORS = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore", "msadapter": "probe.api.mindspore"}
+
+def probed(config_path: str | None, output: str | None, step: list[str] | None, module: str | None) -> WatchedProgram:
+    """A program whose gradients are written as with task ``grad_probe``.
+
+    Args:
+        config_path: A configuration file of the debugger, or ``None``.
+        output: The folder of the files, or ``None`` for that of the file.
+        step: The steps of the optimizer that are wanted, as in the file; ``None`` for those of the file.
+        module: As of `WatchedProgram`: the parameters of these modules are wanted.
+
+    Raises:
+        MsprobeException: something in the configuration is wrong.
+    """
+    without_file = None if config_path is not None else _PROBE_PATH
+    given = load_config(config_path, task=GRAD_PROBE, dump_path=output or without_file, step=step)
+    # The program may change its directory.
+    config = replace(given, dump_path=os.path.abspath(given.dump_path))
+
+    def begin(backend: str, model: Any, optimizer: Any, paths: list[str] | None) -> GradientProbe | None:
+        # It needs numpy, which is imported after the framework of the program.
+        from probe.api.monitoring.grad_probe import GradientProbe
+
+        if GradientProbe.probes:
+            log.warning("the script has a gradient probe of its own, which collects; msprobe run does not.")
+            return None
+        probe = GradientProbe(config, backend)
+        starts = None if paths is None else tuple(f"{path}." for path in paths)
+        probe.begin(model, optimizer, None if starts is None else lambda name: name.startswith(starts))
+        return probe
+
+    return WatchedProgram(module, begin, config.dump_path, "probed", "compare ANOTHER_RUN")
 
 
 def _record_base(path: str, module: Any) -> str:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from probe.api.monitoring.parts import AtExit, Receivers, adapter_for, as_models, check_models, is_left_out
-from probe.collect.sinks.trend.recorder import TrendRecorder
+from probe.api.monitoring.monitor import Monitor, adapter_for, models_in
 from probe.collect.sinks.trend.wanted import Wanted, WantedCommunication, second_item_name
 from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
 from probe.common.errors import MsprobeException
-from probe.monitor.output.tables import SecondLayout, TableFiles
+from probe.monitor.output.tables import TableFiles, second_layout
 from probe.monitor.schedule import Schedule
 from probe.monitor.setup.second import FRAMEWORKS, MONITORS, SecondSettings, load
 
 
-class TrainerMonitorV2:
+class TrainerMonitorV2(Monitor):
     """Monitors a training: statistics of modules, weight gradients, optimizer states and parameters.
 
     Args:
@@ -28,15 +27,11 @@ class TrainerMonitorV2:
     """
 
     def __init__(self, config_path: str, fr: str | None = None) -> None:
+        super().__init__()
         self._settings = load(config_path)
         if fr is not None and fr not in FRAMEWORKS:
             raise MsprobeException(f"TrainerMonitorV2: fr is {fr!r}; allowed: {', '.join(FRAMEWORKS)}.")
         self._backend = FRAMEWORKS[fr or self._settings.framework]
-        self._recorder: TrendRecorder | None = None
-        self._files: TableFiles | None = None
-        self._at_exit: AtExit | None = None
-        self._receivers = Receivers()
-        self._steps_by_hand = True
 
     def start(self, model: Any = None, optimizer: Any = None, **context: Any) -> None:
         """Monitor `model` from now on.
@@ -54,31 +49,25 @@ class TrainerMonitorV2:
             return
         settings = self._settings
         adapter = adapter_for(self._backend)
-        models = as_models(model)
-        check_models(models, adapter, "start")
-        rank = adapter.training.rank()
-        log.set_rank(rank)
-        if is_left_out(rank, settings.rank, "rank"):
+        models = models_in(model, adapter, "start")
+        if not self._enter(adapter, settings.rank, "rank"):
             return
         gradients = settings.monitor("weight_grad")
         micro = context.get("grad_acc_steps") or context.get("micro_batch_number")
         micro = micro or gradients.grad_acc_steps or gradients.micro_batch_number or 0
-        folder = os.path.join(settings.output_dir, f"rank_{rank or 0}")
-        receivers = self._receivers
-        receivers.set_folder(folder)
-        layout = SecondLayout(
+        folder = os.path.join(settings.output_dir, f"rank_{self._rank}")
+        self._use_folder(folder)
+        layout = second_layout(
             settings.start_step, settings.step_count_per_record, isinstance(model, (list, tuple)),
-            gradients.monitor_mbs_grad, rank or 0,
+            gradients.monitor_mbs_grad, self._rank,
         )  # fmt: skip
-        self._files = TableFiles(folder, layout)
-        receivers.add(self._files.write)
+        self._write_to(TableFiles(folder, layout))
         schedule = Schedule(settings.start_step, settings.step_interval, settings.collect_times, settings.stop_step)
         self._steps_by_hand = optimizer is None or not settings.patch_optimizer_step
-        self._recorder = TrendRecorder(
-            adapter, Watched(adapter, models, optimizer), wanted_of(settings, rank or 0), schedule, receivers.receive,
-            receivers.failed, 0, micro, counts_steps=not self._steps_by_hand,
+        self._record(
+            adapter, Watched(adapter, models, optimizer), wanted_of(settings, self._rank), schedule.wants,
+            schedule.collected, 0, micro, counts_steps=not self._steps_by_hand,
         )  # fmt: skip
-        self._at_exit = AtExit(self.stop)
 
     def step(self) -> None:
         """The step of the training is over, where no optimizer tells."""
@@ -87,18 +76,7 @@ class TrainerMonitorV2:
         if not self._steps_by_hand:
             log.warning("step() has no effect: the steps of the optimizer are counted.", once="monitor v2 step")
             return
-        self._receivers.attempt("step", self._recorder.step)
-
-    def stop(self) -> None:
-        """End monitoring: put everything back, and complete the files."""
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            self._receivers.attempt("stop", recorder.close)
-        if self._files is not None:
-            self._receivers.attempt("stop", self._files.close)
-            self._files = None
-        if self._at_exit is not None:
-            self._at_exit.cancel()
+        self._attempt("step", self._recorder.step)
 
 
 def wanted_of(settings: SecondSettings, rank: int) -> Wanted:

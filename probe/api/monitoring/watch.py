@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from probe.backends import loader
+from probe.backends.protocol import training_of
 from probe.common import log
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.interfaces import Handle
@@ -26,7 +27,7 @@ class TrainingWatch:
         self, backend: str, begin: Callable[[str, Any, Any], Any], model: Any = None, caller: str = "msprobe run"
     ) -> None:
         self._backend, self._begin, self._caller = backend, begin, caller
-        self._training = loader.load(backend).training
+        self._training = training_of(loader.load(backend))
         self.monitor: Any = None
         self.is_left = False
         """True if the script has a monitor of its own."""

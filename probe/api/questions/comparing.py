@@ -1,21 +1,20 @@
-"""``probe.verdict`` and ``probe.graph_diff``: a comparison by the rules of a name."""
+"""The comparisons in Python: ``probe.verdict``, ``graph_diff``, ``ckpt_compare`` and ``rollout_check``."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Union
+from typing import TYPE_CHECKING, Any, Union
 
-from probe.api.questions.reruns import run_again_for
-from probe.api.questions.rules import graph_rules, row_rules
-from probe.compare import in_python as comparisons
-from probe.compare.in_python import Verdict
-from probe.compare.options import Options
-from probe.graph import in_python as graphs
-from probe.graph.in_python import GraphView
-from probe.graph.micro_steps import AUTO
-from probe.shards.split import splits_of
+from probe.api.questions.rules import graph_rules, rules_for
+
+if TYPE_CHECKING:
+    from probe.checkpoint.report import Report
+    from probe.compare.in_python import Verdict
+    from probe.compare.options import Options
+    from probe.graph.in_python import GraphView
+    from probe.rollout.report import RolloutReport
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -56,9 +55,18 @@ def verdict(
         >>> print(probe.verdict("run_a", "run_b"))  # doctest: +SKIP
         >>> print(probe.verdict("split", "whole", rank_size=(4, 1), tp=(2, 1), pp=(2, 1)))  # doctest: +SKIP
     """
-    asked = replace(options or Options(), rules=row_rules(rules))
+    # Each question needs much that the others do not.
+    from probe.compare import in_python as comparisons
+    from probe.compare.options import Options
+    from probe.shards.split import splits_of
+
+    asked = replace(options or Options(), rules=rules_for("rows", rules))
     splits = splits_of(2, {"rank_size": rank_size, "tp": tp, "pp": pp, "vpp": vpp, "order": order})
-    run_again = run_again_for(target, golden, splits, max_memory) if rerun else None
+    run_again = None
+    if rerun:
+        from probe.api.replaying import run_again_for
+
+        run_again = run_again_for(target, golden, splits, max_memory)
     return comparisons.verdict(target, golden, output, asked, splits, run_again)
 
 
@@ -70,7 +78,7 @@ def graph_diff(
     pairs: Path | None = None,
     rules: str | None = None,
     overflow: bool = False,
-    micro_step: str | int = AUTO,
+    micro_step: str | int = "auto",
     strip_paths: Sequence[str] = (),
 ) -> GraphView:
     """Show dumps as graphs as ``msprobe graph_visualize`` does.
@@ -94,9 +102,104 @@ def graph_diff(
         >>> probe.graph_diff("run_a", "run_b").to_html("graph.html")  # doctest: +SKIP
         'graph.html'
     """
+    from probe.compare.options import Options
+    from probe.graph import in_python as graphs
+
     of_nodes, of_rows = graph_rules(rules)
     asked = replace(options or Options(), rules=of_rows)
     return graphs.graph_diff(
         target, golden, asked, pairs=pairs, rules=of_nodes, overflow=overflow, micro_step=micro_step,
         strip_paths=strip_paths,
     )  # fmt: skip
+
+
+def ckpt_compare(
+    one: Path,
+    other: Path,
+    *,
+    names: str | None = None,
+    heads: tuple[int, int] | None = None,
+    tp: int = 0,
+    pp: int = 1,
+    optimizer: bool = False,
+    weights: str = "master",
+) -> Report:
+    """Compare the weights of two checkpoints, whatever their formats, layouts and names.
+
+    Args:
+        one: The run under test, a file or a folder.
+        other: The baseline.
+        names: A YAML file of names of `one` and their counterparts in `other`.
+        heads: Attention heads, and groups of them that share keys and values.
+        tp, pp: Tensor-parallel ranks and pipeline stages, for files of ranks that do not say so.
+        optimizer: Compare the state of the optimizers as well.
+        weights: Of ZeRO: ``master`` (float32) or ``model``.
+
+    Raises:
+        MsprobeException: one cannot be read, and what to do.
+
+    Example:
+        >>> print(probe.ckpt_compare("a.safetensors", "b").why)  # doctest: +SKIP
+    """
+    from probe.checkpoint.options import CheckpointOptions
+    from probe.checkpoint.run import compare_checkpoints
+
+    return compare_checkpoints(one, other, CheckpointOptions(names, tp, pp, heads, optimizer, weights))
+
+
+def rollout_check(
+    rollout: Any,
+    training: Any,
+    mask: Any = None,
+    tokens: Any = None,
+    sequences: Any = None,
+    *,
+    prompt_lengths: Any = None,
+    step: Any = None,
+    rollout_entropy: Any = None,
+    current: Any = None,
+    top_logprobs: Any = None,
+    dtype: str = "",
+    vocabulary: int = 0,
+    layers: int = 0,
+) -> RolloutReport:
+    """Compare two sets of log-probabilities of the same tokens as ``msprobe rollout_check`` does.
+
+    Each source is a tensor or array of shape [sequences, tokens] or [tokens], a list of those of one dimension, or a
+    text such as ``file.npz:key``. Tensors of PyTorch, MindSpore and MSAdapter are fetched from their device.
+
+    Args:
+        rollout: Log-probabilities of the inference engine, in nats.
+        training: Those of the trainer.
+        mask: 1 for the tokens of responses that count.
+        tokens: Their ids.
+        sequences: Ids of sequences; of the sequence of each token where `rollout` has one dimension.
+        prompt_lengths: Tokens of the prompt of each sequence.
+        step: The step of each sequence.
+        rollout_entropy: The entropy of the distribution of each token, in nats.
+        current: Log-probabilities after the update; `training` are those at sampling time then.
+        top_logprobs: Log-probabilities of the likeliest tokens at each position, [sequences, tokens, candidates], by
+            which garbled responses are found.
+        dtype: In which both sides compute; by default any up to bfloat16 may be.
+        vocabulary: The size of the vocabulary; by default from the ids, or 131072.
+        layers: The number of layers of the model, 64 by default.
+
+    Returns:
+        The report: `kind`, `kinds`, `line`, `numbers`, `by_sequence`, `worst` and more, made when they are asked for.
+
+    Raises:
+        MsprobeException: the sources do not fit each other, and why.
+
+    Example:
+        >>> report = probe.rollout_check(old_log_probs, log_probs, mask)  # doctest: +SKIP
+        >>> report.kind, report.numbers["k3_kl"]  # doctest: +SKIP
+        ('rounding', 2.1e-05)
+    """
+    from probe.rollout.check import check
+
+    sources = {
+        "rollout": rollout, "training": training, "mask": mask, "tokens": tokens, "sequences": sequences,
+        "prompt_lengths": prompt_lengths, "step": step, "rollout_entropy": rollout_entropy, "current": current,
+        "top_logprobs": top_logprobs,
+    }  # fmt: skip
+    return check(sources, dtype, vocabulary, layers)

@@ -6,31 +6,68 @@ msProbe is an error.
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from probe.common.errors import MsprobeException
 
 if TYPE_CHECKING:
-    from probe.checkpoint.report import Report
     from probe.compare.rules import RowRules
-    from probe.configcheck.pack import Pack
-    from probe.graph.output.formats import MakeWriter
     from probe.graph.rules.protocol import GraphRules
-    from probe.msprobe_rules.precheck.two_devices import TwoDevices
-    from probe.msprobe_rules.rollout.saved_files import Statistics
-    from probe.overflow.report_files import WriteAnomalies
+    from probe.monitor.alerts.rows import Judge
+    from probe.monitor.setup.alert import AlertSettings
     from probe.precheck.rules import CaseRules
-    from probe.rollout.saving.rules import SavingRules
-    from probe.rollout.table_rows import SavedTableRules
 
 PROBE, MSPROBE, DOCUMENTED = "probe", "msprobe", "msprobe-documented"
 """Ours; those of msProbe 26.2, its defects included; those that msProbe's documentation describes."""
 NAMES = (PROBE, MSPROBE, DOCUMENTED)
+STANDARDS = {"documented": DOCUMENTED, "26.2": MSPROBE}
+"""Names of rules by those of the older flag and argument ``standard``."""
 VARIABLE = "MSPROBE_RULES"
 _WING = "probe.msprobe_rules"
+
+_Locations = dict[str, Optional[str]]
+
+
+def _of_both(location: str) -> _Locations:
+    """Rules that both names of msProbe mean."""
+    return {MSPROBE: f"{_WING}.{location}", DOCUMENTED: f"{_WING}.{location}"}
+
+
+_METHODS = {MSPROBE: f"{_WING}.precheck.methods.V26_2", DOCUMENTED: f"{_WING}.precheck.methods.DOCUMENTED"}
+RULES: dict[str, tuple[str, _Locations]] = {
+    "rows": (DOCUMENTED, {
+        PROBE: "probe.compare.rules.PROBE_ROWS",
+        MSPROBE: f"{_WING}.compare.v26_2.V26_2_ROWS",
+        DOCUMENTED: f"{_WING}.compare.rows.DOCUMENTED_ROWS",
+    }),
+    "nodes": (PROBE, {PROBE: "probe.graph.rules.probe.PROBE_GRAPH", **_of_both("graph.rules.MSPROBE_GRAPH")}),
+    "cases": (DOCUMENTED, {PROBE: None, **_METHODS}),
+    "devices": (DOCUMENTED, {**_METHODS}),
+    "anomalies": (MSPROBE, {PROBE: None, **_of_both("anomalies.write_anomalies")}),
+    "packs": (PROBE, {PROBE: None, MSPROBE: f"{_WING}.configcheck.sheets.sheets"}),
+    "saving": (PROBE, {PROBE: "probe.rollout.saving.rules.PROBE_SAVING", **_of_both("rollout.saved_files.V26Saving")}),
+    "saved tables": (PROBE, {
+        PROBE: "probe.rollout.table_rows.PROBE_TABLES", **_of_both("rollout.saved_tables.V26_TABLES"),
+    }),
+}  # fmt: skip
+"""For each question the name that is meant by default, and the location of the rules of each name that it allows.
+
+``None``: by these rules there is nothing to do, such as no file of msProbe's to write. A folder of saved values has
+``V26Saving``, a class that needs the statistics of a framework.
+"""
+WRITERS = {
+    "db": f"{_WING}.graph.database_writer.DatabaseWriter",
+    "similarity": f"{_WING}.checkpoints.write_similarity",
+    "monitor": f"{_WING}.monitor.database.data2db",
+    "devices": f"{_WING}.precheck.two_devices.compare_devices",
+    "anomalies of a rank": f"{_WING}.monitor.anomaly_file.AnomalyFile",
+    "anomalies": f"{_WING}.monitor.anomaly_file.analyse",
+}
+"""Files that msProbe alone has."""
 
 
 def are_msprobes_there() -> bool:
@@ -75,124 +112,50 @@ def asked_by(rules: str | None) -> str:
     return f"{VARIABLE}={os.environ.get(VARIABLE, '')}" if rules is None else f"--rules {rules}"
 
 
-def _require(what: str) -> None:
-    """Refuse what only msProbe's rules can do, where these are not a part of this installation."""
-    if not are_msprobes_there():
-        raise MsprobeException(f"{what} needs {_WING}, which this installation lacks.")
-
-
-# --- compare and graphs
-
-
-def row_rules(rules: str | None) -> RowRules:
-    """The rules that give the rows of a comparison their results.
+def rules_for(question: str, rules: str | None) -> Any:
+    """The rules that answer a question of the table.
 
     Args:
-        rules: Their name, as for `chosen`; by default those of msProbe's documentation.
+        question: A key of `RULES`.
+        rules: Their name, as for `chosen`; ``None`` for that of the environment, or else the default of the question.
 
     Raises:
-        MsprobeException: there are no such rules.
+        MsprobeException: there are no such rules, or they are not a part of this installation.
     """
-    return _row_rules(chosen(rules, DOCUMENTED))
+    default, locations = RULES[question]
+    return _load(locations[chosen(rules, default, tuple(locations))])
 
 
-def _row_rules(name: str) -> RowRules:
-    if name == PROBE:
-        from probe.compare.rules import PROBE_ROWS
+def writer(file: str, wanted_by: str) -> Any:
+    """The writer of a file that msProbe alone has.
 
-        return PROBE_ROWS
-    if name == MSPROBE:
-        from probe.msprobe_rules.compare.v26_2 import V26_2_ROWS
+    Args:
+        file: A key of `WRITERS`.
+        wanted_by: The option or the command that needs it, for the error.
 
-        return V26_2_ROWS
-    from probe.msprobe_rules.compare.rows import DOCUMENTED_ROWS
+    Raises:
+        MsprobeException: msProbe's rules are not a part of this installation.
+    """
+    if not are_msprobes_there():
+        raise MsprobeException(f"{wanted_by} needs {_WING}, which this installation lacks.")
+    return _load(WRITERS[file])
 
-    return DOCUMENTED_ROWS
+
+def _load(location: str | None) -> Any:
+    if location is None:
+        return None
+    module, _, name = location.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def graph_rules(rules: str | None) -> tuple[GraphRules, RowRules]:
     """The rules that give the nodes of graphs their statuses, and those that give results and messages to their rows.
 
     Args:
-        rules: Their name, as for `chosen`. By default nodes are judged by our rules, and rows as `row_rules` has it.
-            msProbe has one set of rules for graphs, which both of its names mean.
-
-    Raises:
-        MsprobeException: there are no such rules.
+        rules: Their name, as for `chosen`. By default nodes are judged by our rules, and rows as a comparison has it.
     """
-    name = chosen(rules, PROBE)
     is_default = rules is None and not os.environ.get(VARIABLE)
-    rows = row_rules(None) if is_default else _row_rules(name)
-    if name == PROBE:
-        from probe.graph.rules.probe import PROBE_GRAPH
-
-        return PROBE_GRAPH, rows
-    from probe.msprobe_rules.graph.rules import MsprobeGraph
-
-    return MsprobeGraph(), rows
-
-
-def graph_writers(formats: Sequence[str]) -> Mapping[str, MakeWriter]:
-    """Factory of the writers for the formats of msProbe.
-
-    Raises:
-        MsprobeException: there is such a format, and msProbe's rules are not a part of this installation.
-    """
-    if "db" not in formats:
-        return {}
-    _require("--format db")
-    from probe.msprobe_rules.graph.database_writer import DatabaseWriter
-
-    return {"db": DatabaseWriter}
-
-
-# --- other files of msProbe
-
-
-def anomaly_file(rules: str | None) -> WriteAnomalies | None:
-    """Writer of msProbe's file of anomalies; ``None`` by our rules.
-
-    Args:
-        rules: Their name, as for `chosen`; by default those of msProbe.
-
-    Raises:
-        MsprobeException: there are no such rules.
-    """
-    if chosen(rules, MSPROBE) == PROBE:
-        return None
-    from probe.msprobe_rules.anomalies import write_anomalies
-
-    return write_anomalies
-
-
-def similarity_file(wanted_by: str = "--format msprobe") -> Callable[[Report, str], None]:
-    """Writer of msProbe's file of two checkpoints: takes the report and the path.
-
-    Args:
-        wanted_by: The option or the command that needs it, for the error.
-
-    Raises:
-        MsprobeException: msProbe's rules are not a part of this installation.
-    """
-    _require(wanted_by)
-    from probe.msprobe_rules.checkpoints import write_similarity
-
-    return write_similarity
-
-
-def monitor_database() -> Callable[[str, str, Mapping[str, str] | None], str]:
-    """Writer of the database of a monitor.
-
-    Raises:
-        MsprobeException: the rules of msProbe are not a part of this installation.
-    """
-    _require("data2db")
-    from probe.msprobe_rules.monitor.database import data2db
-
-    return data2db
-
-
-# --- the pre-check
+    return rules_for("nodes", rules), rules_for("rows", None if is_default else chosen(rules, PROBE))
 
 
 def case_rules(rules: str | None, headers: str = "english", against: str | None = None) -> CaseRules | None:
@@ -206,94 +169,35 @@ def case_rules(rules: str | None, headers: str = "english", against: str | None 
     Raises:
         MsprobeException: there are no such rules, or `against` is given and there are no tables to compare with it.
     """
-    name = chosen(rules, DOCUMENTED)
-    if name == PROBE:
-        if against is not None:
-            raise MsprobeException(
-                f"{against} is compared by msProbe's rules only, but there is {asked_by(rules)}; allowed: {MSPROBE}, "
-                f"{DOCUMENTED}."
-            )
+    method = rules_for("cases", rules)
+    if method is not None:
+        made: CaseRules = _load(f"{_WING}.precheck.cases.MsprobeCases")(method, headers, against)
+        return made
+    if against is not None:
+        raise MsprobeException(
+            f"{against} is compared by msProbe's rules only, but there is {asked_by(rules)}; allowed: {MSPROBE}, "
+            f"{DOCUMENTED}."
+        )
+    return None
+
+
+def monitor_rules(alert: AlertSettings, origin: str, as_msprobe: bool) -> Judge | None:
+    """The rules of msProbe that a configuration names; ``None`` if it names none.
+
+    Args:
+        alert: The key ``alert``.
+        origin: The file of the configuration.
+        as_msprobe: True if every value is judged, as msProbe does.
+
+    Raises:
+        MsprobeException: a rule is wrong, or msProbe's rules are not a part of this installation.
+    """
+    if alert.rules or alert.dump:
+        writer("anomalies", f"{origin}: \"alert\" with \"{'rules' if alert.rules else 'dump'}\"")
+    if not alert.rules:
         return None
-    from probe.msprobe_rules.precheck.cases import MsprobeCases
+    from probe.common.config.fields import Location
+    from probe.msprobe_rules.monitor.named import NamedRules, named_rules
 
-    return MsprobeCases(_method(name), headers, against)
-
-
-def _method(name: str) -> Any:
-    from probe.msprobe_rules.precheck import methods
-
-    return methods.V26_2 if name == MSPROBE else methods.DOCUMENTED
-
-
-def compare_devices(npu: str, gpu: str, folder: str, rules: str | None = None, headers: str = "english") -> TwoDevices:
-    """Judge the table of details of an NPU by that of a GPU, and write the two tables of that.
-
-    Args:
-        npu, gpu: The two tables of details.
-        folder: Where the tables are written.
-        rules: Whose rules judge, as for `chosen`; by default those of msProbe's documentation. There are none of ours.
-        headers: ``english`` or ``msprobe``: what the tables look like.
-
-    Raises:
-        FileCheckException: a file cannot be read, or the folder cannot be made.
-        MsprobeException: there are no such rules, or a table is damaged.
-    """
-    name = chosen(rules, DOCUMENTED, (MSPROBE, DOCUMENTED))
-    from probe.msprobe_rules.precheck import two_devices
-
-    return two_devices.compare_devices(npu, gpu, folder, _method(name), headers)
-
-
-# --- configuration check
-
-
-def configuration_sheets() -> Callable[[Pack, Pack], dict[str, list[list[Any]]]]:
-    """Maker of the sheets of msProbe's ``result.xlsx`` of two packs.
-
-    Raises:
-        MsprobeException: the rules of msProbe are not a part of this installation.
-    """
-    _require("config_check --rules msprobe")
-    from probe.msprobe_rules.configcheck.sheets import sheets
-
-    return sheets
-
-
-# --- what a script saves, and its tables
-
-
-def saving_rules(rules: str | None, statistics: Statistics) -> SavingRules:
-    """The form of the files of saved values.
-
-    Args:
-        rules: The name of the rules, as for `chosen`; ours by default. Both names of msProbe mean its release 26.2.
-        statistics: Max, min, mean and norm of values of a dtype, as the framework computes them.
-
-    Raises:
-        MsprobeException: there are no such rules.
-    """
-    if chosen(rules, PROBE) == PROBE:
-        from probe.rollout.saving.rules import PROBE_SAVING
-
-        return PROBE_SAVING
-    from probe.msprobe_rules.rollout.saved_files import V26Saving
-
-    return V26Saving(statistics)
-
-
-def saved_table_rules(rules: str | None) -> SavedTableRules:
-    """The rows of the tables of saved values.
-
-    Args:
-        rules: The name of the rules, as for `chosen`; ours by default. Both names of msProbe mean its release 26.2.
-
-    Raises:
-        MsprobeException: there are no such rules.
-    """
-    if chosen(rules, PROBE) == PROBE:
-        from probe.rollout.table_rows import PROBE_TABLES
-
-        return PROBE_TABLES
-    from probe.msprobe_rules.rollout.saved_tables import V26_TABLES
-
-    return V26_TABLES
+    rules = named_rules(alert.rules, Location(origin, "alert.rules"))
+    return NamedRules(rules, alert.min_history, as_msprobe)

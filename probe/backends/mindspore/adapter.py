@@ -10,6 +10,7 @@ from probe.backends.mindspore.execution import group as execution_group
 from probe.backends.mindspore.hooks import training_hooks
 from probe.backends.mindspore.hooks.group import MindSporeHooks
 from probe.backends.mindspore.randomness import seeding
+from probe.backends.mindspore.randomness.random_calls import rank
 from probe.backends.mindspore.tensors.describe import MindSporeTensors
 from probe.backends.mindspore.trends import MindSporeTrends
 from probe.backends.protocol import (
@@ -31,17 +32,18 @@ class MindSporeAdapter:
 
     framework = FRAMEWORKS["mindspore"].recorded
     absent = internals.absent_text()
+    rank = staticmethod(rank)
     randomness: Randomness = seeding
-    execution: Execution = execution_group
-    training: Training = training_hooks
-    settings: Settings = framework_settings
+    execution: Execution | None = execution_group
+    training: Training | None = training_hooks
+    settings: Settings | None = framework_settings
     # Gradients come of functional transformations of the whole step: no call has a backward of its own.
     replaying: Replaying | None = None
 
     def __init__(self) -> None:
         self.tensors: Tensors = MindSporeTensors()
         self.hooks: Hooks = MindSporeHooks()
-        self.trends: Trends = MindSporeTrends()
+        self.trends: Trends | None = MindSporeTrends()
 
 
 if TYPE_CHECKING:

@@ -27,21 +27,18 @@ from probe.backends.shared.randomness.recorder import existing_calls
 from probe.backends.shared.settings.modules import SettingsForm, described_modules
 from probe.backends.shared.settings.optimizers import torch_parameters
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, plain_items, torch_groups
+from probe.common.dump.frameworks import FRAMEWORKS
+from probe.common.environment.gathered import FrameworkFacts
 from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
     "attach_inputs",
     "attach_updates",
-    "devices",
-    "layout",
+    "facts",
     "model_settings",
     "modules",
     "optimizer_groups",
-    "random_states",
     "seeding_calls",
-    "seeds",
-    "switches",
-    "versions",
     "weights",
 ]
 
@@ -49,18 +46,19 @@ _CONTEXT = ("mode", "device_target", "deterministic", "jit_level", "max_call_dep
 _MODES = {0: "graph", 1: "pynative"}
 
 
-def versions() -> dict[str, str]:
-    """Nothing: what it was built with is not told by a function that every release has."""
-    return {}
+def facts() -> FrameworkFacts:
+    """The switches and random states of this process; no function of every release tells what it was built with."""
+    recorded = FRAMEWORKS["mindspore"].recorded
+    return FrameworkFacts(recorded, {}, _devices(), _switches(), _layout(), _seeds(), _random_states())
 
 
-def devices() -> list[str]:
+def _devices() -> list[str]:
     """The kind of the device; a name of it is not told."""
     target = str(mindspore.get_context("device_target"))
     return [] if target == "CPU" else [target]
 
 
-def switches() -> dict[str, Any]:
+def _switches() -> dict[str, Any]:
     """The context, and the number of threads."""
     found: dict[str, Any] = {}
     for name in (*_CONTEXT, "runtime_num_threads"):
@@ -72,19 +70,19 @@ def switches() -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def layout() -> dict[str, Any]:
+def _layout() -> dict[str, Any]:
     """The world group."""
     return {"world_size": int(get_group_size())} if internals.has_communication() else {}
 
 
-def seeds() -> dict[str, int]:
+def _seeds() -> dict[str, int]:
     """The global seed, and that of the generator that mint draws from."""
     seed = mindspore.get_seed()
     found = {} if seed is None else {"mindspore": int(seed)}
     return {**found, "mint": int(mindspore.initial_seed())}
 
 
-def random_states() -> dict[str, bytes]:
+def _random_states() -> dict[str, bytes]:
     """The state of the generator of mint."""
     return {"mint": unobserved(lambda: mindspore.get_rng_state().asnumpy().tobytes())}
 

@@ -15,8 +15,8 @@ from probe.backends.mindspore.guards import guarded, unobserved
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleKind
 from probe.backends.mindspore.internals import executor
 from probe.backends.mindspore.tensors.statistics import to_array
-from probe.backends.protocol import Measured, Measurer, Signature, SpectralNorm
-from probe.backends.protocol.trends import CommunicationListener, Ready
+from probe.backends.protocol import Measured, Measurer, Signature
+from probe.backends.protocol.trends import CommunicationListener, Ready, SpectralNorm
 from probe.backends.shared.patching import Handles
 from probe.backends.shared.trends import arrays, signs
 from probe.common import log
@@ -68,16 +68,13 @@ class ArrayMeasurer:
         return None
 
 
-class ArraySpectralNorm:
-    """Implements `probe.backends.protocol.SpectralNorm` with numpy."""
-
-    def of(self, weight: Any) -> tuple[float, float]:
-        array = _wide(weight)
-        frobenius = float(np.linalg.norm(array))
-        if not np.isfinite(frobenius):
-            return np.nan, np.nan
-        largest = float(np.linalg.norm(array, 2))
-        return largest, frobenius / largest if largest else np.nan
+def _spectral_norm(weight: Any) -> tuple[float, float]:
+    array = _wide(weight)
+    frobenius = float(np.linalg.norm(array))
+    if not np.isfinite(frobenius):
+        return np.nan, np.nan
+    largest = float(np.linalg.norm(array, 2))
+    return largest, frobenius / largest if largest else np.nan
 
 
 def _wide(tensor: Any) -> np.ndarray[Any, Any]:
@@ -114,11 +111,8 @@ class MindSporeTrends:
     def gradient(self, parameter: Any, main: bool) -> Any:
         return self._given.get(id(parameter))
 
-    def placement(self, tensor: Any) -> str:
-        return ""
-
-    def whole_shape(self, tensor: Any) -> str:
-        return str(tuple(tensor.shape))
+    def whole(self, tensor: Any) -> tuple[str, str]:
+        return str(tuple(tensor.shape)), ""
 
     def takes_gradient(self, tensor: Any) -> bool:
         # The tracker counts every tensor.
@@ -150,7 +144,7 @@ class MindSporeTrends:
         return ArrayMeasurer(ops, eps, exact)
 
     def spectral_norm(self) -> SpectralNorm:
-        return ArraySpectralNorm()
+        return _spectral_norm
 
     def linear_weight(self, module: Any) -> Any:
         weight = self._kind.parameters(module).get("weight")

@@ -10,6 +10,7 @@ from probe.backends.mindspore.tensors.describe import MindSporeTensors, describe
 from probe.backends.msadapter import api_list, execution, seeding, training_hooks
 from probe.backends.msadapter import settings as framework_settings
 from probe.backends.msadapter.module_hooks import MODULES
+from probe.backends.msadapter.random_calls import rank
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.msadapter.trends import MSAdapterTrends
 from probe.backends.protocol import (
@@ -35,10 +36,11 @@ class MSAdapterAdapter:
 
     framework = FRAMEWORKS["msadapter"].recorded
     absent = internals.absent_text()
+    rank = staticmethod(rank)
     randomness: Randomness = seeding
-    execution: Execution = execution
-    training: Training = training_hooks
-    settings: Settings = framework_settings
+    execution: Execution | None = execution
+    training: Training | None = training_hooks
+    settings: Settings | None = framework_settings
     # Gradients are MindSpore's.
     replaying: Replaying | None = None
 
@@ -51,7 +53,7 @@ class MSAdapterAdapter:
 
         self.tensors: Tensors = MindSporeTensors(values)
         self.hooks: Hooks = MindSporeHooks(_SEEN)
-        self.trends: Trends = MSAdapterTrends()
+        self.trends: Trends | None = MSAdapterTrends()
 
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from probe.backends.mindspore.execution.group import (
+    attach_operators,
     autocast,
     copied,
     device_name,
@@ -23,6 +24,7 @@ from probe.backends.msadapter.seeding import random_states, seed_draws, set_rand
 from probe.backends.protocol import Compilation, ScriptWords
 
 __all__ = [
+    "attach_operators",
     "autocast",
     "compilation",
     "copied",

@@ -8,7 +8,6 @@ from typing import Any, Callable
 
 from probe.backends.mindspore import settings as of_mindspore
 from probe.backends.mindspore.guards import unobserved
-from probe.backends.mindspore.settings import devices, layout, switches, versions
 from probe.backends.mindspore.tensors.dtypes import plain_name
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
@@ -19,21 +18,18 @@ from probe.backends.shared.settings.modules import SettingsForm, described_modul
 from probe.backends.shared.settings.optimizers import after_step, around_scaled, before_step
 from probe.backends.shared.settings.plain import dtype_counts, module_options, plain, torch_groups
 from probe.backends.shared.training import attach_calls
+from probe.common.dump.frameworks import FRAMEWORKS
+from probe.common.environment.gathered import FrameworkFacts
 from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
     "attach_inputs",
     "attach_updates",
-    "devices",
-    "layout",
+    "facts",
     "model_settings",
     "modules",
     "optimizer_groups",
-    "random_states",
     "seeding_calls",
-    "seeds",
-    "switches",
-    "versions",
     "weights",
 ]
 
@@ -48,14 +44,11 @@ def attach_inputs(model: Any, note: Callable[[Sequence[Any], Mapping[str, Any]],
     return handle
 
 
-def seeds() -> dict[str, int]:
-    """The seed of torch's generator and those of MindSpore."""
-    return {"torch": int(torch_module().initial_seed()), **of_mindspore.seeds()}
-
-
-def random_states() -> Mapping[str, bytes]:
-    """The states of the generators of MindSpore."""
-    return of_mindspore.random_states()
+def facts() -> FrameworkFacts:
+    """The switches and states of MindSpore, with the seed of torch's generator."""
+    found = of_mindspore.facts()
+    seeds = {"torch": int(torch_module().initial_seed()), **found.seeds}
+    return found._replace(framework=FRAMEWORKS["msadapter"].recorded, seeds=seeds)
 
 
 def attach_updates(

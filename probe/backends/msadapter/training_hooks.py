@@ -8,7 +8,6 @@ from typing import Any, Callable
 from probe.backends.mindspore.guards import is_unobserved
 from probe.backends.mindspore.hooks import training_hooks
 from probe.backends.mindspore.hooks.scalers import largest_over_ranks
-from probe.backends.msadapter.random_calls import rank
 from probe.backends.msadapter.scalers import attach_scalers
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.protocol import TrainingListener
@@ -26,7 +25,6 @@ __all__ = [
     "optimizers",
     "outermost",
     "parameters",
-    "rank",
     "trainable",
 ]
 

@@ -1,16 +1,20 @@
 """A deep-learning framework as this tool needs it: `FrameworkAdapter`, in groups.
 
 Each group is a small protocol in a file of its own, and each backend gives one object for it, a module or an instance
-of a class. A caller takes the group that it needs: what runs a recorded call again takes `Execution` and no adapter.
+of a class. `Tensors`, `Hooks` and `Randomness` are the adapter: with them a program is dumped, and its dumps compared
+and searched for overflow. The other groups are optional. A caller takes the group that it needs: what runs a recorded
+call again takes `Execution` and no adapter.
 """
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from typing_extensions import Protocol
 
 from probe.backends.protocol.compiling import Compilation
-from probe.backends.protocol.execution import Evaluated, Execution, UnknownValue
-from probe.backends.protocol.hooks import HeldTensor, Hooks, ModuleHandles, OperatorListener
+from probe.backends.protocol.execution import Evaluated, Execution, OperatorListener, UnknownValue
+from probe.backends.protocol.hooks import HeldTensor, Hooks, ModuleHandles
 from probe.backends.protocol.randomness import Randomness
 from probe.backends.protocol.replaying import KeptStep, ReplayError, Replaying, StepKeeper
 from probe.backends.protocol.scripts import ScriptParts, ScriptWords
@@ -33,6 +37,7 @@ from probe.backends.protocol.trends import (
     SpectralNorm,
     Trends,
 )
+from probe.common.errors import FrameworkError
 
 __all__ = [
     "OPS",
@@ -68,6 +73,10 @@ __all__ = [
     "TrainingListener",
     "Trends",
     "UnknownValue",
+    "execution_of",
+    "settings_of",
+    "training_of",
+    "trends_of",
 ]
 
 
@@ -79,19 +88,59 @@ class FrameworkAdapter(Protocol):
     absent: str
     """One line on parts of the framework that this release lacks, and which features that costs; empty without any."""
 
+    def rank(self) -> int | None:
+        """The rank of the initialised default process group, else ``None``."""
+
     tensors: Tensors
     """Tensors and other values described, their statistics, and their files."""
     hooks: Hooks
     """Calls of modules and functions reported, with their gradients."""
     randomness: Randomness
     """Seeds, dropout, and the state from which a call draws."""
-    execution: Execution
+
+    # What follows is ``None`` where a framework does not have it.
+
+    execution: Execution | None
     """One recorded call run alone, and how a script spells it."""
-    training: Training
-    """Steps, optimizers, gradient scalers and ranks of a running program."""
-    settings: Settings
+    training: Training | None
+    """Steps, optimizers and gradient scalers of a running program."""
+    settings: Settings | None
     """Versions, switches, seeds and hyper-parameters of a running program."""
-    trends: Trends
+    trends: Trends | None
     """Values of models and optimizers that a monitor reads."""
     replaying: Replaying | None
-    """A step kept and run again; ``None`` where the framework gives no way to run a backward again."""
+    """A step kept and run again."""
+
+
+_Group = TypeVar("_Group")
+
+
+def _given(adapter: FrameworkAdapter, group: _Group | None, purpose: str) -> _Group:
+    """`group`, where the backend has it.
+
+    Raises:
+        FrameworkError: it has not.
+    """
+    if group is None:
+        raise FrameworkError(f"the backend of {adapter.framework} cannot {purpose}, which this needs.")
+    return group
+
+
+def execution_of(adapter: FrameworkAdapter) -> Execution:
+    """Group `Execution`, or a `FrameworkError`."""
+    return _given(adapter, adapter.execution, "run a recorded call alone")
+
+
+def training_of(adapter: FrameworkAdapter) -> Training:
+    """Group `Training`, or a `FrameworkError`."""
+    return _given(adapter, adapter.training, "follow how a program trains")
+
+
+def settings_of(adapter: FrameworkAdapter) -> Settings:
+    """Group `Settings`, or a `FrameworkError`."""
+    return _given(adapter, adapter.settings, "read the settings of a running program")
+
+
+def trends_of(adapter: FrameworkAdapter) -> Trends:
+    """Group `Trends`, or a `FrameworkError`."""
+    return _given(adapter, adapter.trends, "measure the values that a monitor reads")

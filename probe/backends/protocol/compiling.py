@@ -117,8 +117,6 @@ class Compilation(Protocol):
             MsprobeException: it is none, or none of floating-point numbers.
         """
 
-    def is_module(self, value: Any) -> bool: ...
-
     def modules(self, model: Any) -> list[ModuleAt]:
         """The model and every module inside, each once."""
 

@@ -10,6 +10,7 @@ from typing_extensions import Protocol
 
 from probe.backends.protocol.compiling import Compilation
 from probe.backends.protocol.scripts import ScriptWords
+from probe.common.interfaces import Handle
 
 if TYPE_CHECKING:
     # A training that is only collected from needs no numpy.
@@ -18,6 +19,25 @@ if TYPE_CHECKING:
 
 class UnknownValue(Exception):
     """An entry of a record stands for nothing that this framework can make, in words for the user."""
+
+
+class OperatorListener(Protocol):
+    """The callbacks of `Execution.attach_operators`."""
+
+    def enter_operator(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """`function`, which computes something without drawing, is about to run; ``None`` if it is of no interest.
+
+        Args:
+            name: As ``Aten.mul.Tensor``.
+        """
+
+    def leave_operator(self, entered: Any, output: Any) -> None:
+        """It returned; `entered` is what `enter_operator` gave."""
+
+    def failed(self, about: Any, error: Exception) -> None:
+        """The tool itself failed; to be logged, and the program goes on."""
 
 
 class Evaluated(Protocol):
@@ -143,6 +163,12 @@ class Execution(Protocol):
 
     def set_random_states(self, states: Any) -> None:
         """Bring them back to where `random_states` found them."""
+
+    def attach_operators(self, listener: OperatorListener) -> Handle | None:
+        """Report every operator that runs on this thread, those of a backward too; ``None`` where there is no way.
+
+        What only hands on its argument, or another view of it, is not reported.
+        """
 
     def one_thread(self) -> contextlib.AbstractContextManager[None]:
         """Compute with one thread inside, so that results do not depend on how many processes share the work.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any, Callable, NamedTuple
 
 from typing_extensions import Protocol
@@ -43,33 +43,15 @@ class HeldTensor(NamedTuple):
         """True if the gradient of it is `tensor`."""
         return getattr(self.now(), "grad", None) is tensor
 
-
-class OperatorListener(Protocol):
-    """The callbacks of `Hooks.attach_operators`."""
-
-    def enter_operator(
-        self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
-        """`function`, which computes something without drawing, is about to run; ``None`` if it is of no interest.
-
-        Args:
-            name: As ``Aten.mul.Tensor``.
-        """
-
-    def leave_operator(self, entered: Any, output: Any) -> None:
-        """It returned; `entered` is what `enter_operator` gave."""
-
-    def failed(self, about: Any, error: Exception) -> None:
-        """The tool itself failed; to be logged, and the program goes on."""
+    def gradient(self) -> Any:
+        """The gradient of a parameter, in its attribute ``grad``; ``None`` without one."""
+        tensor = self.now() if self.text.startswith("parameter:") else None
+        # To ask another tensor than a leaf for its gradient is a warning of torch.
+        return getattr(tensor, "grad", None) if getattr(tensor, "is_leaf", True) else None
 
 
 class Hooks(Protocol):
     """Hooks that report what a user's program does. Every handle puts everything back exactly as it was."""
-
-    module_root: str
-    """``Module`` or ``Cell``, with which the names of modules begin."""
-    default_risk_level: str
-    """``risk_level`` where the configuration does not give one."""
 
     def risk_class(self, base: str) -> str:
         """``core``, ``low`` or ``middle`` of an API ``Prefix.api``."""
@@ -90,12 +72,6 @@ class Hooks(Protocol):
     def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
         """Watch one function of the user's choice, recorded as ``prefix.attribute``."""
 
-    def attach_operators(self, listener: OperatorListener) -> Handle | None:
-        """Report every operator that runs on this thread, those of a backward too; ``None`` where there is no way.
-
-        What only hands on its argument, or another view of it, is not reported.
-        """
-
     def attach_casts(self, listener: Listener, note: Callable[[str], None]) -> Handle | None:
         """Call `note` with each float8 dtype that a tensor is cast to on this thread, or a product takes.
 
@@ -114,9 +90,6 @@ class Hooks(Protocol):
 
     def held_tensors(self, models: Any) -> Iterable[tuple[int, HeldTensor]]:
         """The parameters and buffers of `models` (or ``None``), each once, with their identities."""
-
-    def held_gradients(self, held: Iterable[HeldTensor]) -> Iterable[tuple[int, HeldTensor]]:
-        """The tensors of `held` that have a gradient now, with the identities of the gradients."""
 
     def attach_module(
         self, module: Any, name: ModuleName, listener: Listener, parameters: bool = True
@@ -147,6 +120,3 @@ class Hooks(Protocol):
         """Forget what was kept for the gradients of the step that is over."""
 
     def is_module(self, value: Any) -> bool: ...
-
-    def class_name(self, module: Any) -> str:
-        """The class as it stands in record names."""

@@ -54,19 +54,9 @@ class StepKeeper(Protocol):
         """Keep nothing of what was kept since the last time."""
 
 
-class Replaying(Protocol):
-    """Running a step again."""
+Replaying = Callable[[bool, Callable[[], Mapping[str, int]], Callable[[str, BaseException], None]], StepKeeper]
+"""Makes the object that keeps steps.
 
-    def step_keeper(
-        self,
-        with_parameters: bool,
-        numbers: Callable[[], Mapping[str, int]],
-        failed: Callable[[str, BaseException], None],
-    ) -> StepKeeper:
-        """The object that keeps steps.
-
-        Args:
-            with_parameters: True if parameters and buffers are kept too.
-            numbers: Asked when a call begins; `KeptStep.run_again` gives the answer back.
-            failed: Called with a text and the error when something fails.
-        """
+Its arguments: True if parameters and buffers are kept too; a function that is asked when a call begins, whose answer
+`KeptStep.run_again` gives back; and one that is called with a text and the error when something fails.
+"""

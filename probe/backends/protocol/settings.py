@@ -7,6 +7,7 @@ from typing import Any, Callable, NamedTuple
 
 from typing_extensions import Protocol
 
+from probe.common.environment.gathered import FrameworkFacts
 from probe.common.environment.modules import ModuleSettings
 from probe.common.interfaces import Handle, RandomCall
 
@@ -50,23 +51,8 @@ AroundScaled = Callable[[Any, bool], None]
 class Settings(Protocol):
     """Settings that change numbers, read without changing anything. No method starts a device."""
 
-    def versions(self) -> Mapping[str, str]:
-        """Versions of what the framework was built with or runs on, such as ``cuda``, by name."""
-
-    def devices(self) -> Sequence[str]:
-        """The names of the accelerators that the program has started to use, one for each."""
-
-    def switches(self) -> Mapping[str, Any]:
-        """Switches that decide which kernels run or how they round, with plain values."""
-
-    def layout(self) -> Mapping[str, Any]:
-        """The size and the backend of the default process group; empty without one."""
-
-    def seeds(self) -> Mapping[str, int]:
-        """The seeds of the framework's generators of the CPU, as far as it tells them."""
-
-    def random_states(self) -> Mapping[str, bytes]:
-        """The states of its generators of the CPU, by name."""
+    def facts(self) -> FrameworkFacts:
+        """The versions, switches and random states of this process."""
 
     def attach_updates(
         self, before: BeforeUpdate, after: AfterUpdate | None = None, scaled: AroundScaled | None = None

@@ -85,6 +85,3 @@ class Training(Protocol):
 
         Every rank calls it as often as the others; without a group it gives the numbers back.
         """
-
-    def rank(self) -> int | None:
-        """The rank of the initialised default process group, else ``None``."""

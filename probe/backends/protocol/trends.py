@@ -67,13 +67,6 @@ class Measurer(Protocol):
         """
 
 
-class SpectralNorm(Protocol):
-    """The largest singular value of one weight, over many steps."""
-
-    def of(self, weight: Any) -> tuple[float, float]:
-        """The spectral norm, and the Frobenius norm divided by it."""
-
-
 class CommunicationListener(Protocol):
     """The callbacks of `Trends.attach_communication`. No method raises."""
 
@@ -84,6 +77,8 @@ class CommunicationListener(Protocol):
         """It has returned; `entered` is what `enter_communication` gave."""
 
 
+SpectralNorm = Callable[[Any], tuple[float, float]]
+"""Gives the largest singular value of one weight, over many steps, and the Frobenius norm divided by it."""
 Ready = Callable[[int, Any], None]
 """Called with the index of a parameter and its gradient."""
 
@@ -106,11 +101,11 @@ class Trends(Protocol):
     def gradient(self, parameter: Any, main: bool) -> Any:
         """The gradient of a parameter, or ``None``; with `main` the one that Megatron keeps as ``main_grad``."""
 
-    def placement(self, tensor: Any) -> str:
-        """Part of the whole that a sharded tensor is, such as ``Shard(dim=0) of [8, 16]``; empty for any other."""
+    def whole(self, tensor: Any) -> tuple[str, str]:
+        """The shape of the whole that `tensor` is a part of, or its own, and which part of it.
 
-    def whole_shape(self, tensor: Any) -> str:
-        """The shape of the whole that `tensor` is a part of, or its own."""
+        A part is such as ``Shard(dim=0) of [8, 16]``, and empty of a tensor that is not sharded.
+        """
 
     def takes_gradient(self, tensor: Any) -> bool:
         """True if a gradient of `tensor` is counted by `Hooks.attach_module`."""
@@ -139,7 +134,7 @@ class Trends(Protocol):
         """
 
     def spectral_norm(self) -> SpectralNorm:
-        """An object for one weight."""
+        """A function for one weight."""
 
     def linear_weight(self, module: Any) -> Any:
         """The matrix of a module that multiplies by one, or ``None``."""

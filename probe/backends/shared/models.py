@@ -146,13 +146,3 @@ def _warn_of_names_used_before(before: dict[int, _Given], found: dict[int, tuple
                 once="names used before",
             )
             return
-
-
-def gradients(held: Iterable[HeldTensor]) -> Iterator[tuple[int, HeldTensor]]:
-    """See `probe.backends.protocol.Hooks.held_gradients`, where parameters have an attribute ``grad``."""
-    for each in held:
-        tensor = each.now() if each.text.startswith("parameter:") else None
-        # To ask another tensor than a leaf for its gradient is a warning of torch.
-        gradient = getattr(tensor, "grad", None) if getattr(tensor, "is_leaf", True) else None
-        if gradient is not None:
-            yield id(gradient), each

@@ -21,7 +21,8 @@ from probe.backends.torch.execution import group as execution_group
 from probe.backends.torch.hooks import training_hooks
 from probe.backends.torch.hooks.group import TorchHooks
 from probe.backends.torch.randomness import seeding
-from probe.backends.torch.replay import step_keeper
+from probe.backends.torch.randomness.random_calls import rank
+from probe.backends.torch.replay.step_keeper import TorchStepKeeper
 from probe.backends.torch.tensors.describe import TorchTensors
 from probe.backends.torch.trends import group as trends_group
 from probe.common.dump.frameworks import FRAMEWORKS
@@ -32,12 +33,13 @@ class TorchAdapter:
 
     framework = FRAMEWORKS["torch"].recorded
     absent = internals.absent_text()
+    rank = staticmethod(rank)
     randomness: Randomness = seeding
-    execution: Execution = execution_group
-    training: Training = training_hooks
-    settings: Settings = framework_settings
-    trends: Trends = trends_group
-    replaying: Replaying | None = step_keeper
+    execution: Execution | None = execution_group
+    training: Training | None = training_hooks
+    settings: Settings | None = framework_settings
+    trends: Trends | None = trends_group
+    replaying: Replaying | None = TorchStepKeeper
 
     def __init__(self) -> None:
         self.tensors: Tensors = TorchTensors()

@@ -23,21 +23,18 @@ from probe.backends.torch.hooks.module_hooks import SHAPE
 from probe.backends.torch.hooks.scalers import scaler_step
 from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.backends.torch.originals import own
+from probe.common.dump.frameworks import FRAMEWORKS
+from probe.common.environment.gathered import FrameworkFacts
 from probe.common.interfaces import Handle, RandomCall
 
 __all__ = [
     "attach_inputs",
     "attach_updates",
-    "devices",
-    "layout",
+    "facts",
     "model_settings",
     "modules",
     "optimizer_groups",
-    "random_states",
     "seeding_calls",
-    "seeds",
-    "switches",
-    "versions",
     "weights",
 ]
 
@@ -61,13 +58,19 @@ _SWITCHES: dict[str, Callable[[], Any]] = {
 }
 
 
-def versions() -> dict[str, str]:
+def facts() -> FrameworkFacts:
+    """The versions, switches and random states of this process."""
+    recorded = FRAMEWORKS["torch"].recorded
+    return FrameworkFacts(recorded, _versions(), _devices(), _switches(), _layout(), _seeds(), _random_states())
+
+
+def _versions() -> dict[str, str]:
     """The versions of what torch was built with."""
     found = {name: getattr(torch.version, name, None) for name in ("cuda", "hip", "cann", "xpu")}
     return {name: version for name, version in found.items() if isinstance(version, str)}
 
 
-def devices() -> list[str]:
+def _devices() -> list[str]:
     """The accelerators in use, without starting one."""
     found: list[str] = []
     for name in ("cuda", "npu", "xpu"):
@@ -77,7 +80,7 @@ def devices() -> list[str]:
     return found
 
 
-def switches() -> dict[str, Any]:
+def _switches() -> dict[str, Any]:
     """The switches that can be read; one that raises, since newer settings were mixed with it, is left out."""
     found: dict[str, Any] = {}
     with warnings.catch_warnings():
@@ -91,19 +94,19 @@ def switches() -> dict[str, Any]:
     return found
 
 
-def layout() -> dict[str, Any]:
+def _layout() -> dict[str, Any]:
     """The default process group."""
     if not dist.is_available() or not dist.is_initialized():
         return {}
     return {"world_size": dist.get_world_size(), "backend": str(dist.get_backend())}
 
 
-def seeds() -> dict[str, int]:
+def _seeds() -> dict[str, int]:
     """The seed of the generator of the CPU; the accelerators' would start them."""
     return {"torch": torch.default_generator.initial_seed()}
 
 
-def random_states() -> dict[str, bytes]:
+def _random_states() -> dict[str, bytes]:
     """The state of the generator of the CPU; nothing inside of `torch.func`, which wraps new tensors."""
     try:
         return {"torch": unobserved(lambda: own.numpy(torch.default_generator.get_state()).tobytes())}

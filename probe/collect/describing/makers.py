@@ -288,7 +288,8 @@ class Makers:
         if number == self._data + 1:
             self._data = number
         self._gradients.clear()
-        self._gradients.update(self._hooks.held_gradients(self._held.values()))
+        with_gradients = ((each.gradient(), each) for each in self._held.values())
+        self._gradients.update((id(gradient), each) for gradient, each in with_gradients if gradient is not None)
 
 
 def _found(memory: Any, itself: Any) -> tuple[Any, int, Any] | None:

@@ -23,11 +23,16 @@ Calls = tuple[list[KeyedCall], list[KeyedCall]]
 """The calls of target and golden side."""
 
 
-def calls(target: Dump, golden: Dump, renumbered: tuple[bool, bool] = (True, True)) -> Calls:
+def calls(target: Dump, golden: Dump, renumbered: tuple[bool, bool] = (True, True), release: bool = False) -> Calls:
     """The records of both dumps, flattened, with their keys: their names, or those that `keys` gives to `renumbered`.
 
     A record that stands in the same words under the same name in both, with the same sketches, has one list of items:
     they are made once.
+
+    Args:
+        target, golden: the dumps.
+        renumbered: true of target and golden side, if their keys are those that `keys` gives.
+        release: free the memory of the records of both dumps, each as soon as it is not needed.
     """
     names = [[record.name for record in dump] for dump in (target, golden)]
     # Nearly all runs that are compared make the same calls.
@@ -35,19 +40,27 @@ def calls(target: Dump, golden: Dump, renumbered: tuple[bool, bool] = (True, Tru
         mine = theirs = keys(target) if renumbered[0] else names[0]
     else:
         mine, theirs = (keys(dump) if new else own for dump, own, new in zip((target, golden), names, renumbered))
-    of_target = [KeyedCall(record, key, target.items(record)) for record, key in zip(target, mine)]
-    twins = {call.record.name: call for call in of_target}
+    others = {record.name: record for record in target}
+    has_same_text = [name in others and record.has_same_text(others[name]) for name, record in zip(names[1], golden)]
     have_same_sketches = _SameSketches(target, golden)
+    if release and all(has_same_text) and have_same_sketches.of_all:
+        golden.release()
+    of_target = [KeyedCall(record, key, target.items(record)) for record, key in zip(target, mine)]
+    if release:
+        target.release()
+    twins = {call.record.name: call for call in of_target}
     of_golden = []
-    for record, key in zip(golden, theirs):
+    for record, key, is_same in zip(golden, theirs, has_same_text):
         twin = twins.get(record.name)
-        if twin is not None and record.has_same_text(twin.record) and have_same_sketches(twin.items):
+        if twin is not None and is_same and have_same_sketches(twin.items):
             items = twin.items
         else:
             items = golden.items(record)
             if twin is not None:
                 _share_names(items, twin.items)
         of_golden.append(KeyedCall(record, key, items))
+    if release:
+        golden.release()
     return of_target, of_golden
 
 
@@ -59,14 +72,15 @@ class _SameSketches:
 
     def __call__(self, items: Iterable[Item]) -> bool:
         target, golden = self._tables
-        if target is None or golden is None or self._are_same:
-            return target is golden or self._are_same
+        if target is None or golden is None or self.of_all:
+            return self.of_all
         return all(target.has_same(item.name, golden) for item in items)
 
     @cached_property
-    def _are_same(self) -> bool:
+    def of_all(self) -> bool:
+        """True of all items."""
         target, golden = self._tables
-        return target is not None and golden is not None and target.is_same(golden)
+        return target is golden or (target is not None and golden is not None and target.is_same(golden))
 
 
 def _share_names(items: Iterable[Item], others: Iterable[Item]) -> None:

@@ -12,8 +12,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from probe.common.align.calls import KeyedCall
-from probe.common.align.name_mapping import PARAMETER_NAMES
-from probe.common.align.operations import arguments_of, operation, setting
+from probe.common.align.conventions import PARAMETER_NAMES, setting_name
+from probe.common.align.operations import arguments_of, operation
 from probe.common.align.row import Row
 from probe.common.dump.naming import is_backward, is_module, parse
 from probe.common.dump.reading.records import INPUT, Item
@@ -130,7 +130,7 @@ def _named(record: str, framework: str) -> Way:
     def way(suffix: str, item: Item) -> Hashable | None:
         state, *parts = suffix.split(".")[1:]
         if state == INPUT and parts:
-            parts[0] = setting(parts[0])
+            parts[0] = setting_name(parts[0])
             parts[0] = arguments.get(parts[0], parts[0])
         elif state.startswith("parameters") and parts:
             parts[-1] = PARAMETER_NAMES.get(parts[-1], parts[-1])

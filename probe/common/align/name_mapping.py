@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Optional
 
+from probe.common.align.conventions import PARAMETER_NAMES
 from probe.common.align.mapping_files import ApiEntry
 from probe.common.dump.naming import MODULE_ROOTS, is_module, parse
 from probe.common.dump.reading.records import Item
@@ -13,14 +14,6 @@ from probe.common.dump.reading.records import Item
 # mindspore.mint mirrors torch name by name.
 _MIRRORS = (("MintFunctional.", "Functional."), ("MintDistributed.", "Distributed."), ("Mint.", "Torch."))
 _DIRECTIONS = (".forward.", ".backward.", ".parameters_grad.")
-# Names of parameters of normalisation layers and embeddings: MindSpore's, and PyTorch's.
-PARAMETER_NAMES = {
-    "gamma": "weight",
-    "beta": "bias",
-    "moving_mean": "running_mean",
-    "moving_variance": "running_var",
-    "embedding_table": "weight",
-}
 
 
 @dataclass(frozen=True)

@@ -71,16 +71,6 @@ def arguments_of(name: str, framework: str) -> OperationArguments:
     return OperationArguments(names_by_index, known.defaults, known.of_primitive, known.has(Trait.SAME_NUMBERS))
 
 
-def setting(name: str) -> str:
-    """PyTorch's name of an argument or attribute that any framework may call `name`."""
-    return _SETTINGS.get(name, name)
-
-
-_SETTINGS = {
-    "axis": "dim", "epsilon": "eps", "group": "groups", "is_training": "training", "keep_dims": "keepdim",
-    "keepdims": "keepdim", "pad": "padding", "strides": "stride",
-}  # fmt: skip
-
 DECIDING_ATTRIBUTES = frozenset((
     "alpha", "approximate", "ceil_mode", "count_include_pad", "dilation", "eps", "epsilon", "group", "is_training",
     "keep_prob", "momentum", "negative_slope", "pad", "pad_mode", "stride", "strides",

@@ -38,6 +38,8 @@ class Framework(NamedTuple):
     """True if msProbe handles it in its part for MindSpore: the rules and columns of a pre-check, and API mappings."""
     msprobe_tensor: str = "torch.Tensor"
     """The type of a tensor in a graph that is written for msProbe's viewer."""
+    risk_level: str = "ALL"
+    """The ``risk_level`` where the configuration does not give one."""
     left_out: str = ""
     """The records that its dumps lack at the default risk level, and the setting that records them; whole sentences."""
 
@@ -65,7 +67,7 @@ class Framework(NamedTuple):
 # With numpy 2 MindSpore fails at arithmetic between a tensor and a number.
 FRAMEWORKS = {
     "torch": Framework(
-        "PyTorch", "pytorch", "torch", "torch", ("2.5.1", "2.13.0", "2.14.1", "2.15.0"), "torch",
+        "PyTorch", "pytorch", "torch", "torch", ("2.5.1", "2.13.0", "2.14.1", "2.15.0"), "torch", risk_level="FOCUS",
         left_out="The default risk level leaves out casts (half, to, float), full, functions that allocate memory, and "
         'parts of torch.fft, torch.special and torch.linalg; risk_level "ALL" records casts and full, and task '
         "overflow_check records every function.",

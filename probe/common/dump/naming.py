@@ -16,6 +16,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Collection
+from sys import intern
 from typing import NamedTuple
 
 FORWARD = "forward"
@@ -98,12 +99,12 @@ def parse(name: str) -> ParsedName | None:
     match = _MODULE.match(name)
     if match:
         root, path, direction, number = match.groups()
-        return ParsedName(f"{root}.{path}", int(number), direction, True)
+        return ParsedName(intern(f"{root}.{path}"), int(number), intern(direction), True)
     match = _API.match(name)
     if match:
         prefix, api, number, direction = match.groups()
         if prefix not in MODULE_ROOTS:
-            return ParsedName(f"{prefix}.{api}", int(number), direction, False)
+            return ParsedName(intern(f"{prefix}.{api}"), int(number), intern(direction), False)
     return None
 
 

@@ -24,6 +24,7 @@ import struct
 import tempfile
 import zipfile
 from array import array
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, Union
 
 import msgspec
@@ -328,10 +329,13 @@ class SketchTable:
     """The sketch and the maker of each tensor of a dump, by the names of items."""
 
     def __init__(self, index: _Index, rows: _Rows) -> None:
-        self._rows = {name: row for row, name in enumerate(index.items)}
         self._index = index
         self._views = frozenset(index.views)
         self._sketches = rows
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self._index.items)}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -398,6 +402,16 @@ class SketchTable:
             text = maker
         return VIEW + text if row in self._views else text
 
+    def share(self, other: SketchTable | UnreadTable) -> bool:
+        """True if `other` has the same items and makers, which are kept once then."""
+        if isinstance(other, UnreadTable):
+            other = other._read()
+        mine, theirs = self._index, other._index
+        if mine.items != theirs.items or mine.made_by != theirs.made_by or self._views != other._views:
+            return False
+        theirs.items, theirs.made_by, other._rows = mine.items, mine.made_by, self._rows
+        return True
+
     def is_same(self, other: SketchTable | UnreadTable) -> bool:
         """True if `other` has the same items, sketches and makers."""
         if isinstance(other, UnreadTable):
@@ -459,6 +473,10 @@ class UnreadTable:
     def made_by(self, name: str) -> str | None:
         """The maker of the item `name`, as `SketchTable.made_by` gives it."""
         return self._read().made_by(name)
+
+    def share(self, other: SketchTable | UnreadTable) -> bool:
+        """True if `other` has the same items and makers, as `SketchTable.share` tells it."""
+        return self._read().share(other)
 
     def is_same(self, other: SketchTable | UnreadTable) -> bool:
         """True if `other` has the same content."""

@@ -22,15 +22,21 @@ _FRESH = 624
 
 
 class FrameworkFacts(NamedTuple):
-    """The answers of a framework; `probe.backends.protocol.Settings` says what they are."""
+    """The state of a framework in this process."""
 
     framework: str = ""
     versions: Mapping[str, str] = {}
+    """Versions of what it was built with or runs on, such as ``cuda``, by name."""
     devices: Sequence[str] = ()
+    """The names of the accelerators that the program has started to use, one for each."""
     switches: Mapping[str, Any] = {}
+    """Switches that decide which kernels run or how they round, with plain values."""
     layout: Mapping[str, Any] = {}
+    """The size and the backend of the default process group; empty without one."""
     seeds: Mapping[str, int] = {}
+    """The seeds of its generators of the CPU, as far as it tells them."""
     random_states: Mapping[str, bytes] = {}
+    """The states of these generators, by name."""
 
 
 NO_FRAMEWORK = FrameworkFacts()

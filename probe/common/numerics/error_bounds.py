@@ -39,8 +39,6 @@ _MASK = 1e4
 _FILL = 0.9 * _MASK
 
 GRADIENT = "backward"
-_NEAR_ZERO = 30.0
-"""The width of the range around zero that rounding makes uncertain, in relative differences of the largest element."""
 
 
 class Extent(NamedTuple):
@@ -281,12 +279,12 @@ def rms(item: Item) -> float:
     norm = item.norm
     if type(norm) is float and 0 <= norm < _MASK:
         # No value is larger than the norm.
-        return norm / math.sqrt(extent(item.shape).elements or 1)
+        return norm / (_spread(item.shape) or 1.0)
     extremes = [abs(value) for value in (item.max, item.min) if is_number(value)]
     is_all_large = len(extremes) == 2 and _MASK < min(extremes) <= max(extremes) < _LOWEST
     if not _is_finite(norm) or (max(extremes, default=0.0) > _MASK and not is_all_large):
         return float(max((value for value in extremes if value <= _MASK), default=0.0))
-    return float(abs(norm)) / math.sqrt(extent(item.shape).elements or 1)
+    return float(abs(norm)) / (_spread(item.shape) or 1.0)
 
 
 class Terms(msgspec.Struct, gc=False):
@@ -294,8 +292,6 @@ class Terms(msgspec.Struct, gc=False):
 
     error: float = 0.0
     """The largest relative difference of an input."""
-    scale: float = 0.0
-    """The largest rms."""
     largest: float = 0.0
     """The largest value, masks left out."""
     count: int = 1
@@ -311,12 +307,16 @@ class Terms(msgspec.Struct, gc=False):
     kept: float = 0.0
     """The largest rms of what the forward kept."""
 
+    @property
+    def scale(self) -> float:
+        """The largest rms."""
+        return self.factors[0]
+
     def add(self, item: Item, difference: float) -> None:
         """Count in an input that the result is made of, given its relative difference."""
         self.add_operand(item, difference)
         if unit_roundoff(item.dtype):
             size = rms(item)
-            self.scale = max(self.scale, size)
             if size > self.factors[1]:
                 first = self.factors[0]
                 self.factors = (size, first) if size > first else (first, size)
@@ -397,32 +397,6 @@ def condition_of_product(api: str, terms: Terms, target: Item, golden: Item, of_
         return 1.0
     size = max(rms(target), rms(golden))
     return max(1.0, size_of_sum / size) if size else 1.0
-
-
-def turned_by_division(api: str, given: Sequence[Item], result: Item, error: float) -> float:
-    """The largest difference of a quotient whose elements are rounding alone, divided by others like them.
-
-    Optimizers that normalise gradients do so: where a gradient is zero but for rounding, the update is a whole one,
-    with a sign that is rounding too. That happens to a few elements, one at least.
-
-    Args:
-        api: the function's own name.
-        given: the tensors that the function takes, of the golden side.
-        result: what it returns there.
-        error: the relative difference of what it takes.
-    """
-    number = function(api).divisor
-    if number is None or len(given) <= number or given[number].shape != result.shape:
-        return 0.0
-    smallest, largest = given[number].min, given[number].max
-    if not (_is_finite(smallest) and _is_finite(largest)) or not 0 <= smallest <= _NEAR_ZERO * error * largest:
-        return 0.0
-    count, size = extent(result.shape).elements, rms(result)
-    extremes = [abs(value) for value in (result.max, result.min) if _is_finite(value)]
-    if not count or not size or not extremes:
-        return 0.0
-    share = min(1.0, max(1.0 / count, _NEAR_ZERO * error))
-    return float(2.0 * share * max(extremes) / size)
 
 
 def rounding(terms: float, roundoff: float) -> float:

@@ -158,8 +158,6 @@ class Function(NamedTuple):
     """For a reduction along a dimension, the index of this argument and its default, ``None`` for all elements."""
     drops: int | None = None
     """The number of leading dimensions whose elements it drops together; ``None`` if each is dropped by itself."""
-    divisor: int | None = None
-    """The tensor that it divides by, element by element: its index among the tensors that it takes."""
     approximation: float = 0.0
     """The relative error that a kernel may make because it approximates the function.
 
@@ -193,7 +191,6 @@ def op(
     summed: int | None = None,
     dim: tuple[int, int | None] | None = None,
     drops: int | None = None,
-    divisor: int | None = None,
     approximation: float = 0.0,
     parts: str = "",
     defaults: Mapping[str, Any] = _NONE,
@@ -215,7 +212,6 @@ def op(
         summed,
         dim,
         drops,
-        divisor,
         approximation,
         tuple(parts.split()),
         defaults,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from probe.common.align.row import Row
+from probe.common.dump import sketch_file
 from probe.common.dump.layout import step_and_rank
 from probe.common.dump.naming import is_forward, is_module
 from probe.common.dump.reading.items import INPUT, Item, shape_text
@@ -95,7 +96,10 @@ def _difference(text: str, target: Item, golden: Item) -> OutsideDifference:
 
 
 def _is_batch(item: Item | None) -> bool:
-    return item is not None and item.state == INPUT and item.is_tensor and not item.requires_grad
+    """True of an input that takes no gradient, and of which nothing recorded says that it is no data."""
+    if item is None or item.state != INPUT or not item.is_tensor or item.requires_grad:
+        return False
+    return item.made_by is None or item.made_by.startswith(sketch_file.DATA)
 
 
 def lines(found: Sequence[OutsideDifference]) -> list[str]:

@@ -134,12 +134,13 @@ class Summary(Findings):
     @property
     def is_too_little_in_common(self) -> bool:
         """True if nothing diverges because too little was compared."""
-        return self.divergence is None and self.has_matches and not self.coverage.is_enough
+        is_enough = self.coverage.is_enough or bool(self.gradients_agree)
+        return self.divergence is None and self.has_matches and not is_enough
 
     @property
     def uncompared(self) -> str:
         """The reason why the runs may differ in a part that was not, or could not be, compared; empty if all was."""
-        if not self.has_matches:
+        if not self.has_matches and not self.gradients_agree:
             return "no record of one dump matches a record of the other"
         if self.is_too_little_in_common:
             compared, records = self.coverage.compared_records, self.coverage.records
@@ -170,6 +171,8 @@ class Summary(Findings):
     @property
     def explanation(self) -> str:
         """The differences of a run that does not diverge, in words."""
+        if self.gradients_agree:
+            return self.gradients_agree
         return "all differences are within rounding error" if self.differs else "nothing differs"
 
     @property
@@ -197,7 +200,7 @@ class Summary(Findings):
     def as_json(self) -> dict[str, Any]:
         """The summary as values that JSON has, under the keys that scripts read."""
         found = asdict(replace(self, rules=PROBE_ROWS))
-        del found["rules"], found["carried"], found["outside"], found["without_sketches"]
+        del found["rules"], found["carried"], found["outside"], found["without_sketches"], found["gradients_agree"]
         found["environment"] = [
             {"kind": each.kind, "name": each.name, "target": each.target, "golden": each.golden, "text": each.text}
             for each in self.outside
@@ -285,7 +288,7 @@ def _differs(row: Row, mode: Mode) -> bool:
     target, golden = row.target, row.golden
     if target is None or golden is None or target.dtype != golden.dtype or target.shape != golden.shape:
         return True
-    if not is_equal(row):
+    if (target is not golden or row.relative_difference) and not is_equal(row):
         return True
     return mode is Mode.TENSOR and type(row.metrics[1]) is float and row.metrics[1] != 0
 

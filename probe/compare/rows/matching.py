@@ -31,12 +31,12 @@ class Matched:
     """True if these are two programs."""
 
 
-def flattened(comparison: Comparison) -> Calls:
-    """The calls of both dumps with their items."""
+def flattened(comparison: Comparison, release: bool = False) -> Calls:
+    """The calls of both dumps with their items; with `release` the memory of their records is freed."""
     options = comparison.options
     renumber = not comparison.debug and not options.fuzzy
     renumber_target = renumber and (comparison.otherwise is None or comparison.otherwise.renumbers_target(options))
-    return calls(comparison.target, comparison.golden, (renumber_target, renumber))
+    return calls(comparison.target, comparison.golden, (renumber_target, renumber), release)
 
 
 def mode_of(comparison: Comparison, both: Calls, values: bool) -> Mode:

@@ -156,7 +156,7 @@ def _pairs(runs: TwoRuns) -> dict[str, str]:
         for row in call.inputs:
             if row.target is None or row.golden is None or row.relative_difference is None:
                 continue
-            sources = [graph.source(item) for graph, item in zip(runs.graphs, (row.target, row.golden))]
+            sources = runs.sources(row)
             if all(each.origin.value == "parameter" and not each.is_view for each in sources):
                 found.setdefault(sources[0].name, sources[1].name)
     return found

@@ -8,6 +8,7 @@ from call to call.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from probe.common.align.row import Row
@@ -24,9 +25,7 @@ from probe.common.numerics.error_bounds import (
     extent,
     relative_difference,
     rounding,
-    turned_by_division,
 )
-from probe.common.operations.lookup import function
 from probe.compare.verdict.facts import UNRELATED, Call, distance, is_parameter
 from probe.compare.verdict.partial_sums import error_of_partial_sums
 from probe.compare.verdict.two_runs import TwoRuns
@@ -38,7 +37,7 @@ class Given(NamedTuple):
     function: str
     """The name under which the condition of the operation is known; `GRADIENT` of a backward, empty of a module."""
     terms: Terms
-    rows: list[Row]
+    rows: Sequence[Row]
     """The inputs; of a backward those of its forward, too."""
 
     @property
@@ -55,19 +54,18 @@ def given(runs: TwoRuns, call: Call, only: list[Row] | None = None) -> Given:
         call: the call.
         only: those of its inputs that count; all if ``None``.
     """
-    terms, rows = Terms(), call.inputs if only is None else only
+    terms = Terms()
+    rows: Sequence[Row] = call.inputs if only is None else only
     for row in rows:
         _add(runs, terms, row)
     if call.is_forward:
         return Given("" if call.is_module else call.function, terms, rows)
-    kept: list[Row] = []
-    if call.direction == PARAMETERS_GRAD:
-        for each in _backwards(runs, call):
-            for row in each.inputs:
-                _add(runs, terms, row)
-                rows = [*rows, row]
-    for each in _forwards(runs, call):
-        kept += each.inputs
+    backward = runs.in_direction(call, BACKWARD) if call.direction == PARAMETERS_GRAD else None
+    for row in () if backward is None else backward.inputs:
+        _add(runs, terms, row)
+        rows = [*rows, row]
+    forward = runs.in_direction(call, FORWARD)
+    kept = () if forward is None else forward.inputs
     for row in kept:
         item = runs.precision.expected(row)
         if item is not None:
@@ -96,16 +94,6 @@ def is_reordered(runs: TwoRuns, row: Row, explained: float = 0.0) -> bool:
     if runs.same_names or row.target is None or row.golden is None or distance(row) < UNRELATED:
         return False
     return relative_difference(row.target, row.golden) <= max(explained, rounding(1.0, runs.precision.unit(row)))
-
-
-def _backwards(runs: TwoRuns, call: Call) -> list[Call]:
-    found = runs.in_direction(call, BACKWARD)
-    return [] if found is None else [found]
-
-
-def _forwards(runs: TwoRuns, call: Call) -> list[Call]:
-    found = runs.in_direction(call, FORWARD)
-    return [] if found is None else [found]
 
 
 class Bound(NamedTuple):
@@ -151,9 +139,6 @@ def bound(runs: TwoRuns, call: Call, of: Given, row: Row, inside: float = 0.0, s
     if call.parsed is not None and not call.is_forward:
         of_kernel = CONFIDENCE * error_of_partial_sums(call.parsed, target, golden, terms.count, terms.scale)
         own, found = max(own, of_kernel / factor), math.hypot(found, of_kernel)
-    if function(of.function).divisor is not None:
-        items = [each.golden for each in call.inputs if each.golden is not None and each.golden.is_tensor]
-        found = max(found, turned_by_division(of.function, items, golden, max(error, roundoff)))
     return Bound(factor * own, found, factor, of_kernel)
 
 

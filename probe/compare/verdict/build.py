@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from probe.common.align.calls import Calls, KeyedCall
+from probe.common.align.calls import Calls
 from probe.common.align.counterparts import CallPair
 from probe.common.align.row import Row
 from probe.common.dump.layout import step_and_rank
-from probe.common.dump.sketch_file import SketchTable, UnreadTable
 from probe.common.environment import files as environment_files
 from probe.common.environment.modules import settings_at
 from probe.common.environment.products import product_roundoff
@@ -27,12 +27,9 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
     of_both = target.sketches, golden.sketches
     tables = None if None in of_both else of_both
     rows: list[Row] = [row for pair in pairs for row in pair.rows]
+    graphs = _graphs(both, of_both)
     evidence = measure(rows, mode, tables)  # type: ignore[arg-type]
     calls = [call_of(index, pair.record, pair.golden_record, pair.rows) for index, pair in enumerate(pairs)]
-    if len(both[0]) == len(both[1]) and all(mine.items is theirs.items for mine, theirs in zip(*both)):
-        graphs = (_graph(both[0], of_both[0]),) * 2
-    else:
-        graphs = _graph(both[0], of_both[0]), _graph(both[1], of_both[1])
     environments = [environment_files.of_record_file(dump.path) for dump in dumps]
     settings = tuple(settings_at(each, step_and_rank(dump.path)[0]) for each, dump in zip(environments, dumps))
     return TwoRuns(
@@ -52,5 +49,11 @@ def two_runs(comparison: Comparison, both: Calls, pairs: Sequence[CallPair], mod
     )
 
 
-def _graph(calls: Sequence[KeyedCall], table: SketchTable | UnreadTable | None) -> Graph:
-    return Graph([(call.record.name, call.items) for call in calls], table)
+def _graphs(both: Calls, tables: tuple[Any, Any]) -> tuple[Graph, Graph]:
+    (table, other), (mine, theirs) = tables, ([(call.record.name, call.items) for call in side] for side in both)
+    target = Graph(mine, table)
+    if len(mine) == len(theirs) and all(one[1] is another[1] for one, another in zip(mine, theirs)):
+        return target, target
+    names = [[(name, [item.name for item in items]) for name, items in side] for side in (mine, theirs)]
+    is_twin = table is not None and other is not None and names[0] == names[1] and table.share(other)
+    return target, Graph(theirs, other, target if is_twin else None)

@@ -21,6 +21,7 @@ from probe.common.numerics.error_bounds import extent, is_number
 from probe.common.numerics.formats import FORMATS, unit_roundoff
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import canonical, function
+from probe.compare.result import SIDES
 from probe.compare.sentences import NOTHING, Sentence, item_words
 from probe.compare.verdict import arithmetic, gradients
 from probe.compare.verdict.dataflow import Origin
@@ -29,7 +30,7 @@ from probe.compare.verdict.kinds import kinds_of, own_name
 from probe.compare.verdict.optimizer import convention_cause, settings_cause
 from probe.compare.verdict.settings import Design, Setting, differences_of
 from probe.compare.verdict.two_runs import TwoRuns
-from probe.compare.verdict.value_causes import SIDES, Place, ValueCauses, around_on_both
+from probe.compare.verdict.value_causes import Place, ValueCauses, around_on_both
 
 _MOST_CLASSES = 0.8
 """The share of modules of one class from which on another class tells something; a guess."""

@@ -23,6 +23,7 @@ from probe.compare.sentences import Sentence
 from probe.compare.truncation import truncations
 from probe.compare.two_dumps import Comparison
 from probe.compare.verdict import words
+from probe.compare.verdict.all_gradients import BatchParts, batch_parts, gradients_agree, same_parameters
 from probe.compare.verdict.between import Between, between
 from probe.compare.verdict.build import two_runs
 from probe.compare.verdict.cause import Causes
@@ -84,11 +85,21 @@ def conclude(
     result.without_tree = [side for side, dump in ((TARGET, target), (GOLDEN, golden)) if dump.tree is None]
     pairs = [pair for pair in matched.pairs if pair.rows and pair.how not in LEFT_OUT]
     runs = two_runs(comparison, both, pairs, result.mode, matched)
-    result.coverage = coverage(pairs, (target.tree, golden.tree))
+    result.coverage = coverage(pairs, (target.tree, golden.tree), len(same_parameters(runs)))
     names = [(pair.record, pair.golden_record) for pair in pairs]
     result.pairing = pairing(names, comparison.options, matched.aligned)
     of_updates = between(runs, comparison.before)
-    walked = Walk(runs, of_updates).walked()
+    walked = Walk(runs, of_updates, comparison.before is not None).walked()
+    parts = batch_parts(runs, matched.pairs) if walked.in_parts is not None else None
+    if parts is not None:
+        result.gradients_agree = parts.agree
+        # The run that takes the whole batch ends no earlier: it makes fewer calls.
+        result.truncations = [each for each in result.truncations if each.died]
+        walked.findings = walked.findings or ([parts.finding] if parts.finding else [])
+    elif walked.in_parts is not None:
+        walked.hidden.insert(0, walked.in_parts)
+    if not walked.findings and not result.coverage.is_enough and walked.in_parts is None:
+        result.gradients_agree = gradients_agree(runs)
     if any(end.died for end in result.truncations):
         # A run that died had no time for all of its gradients.
         walked.findings = [each for each in walked.findings if each.kind is not Kind.GRADIENT]
@@ -100,7 +111,7 @@ def conclude(
         is_of_update = bool(walked.findings) and walked.findings[0].kind is Kind.PARAMETER and comparison.before
         if result.without_sketches != "one program" or is_of_update:
             walked.hidden, walked.findings = walked.findings[:1], []
-    _Conclusion(runs, result, walked, of_updates, comparison).draw()
+    _Conclusion(runs, result, walked, of_updates, comparison, parts).draw()
     result.carried = _carried(runs)
     return Seen(runs, list(_judged(runs, walked, result)) if keeps_judged else [])
 
@@ -113,8 +124,9 @@ class _Conclusion:
         walked: Walked,
         of_updates: Between | None,
         comparison: Comparison,
+        parts: BatchParts | None = None,
     ) -> None:
-        self._runs, self._result, self._walked = runs, result, walked
+        self._runs, self._result, self._walked, self._parts = runs, result, walked, parts
         self._updates, self._comparison = of_updates, comparison
         self._nearby = Nearby(runs)
         self._causes = Causes(runs, runs.precision.design, comparison.before)
@@ -158,8 +170,8 @@ class _Conclusion:
         call = found.call
         record = "" if any(row is found.row for row in call.rows) else found.row.record
         source = None if found.row.target is None else self._runs.graphs[0].source(found.row.target)
-        is_given = found.kind is Kind.PARAMETER and not is_parameter(found.row) and source is not None
-        reason = words.of_finding(found, record, source.name if is_given and source is not None else "")
+        is_given = found.kind is Kind.PARAMETER and not is_parameter(found.row)
+        reason = words.of_finding(found, record, source if is_given else None)
         measured = found.distance < ALTOGETHER
         cause = self._cause(found) if is_first else words.cause_of_kind(found)
         return Unexplained(
@@ -179,6 +191,8 @@ class _Conclusion:
         )
 
     def _cause(self, found: Finding) -> Sentence:
+        if self._parts is not None and self._parts.finding is found:
+            return self._parts.cause
         if found.kind is Kind.PARAMETER and self._updates is not None:
             of_optimizer = self._updates.in_words()
             if of_optimizer:
@@ -201,7 +215,8 @@ class _Conclusion:
             yield difference, not (runs.has_functions or all(runs.has_gradients))
         allowed = {each.call.index: each.allowed for each in self._walked.excused if each.call.is_forward}
         for call in runs.calls:
-            if runs.same_names and _is_layer_of_one_side(call):
+            # Of a batch in parts one run calls each layer more often.
+            if runs.same_names and not self._result.gradients_agree and _is_layer_of_one_side(call):
                 yield self._alone(call, allowed)
             is_same = all(row.target is row.golden for row in call.rows)
             if not call.is_of_both or (is_same and _is_set_alike(runs, call)):

@@ -49,35 +49,35 @@ class Graph:
     Args:
         calls: the records of the run with their items, in order.
         table: the sketches and makers of the run; ``None`` where it has none.
+        twin: the graph of another run with the same calls and makers, which knows the same sources of these.
     """
 
-    def __init__(self, calls: Sequence[tuple[str, list[Item]]], table: SketchTable | UnreadTable | None = None) -> None:
+    def __init__(
+        self,
+        calls: Sequence[tuple[str, list[Item]]],
+        table: SketchTable | UnreadTable | None = None,
+        twin: Graph | None = None,
+    ) -> None:
         self._calls, self._table = calls, table
-        self._known: dict[str, Source] = {}
-        """The sources of makers that were met,"""
-        self._sources: dict[str, Source] = {}
-        """and of items that were asked for."""
+        self._made: dict[str, Source] = {} if twin is None else twin._made
+        """The sources of items that were asked for and whose makers are recorded."""
 
     def source(self, item: Item) -> Source:
         """The origin of a tensor that a call takes, or that it returns without having made it."""
-        found = self._sources.get(item.name)
-        if found is None:
-            found = self._sources[item.name] = self._source(item)
-        return found
-
-    def _source(self, item: Item) -> Source:
+        found = self._made.get(item.name)
+        if found is not None:
+            return found
         text = self._made_by(item)
-        is_given = _is_given(item)
-        if text is None:
-            if not is_given:
-                return _UNKNOWN
-            return self._recognised.get(item.name) or self._parameters.get(self._label(item), _UNKNOWN)
-        if not is_given and text.startswith(DATA):
+        if text is not None:
+            # Of an output: a call returns its argument, or it is a module around the call that made it.
+            is_own = text.startswith(DATA) and not _is_given(item)
+            found = self._made[item.name] = _UNKNOWN if is_own else self._of_maker(text)
+        elif not _is_given(item):
             return _UNKNOWN
-        # Else of an output: a call returns its argument, or it is a module around the call that made it.
-        found = self._known.get(text)
-        if found is None:
-            found = self._known[text] = self._of_maker(text)
+        else:
+            found = self._recognised.get(item.name)
+            if found is None:
+                found = self._recognised[item.name] = self._parameters.get(self._label(item), _UNKNOWN)
         return found
 
     def takers(self, record: str) -> list[str]:
@@ -168,7 +168,7 @@ class Graph:
 
 def _is_given(item: Item) -> bool:
     """True if it is a tensor that a call takes."""
-    return item.is_tensor and (item.state == INPUT or item.state == PARAMETERS)
+    return (item.state == INPUT or item.state == PARAMETERS) and item.is_tensor
 
 
 def _numbers(item: Item) -> Hashable:

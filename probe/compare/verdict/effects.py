@@ -105,12 +105,8 @@ class Effects:
         """The inputs of a call that do not come from calls that were reached."""
         found = []
         for row in call.inputs:
-            sources = [
-                graph.source(item).record
-                for graph, item in zip(self._runs.graphs, (row.target, row.golden))
-                if item is not None
-            ]
-            if not is_rounded(row) or any(record in names for record, names in zip(sources, reached)):
+            is_reached = any(each.record in names for each, names in zip(self._runs.sources(row), reached))
+            if not is_rounded(row) or is_reached:
                 continue
             if row.target is None or self._runs.graphs[0].source(row.target).name not in self._given:
                 found.append(row)

@@ -11,6 +11,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from itertools import compress
+from operator import not_
+from sys import intern
 from typing import Optional, Union
 
 import msgspec
@@ -77,9 +80,9 @@ class Call(msgspec.Struct, gc=False):
     is_forward: bool = True
     function: str = ""
     """The function's own name; the class of a module."""
-    inputs: list[Row] = []
+    inputs: Sequence[Row] = ()
     """All that goes in, parameters included."""
-    outputs: list[Row] = []
+    outputs: Sequence[Row] = ()
 
     def __post_init__(self) -> None:
         self.name = self.record or self.golden_record or ""
@@ -87,9 +90,10 @@ class Call(msgspec.Struct, gc=False):
         if self.parsed is not None:
             self.is_module, self.direction = self.parsed.is_module, self.parsed.direction
             self.is_forward = self.direction == FORWARD
-            self.function = self.parsed.base.rpartition(".")[2]
-        for row in self.rows:
-            (self.inputs if goes_in(row) else self.outputs).append(row)
+            self.function = intern(self.parsed.base.rpartition(".")[2])
+        into = [goes_in(row) for row in self.rows]
+        self.inputs = tuple(compress(self.rows, into))
+        self.outputs = tuple(compress(self.rows, map(not_, into)))
 
 
 def call_of(index: int, record: str | None, golden_record: str | None, rows: list[Row]) -> Call:
@@ -218,11 +222,11 @@ def _settled(row: Row, of_sketches: float) -> float | None:
     """The distance of two tensors, given that of their sketches, which is NaN where one has none."""
     target, golden = row.target, row.golden
     assert target is not None and golden is not None
+    is_usual = of_sketches > 0.0 and target.shape == golden.shape and _is_usual(target) and _is_usual(golden)
+    if is_usual and is_rounded(row):
+        return of_sketches
     if not are_comparable(target, golden):
         return None if of_sketches != of_sketches else of_sketches
-    is_usual = _is_usual(target) and _is_usual(golden)
-    if is_usual and of_sketches > 0.0 and target.shape == golden.shape and is_rounded(row):
-        return of_sketches
     if of_sketches != of_sketches:
         return relative_difference(target, golden)
     if of_sketches == 0.0 and is_same(target, golden):
@@ -266,10 +270,10 @@ def _is_laid_out_otherwise(target: Item, golden: Item, of_sketches: float) -> bo
 
 def _is_usual(item: Item) -> bool:
     """True if nothing in a tensor is infinite, a NaN or the fill of a mask: what nearly all are, told apart fast."""
-    largest, least = item.max, item.min
+    largest, least, mean = item.max, item.min, item.mean
     if type(largest) is not float or type(least) is not float:
         return False
-    return -_FILL < least < _FILL and -_FILL < largest < _FILL and not item.has_nan
+    return -_FILL < least < _FILL and -_FILL < largest < _FILL and mean == mean and not item.nonfinite
 
 
 def _has_nonfinite(item: Item) -> bool:
@@ -338,12 +342,12 @@ class Precision:
         Where precision is lost in one place, values of the finer dtype are expected.
         """
         target, golden = row.target, row.golden
-        if target is None or golden is None or not (target.is_tensor and golden.is_tensor):
+        if target is None or golden is None:
             return coarser(row)
         pair = target.dtype, golden.dtype
         found = self._known.get(pair)
         if found is None:
-            found = self._known[pair] = (max if self.is_by_design(row) else min)(_units(row))
+            found = self._known[pair] = (max if self.is_by_design(row) else min)(_units(row), default=0.0)
         return found
 
     def expected(self, row: Row) -> Item | None:

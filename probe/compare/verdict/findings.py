@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
 from probe.compare.verdict.facts import Call
@@ -72,3 +72,5 @@ class Walked:
     """Random numbers that differ, behind which nobody can tell."""
     hidden: list[Finding] = field(default_factory=list)
     """Inputs that nothing explains and whose effect rounding may hide."""
+    in_parts: Optional[Finding] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The first data of which one run takes a part; of calls, no value but a parameter is judged then."""

@@ -12,6 +12,7 @@ from probe.common.dump.reading.call_tree import around
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.numerics.error_bounds import extent
+from probe.compare.result import SIDES
 from probe.compare.sentences import NOTHING, Sentence
 from probe.compare.verdict import arithmetic
 from probe.compare.verdict.dataflow import Origin
@@ -22,7 +23,6 @@ from probe.compare.verdict.two_runs import TwoRuns, path_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_SIDES = "target", "golden run"
 _MOST_CALLS = 200
 """Calls behind a forward that are looked at; a guess."""
 
@@ -37,7 +37,7 @@ def missing(runs: TwoRuns, call: Call, row: Row | None) -> Sentence:
     why = "" if forward is None else _frozen(runs, forward, row, side)
     if forward is not None and not why and not runs.across_frameworks:
         why = _without_graph(runs, forward, side)
-    said = f"{name} has no gradient in the {_SIDES[side]}"
+    said = f"{name} has no gradient in the {SIDES[side]}"
     return Sentence(f"{said}: {why}" if why else said)
 
 
@@ -194,10 +194,10 @@ def lost(runs: TwoRuns, call: Call) -> Sentence:
         for each in starts:
             if _is_lost_at(each, side):
                 why = _without_graph(runs, each, side) or f"{each.name} takes a tensor that is detached (detach)"
-                return Sentence(f"a part of the gradient is missing in the {_SIDES[side]}: {why}")
+                return Sentence(f"a part of the gradient is missing in the {SIDES[side]}: {why}")
         why = _lost_behind(runs, starts, side)
         if why:
-            return Sentence(f"a part of the gradient is missing in the {_SIDES[side]}: {why}")
+            return Sentence(f"a part of the gradient is missing in the {SIDES[side]}: {why}")
     return NOTHING
 
 
@@ -249,7 +249,7 @@ def tied(runs: TwoRuns, call: Call, row: Row | None) -> Sentence:
     for names in sorted(others):
         sides = [side for side in (0, 1) if names[side] in shared]
         if wanted in names and len(sides) == 1:
-            one, two = _SIDES[sides[0]], _SIDES[1 - sides[0]]
+            one, two = SIDES[sides[0]], SIDES[1 - sides[0]]
             both = " and ".join(names)
             return Sentence(f"{both} are one parameter in the {one} (tied weights) and two in the {two}")
     return NOTHING
@@ -278,7 +278,7 @@ def kept(runs: TwoRuns, call: Call, row: Row | None, before: tuple[str, str] | N
         left = more - earlier
         if float(left @ left) <= 1e-6 * float(earlier @ earlier):
             text = "hold those of the step before as well: they were accumulated, or not zeroed (zero_grad)"
-            return Sentence(f"gradients of the {_SIDES[1 - side]} {text}")
+            return Sentence(f"gradients of the {SIDES[1 - side]} {text}")
     return NOTHING
 
 
@@ -306,7 +306,7 @@ def one_factor(runs: TwoRuns, value: float) -> Sentence:
     text = f"all gradients of parameters are {scaled} times those of the golden run"
     terms = _number_of_terms(runs, value)
     if terms:
-        sides = _SIDES if value > 1.0 else _SIDES[::-1]
+        sides = SIDES if value > 1.0 else SIDES[::-1]
         return Sentence(
             f"{text}: probably the {sides[0]} sums the loss over {terms} terms, and the {sides[1]} takes the mean"
         )

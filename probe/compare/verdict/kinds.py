@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probe.common.align.name_mapping import PARAMETER_NAMES
+from probe.common.align.conventions import PARAMETER_NAMES
 from probe.common.align.row import Row
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
@@ -40,12 +40,12 @@ def kinds_of(runs: TwoRuns, call: Call, design: Design, going_in: bool = True) -
         design: dtypes that are meant to be other ones.
         going_in: true for inputs and parameters, false for outputs.
     """
-    rows = call.inputs if going_in else call.outputs
+    rows = [row for row in (call.inputs if going_in else call.outputs) if _is_of_other_kind(row)]
     for row in rows:
         found = _other_type(runs, row, design)
         if found:
             yield row, found
-    if not call.is_of_both:
+    if not rows or not call.is_of_both:
         return
     alone: tuple[dict[str, Row], dict[str, Row]] = {}, {}
     for row in rows:
@@ -61,11 +61,16 @@ def kinds_of(runs: TwoRuns, call: Call, design: Design, going_in: bool = True) -
             yield row, _on_one_side(call, row, name, side)
 
 
+def _is_of_other_kind(row: Row) -> bool:
+    target, golden = row.target, row.golden
+    if target is None or golden is None or target.dtype != golden.dtype or target.shape != golden.shape:
+        return True
+    return (target.value is None) != (golden.value is None)
+
+
 def _other_type(runs: TwoRuns, row: Row, design: Design) -> Sentence | None:
     target, golden = row.target, row.golden
     if target is None or golden is None or not target.is_tensor or not golden.is_tensor:
-        return None
-    if target.dtype == golden.dtype and target.shape == golden.shape:
         return None
     types = plain_name(target.dtype or ""), plain_name(golden.dtype or "")
     is_width = runs.across_frameworks and all(map(is_integer, types))

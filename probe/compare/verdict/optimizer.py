@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
+from probe.common.align import conventions
 from probe.common.dump import update_file
+from probe.compare.result import SIDES
 from probe.compare.sentences import NOTHING, Sentence, other_setting
 from probe.compare.verdict import arithmetic
 from probe.compare.verdict.settings import are_one
@@ -15,18 +17,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Steps = Sequence[update_file.Update]
-_SIDES = "target", "golden run"
 _IDLE = frozenset((
     "capturable", "differentiable", "foreach", "fused", "initial_lr", "name", "param_names", "parameters", "params",
 ))  # fmt: skip
 """Settings that choose a way to compute."""
-_NAMES = {
-    "learning_rate": "lr", "epsilon": "eps", "use_nesterov": "nesterov",
-}  # fmt: skip
-"""PyTorch's names of settings that other frameworks call differently."""
-_CLASSES = {"AdamWeightDecay": "AdamW", "Momentum": "SGD"}
-_WITHOUT_CORRECTION = frozenset((("mindspore", "Adam"), ("mindspore", "AdamWeightDecay")))
-"""Optimizers of MindSpore that add epsilon to a root without bias correction: the same number is another epsilon."""
 _NEAR = 0.02
 """The rest, relative to a difference of two updates, up to which a term explains it. Rounding of parameters to float32
 makes 1e-3 of an update that is 1e-4 of the parameter."""
@@ -82,21 +76,21 @@ def convention_cause(steps: tuple[Steps, Steps], frameworks: tuple[str, str]) ->
     """The convention by which the optimizer of one framework computes another update with the same settings."""
     updates = [next(iter(side), None) for side in steps]
     without = [
-        update is not None and (framework, update.optimizer) in _WITHOUT_CORRECTION
+        update is not None and (framework, update.optimizer) in conventions.WITHOUT_CORRECTION
         for framework, update in zip(frameworks, updates)
     ]
     mine = updates[0]
     eps = None if mine is None or not mine.parameters else _settings(mine, mine.parameters[0]).get("eps")
     if without[0] == without[1] or eps is None:
         return NOTHING
-    side = _SIDES[without.index(True)]
+    side = SIDES[without.index(True)]
     return Sentence(f"eps = {eps} is added without bias correction by the optimizer of the {side}")
 
 
 def _of_settings(steps: tuple[Steps, Steps], apart: Sequence[str], names: Mapping[str, str]) -> Sentence:
     skipped = [all(update.skipped for update in side) for side in steps]
     if skipped[0] != skipped[1]:
-        return Sentence(f"the update is skipped in the {_SIDES[skipped.index(True)]} (a gradient was not finite)")
+        return Sentence(f"the update is skipped in the {SIDES[skipped.index(True)]} (a gradient was not finite)")
     sides = [{each.name: (update, each) for update in side for each in update.parameters} for side in steps]
     pairs = {
         name: (sides[0][name], sides[1][names.get(name, name)])
@@ -109,10 +103,10 @@ def _of_settings(steps: tuple[Steps, Steps], apart: Sequence[str], names: Mappin
     for side in (0, 1):
         if alone[side] and not alone[1 - side]:
             more = f" and {len(alone[side]) - 1} more" if len(alone[side]) > 1 else ""
-            return Sentence(f"the optimizer of the {_SIDES[side]} does not update {alone[side][0]}{more}")
+            return Sentence(f"the optimizer of the {SIDES[side]} does not update {alone[side][0]}{more}")
     found: dict[str, list[tuple[str, Any, Any]]] = {}
     for name, ((mine, one), (theirs, other)) in pairs.items():
-        classes = _CLASSES.get(mine.optimizer, mine.optimizer), _CLASSES.get(theirs.optimizer, theirs.optimizer)
+        classes = [conventions.OPTIMIZER_NAMES.get(each.optimizer, each.optimizer) for each in (mine, theirs)]
         if classes[0].lower() != classes[1].lower():
             found.setdefault("optimizer", []).append((name, mine.optimizer, theirs.optimizer))
         groups = _settings(mine, one), _settings(theirs, other)
@@ -142,7 +136,7 @@ def _settings(update: update_file.Update, parameter: update_file.UpdatedParamete
     group = update.groups[parameter.group] if parameter.group < len(update.groups) else {}
     found: dict[str, Any] = {}
     for name, value in group.items():
-        name = _NAMES.get(name, name)
+        name = conventions.setting_name(name)
         if name in _IDLE or value is None:
             continue
         if isinstance(value, (list, tuple)):
@@ -176,7 +170,7 @@ def _of_updates(moved: Mapping[str, Moved]) -> Sentence:
         still = [name for name, each in moved.items() if not each.updates[side].any()]
         if still and len(still) == len(moved):
             more = f" and {len(still) - 1} more" if len(still) > 1 else ""
-            return Sentence(f"{still[0]}{more} stays as it was in the {_SIDES[side]}")
+            return Sentence(f"{still[0]}{more} stays as it was in the {SIDES[side]}")
     factors = [arithmetic.factor(*each.updates, rounding=_NEAR) for each in moved.values()]
     found = _one_of_all([None if each is None else each.value for each in factors])
     if found is not None:

@@ -2,7 +2,7 @@
 
 The arguments of a call come from its record, the attributes of a module from the environment file. An argument by
 position and by keyword is one thing, and a default counts as given. Other names and other conventions of frameworks are
-data (`CONVENTIONS`); settings that two programs call differently have a meaning (`MEANINGS`).
+data (`conventions`); settings that two programs call differently have a meaning (`MEANINGS`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, Optional
 
+from probe.common.align.conventions import as_torch
 from probe.common.align.operations import arguments_of, operation
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, function_name
@@ -23,6 +24,7 @@ from probe.common.numerics.formats import FORMATS, plain_name, unit_roundoff
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import function
 from probe.common.operations.signatures import OF_DIMENSIONS, OF_MEMORY, argument_name, is_default
+from probe.compare.result import SIDES
 from probe.compare.sentences import Sentence, on_one_side, other_value
 from probe.compare.verdict.facts import Call, coarser
 from probe.compare.verdict.meanings import SAME, Number, other_numbers
@@ -32,7 +34,7 @@ Design = Collection[tuple[str, str]]
 """Pairs of dtypes of target and golden run that are meant to be other ones, in plain names: ``bfloat16, float32``."""
 
 _NOT_GIVEN = object()
-_SIDES = "target", "golden run"
+_NO_PADDING = "valid"
 
 
 class Setting(NamedTuple):
@@ -58,7 +60,7 @@ class Setting(NamedTuple):
             return Sentence(self.text)
         if self.target is None or self.golden is None:
             value = self.golden if self.target is None else self.target
-            return on_one_side(self.name, str(value), _SIDES[self.target is None])
+            return on_one_side(self.name, str(value), SIDES[self.target is None])
         return other_value(self.name, self.target, self.golden)
 
     @property
@@ -79,64 +81,6 @@ def differences_of(runs: TwoRuns, call: Call, design: Design = frozenset()) -> l
     forward = call if call.is_forward else runs.in_direction(call, FORWARD)
     found = [] if forward is None or not forward.is_of_both else list(_of_arguments(runs, forward, design))
     return found + list(_of_module(runs, call)) if call.is_module else found
-
-
-# --- conventions
-
-
-class Convention(NamedTuple):
-    """PyTorch's words for a setting that another framework has in another way."""
-
-    name: str
-    value: Any = None
-    """A function of the other framework's value; ``None`` if it is the same."""
-
-
-def _padding_of(mode: Any) -> Any:
-    mode = str(mode).lower()
-    return "same" if mode == "same" else 0 if mode == "valid" else None
-
-
-CONVENTIONS: Mapping[str, Convention] = {
-    "axis": Convention("dim"),
-    "epsilon": Convention("eps"),
-    "group": Convention("groups"),
-    "is_training": Convention("training"),
-    "keep_dims": Convention("keepdim"),
-    "keepdims": Convention("keepdim"),
-    "pad": Convention("padding"),
-    "strides": Convention("stride"),
-    "keep_prob": Convention("p", lambda kept: 1.0 - kept if is_number(kept) else None),
-    "pad_mode": Convention("padding", _padding_of),
-    "vocab_size": Convention("num_embeddings"),
-    "embedding_size": Convention("embedding_dim"),
-}
-"""By the name in the other framework. The momentum of MindSpore's BatchNorm is recorded as that of PyTorch is."""
-_OF_CLASS: Mapping[tuple[str, str], Convention] = {("LeakyReLU", "alpha"): Convention("negative_slope")}
-_AS_TANH = {True: "tanh", False: "none"}
-_SIZES = ("stride", "dilation", "padding", "kernel_size")
-_NO_PADDING = "valid"
-
-
-def _as_torch(given: Mapping[str, Any], class_name: str = "") -> dict[str, Any]:
-    """Settings in the words of PyTorch; what is given in these words wins."""
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        convention = _OF_CLASS.get((class_name, name)) or CONVENTIONS.get(name) or Convention(name)
-        if convention.name != name and given.get(convention.name) is not None and name != "pad_mode":
-            continue
-        said = value if convention.value is None else convention.value(value)
-        if said is not None:
-            found[convention.name] = said
-    if isinstance(found.get("approximate"), bool):
-        found["approximate"] = _AS_TANH[found["approximate"]]
-    for name in _SIZES:
-        if isinstance(found.get(name), (list, tuple)) and found[name]:
-            sizes = list(found[name])
-            # A primitive names all four dimensions, the first two of which have none of it.
-            sizes = sizes[2:] if len(sizes) == 4 and sizes[:2] == [1, 1] and name != "padding" else sizes
-            found[name] = sizes[0] if all(each == sizes[0] for each in sizes) else sizes
-    return found
 
 
 def are_one(one: Any, other: Any, tolerance: float = SAME) -> bool:
@@ -215,7 +159,7 @@ def _has_one_value(row: Row) -> bool:
     target, golden = row.target, row.golden
     if target is golden:
         return True
-    one, other = (None if item is None else item.value for item in (target, golden))
+    one, other = target and target.value, golden and golden.value
     return one is other or (type(one) is type(other) and bool(one == other))
 
 
@@ -325,7 +269,7 @@ def _in_one_vocabulary(runs: TwoRuns, call: Call, side: int) -> Optional[tuple[s
             given[place] = item.value
     given.update(lists)
     defaults = known.defaults_of_primitive if meaning.primitive else known.defaults
-    said = {**_as_torch(defaults), **_as_torch({**given, **attributes}, function_name(record))}
+    said = {**as_torch(defaults), **as_torch({**given, **attributes}, function_name(record))}
     shape = _first_shape(call)
     for name in OF_DIMENSIONS & said.keys():
         said[name] = _counted(said[name], len(shape))
@@ -402,7 +346,7 @@ def of_attributes(target: ModuleSettings, golden: ModuleSettings, where: str, ru
     is_trained = target.training or golden.training
     sides = target.values, golden.values
     if across:
-        sides = _as_torch(target.values, target.class_name), _as_torch(golden.values, golden.class_name)
+        sides = as_torch(target.values, target.class_name), as_torch(golden.values, golden.class_name)
     for name, value in sides[0].items():
         other = sides[1].get(name)
         if value is None or other is None or are_one(value, other) or _IDLE.match(name):
@@ -421,13 +365,13 @@ def of_attributes(target: ModuleSettings, golden: ModuleSettings, where: str, ru
         yield from _of_buffers(target, golden, where, runs.precision.design)
         if runs.same_names:
             for hooks, others, side in (
-                (target.hooks, golden.hooks, _SIDES[0]), (golden.hooks, target.hooks, _SIDES[1])
+                (target.hooks, golden.hooks, SIDES[0]), (golden.hooks, target.hooks, SIDES[1])
             ):  # fmt: skip
                 for hook in hooks:
                     if hook not in others:
                         text = f"the {hook} is there in the {side} only"
                         yield Setting("hooks", None, None, where, True, text, decides=False)
-    for casts, others, side in ((target.casts, golden.casts, _SIDES[0]), (golden.casts, target.casts, _SIDES[1])):
+    for casts, others, side in ((target.casts, golden.casts, SIDES[0]), (golden.casts, target.casts, SIDES[1])):
         if casts and not others:
             yield Setting("casts", None, None, where, True, f"only the {side} casts tensors to {casts[0]} in it")
 

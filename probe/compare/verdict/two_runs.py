@@ -16,7 +16,7 @@ from probe.common.dump.reading.sources import Tree
 from probe.common.dump.update_file import Update
 from probe.common.environment.modules import Settings
 from probe.compare.result import Mode
-from probe.compare.verdict.dataflow import Graph, Origin
+from probe.compare.verdict.dataflow import Graph, Origin, Source
 from probe.compare.verdict.facts import Call, Evidence, Precision, Tables
 
 Attributes = Mapping[str, Mapping[str, Any]]
@@ -191,6 +191,10 @@ class TwoRuns:
             return call.name
         side = int(call.record is None)
         return next((name for name in around(self.trees[side], call.name) if is_module(name)), "")
+
+    def sources(self, row: Row) -> list[Source]:
+        """The origins of an item on the sides that have it."""
+        return [graph.source(item) for graph, item in zip(self.graphs, (row.target, row.golden)) if item is not None]
 
     def maker(self, item: Item, side: int) -> Call | None:
         """The call that made a tensor of the target (side 0) or of the golden run (side 1)."""

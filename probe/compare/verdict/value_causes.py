@@ -14,7 +14,7 @@ from probe.common.dump.naming import CLIP_GRAD
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import extent, is_number
 from probe.common.numerics.formats import is_boolean, unit_roundoff
-from probe.compare.result import GOLDEN, TARGET
+from probe.compare.result import SIDES
 from probe.compare.sentences import NOTHING, Sentence, item_words
 from probe.compare.verdict import arithmetic, gradients
 from probe.compare.verdict.dataflow import Origin
@@ -23,7 +23,6 @@ from probe.compare.verdict.kinds import own_name
 from probe.compare.verdict.settings import Design, Setting, differences_of, of_unrecorded
 from probe.compare.verdict.two_runs import TwoRuns, path_of
 
-SIDES = TARGET, GOLDEN
 _IN_REACH = 24
 """Calls before the place, in the same module, whose tensors may be a term of it; a guess."""
 _POWERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0)

@@ -15,12 +15,14 @@ from typing import NamedTuple, Optional
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, OPTIMIZER, PARAMETERS_GRAD
+from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, extent, rms, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.common.operations.function import COMPUTING_NOTHING, Trait
 from probe.common.operations.lookup import has
 from probe.compare.result import Mode
 from probe.compare.verdict import bounds, gradients
+from probe.compare.verdict.all_gradients import is_in_parts
 from probe.compare.verdict.between import Between
 from probe.compare.verdict.dataflow import Origin
 from probe.compare.verdict.effects import Effect, Effects
@@ -68,11 +70,13 @@ class Walk:
     Args:
         runs: the runs.
         between: the updates of parameters since the step before; ``None`` where they are not known.
+        follows: true if the step before is compared as well, so that what it wrote is judged there.
     """
 
-    def __init__(self, runs: TwoRuns, between: Between | None = None) -> None:
+    def __init__(self, runs: TwoRuns, between: Between | None = None, follows: bool = False) -> None:
         self._runs = runs
         self._between = between
+        self._follows = follows
         self._nearby = Nearby(runs)
         self._effects = Effects(runs, self._agrees, self._has_near, self._agrees_behind)
         self._shortest = max(runs.precision.shortest, runs.product_roundoff)
@@ -105,7 +109,7 @@ class Walk:
         self._like = Likeness(
             value.judged for values in self._values.values() for value in values if self._has_like(value.is_result)
         )
-        found = Walked()
+        found = Walked(in_parts=self._first_part)
         for call in self._runs.calls:
             missing = self._of_missing_gradient(call)
             if missing is not None:
@@ -116,6 +120,8 @@ class Walk:
         if not found.findings:
             found.hidden += self._far(found.excused)
         self._explain_inputs()
+        # `Effects` refers to this object, so that nobody would free them.
+        self._values, self._given = {}, {}
         return found
 
     def _far(self, excused: Sequence[Excused]) -> list[Finding]:
@@ -152,9 +158,9 @@ class Walk:
         self._given[call.index] = of.rows
         inside = self._inside.get(call.record, 0.0) if call.is_module else 0.0
         for row in call.inputs:
-            if distance(row) == ALTOGETHER and self._is_of_code(row) and not self._base(call, row):
+            if distance(row) == ALTOGETHER and self._is_of_code(call, row) and not self._base(call, row):
                 self._whole.setdefault(call.index, row)
-            elif row.relative_difference and is_rounded(row) and self._is_unrecorded(row) and not self._is_lost(row):
+            elif distance(row) and is_rounded(row) and self._is_unrecorded(call, row) and not self._is_lost(row):
                 known = self._known_base(call, row) if call.is_forward else None
                 base = self._base(call, row) if known is None else known
                 if base >= ALTOGETHER:
@@ -164,13 +170,13 @@ class Walk:
                 judged = Judged(key, distance(row), base, floor)
                 yield _Value(row, judged, SAFETY * base + floor, 1.0, False, known is None)
         largest = absolute = 0.0
+        hidden = self._hidden(call)
         for row in call.outputs:
             if row.relative_difference is None or not is_rounded(row) or distance(row) >= ALTOGETHER:
                 continue
             largest = max(largest, distance(row))
             if row.golden is not None:
                 absolute = max(absolute, distance(row) * rms(row.golden))
-            hidden = self._hidden(call)
             bound = bounds.bound(self._runs, call, of, row, inside, hidden)
             key = role(self._runs, call, _suffix(call, row)) if self._has_like(True) else None
             floor = max(rounding(1.0, max(self._runs.precision.unit(row), hidden)), bound.of_kernel / bound.condition)
@@ -189,9 +195,9 @@ class Walk:
 
     def _hidden(self, call: Call) -> float:
         """The unit roundoff of dtypes that no item of a call shows, because modules cast inside of their code."""
-        module = call.name if call.is_module else self._runs.module_name(call)
-        known = self._casts.get(base_of(module), 0.0)
-        return max(known, self._shortest if call.is_module or not call.is_forward else 0.0)
+        if not self._casts:
+            return 0.0
+        return self._casts.get(base_of(call.name if call.is_module else self._runs.module_name(call)), 0.0)
 
     @cached_property
     def _casts(self) -> dict[str, float]:
@@ -224,7 +230,7 @@ class Walk:
                 return ALTOGETHER  # Another index or mask takes other elements.
             if each.golden is None or not is_rounded(each):
                 continue
-            if self._is_unrecorded(each):
+            if self._is_unrecorded(module, each):
                 found = max(found, self._base(module, each))
             else:
                 found = max(found, distance(each))
@@ -263,11 +269,10 @@ class Walk:
                 return distance(made)
         return None
 
-    def _is_of_code(self, row: Row) -> bool:
+    def _is_of_code(self, call: Call, row: Row) -> bool:
         """True if code that is not recorded made an input, in one run at least."""
-        pairs = zip(self._runs.graphs, (row.target, row.golden))
-        origins = [graph.source(item).origin for graph, item in pairs if item is not None]
-        return self._is_unrecorded(row) and any(origin is not Origin.CALL for origin in origins)
+        of_code = any(each.origin is not Origin.CALL for each in self._runs.sources(row))
+        return of_code and self._is_unrecorded(call, row)
 
     def _is_lost(self, row: Row) -> bool:
         """True if an input is a gradient of a parameter that no record has: some are rounding alone."""
@@ -277,11 +282,13 @@ class Walk:
         gradient = self._runs.gradients.get(source.name)
         return gradient is None or gradient.relative_difference is None
 
-    def _is_unrecorded(self, row: Row) -> bool:
+    def _is_unrecorded(self, call: Call, row: Row) -> bool:
         """True if an input is neither data, a parameter nor a buffer, nor the counterpart of what a call returned."""
         if is_parameter(row) or row.target is None or row.golden is None:
             return False
-        mine, theirs = (graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden)))
+        if self._follows and self._runs.parent(call) == OPTIMIZER and self._origin(row) is Origin.UNKNOWN:
+            return False  # The step before wrote the state of an optimizer.
+        mine, theirs = self._runs.graphs[0].source(row.target), self._runs.graphs[1].source(row.golden)
         if mine.origin is theirs.origin and mine.origin in _GIVEN:
             return False
         if mine.origin is not Origin.CALL or theirs.origin is not Origin.CALL:
@@ -292,7 +299,9 @@ class Walk:
     # --- then, call by call
 
     def _judge(self, call: Call, found: Walked) -> None:
-        finding = self._of_inputs(call, found) or self._of_discrete(call, found) or self._of_values(call, found)
+        finding = self._of_inputs(call, found)
+        if not found.in_parts:
+            finding = finding or self._of_discrete(call, found) or self._of_values(call, found)
         if finding is not None and (call.is_forward or not found.hidden):
             # Gradients behind a difference that is hidden in the forward are its effect.
             found.findings.append(finding)
@@ -303,16 +312,21 @@ class Walk:
             target, golden, apart = row.target, row.golden, distance(row)
             if not apart or target is None or golden is None:
                 continue
-            source = self._runs.graphs[0].source(target)
-            origin = source.origin
+            source, other = (graph.source(item) for graph, item in zip(self._runs.graphs, (target, golden)))
+            is_buffer = self._is_buffer(row)
+            origin = Origin.BUFFER if is_buffer and other.origin in _GIVEN else source.origin
             if origin is Origin.PARAMETER and self._between is not None and self._between.excuses(source.name):
                 continue
             if is_parameter(row):
                 origin = Origin.PARAMETER
-            elif origin not in _GIVEN or self._runs.graphs[1].source(golden).origin is not origin:
+            elif source.origin not in _GIVEN or (other.origin is not origin and not is_buffer):
                 continue
             unit = max(self._runs.precision.unit(row), self._shortest if origin is not Origin.DATA else 0.0)
             allowed = rounding(1.0, unit) if unit else 0.0
+            follows = self._between is not None and not found.in_parts
+            is_state = follows and origin is Origin.BUFFER and (self._runs.same_names or self._is_certain(call))
+            if is_state:
+                allowed = max(allowed, self._of_state(call, row))
             row.explained = allowed if apart <= allowed else None
             if apart <= allowed:
                 continue
@@ -321,10 +335,29 @@ class Walk:
                 kind = Kind.NONFINITE
             finding = Finding(call, row, kind, apart, 0.0, allowed)
             is_own = origin is Origin.PARAMETER and self._runs.same_names
-            if is_own or self._acts(call, row) or self._shown(finding, found):
+            if is_own or is_state or self._acts(call, row) or self._shown(finding, found):
                 row.explained = allowed
                 return finding
         return None
+
+    def _of_state(self, call: Call, buffer: Row) -> float:
+        """The distance of a buffer that is explained: steps before wrote it from what the call takes now as well."""
+        size = 0.0 if buffer.golden is None else rms(buffer.golden)
+        taken = 0.0
+        for row in call.inputs:
+            if row.golden is not None and is_rounded(row) and not self._is_buffer(row):
+                taken = max(taken, distance(row) * max(1.0, rms(row.golden) / size if size else 1.0))
+        return SAFETY * taken
+
+    def _is_buffer(self, row: Row) -> bool:
+        """True of a buffer, which is a parameter that takes no gradient in MindSpore."""
+        return Origin.BUFFER in map(self._origin_on, (0, 1), (row.target, row.golden))
+
+    def _origin(self, row: Row) -> Origin:
+        return self._origin_on(0, row.target)
+
+    def _origin_on(self, side: int, item: Item | None) -> Origin:
+        return Origin.UNKNOWN if item is None else self._runs.graphs[side].source(item).origin
 
     def _shown(self, finding: Finding, found: Walked) -> Finding | None:
         """The finding, if it has an effect; where rounding may hide that, it is kept as hidden."""
@@ -403,9 +436,7 @@ class Walk:
 
     def _is_of_unknown(self, row: Row) -> bool:
         """True if nobody knows what made a tensor of the target."""
-        if row.target is None or is_parameter(row):
-            return False
-        return self._runs.graphs[0].source(row.target).origin is Origin.UNKNOWN
+        return row.target is not None and not is_parameter(row) and self._origin(row) is Origin.UNKNOWN
 
     def _shows(self, call: Call) -> bool:
         """True if what a call returns makes a value that stays apart further down."""
@@ -447,11 +478,6 @@ class Walk:
         if not values:
             return None
         has_whole = any(distance(row) >= ALTOGETHER for row in self._given[call.index])
-        in_parts = next((row for row in self._given[call.index] if self._is_batch_in_parts and _is_in_parts(row)), None)
-        if in_parts is not None:
-            if all(each.kind is not Kind.PARTS for each in found.hidden):
-                found.hidden.append(Finding(call, in_parts, Kind.PARTS, ALTOGETHER, 0.0, 0.0))
-            return None
         worst: Optional[Finding] = None  # noqa: UP045
         for value in values:
             if has_whole and value.is_result:
@@ -476,19 +502,13 @@ class Walk:
         return worst
 
     @cached_property
-    def _is_batch_in_parts(self) -> bool:
-        """True if one run takes its data in parts; a tensor that a call made may be broadcast later in one program."""
-        return any(
-            _is_in_parts(row)
-            and all(
-                graph.source(item).origin is not Origin.CALL
-                for graph, item in zip(self._runs.graphs, (row.target, row.golden))
-                if item is not None
-            )
-            for call in self._runs.calls
-            if call.is_forward
-            for row in call.inputs
-        )
+    def _first_part(self) -> Finding | None:
+        """The first data of which one run takes a part; what a call made may be broadcast in one run."""
+        for call in self._runs.calls if self._runs.same_names else ():
+            for row in call.inputs if call.is_forward else ():
+                if is_in_parts(row) and Origin.DATA in map(self._origin_on, (0, 1), (row.target, row.golden)):
+                    return Finding(call, row, Kind.PARTS, ALTOGETHER, 0.0, 0.0)
+        return None
 
     def _limit(self, value: _Value) -> _Limit:
         """The distance up to which a value is explained, by its bound or by its like."""
@@ -594,8 +614,7 @@ class Walk:
         for row in () if forward is None or not forward.is_of_both else forward.inputs:
             if row.target is None or row.golden is None or row.relative_difference is None:
                 continue
-            sources = [graph.source(item) for graph, item in zip(self._runs.graphs, (row.target, row.golden))]
-            if is_parameter(row) or all(each.origin is Origin.PARAMETER for each in sources):
+            if is_parameter(row) or all(each.origin is Origin.PARAMETER for each in self._runs.sources(row)):
                 found.append(row)
         return found
 
@@ -606,15 +625,6 @@ class Walk:
     def _has_like(self, is_result: bool) -> bool:
         """True if the like of a value may be asked."""
         return self._is_short or not is_result or not self._runs.same_names
-
-
-def _is_in_parts(row: Row) -> bool:
-    """True if one side has a part of a batch there, and the other side all of it."""
-    sides = [item.shape or () for item in (row.target, row.golden) if item is not None and item.is_tensor]
-    if len(sides) < 2 or sides[0] == sides[1] or is_parameter(row) or sides[0][1:] != sides[1][1:]:
-        return False
-    sizes = sorted(shape[0] for shape in sides if shape)
-    return len(sizes) == 2 and sizes[0] > 0 and sizes[1] % sizes[0] == 0
 
 
 def _suffix(call: Call, row: Row) -> str:

@@ -11,12 +11,14 @@ from probe.compare.sentences import (
     FROM_INPUTS,
     NOT_FROM_INPUTS,
     NOT_RECORDED,
+    NOTHING,
     Sentence,
     beyond_inputs,
     beyond_peers,
     beyond_recorded,
     not_finite,
 )
+from probe.compare.verdict.dataflow import Source
 from probe.compare.verdict.facts import Call, is_parameter
 from probe.compare.verdict.findings import Excused, Finding, Kind
 from probe.compare.verdict.kinds import own_name
@@ -32,18 +34,20 @@ def size(number: float) -> str:
     return f"{number:.1e}" if number else "0"
 
 
-def of_finding(found: Finding, record: str = "", parameter: str = "") -> Sentence:
+def of_finding(found: Finding, record: str = "", source: Source | None = None) -> Sentence:
     """The extent to which a value is apart, and what is explained of it.
 
     Args:
         found: the finding.
         record: the record of the call that has the value, where another one is named for it.
-        parameter: the name in the model of a parameter that a function is given.
+        source: the origin of a parameter or buffer that a function is given.
     """
     row, name = found.row, own_name(found.row)
     apart, allowed = size(found.distance), size(found.allowed)
-    if is_parameter(row) or parameter:
-        name = f"parameter {parameter or parameter_name(found.call, row)}"
+    if source is not None:
+        name = f"{source.origin.value} {source.name}"
+    elif is_parameter(row):
+        name = f"parameter {parameter_name(found.call, row)}"
     if found.kind is Kind.PARTS:
         shapes = [list(item.shape or ()) for item in (row.target, row.golden) if item is not None]
         return Sentence(f"{name} has shape {shapes[0]} (golden: {shapes[1]}): a part of a batch is not the whole")
@@ -76,9 +80,7 @@ def cause_of_kind(found: Finding) -> Sentence:
             return Sentence("the inputs differ")
         what = "masks" if target is not None and is_boolean(target.dtype or "") else "token ids, positions or labels"
         return Sentence(f"the inputs differ: other {what}")
-    if found.kind is Kind.RANDOM:
-        return Sentence("other random numbers")
-    return Sentence("")
+    return Sentence("other random numbers") if found.kind is Kind.RANDOM else NOTHING
 
 
 def of_random(found: Finding) -> Sentence:

@@ -1,80 +1,110 @@
-"""Actions on findings: log, file, callback, stop, and a full dump of the next step."""
+"""Alerts while a training runs: each step is judged, and something is done about what is found."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from probe.common import files, log
 from probe.common.errors import failure_text
 from probe.common.report.json_values import to_json
-from probe.monitor.alerts.rows import Finding
+from probe.common.report.trends import COMMUNICATION, TrendStep, TrendTable
+from probe.monitor.alerts.rows import FamilyRows, Finding, Judge
+from probe.monitor.setup.alert import AlertSettings
 
 ALERTS = "alerts.jsonl"
 """The file of a rank: a JSON object a line, for each finding."""
-ACTIONS = ("log", "file", "stop", "dump")
 _MOST_LOGGED = 5
 """Findings of one step that are logged; the file has all of them."""
 
 
-@dataclass(frozen=True)
-class ActionSettings:
-    """The actions of the configuration.
+class Alerts:
+    """Judges each step of a rank, and does what the settings say with its findings. No action ever raises.
 
     Args:
-        names: Of `ACTIONS`.
-        dumps: How often a dump is armed in a run.
-    """
-
-    names: tuple[str, ...] = ("log", "file")
-    dumps: int = 1
-
-
-class Actions:
-    """Does what the settings say with the findings of each step. No action ever raises.
-
-    Args:
-        settings: The actions.
-        folder: The folder of the rank.
+        settings: The key ``alert``.
+        rules: The rules that judge.
+        rank: This rank.
+        folder: Its folder.
         arm_dump: Arms a full dump of the next step; called with the number of the step that was abnormal.
         stop: Asks the training to stop after this step.
-        callback: A function of the user, which gets the findings of a step.
+        keep: Gets the findings of a step for a file of msProbe.
+        as_msprobe: True if rows of integers are judged too, and nothing but the words of msProbe is logged.
     """
 
     def __init__(
         self,
-        settings: ActionSettings,
+        settings: AlertSettings,
+        rules: Judge,
+        rank: int,
         folder: str,
-        arm_dump: Callable[[int], None] | None = None,
-        stop: Callable[[int], None] | None = None,
-        callback: Callable[[Sequence[Finding]], None] | None = None,
+        arm_dump: Callable[[int], None],
+        stop: Callable[[int], None],
+        keep: Callable[[Sequence[Finding]], None] | None = None,
+        as_msprobe: bool = False,
     ) -> None:
-        self._settings, self._folder, self._callback = settings, folder, callback
-        self._arm_dump = arm_dump if "dump" in settings.names else None
-        self._stop = stop if "stop" in settings.names else None
-        self._dumps_left = settings.dumps
+        self._settings, self._rules, self._rank, self._folder = settings, rules, rank, folder
+        self._arm_dump, self._stop, self._keep, self._as_msprobe = arm_dump, stop, keep, as_msprobe
+        self._dumps_left = settings.dump_times
         self._failed: set[str] = set()
+        self._known: dict[str, tuple[Any, ...]] = {}
+        self.callbacks: list[Callable[[Any], None]] = []
+        """Functions of the program, which get the findings of a step."""
+
+    def judge(self, step: TrendStep) -> None:
+        """Judge one step."""
+        found = self._rules.judge(self.rows_of(step))
+        if found:
+            self.act(step.number, found)
 
     def act(self, step: int, found: Sequence[Finding]) -> None:
-        """Act on the findings of a step; nothing is done if there are none."""
-        if not found:
-            return
-        if "file" in self._settings.names:
+        """Act on the findings of a step."""
+        wanted = () if self._as_msprobe else self._settings.actions
+        if self._as_msprobe:
+            for each in found:
+                log.warning(each.why)
+        if "file" in wanted:
             self._guarded("file", lambda: self._append(found))
-        if "log" in self._settings.names:
+        if "log" in wanted:
             self._guarded("log", lambda: _log(found))
-        arm = self._arm_dump
-        if arm is not None and self._dumps_left > 0:
+        if "dump" in wanted and self._dumps_left > 0:
             self._dumps_left -= 1
-            self._guarded("dump", lambda: arm(step))
-        callback = self._callback
-        if callback is not None:
-            self._guarded("callback", lambda: callback(found))
-        stop = self._stop
-        if stop is not None:
-            self._guarded("stop", lambda: stop(step))
+            self._guarded("dump", lambda: self._arm_dump(step))
+        if not self._as_msprobe:
+            self._guarded("callback", lambda: [each(found) for each in self.callbacks])
+        if "stop" in wanted:
+            self._guarded("stop", lambda: self._stop(step))
+        keep = self._keep
+        if keep is not None:
+            self._guarded("anomaly.json", lambda: keep(found))
+
+    def rows_of(self, step: TrendStep) -> list[FamilyRows]:
+        """The rows of a step as rules take them."""
+        return [self._rows(table, step) for table in step.tables if table.family != COMMUNICATION]
+
+    def _rows(self, table: TrendTable, step: TrendStep) -> FamilyRows:
+        nothing = (math.nan,) * len(table.ops)
+        rows = table.rows
+        micro = tuple(row.micro for row in rows) if table.has_micro else None
+        keys = tuple(row.name for row in rows), micro, tuple(row.chunk for row in rows)
+        # The same objects as long as they are equal, by which rules know at once that rows are those of the last step.
+        known = self._known.get(table.family)
+        keys = self._known[table.family] = known if known == keys else keys
+        judged = None
+        if any(row.values is None or row.is_exact for row in rows):
+            judged = np.array([row.values is not None and (self._as_msprobe or not row.is_exact) for row in rows])
+        values = np.array([nothing if row.values is None else row.values for row in rows], dtype=np.float64)
+        elements = np.array([row.elements for row in rows], dtype=np.float64)
+        calls = np.array([row.order - step.first_row for row in rows], dtype=np.int64)
+        return FamilyRows(
+            table.family, keys[0], table.ops, values, keys[1], keys[2], elements, judged, calls,
+            step=step.number, rank=self._rank,
+        )  # fmt: skip
 
     def _append(self, found: Sequence[Finding]) -> None:
         lines = [json.dumps(to_json(each.as_json()), allow_nan=False) for each in found]
@@ -82,7 +112,7 @@ class Actions:
         with files.open_for_writing(os.path.join(self._folder, ALERTS), append=True) as stream:
             stream.write(("\n".join(lines) + "\n").encode())
 
-    def _guarded(self, name: str, action: Callable[[], None]) -> None:
+    def _guarded(self, name: str, action: Callable[[], Any]) -> None:
         """A failure is logged once for each action, and never reaches the training."""
         try:
             action()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probe.monitor.alerts.families import Kind, kind_of
-from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, finding
+from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats
 from probe.monitor.alerts.tracks import FLOOR_SHARE, WEIGHT_SHARE, Track, floor_of, size_of
 
 _FLOOR_STEPS = 16
@@ -43,6 +43,10 @@ class Block:
         return self.families[0].ops
 
     @property
+    def step(self) -> int:
+        return self.families[0].step
+
+    @property
     def key(self) -> tuple[object, ...]:
         """Two steps with equal keys have the same rows."""
         return tuple([(each.family, each.key) for each in self.families])
@@ -69,13 +73,13 @@ class Block:
         return [(each.family, name) for each in self.families for name in each.names]
 
     def finding(
-        self, row: int, op: str, step: int, rank: int, rule: str, value: float, expected: str, why: str
+        self, row: int, op: str, rule: str, value: float, expected: str, why: str, step: int | None = None
     ) -> Finding:
-        """A finding about one row of the block."""
+        """A finding about one row of the block, see `FamilyRows.finding`."""
         index = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return finding(self.families[index], row - self.starts[index], op, step, rank, rule, value, expected, why)
+        return self.families[index].finding(row - self.starts[index], op, rule, value, expected, why, step)
 
-    def floors(self, track: Track, step: int) -> Floats:
+    def floors(self, track: Track) -> Floats:
         """The size below which each row is noise, which is kept for some steps."""
 
         def made() -> Floats:
@@ -86,7 +90,7 @@ class Block:
                 found.append(np.zeros(len(each.names)) if sizes is None else floor_of(each, sizes, share))
             return np.concatenate(found)
 
-        found: Floats = track.kept("floors", step, _FLOOR_STEPS, made)
+        found: Floats = track.kept("floors", _FLOOR_STEPS, made)
         return found
 
 

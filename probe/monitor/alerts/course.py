@@ -10,7 +10,7 @@ import numpy as np
 
 from probe.common.report.trends import COURSE
 from probe.monitor.alerts.families import Kind, kind_of
-from probe.monitor.alerts.rows import FamilyRows, Finding, finding
+from probe.monitor.alerts.rows import FamilyRows, Finding
 from probe.monitor.alerts.tracks import size_of
 
 HYPER, STATE, TIED, SCALE = "hyper_parameter", "optimizer_state", "tied_weights", "loss_scale"
@@ -58,7 +58,7 @@ class CourseRules:
         self._had_states: dict[str, bool] = {}
         self._state_sizes: dict[str, float] = {}
 
-    def look(self, step: int, rank: int, families: Mapping[str, FamilyRows]) -> list[Finding]:
+    def look(self, families: Mapping[str, FamilyRows]) -> list[Finding]:
         """Findings of the step."""
         rows = families.get(COURSE)
         found: list[Finding] = []
@@ -70,9 +70,9 @@ class CourseRules:
                     told = self._told(name, value, now)
                     if told is not None:
                         rule, expected, why = told
-                        found.append(finding(rows, row, "value", step, rank, rule, value, expected, why))
+                        found.append(rows.finding(row, "value", rule, value, expected, why))
         if not any(each.rule == STATE for each in found):
-            found += self._states(step, rank, families)
+            found += self._states(families)
         return found
 
     def _told(self, name: str, value: float, now: Mapping[str, float]) -> tuple[str, str, str] | None:
@@ -123,7 +123,7 @@ class CourseRules:
                 return replace(found, value=each.lowest, why=each.why("" if each.is_over else " by the last row"))
         return found
 
-    def _states(self, step: int, rank: int, families: Mapping[str, FamilyRows]) -> list[Finding]:
+    def _states(self, families: Mapping[str, FamilyRows]) -> list[Finding]:
         """First moments that are what one update makes of nothing."""
         gradients = families.get("grad_reduced")
         for family in ("exp_avg", "momentum_buffer"):
@@ -141,7 +141,7 @@ class CourseRules:
             had, self._had_states[family] = self._had_states.get(family, False), not is_new
             if is_new and had:
                 why = "the optimizer state starts anew: all first moments are those of a first update"
-                return [finding(rows, 0, "norm", step, rank, STATE, float(sizes[0]), "moments of earlier steps", why)]
+                return [rows.finding(0, "norm", STATE, float(sizes[0]), "moments of earlier steps", why)]
         return []
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from probe.monitor.alerts.rows import FamilyRows, Finding, finding
+from probe.monitor.alerts.rows import FamilyRows, Finding
 from probe.monitor.alerts.tracks import size_of
 
 ROUTER = "router_collapse"
@@ -50,7 +50,7 @@ class RouterRule:
         self._alone: dict[str, tuple[int, int]] = {}
         """By mixture the first step and the number of those in which one expert works."""
 
-    def look(self, step: int, rank: int, families: Mapping[str, FamilyRows]) -> list[Finding]:
+    def look(self, families: Mapping[str, FamilyRows]) -> list[Finding]:
         """Findings of the step."""
         found = []
         mixtures = _loads(families) or _work(families)
@@ -65,13 +65,12 @@ class RouterRule:
                 continue
             if self._several.get(name, 0) < COLLAPSED_STEPS or len(known) < LEAST_EXPERTS:
                 continue
-            since, count = self._alone.get(name, (step, 0))
+            since, count = self._alone.get(name, (work.rows.step, 0))
             self._alone[name] = since, count + 1
             if count + 1 == COLLAPSED_STEPS:
                 why = f"the router goes to one expert: {name}.{active[0]} works alone, and {len(known) - 1} do nothing"
-                args = since, rank, ROUTER, 1.0, "several experts with tokens, as before", why
-                made = finding(work.rows, work.row, "experts", *args)
-                found.append(made)
+                args = ROUTER, 1.0, "several experts with tokens, as before", why
+                found.append(work.rows.finding(work.row, "experts", *args, since))
         return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from probe.monitor.alerts.rows import FamilyRows, Finding, Floats, finding
+from probe.monitor.alerts.rows import FamilyRows, Finding, Floats
 from probe.monitor.alerts.tracks import WINDOW, log_size, size_of
 
 FALL = "gradient_fall"
@@ -27,7 +27,7 @@ class FallRule:
         self._since: tuple[int, int, float] | None = None
         """First step and number of steps of a fall, and the decades from the step before, in the middle of all rows."""
 
-    def look(self, step: int, rank: int, families: Mapping[str, FamilyRows], history: int) -> list[Finding]:
+    def look(self, families: Mapping[str, FamilyRows], history: int) -> list[Finding]:
         """Findings of the step.
 
         Args:
@@ -45,14 +45,14 @@ class FallRule:
             self._since = None
             self._window = [*self._window, logs][-WINDOW:]
             return []
-        since, count, first = self._since or (step, 0, float(np.nanmedian(self._window[-1] - logs)))
+        since, count, first = self._since or (rows.step, 0, float(np.nanmedian(self._window[-1] - logs)))
         self._since = since, count + 1, first
         if count + 1 < FALL_STEPS:
             return []
         self._window, self._since = [], None
         why = f"the gradients of all parameters fall in one step, by {10**first:.2g} times, and stay there"
         expected = f"a fall by less than {10**FALL_DECADES:g} times"
-        return [finding(rows, 0, "norm", since, rank, FALL, float(sizes[0]), expected, why)]
+        return [rows.finding(0, "norm", FALL, float(sizes[0]), expected, why, since)]
 
     def _fall(self, logs: Floats) -> float:
         """The decades by which every gradient is below the window; 0.0 if too few can be compared."""

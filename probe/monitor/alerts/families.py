@@ -1,7 +1,8 @@
-"""Families of rows: the kind of tensor, and the position in the order of execution of a step."""
+"""Families of rows: the kind of tensor, the position in the order of execution of a step, the module in a name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import Enum
 
@@ -19,31 +20,33 @@ class Kind(Enum):
     OTHER = "other"
 
 
+_BEFORE_STEP, _IN_STEP = "STATE", "STATE AFTER"
 _KINDS = {
-    "actv": Kind.ACTIVATION,
-    "actv_grad": Kind.GRADIENT,
-    "grad_unreduced": Kind.GRADIENT,
-    "grad_reduced": Kind.GRADIENT,
-    "param_origin": Kind.WEIGHT,
-    "param_updated": Kind.WEIGHT,
-    # Not of tensors: agreement of directions, spectral norms, entropies, collectives.
-    "other": Kind.OTHER,
-    "comm": Kind.OTHER,
-    "linear_hook": Kind.OTHER,
-    "attention_hook": Kind.OTHER,
-    "moe_router_weight_hook": Kind.OTHER,
-    "moe_router_logit_hook": Kind.OTHER,
-    "grad_sign": Kind.OTHER,
-    "update": Kind.OTHER,
+    # A step of the first monitor in the order of execution: the state and the weights it starts from, ...
     COURSE: Kind.OTHER,
     START: Kind.OTHER,
+    "param_origin": Kind.WEIGHT,
+    _BEFORE_STEP: Kind.STATE,
+    "linear_hook": Kind.OTHER,
+    # ... the pass, ...
+    "actv": Kind.ACTIVATION,
+    "attention_hook": Kind.OTHER,
+    "moe_router_logit_hook": Kind.OTHER,
+    "moe_router_weight_hook": Kind.OTHER,
+    "actv_grad": Kind.GRADIENT,
+    "grad_unreduced": Kind.GRADIENT,
+    "comm": Kind.OTHER,
+    # ... and the update.
+    "grad_reduced": Kind.GRADIENT,
+    "grad_sign": Kind.OTHER,
+    "other": Kind.OTHER,
+    _IN_STEP: Kind.STATE,
+    "update": Kind.OTHER,
+    "param_updated": Kind.WEIGHT,
 }
-
-# A step of the first monitor: the state and the weights it starts from, the pass, the update.
-_EARLIER = (COURSE, START, "param_origin", "STATE", "linear_hook")
-_PASS = ("actv", "attention_hook", "actv_grad", "grad_unreduced", "comm")
-_LATER = ("grad_reduced", "grad_sign", "other", "STATE AFTER", "update", "param_updated")
-_POSITIONS = {name: position for position, name in enumerate((*_EARLIER, *_PASS, *_LATER))}
+"""Families; kind `OTHER` is not of tensors but of agreement of directions, spectral norms, entropies, collectives."""
+_POSITIONS = {name: position for position, name in enumerate(_KINDS)}
+_TENSOR = re.compile(r"\.(?:grad_)?(?:input|output)(?:[._]?\d)*$")
 
 
 def kind_of(family: str) -> Kind:
@@ -59,7 +62,7 @@ def position(family: str, states_after: bool = False) -> int:
         states_after: The state of the optimizer is recorded after the update (`TrainerMonitorV2`) and contains the
             step. By default it is recorded before, and was made by the step before.
     """
-    return _POSITIONS.get(family, _POSITIONS["STATE AFTER" if states_after else "STATE"])
+    return _POSITIONS.get(family, _POSITIONS[_IN_STEP if states_after else _BEFORE_STEP])
 
 
 def in_execution_order(rows: Iterable[FamilyRows]) -> list[FamilyRows]:
@@ -77,3 +80,13 @@ def execution_order(found: Finding) -> tuple[int, int, int, int, int]:
     in_micro = found.micro_step if position("actv") <= at <= position("actv_grad") else at
     group = 0 if at < position("actv") else 1 if at <= position("actv_grad") else 2
     return found.step, group, in_micro, at, found.call
+
+
+def module_of(name: str) -> str:
+    """The module of a row of activations.
+
+    Example:
+        >>> module_of("blocks.0.qkv.output_1")
+        'blocks.0.qkv'
+    """
+    return _TENSOR.sub("", name)

@@ -12,7 +12,7 @@ import numpy as np
 from probe.monitor.alerts.block import Block
 from probe.monitor.alerts.experts import expert_of
 from probe.monitor.alerts.families import Kind, kind_of
-from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, Integers, finding
+from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, Integers
 from probe.monitor.alerts.tracks import Track, floor_of, size_of
 
 DEAD_SHARE = 0.999
@@ -30,9 +30,9 @@ _OUTPUT = re.compile(r"\.output(?:_0|\.?\d)*$")
 """The first output of a module. Others may be zeros on purpose, as the position bias of attention to a T5 encoder."""
 
 
-def dead(step: int, rank: int, block: Block, track: Track) -> list[Finding]:
+def dead(block: Block, track: Track) -> list[Finding]:
     """Outputs of modules that are all zero, and weight gradients that are."""
-    can_die, is_activation, steps = track.kept("dead rows", step, 0, lambda: _dead_rows(block))
+    can_die, is_activation, steps = track.kept("dead rows", 0, lambda: _dead_rows(block))
     if not can_die.any():
         return []
     zeros = block.column("zeros")
@@ -45,14 +45,14 @@ def dead(step: int, rank: int, block: Block, track: Track) -> list[Finding]:
     if not holds.any() and not track.counter("dead").any():
         return []
     found = []
-    for row in track.lasts("dead", holds, steps, step).tolist():
+    for row in track.lasts("dead", holds, steps).tolist():
         what = "output" if is_activation[row] else "gradient"
         is_zero = block.sizes is not None and block.sizes[row] == 0
         op, value = ("norm", 0.0) if is_zero or zeros is None else ("zeros", float(zeros[row]))
         since = int(track.since("dead")[track.position(row)])
         share = "zero" if is_zero else f"zero in {value:.2%} of its elements"
         why = f"the {what} has been {share} for {steps[row]} steps"
-        found.append(block.finding(row, op, since, rank, "dead", value, "values other than zero", why))
+        found.append(block.finding(row, op, "dead", value, "values other than zero", why, since))
     return found
 
 
@@ -68,7 +68,7 @@ def _dead_rows(block: Block) -> tuple[Flags, Flags, Integers]:
     return (np.array(is_output) | is_gradient) & is_exact, np.array(is_output), steps
 
 
-def unchanged(step: int, rank: int, families: ByFamily, track: Track) -> list[Finding]:
+def unchanged(families: ByFamily, track: Track) -> list[Finding]:
     """Weights that the optimizer does not change although they have gradients."""
     after = families.get("param_updated") or families.get("param_origin")
     if after is None or after.decimals is not None:
@@ -83,23 +83,23 @@ def unchanged(step: int, rank: int, families: ByFamily, track: Track) -> list[Fi
     # One number may stay the same by chance, or by the rounding of float32.
     few = UNCHANGED_STEPS if len(after.ops) > 1 else UNCHANGED_STEPS_ALL
     found = []
-    for row in track.lasts("unchanged", holds, few, step).tolist():
+    for row in track.lasts("unchanged", holds, few).tolist():
         if not some_change:
             continue
         since = int(track.since("unchanged")[track.position(row)])
         why = f"the weight has not changed for {few} steps, while other weights changed"
-        found.append(_of_weight(after, row, since, rank, why))
+        found.append(_of_weight(after, row, since, why))
     # The rows that are counted here are all rows, so that the first of them stands for all.
-    for row in track.lasts("all unchanged", same & (not some_change), UNCHANGED_STEPS_ALL, step)[:1].tolist():
+    for row in track.lasts("all unchanged", same & (not some_change), UNCHANGED_STEPS_ALL)[:1].tolist():
         since = int(track.since("all unchanged")[track.position(row)])
-        found.append(_of_weight(after, row, since, rank, f"no weight has changed for {UNCHANGED_STEPS_ALL} steps"))
+        found.append(_of_weight(after, row, since, f"no weight has changed for {UNCHANGED_STEPS_ALL} steps"))
     return found
 
 
-def _of_weight(rows: FamilyRows, row: int, step: int, rank: int, why: str) -> Finding:
+def _of_weight(rows: FamilyRows, row: int, step: int, why: str) -> Finding:
     sizes = size_of(rows)
     value = float("nan") if sizes is None else float(sizes[row])
-    return finding(rows, row, "norm", step, rank, "unchanged", value, "a weight that changes", why)
+    return rows.finding(row, "norm", "unchanged", value, "a weight that changes", why, step)
 
 
 def _before(after: FamilyRows, families: ByFamily, track: Track) -> Floats | None:
@@ -165,7 +165,7 @@ class DepthRule:
         self._groups: dict[str, tuple[object, list[_Layers]]] = {}
         self._lasting: dict[tuple[str, str], int] = {}
 
-    def look(self, step: int, rank: int, rows: FamilyRows) -> list[Finding]:
+    def look(self, rows: FamilyRows) -> list[Finding]:
         if rows.family not in ("grad_reduced", "grad_unreduced", "actv"):
             return []
         sizes = size_of(rows)
@@ -182,11 +182,11 @@ class DepthRule:
             key = rows.family, layers.name
             lasting = self._lasting[key] = self._lasting.get(key, 0) + 1 if abs(change) > DEPTH_DECADES else 0
             if lasting == DEPTH_STEPS:
-                found.append(self._finding(step - DEPTH_STEPS + 1, rank, rows, layers, sizes, change))
+                found.append(self._finding(rows, layers, sizes, change))
         return found
 
     @staticmethod
-    def _finding(step: int, rank: int, rows: FamilyRows, layers: _Layers, sizes: Floats, change: float) -> Finding:
+    def _finding(rows: FamilyRows, layers: _Layers, sizes: Floats, change: float) -> Finding:
         first, last = int(layers.rows[0]), int(layers.rows[-1])
         forward = kind_of(rows.family) is Kind.ACTIVATION
         # Gradients pass from the last layer to the first.
@@ -196,7 +196,8 @@ class DepthRule:
         word = "grows" if grows else "shrinks"
         why = f"norm {word} over {len(layers.rows)} layers from {sizes[source]:.3g} to {sizes[end]:.3g} ({layers.name})"
         expected = f"a change of at most {10**DEPTH_DECADES:g} times over the layers"
-        return finding(rows, end, "norm", max(step, 0), rank, rule, sizes[end], expected, why)
+        since = max(rows.step - DEPTH_STEPS + 1, 0)
+        return rows.finding(end, "norm", rule, sizes[end], expected, why, since)
 
 
 def _trend(logs: Floats, depths: Floats) -> float:
@@ -245,7 +246,7 @@ class MissingGradients:
         self._frozen: set[_Key] = set()
         self._missing: dict[_Key, _Missing] = {}
 
-    def look(self, step: int, rank: int, families: Mapping[str, FamilyRows], history: int) -> list[Finding]:
+    def look(self, families: Mapping[str, FamilyRows], history: int) -> list[Finding]:
         """Findings of the step.
 
         Args:
@@ -255,18 +256,18 @@ class MissingGradients:
         if rows is None:
             return []
         if rows.key != self._key:
-            self._change(step, rows, history)
+            self._change(rows, history)
         self._looks += 1
         found = []
         for each in self._missing.values():
             if self._looks - each.looks == MISSING_STEPS:
                 why = f"the parameter has had no gradient for {MISSING_STEPS} steps, after {each.had} with one"
                 text = f"{why}: it was frozen, or is not used any more"
-                args = each.step, rank, "unchanged", float("nan"), "a gradient, as before", text
-                found.append(finding(each.rows, each.row, "norm", *args))
+                args = "unchanged", float("nan"), "a gradient, as before", text
+                found.append(each.rows.finding(each.row, "norm", *args, each.step))
         return found
 
-    def _change(self, step: int, rows: FamilyRows, history: int) -> None:
+    def _change(self, rows: FamilyRows, history: int) -> None:
         """Other parameters than in the step before have gradients."""
         stages = rows.stages or (0,) * len(rows.names)
         keys = list(zip(rows.names, stages))
@@ -279,7 +280,7 @@ class MissingGradients:
             had = self._had[key] = self._had.get(key, 0) + self._looks - self._begun
             is_known = key in positions or key in self._frozen or expert_of(key[0]) is not None
             if not is_known and had >= history and self._rows is not None:
-                self._missing[key] = _Missing(step, self._looks, had, self._rows, at)
+                self._missing[key] = _Missing(rows.step, self._looks, had, self._rows, at)
         for key in positions:
             self._missing.pop(key, None)
         self._key, self._rows, self._positions, self._begun = rows.key, rows, positions, self._looks

@@ -21,36 +21,35 @@ class LearnedRules:
     """A judge that learns the size of every row.
 
     Args:
-        rank: The rank whose rows are judged.
         min_history: Steps that a row needs before its size is compared.
     """
 
-    def __init__(self, rank: int = 0, min_history: int = MIN_HISTORY) -> None:
-        self._rank, self._min_history = rank, min_history
+    def __init__(self, min_history: int = MIN_HISTORY) -> None:
+        self._min_history = min_history
         self._tracks: dict[str, Track] = {}
         self._depth = health.DepthRule()
         self._missing = health.MissingGradients()
         self._course, self._router, self._falls = CourseRules(), RouterRule(), FallRule()
 
-    def judge(self, step: int, rows: Sequence[FamilyRows]) -> list[Finding]:
-        rank, history = self._rank, self._min_history
+    def judge(self, rows: Sequence[FamilyRows]) -> list[Finding]:
+        history = self._min_history
         found: list[Finding] = []
         ordered = in_execution_order(rows)
         for block in blocks_of([each for each in ordered if each.family not in (COURSE, START)]):
             track = self._track(" ".join(block.ops))
             track.align(block)
-            found += spikes.nonfinite(step, rank, block, track)
-            found += spikes.growth(step, rank, block, track, history)
-            found += health.dead(step, rank, block, track)
+            found += spikes.nonfinite(block, track)
+            found += spikes.growth(block, track, history)
+            found += health.dead(block, track)
         families = {}
         for each in ordered:
-            found += self._depth.look(step, rank, each)
+            found += self._depth.look(each)
             families[each.family] = each
-        found += health.unchanged(step, rank, families, self._track("unchanged"))
-        found += self._missing.look(step, rank, families, history)
-        found += self._course.look(step, rank, families)
-        found += self._router.look(step, rank, families)
-        found += self._falls.look(step, rank, families, history)
+        found += health.unchanged(families, self._track("unchanged"))
+        found += self._missing.look(families, history)
+        found += self._course.look(families)
+        found += self._router.look(families)
+        found += self._falls.look(families, history)
         return sorted(found, key=execution_order)
 
     def finished(self, found: Finding) -> Finding:

@@ -9,7 +9,7 @@ import numpy as np
 
 from probe.common.report.trends import BEFORE, REDUCED, START
 from probe.monitor.alerts.families import execution_order
-from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats, finding
+from probe.monitor.alerts.rows import FamilyRows, Finding, Flags, Floats
 from probe.monitor.alerts.tracks import Track
 
 REPLICATED = (START, BEFORE, REDUCED, "param_updated")
@@ -55,27 +55,19 @@ class RankRules:
         self._differ_since: Optional[int] = None  # noqa: UP045
         """The first step whose gradients differed while nothing told that they should not."""
 
-    def judge(self, step: int, rows_of: Mapping[int, Sequence[FamilyRows]]) -> list[Finding]:
-        """Findings that begin in this step.
-
-        Args:
-            step: The number of the step.
-            rows_of: The rows of each rank.
-        """
-        if len(rows_of) < 2:
-            return []
+    def judge(self, rows: Sequence[FamilyRows]) -> list[Finding]:
+        """Findings that begin in this step, of whose ranks these are the rows."""
         by_family: dict[str, dict[int, FamilyRows]] = {}
-        for rank in sorted(rows_of):
-            for rows in rows_of[rank]:
-                by_family.setdefault(rows.family, {})[rank] = rows
+        for each in sorted(rows, key=lambda each: each.rank):
+            by_family.setdefault(each.family, {})[each.rank] = each
         found: list[Finding] = []
         for family in REPLICATED:
             of_rank = by_family.get(family)
             if of_rank:
-                found += self._family(step, family, of_rank)
+                found += self._family(family, of_rank)
         return sorted(found, key=execution_order)
 
-    def _family(self, step: int, family: str, of_rank: Mapping[int, FamilyRows]) -> list[Finding]:
+    def _family(self, family: str, of_rank: Mapping[int, FamilyRows]) -> list[Finding]:
         first = next(iter(of_rank.values()))
         # Ranks of another stage have other rows.
         alike = {rank: each for rank, each in of_rank.items() if each.key == first.key and each.ops == first.ops}
@@ -88,7 +80,7 @@ class RankRules:
             elif compared.share <= MOST:
                 self._are_replicas = True
             elif self._differ_since is None:
-                self._differ_since = step
+                self._differ_since = first.step
         if not self._are_replicas or family == START:
             # Shards of a split model, or nothing that can be told from them.
             return []
@@ -96,26 +88,26 @@ class RankRules:
             # Weights part by what was not reduced, and a step that is reduced does not join them again.
             return []
         if family == REDUCED and compared.share > MOST and not self._has_parted:
-            return self._whole(step, alike, compared)
+            return self._whole(alike, compared)
         track = self._tracks.setdefault(family, Track())
         track.align(first)
         begun = track.begins("parted", compared.rows).tolist()
         self._has_parted |= bool(begun)
-        return [_parted(step, alike, compared, row) for row in begun]
+        return [_parted(alike, compared, row) for row in begun]
 
-    def _whole(self, step: int, of_rank: Mapping[int, FamilyRows], compared: _Compared) -> list[Finding]:
+    def _whole(self, of_rank: Mapping[int, FamilyRows], compared: _Compared) -> list[Finding]:
         """Most gradients differ: no reduction has been made in this step."""
         self._not_reduced = True
         row = int(np.argmax(compared.rows))
-        step = step if self._differ_since is None else self._differ_since
-        made = _parted(step, of_rank, compared, row)
+        made = _parted(of_rank, compared, row)
+        step = made.step if self._differ_since is None else self._differ_since
         count, number = int(compared.rows.sum()), len(compared.rows)
         why = (
             f"gradients of replicas differ after the reduction from step {step} on: they are not reduced "
             f"({count} of {number} parameters, on ranks {', '.join(map(str, compared.ranks[:8]))})"
         )
-        changes = {"name": "all parameters", "rule": NOT_REDUCED, "why": why, "expected": "equal on all ranks"}
-        return [Finding(**{**vars(made), **changes})]
+        changes = {"step": step, "rule": NOT_REDUCED, "why": why, "expected": "equal on all ranks"}
+        return [Finding(**{**vars(made), **changes, "name": "all parameters"})]
 
 
 def _compare(of_rank: Mapping[int, FamilyRows]) -> _Compared:
@@ -129,7 +121,7 @@ def _compare(of_rank: Mapping[int, FamilyRows]) -> _Compared:
     return _Compared(ranks, values, middle, differs, np.asarray(differs.any(axis=2)))
 
 
-def _parted(step: int, of_rank: Mapping[int, FamilyRows], compared: _Compared, row: int) -> Finding:
+def _parted(of_rank: Mapping[int, FamilyRows], compared: _Compared, row: int) -> Finding:
     """A row that is not equal on all ranks although the weights are replicated."""
     ranks, first = compared.ranks, of_rank[compared.ranks[0]]
     index = int(np.flatnonzero(compared.on_rank[:, row])[0])
@@ -140,4 +132,4 @@ def _parted(step: int, of_rank: Mapping[int, FamilyRows], compared: _Compared, r
     if len(ranks) == 2:
         why = f"{of_what}: {op} is {expected:.9g} on rank {ranks[0]} and {value:.9g} on rank {ranks[1]}"
     text = f"{op} {expected:.9g}, as on the other ranks"
-    return finding(of_rank[ranks[index]], row, op, step, ranks[index], PARTED, value, text, why)
+    return of_rank[ranks[index]].finding(row, op, PARTED, value, text, why)

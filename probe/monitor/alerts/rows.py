@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Optional, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from probe.monitor.output.keys import inner_key
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -40,9 +42,11 @@ class FamilyRows:
     calls: Optional[Integers] = None  # noqa: UP045
     """The index of each row in the order of execution of the step; rows are counted family by family without it."""
     decimals: Optional[int] = None  # noqa: UP045
+    """The number of decimals that values were rounded to, if they were."""
     states_after: bool = False
     """True of the second monitor, whose states of the optimizer are those that the step has made."""
-    """The number of decimals that values were rounded to, if they were."""
+    step: int = 0
+    rank: int = 0
 
     def column(self, op: str) -> Floats | None:
         """The values of one statistic, or ``None``."""
@@ -57,6 +61,36 @@ class FamilyRows:
         """Name, micro step and stage of each row."""
         none = (0,) * len(self.names)
         return list(zip(self.names, self.micro or none, self.stages or none))
+
+    def chosen(self, rows: Sequence[int]) -> FamilyRows:
+        """Some of the rows."""
+
+        def taken(values: tuple[int, ...] | None) -> tuple[int, ...] | None:
+            return None if values is None else tuple([values[row] for row in rows])
+
+        at, names = np.array(rows, dtype=np.int64), tuple([self.names[row] for row in rows])
+        return replace(
+            self, names=names, values=self.values[at], micro=taken(self.micro), stages=taken(self.stages),
+            numel=None if self.numel is None else self.numel[at],
+            judged=None if self.judged is None else self.judged[at],
+            calls=None if self.calls is None else self.calls[at],
+        )  # fmt: skip
+
+    def finding(
+        self, row: int, op: str, rule: str, value: float, expected: str, why: str, step: int | None = None
+    ) -> Finding:
+        """A finding about one row.
+
+        Args:
+            step: The step in which it began; by default that of the rows.
+        """
+        micro, stage = 0 if self.micro is None else self.micro[row], 0 if self.stages is None else self.stages[row]
+        key = inner_key(self.family, self.names[row], stage, None if self.micro is None else micro, self.rank)
+        step, call = self.step if step is None else step, row if self.calls is None else int(self.calls[row])
+        return Finding(
+            self.names[row], self.family, step, self.rank, rule, op, float(value), expected, why, micro, stage, call,
+            key, self.states_after,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,47 +131,9 @@ class Finding:
 class Judge(Protocol):
     """Rules, called once a step with the rows of that step. It never changes them."""
 
-    def judge(self, step: int, rows: Sequence[FamilyRows]) -> list[Finding]:
+    def judge(self, rows: Sequence[FamilyRows]) -> list[Finding]:
         """Findings that begin in this step; a row that stays abnormal is reported once.
 
         Args:
-            step: The number of the step; steps come in ascending order.
-            rows: The families in any order; rules sort by `execution_order`.
+            rows: The families of one rank and step in any order; steps come in ascending order.
         """
-
-
-_KEY_FAMILIES: Mapping[str, str] = {"grad_unreduced": "acc_grad", "grad_reduced": "post_grad"}
-"""Families that have another name in inner keys than in files (seen)."""
-
-
-def row_key(rows: FamilyRows, row: int, rank: int) -> str:
-    """The inner key of a row.
-
-    Example:
-        ``0:head.weight/rank0/post_grad``, and with micro steps ``0:head.input:0/rank0/actv``
-    """
-    stage = 0 if rows.stages is None else rows.stages[row]
-    micro = "" if rows.micro is None else f":{rows.micro[row]}"
-    return f"{stage}:{rows.names[row]}{micro}/rank{rank}/{_KEY_FAMILIES.get(rows.family, rows.family)}"
-
-
-def finding(
-    rows: FamilyRows, row: int, op: str, step: int, rank: int, rule: str, value: float, expected: str, why: str
-) -> Finding:
-    """A finding about one row."""
-    return Finding(
-        rows.names[row],
-        rows.family,
-        step,
-        rank,
-        rule,
-        op,
-        float(value),
-        expected,
-        why,
-        0 if rows.micro is None else rows.micro[row],
-        0 if rows.stages is None else rows.stages[row],
-        row if rows.calls is None else int(rows.calls[row]),
-        row_key(rows, row, rank),
-        rows.states_after,
-    )

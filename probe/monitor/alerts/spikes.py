@@ -19,7 +19,7 @@ _UNDEFINED = ("id", "zeros", "ratio", "std", "kurtosis", "sr")
 """Statistics that finite values may not have: a kurtosis of equal values, a ratio to zero, an id of several values."""
 
 
-def nonfinite(step: int, rank: int, block: Block, track: Track) -> list[Finding]:
+def nonfinite(block: Block, track: Track) -> list[Finding]:
     """Rows with a NaN or an infinity, from the first step on.
 
     An activation that has one infinity, on the side of its minimum alone, is a mask that is added to scores. The ratio
@@ -46,7 +46,7 @@ def nonfinite(step: int, rank: int, block: Block, track: Track) -> list[Finding]
         op = block.ops[int(np.argmax(bad[row]))] if bad[row].any() else "nans"
         value = float(block.values[row, block.ops.index(op)])
         why = f"the tensor contains {'NaN' if has_nan else 'an infinity'}"
-        found.append(block.finding(row, op, step, rank, "nonfinite", value, "finite values", why))
+        found.append(block.finding(row, op, "nonfinite", value, "finite values", why))
     return found
 
 
@@ -60,13 +60,13 @@ def _masks(block: Block) -> Flags:
     return found & np.isneginf(low) & np.isfinite(high)
 
 
-def growth(step: int, rank: int, block: Block, track: Track, min_history: int) -> list[Finding]:
+def growth(block: Block, track: Track, min_history: int) -> list[Finding]:
     """Rows that spike, and rows that drift."""
     sizes = block.sizes
     if sizes is None:
         return []
-    logs = log_size(sizes, block.floors(track, step))
-    is_compared, least, is_loss = track.kept("least", step, 0, lambda: _limits(block))
+    logs = log_size(sizes, block.floors(track))
+    is_compared, least, is_loss = track.kept("least", 0, lambda: _limits(block))
     logs[~(block.judged & is_compared)] = np.nan
     op = "norm" if "norm" in block.ops else "absmax"
     at = track.at
@@ -84,8 +84,8 @@ def growth(step: int, rank: int, block: Block, track: Track, min_history: int) -
         times, steps = 10 ** float(logs[row] - high[row]), min(int(count[row]), WINDOW)
         why = f"{op} {sizes[row]:.3g} is {times:.3g} times the largest value of the last {steps} steps"
         expected = f"{op} at most {10 ** float(limit[row]):.3g}"
-        found.append(block.finding(row, op, step, rank, "spike", float(sizes[row]), expected, why))
-    found += _drift(step, rank, block, track, logs, sizes, op, least)
+        found.append(block.finding(row, op, "spike", float(sizes[row]), expected, why))
+    found += _drift(block, track, logs, sizes, op, least)
     # A spike does not widen the window by more than its margin, so that a second one is reported too.
     track.remember(np.where(spikes, limit, logs) if spikes.any() else logs)
     return found
@@ -98,9 +98,7 @@ def _limits(block: Block) -> tuple[Flags, Floats, Flags]:
     return ~block.of_kind(Kind.OTHER), least, states | block.of_kind(Kind.GRADIENT)
 
 
-def _drift(
-    step: int, rank: int, block: Block, track: Track, logs: Floats, sizes: Floats, op: str, least: Floats
-) -> list[Finding]:
+def _drift(block: Block, track: Track, logs: Floats, sizes: Floats, op: str, least: Floats) -> list[Finding]:
     """Rows that have grown tenfold over everything older than the window, and have stayed there."""
     at = track.at
     oldest = track.array("oldest", lambda number: np.full(number, np.nan))
@@ -110,11 +108,11 @@ def _drift(
     with np.errstate(invalid="ignore"):
         holds: Flags = (track.count[at] >= 2 * WINDOW) & (logs > oldest[at] + least)
     found = []
-    for row in track.lasts("drift", holds, _DRIFT_STEPS, step).tolist():
+    for row in track.lasts("drift", holds, _DRIFT_STEPS).tolist():
         position = track.position(row)
         before, times = 10 ** float(oldest[position]), 10 ** float(least[row])
         limit = f"over {times:.0f} times {before:.3g}, the largest older value"
         why = f"{op} {sizes[row]:.3g} has been {limit}, for {_DRIFT_STEPS} steps"
         since, expected = int(track.since("drift")[position]), f"{op} at most {before * times:.3g}"
-        found.append(block.finding(row, op, since, rank, "drift", float(sizes[row]), expected, why))
+        found.append(block.finding(row, op, "drift", float(sizes[row]), expected, why, since))
     return found

@@ -20,6 +20,9 @@ class Aligned(Protocol):
     @property
     def key(self) -> object: ...
 
+    @property
+    def step(self) -> int: ...
+
     def row_keys(self) -> list[tuple[str, int, int]]: ...
 
 
@@ -36,10 +39,11 @@ class Track:
         self._kept: dict[str, tuple[int, Any]] = {}
         self.length = 0
         """The number of rows of this step."""
+        self.step = 0
 
     def align(self, rows: Aligned) -> None:
         """Find the positions of the rows of a step."""
-        key = rows.key
+        key, self.step = rows.key, rows.step
         # The same objects in each step are equal at once; otherwise texts are compared, which are mostly the same too.
         if key == self._key:
             return
@@ -63,11 +67,11 @@ class Track:
         """The position of one row of this step."""
         return row if isinstance(self.at, slice) else int(self.at[row])
 
-    def kept(self, field: str, step: int, steps: int, maker: Callable[[], Any]) -> Any:
+    def kept(self, field: str, steps: int, maker: Callable[[], Any]) -> Any:
         """A value that is made again when the rows change, or after so many steps; 0 is never."""
         known = self._kept.get(field)
-        if known is None or (steps and step - known[0] >= steps):
-            known = self._kept[field] = (step, maker())
+        if known is None or (steps and self.step - known[0] >= steps):
+            known = self._kept[field] = (self.step, maker())
         return known[1]
 
     def array(self, field: str, maker: Callable[[int], np.ndarray]) -> np.ndarray:
@@ -104,12 +108,12 @@ class Track:
         marks[self.at] = holds
         return np.flatnonzero(new)
 
-    def lasts(self, field: str, holds: Flags, steps: int | Integers, step: int) -> Integers:
+    def lasts(self, field: str, holds: Flags, steps: int | Integers) -> Integers:
         """The rows for which something has held for exactly so many steps in a row; `since` has the first of them."""
         counts, since = self.counter(field), self.since(field)
         now = np.where(holds, counts[self.at] + 1, 0)
         counts[self.at] = now
-        since[self.at] = np.where(now == 1, step, since[self.at])
+        since[self.at] = np.where(now == 1, self.step, since[self.at])
         return np.flatnonzero(now == steps)
 
     def since(self, field: str) -> Integers:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
+from probe.common import clock
 from probe.common.errors import MsprobeException
 from probe.common.show import show
-from probe.monitor.output.event_files import EventFile, load_tensorboard
-from probe.monitor.reading.csv_rows import Columns, read_file
+from probe.monitor.output.folders import TIME, moment
+from probe.monitor.output.tensorboard import EventFile, load_tensorboard
+from probe.monitor.reading.csv_rows import Columns, joined
 from probe.monitor.reading.locating import RankFolder, folders_of
+from probe.monitor.reading.run import Follower
 
 _NO_SCALARS = ("shape", "dtype", "id")
 
@@ -50,7 +52,7 @@ def csv2tensorboard_by_step(
     if not folders:
         span = f" between {time_start or 'the first'} and {time_end or 'the last'}" if time_start or time_end else ""
         raise MsprobeException(f"{monitor_path} holds no rows of a monitor{span}.")
-    name = f"{time.strftime('%b%d_%H-%M-%S')}-csv2tensorboard_by_step"
+    name = f"{clock.stamp(TIME)}-csv2tensorboard_by_step"
     output = os.path.join(monitor_path, name) if output_dirpath is None else output_dirpath
     work = [(each, output, None if data_type_list is None else tuple(data_type_list)) for each in folders]
     if process_num == 1 or len(work) == 1:
@@ -65,42 +67,26 @@ def csv2tensorboard_by_step(
 def _is_in_range(folder: RankFolder, first: str | None, last: str | None) -> bool:
     if first is None and last is None:
         return True
-    moment = _moment(folder.time)
-    if moment is None:
-        return False
-    return (first is None or _given("time_start", first) <= moment) and (
-        last is None or moment <= _given("time_end", last)
+    time = moment(folder.time)
+    return (
+        time != ()
+        and (first is None or _given("time_start", first) <= time)
+        and (last is None or time <= _given("time_end", last))
     )
 
 
-def _given(name: str, text: str) -> time.struct_time:
-    found = _moment(text)
-    if found is None:
-        raise MsprobeException(
-            f"{name} is {show(text)}; allowed: a time as in names of folders, such as Nov27_10-00-00."
-        )
+def _given(name: str, text: str) -> tuple[int, ...]:
+    found = moment(text)
+    if not found:
+        allowed = "a time as in names of folders, such as Nov27_10-00-00"
+        raise MsprobeException(f"{name} is {show(text)}; allowed: {allowed}.")
     return found
 
 
-def _moment(text: str) -> time.struct_time | None:
-    try:
-        # A leap year, so that Feb29 is a day.
-        return time.strptime(f"2024 {text}", "%Y %b%d_%H-%M-%S")
-    except (ValueError, TypeError):
-        return None
-
-
 def _write_folder(folder: RankFolder, output: str, wanted: tuple[str, ...] | None) -> None:
-    families: dict[str, Columns] = {}
-    for file in folder.files:
-        for each in read_file(file).families:
-            if wanted is not None and each.family not in wanted:
-                continue
-            if each.family in families:
-                families[each.family].add(each)
-            else:
-                families[each.family] = each
-    for each in families.values():
+    for each in joined(Follower(folder.path).parts(folder, is_last=True)).values():
+        if wanted is not None and each.family not in wanted:
+            continue
         written = EventFile(os.path.join(output, f"rank{folder.rank}", each.family))
         try:
             _write_rows(written, each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probe.common.errors import MsprobeException
-from probe.monitor.gradients.reading import ProbedRank, probed_ranks
+from probe.monitor.gradients.files import GradientFiles, probed_ranks
 
 LEAST_AT_FIRST = 0.97
 """msProbe's rule of thumb, as documented: less in the first step is suspicious."""
@@ -86,10 +87,10 @@ def compare_runs(target: str, golden: str) -> list[RankSimilarity]:
         MsprobeException: a path is no folder of the gradient probe, the runs have no rank or no step in common, or
             there are no signs, as with ``grad_level`` ``L0``.
     """
-    one, other = probed_ranks(target), probed_ranks(golden)
+    one, other = _ranks_of(target), _ranks_of(golden)
     both = [rank for rank in one if rank in other]
     if not both:
-        raise MsprobeException(f"{target} has {_ranks(one)} and {golden} has {_ranks(other)}; none is in both.")
+        raise MsprobeException(f"{target} has {_text(one)} and {golden} has {_text(other)}; none is in both.")
     found = [_of_rank(rank, one[rank], other[rank]) for rank in both]
     left = sorted({*one, *other} - {*both})
     if left:
@@ -97,16 +98,27 @@ def compare_runs(target: str, golden: str) -> list[RankSimilarity]:
     return found
 
 
-def _ranks(found: Mapping[int, ProbedRank]) -> str:
+def _ranks_of(path: str) -> Mapping[int, GradientFiles]:
+    if not isinstance(path, str) or not os.path.isdir(path):
+        raise MsprobeException(f"{path!r} is no folder; allowed: the dump_path of a run with task grad_probe.")
+    found = probed_ranks(path)
+    if not found:
+        allowed = "rank<R>/grad_summary_0.csv and more, which task grad_probe writes"
+        raise MsprobeException(f"{path} has no tables of gradients; allowed: a folder with {allowed}.")
+    return found
+
+
+def _text(found: Mapping[int, GradientFiles]) -> str:
     return f"rank {', '.join(map(str, found))}"
 
 
-def _of_rank(rank: int, one: ProbedRank, other: ProbedRank) -> RankSimilarity:
-    steps = [step for step in one.steps if step in other.steps]
+def _of_rank(rank: int, one: GradientFiles, other: GradientFiles) -> RankSimilarity:
+    mine_of, theirs_of = one.steps, other.steps
+    steps = [step for step in mine_of if step in theirs_of]
     if not steps:
         raise MsprobeException(f"{one.folder} and {other.folder} have no step in common.")
     found = RankSimilarity(rank, steps)
-    left = len({*one.steps, *other.steps}) - len(steps)
+    left = len({*mine_of, *theirs_of}) - len(steps)
     if left:
         found.notes.append(f"rank {rank}: {left} steps are in one of the runs only, and are not compared.")
     order: dict[str, None] = {}

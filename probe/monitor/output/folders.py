@@ -13,8 +13,9 @@ from probe.common.files import make_folder
 
 VARIABLE = "MONITOR_OUTPUT_DIR"
 DEFAULT = "./monitor_output"
-_TIME = "%b%d_%H-%M-%S"
-_FOLDER = re.compile(r"(?P<time>[A-Z][a-z]{2}\d{2}_\d{2}-\d{2}-\d{2})-rank(?P<rank>\d+)-(?P<run>[0-9a-f]{8})")
+TIME = "%b%d_%H-%M-%S"
+FOLDER = re.compile(r"(?P<time>[A-Z][a-z]{2}\d{2}_\d{2}-\d{2}-\d{2})-rank(?P<rank>\d+)-(?P<run>[0-9a-f]+)")
+"""The name of the folder of a rank."""
 _JOB = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
 """Variables that are the same for all ranks of a job."""
 
@@ -36,21 +37,23 @@ def run_folder(above: str, rank: int, continues: Sequence[str] = ()) -> str:
         found = [
             name
             for name in sorted(os.listdir(above) if os.path.isdir(above) else ())
-            if (match := _FOLDER.fullmatch(name))
+            if (match := FOLDER.fullmatch(name))
             and int(match["rank"]) == rank
-            and _moment(continues[0]) <= _moment(match["time"]) <= _moment(continues[1])
+            and moment(continues[0]) <= moment(match["time"]) <= moment(continues[1])
         ]
         if found:
             return os.path.join(above, found[-1])
-    path = os.path.join(above, f"{clock.stamp(_TIME)}-rank{rank}-{_run()}")
+    path = os.path.join(above, f"{clock.stamp(TIME)}-rank{rank}-{_run()}")
     make_folder(path)
     return path
 
 
-def _moment(text: str) -> tuple[int, ...]:
+def moment(text: str) -> tuple[int, ...]:
+    """The time in the name of a folder, to be compared; empty if the text is none."""
     try:
-        return tuple(time.strptime(text, _TIME))
-    except ValueError:
+        # A leap year, so that Feb29 is a day.
+        return tuple(time.strptime(f"2024 {text}", f"%Y {TIME}"))
+    except (ValueError, TypeError):
         return ()
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from probe.common.report.trends import REDUCED, UNREDUCED, TrendRow, TrendTable
+from probe.common.report.trends import REDUCED, UNREDUCED
 
 _FAMILIES = {UNREDUCED: "acc_grad", REDUCED: "post_grad"}
 """Families that have another name in keys than in files (seen)."""
 
 
-def row_key(table: TrendTable, row: TrendRow, rank: int) -> str:
+def inner_key(family: str, name: str, stage: int, micro: int | None, rank: int) -> str:
     """The key of a row.
 
+    Args:
+        micro: The micro step; ``None`` if the family has none.
+
     Example:
-        ``0:head.input:0/rank0/actv``
+        >>> inner_key("grad_reduced", "head.weight", 0, None, 1), inner_key("actv", "head.input", 0, 2, 0)
+        ('0:head.weight/rank1/post_grad', '0:head.input:2/rank0/actv')
     """
-    micro = f":{row.micro}" if table.has_micro else ""
-    return f"{row.chunk}:{row.name}{micro}/rank{rank}/{_FAMILIES.get(table.family, table.family)}"
+    return f"{stage}:{name}{'' if micro is None else f':{micro}'}/rank{rank}/{_FAMILIES.get(family, family)}"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
-
-from typing_extensions import Protocol
 
 from probe.common import log
 from probe.common.files import make_folder, open_for_reading, open_for_writing
@@ -38,11 +36,8 @@ class File(NamedTuple):
     lines: list[str]
 
 
-class Layout(Protocol):
-    """The way in which rows become lines of files."""
-
-    def files(self, step: TrendStep) -> Iterable[File]:
-        """The lines of a step, by file."""
+Layout = Callable[[TrendStep], Iterable[File]]
+"""The lines of a step, by file."""
 
 
 def _quoted(text: str) -> str:
@@ -63,81 +58,69 @@ def number_text(digits: int | None) -> Callable[[float], str]:
     return rounded
 
 
-class FirstLayout:
+def first_layout(steps: int, digits: int | None) -> Layout:
     """The files of `TrainerMon`: one for each family, ``actv_0-9.csv``.
 
     Args:
         steps: The number of steps of a file; one begins at each multiple of it.
         digits: The number of decimals; ``None`` for numbers as they are.
     """
+    number = number_text(digits)
+    # The parts of lines that are the same in each step.
+    heads: dict[tuple[str, int], str] = {}
+    tails: dict[tuple[str, str], str] = {}
 
-    def __init__(self, steps: int, digits: int | None) -> None:
-        self._steps = steps
-        self._number = number_text(digits)
-        self._headers: dict[tuple[str, ...], str] = {}
-        self._tails: dict[tuple[str, str], str] = {}
-        self._heads: dict[tuple[str, int], str] = {}
+    def head_of(row: TrendRow) -> str:
+        text = heads[row[:2]] = f"{row.chunk},{_quoted(row.name)},"
+        return text
 
-    def files(self, step: TrendStep) -> Iterable[File]:
-        """One file for each family."""
-        first = step.number // self._steps * self._steps
-        for table in step.tables:
-            name = f"{table.family}_{first}-{first + self._steps - 1}.csv"
-            yield File(name, self._header(table), self._lines(step.number, table))
+    def tail_of(row: TrendRow) -> str:
+        text = tails[row[4:6]] = f",{_quoted(row.shape) or _NAN},{row.dtype or _NAN}"
+        return text
 
-    def _header(self, table: TrendTable) -> str:
-        columns = ["vpp_stage", "name", "step"]
-        columns += ["micro_step"] if table.has_micro else []
-        columns += table.ops
-        columns += ["shape", "dtype"] if table.has_shape else []
-        return ",".join([*columns, *table.more]) + "\n"
-
-    def _lines(self, step: int, table: TrendTable) -> list[str]:
-        number, has_micro, has_shape = self._number, table.has_micro, table.has_shape
-        heads, tails = self._heads, self._tails
+    def lines_of(step: int, table: TrendTable) -> Iterator[str]:
+        has_micro, has_shape, has_more = table.has_micro, table.has_shape, bool(table.more)
         missing = ",".join([_NAN] * len(table.ops))
-        lines = []
         for row in table.rows:
-            head = heads.get(row[:2]) or self._head(row)
+            head = heads.get(row[:2]) or head_of(row)
             values = missing if row.values is None else ",".join(map(number, row.values))
             text = f"{head}{step},{row.micro},{values}" if has_micro else f"{head}{step},{values}"
             if has_shape:
-                tail = tails.get(row[4:6])
-                text += self._tail(row) if tail is None else tail
-            if table.more:
-                text = ",".join((text, *map(_quoted, row.more)))
-            lines.append(text + "\n")
-        return lines
+                text += tails.get(row[4:6]) or tail_of(row)
+            yield (",".join((text, *map(_quoted, row.more))) if has_more else text) + "\n"
 
-    def _head(self, row: TrendRow) -> str:
-        text = self._heads[row[:2]] = f"{row.chunk},{_quoted(row.name)},"
-        return text
+    def files(step: TrendStep) -> Iterator[File]:
+        first = step.number // steps * steps
+        for table in step.tables:
+            micro, shape = ["micro_step"] if table.has_micro else [], ["shape", "dtype"] if table.has_shape else []
+            columns = ["vpp_stage", "name", "step", *micro, *table.ops, *shape, *table.more]
+            name = f"{table.family}_{first}-{first + steps - 1}.csv"
+            yield File(name, ",".join(columns) + "\n", list(lines_of(step.number, table)))
 
-    def _tail(self, row: TrendRow) -> str:
-        text = f",{_quoted(row.shape) or _NAN},{row.dtype or _NAN}"
-        self._tails[row[4:6]] = text
-        return text
+    return files
 
 
-class _Scope(NamedTuple):
+class Scope(NamedTuple):
+    """The file of the second monitor that has the rows of a family, without its steps, and their scope."""
+
     file: str
     scope: str
 
 
-_SCOPES = {
-    ACTIVATION: _Scope("module", "forward"),
-    ACTIVATION_GRADIENT: _Scope("module", "backward"),
-    UNREDUCED: _Scope("weight_grad", "unreduced"),
-    REDUCED: _Scope("weight_grad", "reduced"),
-    BEFORE: _Scope("param", BEFORE),
-    AFTER: _Scope("param", AFTER),
-    COMMUNICATION: _Scope("cc", "comm"),
-    COURSE: _Scope(COURSE, COURSE),
-    START: _Scope(START, START),
+SCOPES = {
+    ACTIVATION: Scope("module", "forward"),
+    ACTIVATION_GRADIENT: Scope("module", "backward"),
+    UNREDUCED: Scope("weight_grad", "unreduced"),
+    REDUCED: Scope("weight_grad", "reduced"),
+    BEFORE: Scope("param", BEFORE),
+    AFTER: Scope("param", AFTER),
+    COMMUNICATION: Scope("cc", "comm"),
+    COURSE: Scope(COURSE, COURSE),
+    START: Scope(START, START),
 }
 
 
-class SecondLayout:
+def second_layout(start: int, steps: int, has_chunks: bool, each_micro_batch: bool, rank: int) -> Layout:
     """The files of `TrainerMonitorV2`: one for each of its monitors, ``module_step0-9.csv``.
 
     Args:
@@ -148,46 +131,31 @@ class SecondLayout:
         rank: For the names of communication.
     """
 
-    def __init__(self, start: int, steps: int, has_chunks: bool, each_micro_batch: bool, rank: int) -> None:
-        self._start = start
-        self._steps = steps
-        self._has_chunks = has_chunks
-        self._each = each_micro_batch
-        self._rank = rank
+    def line_of(step: TrendStep, place: Scope, family: str, row: TrendRow) -> str:
+        chunk, name, micro = str(row.chunk) if has_chunks else "-1", row.name, ""
+        if place.file == "cc":
+            chunk, name = "", f"{row.name}/rank{rank}/{row.more[1]}_{row.more[0]}"
+        elif place.file == "optimizer":
+            name = f"{row.name}.{family}"
+        elif place.file == "weight_grad":
+            is_each = each_micro_batch and family == UNREDUCED
+            micro = f"{row.micro + 1 if is_each else max(step.micro_batches, 1)},"
+        values = ",".join([repr(float(each)) for each in row.values or ()])
+        return f"{chunk},{step.number},{_quoted(name)},{place.scope},{micro}{values}\n"
 
-    def files(self, step: TrendStep) -> Iterable[File]:
-        """The lines of each monitor."""
-        first = self._start + max(step.number - self._start, 0) // self._steps * self._steps
+    def files(step: TrendStep) -> Iterable[File]:
+        first = start + max(step.number - start, 0) // steps * steps
         found: dict[str, File] = {}
         for table in step.tables:
-            place = _SCOPES.get(table.family) or _Scope("optimizer", table.family)
-            file = found.get(place.file)
-            if file is None:
-                name = f"{place.file}_step{first}-{first + self._steps - 1}.csv"
-                file = found[place.file] = File(name, self._header(place, table), [])
-            file.lines.extend(self._lines(step, place, table))
+            place = SCOPES.get(table.family) or Scope("optimizer", table.family)
+            micro = ["micro_step"] if place.file == "weight_grad" else []
+            header = ",".join(["vpp_stage", "step", "module_name", "scope", *micro, *table.ops]) + "\n"
+            name = f"{place.file}_step{first}-{first + steps - 1}.csv"
+            file = found.setdefault(name, File(name, header, []))
+            file.lines.extend(line_of(step, place, table.family, row) for row in table.rows if row.values is not None)
         return found.values()
 
-    def _header(self, place: _Scope, table: TrendTable) -> str:
-        columns = ["vpp_stage", "step", "module_name", "scope"]
-        columns += ["micro_step"] if place.file == "weight_grad" else []
-        return ",".join([*columns, *table.ops]) + "\n"
-
-    def _lines(self, step: TrendStep, place: _Scope, table: TrendTable) -> Iterable[str]:
-        is_state = place.file == "optimizer"
-        rows: Sequence[TrendRow] = table.rows
-        for row in rows:
-            if row.values is None:
-                continue
-            chunk = "" if place.file == "cc" else str(row.chunk) if self._has_chunks else "-1"
-            name = f"{row.name}.{table.family}" if is_state else row.name
-            if place.file == "cc":
-                name = f"{row.name}/rank{self._rank}/{row.more[1]}_{row.more[0]}"
-            text = f"{chunk},{step.number},{_quoted(name)},{place.scope},"
-            if place.file == "weight_grad":
-                is_each = self._each and table.family == UNREDUCED
-                text += f"{row.micro + 1 if is_each else max(step.micro_batches, 1)},"
-            yield text + ",".join([repr(float(each)) for each in row.values]) + "\n"
+    return files
 
 
 class TableFiles:
@@ -223,7 +191,7 @@ class TableFiles:
             self._has_folder = True
         before, self._open = self._open, {}
         try:
-            for file in self._layout.files(step):
+            for file in self._layout(step):
                 stream = before.pop(file.name, None)
                 text = "".join(file.lines)
                 if stream is None:

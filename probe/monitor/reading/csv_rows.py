@@ -6,28 +6,26 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from probe.common import files
 from probe.common.report.cells import unharmed
-from probe.monitor.reading.locating import FIRST, MonitorFile
+from probe.monitor.output.tables import SCOPES
+from probe.monitor.reading.locating import FIRST, SECOND, MonitorFile
 
 _TEXTS = ("shape", "dtype", "placement")
 _INTEGERS = ("vpp_stage", "step", "micro_step")
-_NAMES = {FIRST: "name"}
-_NAME_OF_SECOND = "module_name"
+_NAMES = {FIRST: "name", SECOND: "module_name"}
 _WORDS = {"True": "1", "False": "0", "": "nan", "None": "nan"}
-_SCOPES = {"forward": "actv", "backward": "actv_grad", "reduced": "grad_reduced", "unreduced": "grad_unreduced"}
+_FAMILIES = {each.scope: family for family, each in SCOPES.items()}
+"""Families by the scope of the second monitor, which is the name of the others."""
 _NUMBER = re.compile(r"-?\d+(?:\.(\d+))?(?:e([+-]?\d+))?")
 _MOST_DECIMALS = 12
 """Numbers that have no more decimals than this are rounded: exact ones have 16 digits."""
 _SAMPLED = 2000
-
-Integers = NDArray[np.int64]
 
 
 @dataclass
@@ -50,6 +48,22 @@ class Columns:
     def __len__(self) -> int:
         return len(self.name)
 
+    def of_family(self, family: str, rows: list[int]) -> Columns:
+        """Some of the rows, as those of one family."""
+
+        def taken(values: Sequence[Any]) -> list[Any]:
+            return [values[row] for row in rows]
+
+        # The second monitor repeats the family in the name: ``head.weight.exp_avg``.
+        end = f".{family}"
+        names = [name[: -len(end)] if name.endswith(end) else name for name in taken(self.name)]
+        statistics = {name: taken(values) for name, values in self.statistics.items()}
+        texts = {name: taken(values) for name, values in self.texts.items()}
+        return Columns(
+            family, names, taken(self.step), taken(self.micro), taken(self.stage), self.has_micro, statistics, texts,
+            self.decimals, self.states_after,
+        )  # fmt: skip
+
     def add(self, other: Columns) -> None:
         """Append the rows of another file; columns that one of them lacks are NaN or empty there."""
         before, after = len(self), len(other)
@@ -70,120 +84,82 @@ class Columns:
             self.decimals = None if known is None or other.decimals is None else max(known, other.decimals)
 
 
-@dataclass(frozen=True)
-class ReadFile:
-    """The families of one file, and remarks."""
+def joined(parts: Iterable[Columns]) -> dict[str, Columns]:
+    """The rows of several files, by family."""
+    found: dict[str, Columns] = {}
+    for each in parts:
+        if each.family in found:
+            found[each.family].add(each)
+        else:
+            found[each.family] = each
+    return found
 
-    families: list[Columns]
-    notes: list[str]
-    size: int
-    """Bytes that were read as whole rows, for who reads on."""
 
+def parse(file: MonitorFile, content: str, note: Callable[[str], None], header: Sequence[str] = ()) -> list[Columns]:
+    """The families in whole lines of a file.
 
-def read_file(file: MonitorFile) -> ReadFile:
-    """Read one file.
-
-    A file with other columns than a monitor writes is left out, and a note says so.
+    Args:
+        note: Gets remarks on what is left out; a file with other columns than a monitor writes is left out as a whole.
+        header: The first line of the file, if it is not the first one of `content`.
     """
-    try:
-        with files.open_for_reading(file.path) as stream:
-            content = stream.read()
-    except OSError as error:
-        return ReadFile([], [f"{file.path} cannot be read: {error.strerror}."], 0)
-    return parse(file, content)
-
-
-def parse(file: MonitorFile, content: bytes, header: Sequence[str] | None = None) -> ReadFile:
-    """The rows in the content of a file, or in a part of it that follows a header that is known."""
-    whole = content.rfind(b"\n") + 1
-    notes = []
-    # A last line without an end may be half of one.
-    if whole < len(content):
-        notes.append(f"{file.path}: the last row is incomplete and is left out.")
     # The default is 131,072 characters, fewer than a name or a stack may have.
     csv.field_size_limit(sys.maxsize)
-    lines = csv.reader(io.StringIO(content[:whole].decode("utf-8", "replace"), newline=""))
+    lines = csv.reader(io.StringIO(content, newline=""))
     try:
         rows = [row for row in lines if row]
     except csv.Error as error:
-        return ReadFile([], [*notes, f"{file.path}: line {lines.line_num} is no line of a table: {error}."], whole)
-    if header is None:
-        if not rows:
-            return ReadFile([], notes, whole)
-        header, rows = rows[0], rows[1:]
-    name_column = _NAMES.get(file.layout, _NAME_OF_SECOND)
-    missing = [column for column in (name_column, "step") if column not in header]
+        note(f"{file.path}: line {lines.line_num} is no line of a table: {error}.")
+        return []
+    if not header and rows:
+        header, *rows = rows
+    if not header:
+        return []
+    missing = [column for column in (_NAMES[file.layout], "step") if column not in header]
     if missing:
-        notes.append(
-            f"{file.path} has no column {' and no column '.join(missing)}; it is of another version, and is not read."
-        )
-        return ReadFile([], notes, whole)
+        note(f"{file.path} has no column {' and no column '.join(missing)}; it is of another version, and is not read.")
+        return []
     good = [row for row in rows if len(row) == len(header)]
     if len(good) < len(rows):
-        notes.append(f"{file.path}: {len(rows) - len(good)} rows have another number of columns and are left out.")
-    return _columns(file, list(header), good, notes, whole)
+        note(f"{file.path}: {len(rows) - len(good)} rows have another number of columns and are left out.")
+    cells: dict[str, tuple[str, ...]] = dict.fromkeys(header, ())
+    if good:
+        cells.update(zip(header, zip(*good)))
+    found = _table(file, cells, len(good))
+    if found is None:
+        note(f"{file.path}: column step has a value that is no whole number of 64 bits; the file is not read.")
+        return []
+    rows_of: dict[str, list[int]] = {}
+    for at, family in enumerate(_family_of_rows(file, cells, len(good))):
+        rows_of.setdefault(family, []).append(at)
+    families = [found.of_family(family, at) for family, at in rows_of.items()]
+    for each in families:
+        _number_repeats(each)
+    return families
 
 
-def _columns(file: MonitorFile, header: list[str], rows: list[list[str]], notes: list[str], whole: int) -> ReadFile:
-    columns: dict[str, tuple[str, ...]] = dict.fromkeys(header, ())
-    if rows:
-        columns.update(zip(header, zip(*rows)))
-    steps, steps_ok = _integers(columns["step"])
-    if not steps_ok:
-        notes.append(f"{file.path}: column step has a value that is no whole number of 64 bits; the file is not read.")
-        return ReadFile([], notes, whole)
-    name_column = _NAMES.get(file.layout, _NAME_OF_SECOND)
-    stages, _ = _integers(columns.get("vpp_stage", ()))
-    micros, _ = _integers(columns.get("micro_step", ()))
-    families = _family_of_rows(file, columns, len(rows))
-    names = [unharmed(name) for name in columns[name_column]]
-    statistics: dict[str, list[float]] = {}
-    texts: dict[str, list[str]] = {}
+def _table(file: MonitorFile, cells: dict[str, tuple[str, ...]], length: int) -> Columns | None:
+    """All rows of a file; ``None`` if their steps are no numbers."""
+    name_column = _NAMES[file.layout]
+    steps = _integers(cells["step"])
+    if steps is None:
+        return None
+    stages, micros = (_integers(cells.get(column, ())) or [0] * length for column in ("vpp_stage", "micro_step"))
+    found = Columns(
+        file.family, [unharmed(name) for name in cells[name_column]], steps, micros,
+        [max(stage, 0) for stage in stages], bool(cells.get("micro_step")), states_after=file.layout != FIRST,
+    )  # fmt: skip
     places = 0
-    for column in header:
+    for column, values in cells.items():
         if column in (name_column, "scope", *_INTEGERS):
             continue
-        cells = columns[column]
-        numbers = None if column in _TEXTS else _numbers(cells)
+        numbers = None if column in _TEXTS else _numbers(values)
         if numbers is None:
-            texts[column] = list(cells)
-            continue
-        statistics[column] = numbers
-        places = max(places, _decimals(cells))
-    decimals = places if places <= _MOST_DECIMALS else None
-    is_second = file.layout != FIRST
-    split = _split(families, names, steps, micros, stages, statistics, texts, decimals, is_second)
-    return ReadFile(split, notes, whole)
-
-
-def _split(
-    families: list[str], names: Sequence[str], steps: list[int], micros: list[int], stages: list[int],
-    statistics: dict[str, list[float]], texts: dict[str, list[str]], decimals: int | None, is_second: bool,
-) -> list[Columns]:  # fmt: skip
-    """The rows of each family."""
-    found: dict[str, Columns] = {}
-    rows_of: dict[str, list[int]] = {}
-    for row, family in enumerate(families):
-        rows_of.setdefault(family, []).append(row)
-    for family, rows in rows_of.items():
-        # The second monitor repeats the family in the name: ``head.weight.exp_avg``.
-        end = f".{family}"
-        of_rows = [names[row] for row in rows]
-        found[family] = Columns(
-            family,
-            [name[: -len(end)] if name.endswith(end) else name for name in of_rows],
-            [steps[row] for row in rows],
-            [micros[row] for row in rows] if micros else [0] * len(rows),
-            [max(stages[row], 0) for row in rows] if stages else [0] * len(rows),
-            bool(micros),
-            {name: [values[row] for row in rows] for name, values in statistics.items()},
-            {name: [values[row] for row in rows] for name, values in texts.items()},
-            decimals,
-            is_second,
-        )
-    for each in found.values():
-        _number_repeats(each)
-    return list(found.values())
+            found.texts[column] = list(values)
+        else:
+            found.statistics[column] = numbers
+            places = max(places, _decimals(values))
+    found.decimals = places if places <= _MOST_DECIMALS else None
+    return found
 
 
 def _number_repeats(columns: Columns) -> None:
@@ -198,31 +174,26 @@ def _number_repeats(columns: Columns) -> None:
             columns.has_micro = True
 
 
-def _family_of_rows(file: MonitorFile, columns: dict[str, tuple[str, ...]], length: int) -> list[str]:
-    if file.layout == FIRST:
+def _family_of_rows(file: MonitorFile, columns: dict[str, tuple[str, ...]], length: int) -> Sequence[str]:
+    scopes = columns.get("scope")
+    if file.layout == FIRST or not scopes:
         return [file.family] * length
-    scopes = columns.get("scope", ())
-    if file.family == "cc" or not scopes:
-        return ["comm" if file.family == "cc" else file.family] * length
-    return [_SCOPES.get(scope, scope) for scope in scopes]
+    return [_FAMILIES.get(scope, scope) for scope in scopes]
 
 
-def _integers(cells: Sequence[str]) -> tuple[list[int], bool]:
-    """Whole numbers, and true if all cells hold some; more than 64 bits, which no database has, are none."""
+def _integers(cells: Sequence[str]) -> list[int] | None:
+    """Whole numbers, 0 for a cell without one; ``None`` if a cell has something else.
+
+    Numbers of more than 64 bits, which no database has, are something else.
+    """
     try:
         found = [int(cell) for cell in cells]
     except ValueError:
-        found = []
-        for cell in cells:
-            try:
-                found.append(int(float(cell)))
-            except (ValueError, OverflowError):
-                if cell not in ("", "nan"):
-                    return [0] * len(cells), False
-                found.append(0)
-    if any(not -(1 << 63) <= each < 1 << 63 for each in {*found}):
-        return [0] * len(cells), False
-    return found, True
+        try:
+            found = [0 if cell in ("", "nan") else int(float(cell)) for cell in cells]
+        except (ValueError, OverflowError):
+            return None
+    return found if all(-(1 << 63) <= each < 1 << 63 for each in {*found}) else None
 
 
 def _numbers(cells: Sequence[str]) -> list[float] | None:

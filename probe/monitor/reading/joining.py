@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Sequence
 from typing import Any
 
 _KEY = ("step", "micro_step", "vpp_stage", "family", "name")
@@ -36,77 +35,49 @@ def join_shards(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
             groups[key] = []
             order.append(groups[key])
         groups[key].append(row)
-    known = {*_KEY, "rank", "shape", "dtype", _PLACEMENT}
     joined: dict[str, list[Any]] = {name: [] for name in columns}
     for rows in order:
-        whole = _shape_of_whole(columns[_PLACEMENT][rows[0]]) if len(rows) > 1 else None
-        counts = [math.prod(_shape(columns["shape"][row])) for row in rows]
+        whole = shape_of(columns[_PLACEMENT][rows[0]].rpartition(" of ")[2]) if len(rows) > 1 else None
+        counts = [math.prod(shape_of(columns["shape"][row]) or ()) for row in rows]
         copies = sum(counts) / (math.prod(whole or ()) or math.inf)
-        if whole is None or not copies or not copies.is_integer():
-            for row in rows:
-                for name, column in columns.items():
-                    joined[name].append(column[row])
-            continue
+        is_whole = bool(whole) and copies > 0 and copies.is_integer()
         for name, column in columns.items():
             values = [column[row] for row in rows]
-            if name == "shape":
+            if not is_whole:
+                joined[name] += values
+            elif name == "shape":
                 joined[name].append(str(whole))
             elif name == _PLACEMENT:
                 joined[name].append(f"joined from {len(rows)} ranks")
             elif name == "rank":
                 joined[name].append(min(values))
-            elif name in known:
+            elif name == "dtype" or name in _KEY:
                 joined[name].append(values[0])
             else:
-                joined[name].append(_RULES.get(name, _unknown)(values, counts, copies))
+                joined[name].append(_of_whole(name, values, counts, copies))
     return joined
 
 
-def _norm(values: Sequence[float], counts: Sequence[int], copies: float) -> float:
-    return math.sqrt(sum(value * value for value in values) / copies)
-
-
-def _sum(values: Sequence[float], counts: Sequence[int], copies: float) -> float:
-    return sum(values) / copies
-
-
-def _mean(values: Sequence[float], counts: Sequence[int], copies: float) -> float:
+def _of_whole(op: str, values: list[float], counts: list[int], copies: float) -> float:
+    """A statistic of all shards together; NaN if it does not follow from theirs."""
+    if op == "norm":
+        return math.sqrt(sum(value * value for value in values) / copies)
+    if op in ("l1", "nans", "infs"):
+        return sum(values) / copies
+    # An empty shard has none of the others.
     held = [(value, count) for value, count in zip(values, counts) if count]
-    return sum(value * count for value, count in held) / sum(counts) if held else math.nan
-
-
-def _least(values: Sequence[float], counts: Sequence[int], copies: float) -> float:
-    return _extreme(values, counts, min)
-
-
-def _largest(values: Sequence[float], counts: Sequence[int], copies: float) -> float:
-    return _extreme(values, counts, max)
-
-
-def _extreme(values: Sequence[float], counts: Sequence[int], of: Callable[[list[float]], float]) -> float:
-    # An empty shard has none.
-    held = [value for value, count in zip(values, counts) if count]
-    return math.nan if not held or any(map(math.isnan, held)) else of(held)
-
-
-def _unknown(values: Sequence[float], counts: Sequence[int], copies: float) -> float:
+    if op in ("mean", "zeros") and held:
+        return sum(value * count for value, count in held) / sum(counts)
+    if op in ("min", "max", "absmax") and not any(math.isnan(value) for value, _ in held):
+        return (min if op == "min" else max)((value for value, _ in held), default=math.nan)
     return math.nan
 
 
-_RULES: dict[str, Callable[[Sequence[float], Sequence[int], float], float]] = {
-    "norm": _norm, "l1": _sum, "nans": _sum, "infs": _sum, "mean": _mean, "zeros": _mean,
-    "min": _least, "max": _largest, "absmax": _largest,
-}  # fmt: skip
-
-
-def _shape_of_whole(placement: str) -> list[int] | None:
-    """``[8, 4]`` of ``S(0) of [8, 4]``."""
-    return _shape(placement.rpartition(" of ")[2]) or None
-
-
-def _shape(text: str) -> list[int]:
+def shape_of(text: str) -> list[int] | None:
+    """The lengths in a text such as ``[2, 8]`` or ``(2, 8)``; ``None`` if it is no shape."""
     try:
         lengths = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return []
-    return [int(each) for each in lengths] if isinstance(lengths, (list, tuple)) else []
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    is_shape = isinstance(lengths, (list, tuple)) and all(isinstance(each, int) for each in lengths)
+    return list(lengths) if is_shape else None

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from probe.common.errors import FileCheckException
+from probe.monitor.output.folders import FOLDER
 
 FIRST, SECOND = "TrainerMon", "TrainerMonitorV2"
 
-_FIRST_FILE = re.compile(r"(?P<family>[A-Za-z]\w*?)_(?P<first>\d+)-(?P<last>\d+)\.csv")
-_SECOND_FILE = re.compile(r"(?P<family>[a-z]\w*?)_step(?P<first>\d+)-(?P<last>\d+)\.csv")
-_FIRST_FOLDER = re.compile(r"(?P<time>[A-Z][a-z]{2}\d{2}_\d{2}-\d{2}-\d{2})-rank(?P<rank>\d+)-(?P<run>[0-9a-f]+)")
+_FIRST_FILE = re.compile(r"(?P<family>[A-Za-z]\w*?)_(?P<first>\d+)-\d+\.csv")
+_SECOND_FILE = re.compile(r"(?P<family>[a-z]\w*?)_step(?P<first>\d+)-\d+\.csv")
 _RANK_FOLDER = re.compile(r"rank_?(?P<rank>\d+)")
 _DEEPEST = 4
 """Levels below the folder that is given; a monitor writes one."""
@@ -28,8 +28,7 @@ class MonitorFile:
     family: str
     """The family as in its name: ``actv``, or ``module`` of the second monitor."""
     first: int
-    last: int
-    """The steps that it may hold."""
+    """The first step that it may hold."""
 
 
 @dataclass
@@ -58,7 +57,7 @@ def file_of(path: str) -> MonitorFile | None:
     for layout, pattern in ((SECOND, _SECOND_FILE), (FIRST, _FIRST_FILE)):
         match = pattern.fullmatch(name)
         if match:
-            return MonitorFile(path, layout, match["family"], int(match["first"]), int(match["last"]))
+            return MonitorFile(path, layout, match["family"], int(match["first"]))
     return None
 
 
@@ -66,11 +65,11 @@ def folders_of(path: str) -> list[RankFolder]:
     """The folders with rows at or below a path, those of all runs."""
     found = []
     for folder in _walk(path, _DEEPEST):
-        files = [each for each in (file_of(entry.path) for entry in _entries(folder) if entry.is_file()) if each]
+        files = [each for entry in _entries(folder) if entry.is_file() and (each := file_of(entry.path))]
         if not files:
             continue
         name = os.path.basename(os.path.abspath(folder))
-        match = _FIRST_FOLDER.fullmatch(name) or _RANK_FOLDER.fullmatch(name)
+        match = FOLDER.fullmatch(name) or _RANK_FOLDER.fullmatch(name)
         parts = match.groupdict() if match else {}
         found.append(
             RankFolder(

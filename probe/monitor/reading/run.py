@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from probe.common import log
+from probe.common import files, log
 from probe.common.dump.reading.selection import installed_library
 from probe.common.errors import FileCheckException, MissingDependency
 from probe.common.report.trends import FROZEN
 from probe.monitor.alerts.rows import FamilyRows, Flags, Floats
-from probe.monitor.reading.csv_rows import Columns, read_file
-from probe.monitor.reading.joining import join_shards as joined
-from probe.monitor.reading.locating import Located, locate
+from probe.monitor.reading.csv_rows import Columns, joined, parse
+from probe.monitor.reading.joining import join_shards as joined_shards
+from probe.monitor.reading.joining import shape_of
+from probe.monitor.reading.locating import Located, MonitorFile, RankFolder, locate
 
 _INTEGER_TYPES = ("int", "uint", "bool")
 
@@ -51,7 +51,7 @@ class MonitorRun:
     def rows(self, rank: int, step: int) -> list[FamilyRows]:
         """The rows of one rank in one step."""
         if rank not in self._steps:
-            self._steps[rank] = _by_step(self.of_rank.get(rank, {}).values())
+            self._steps[rank] = _by_step(rank, self.of_rank.get(rank, {}).values())
         return self._steps[rank].get(step, [])
 
     def columns(self) -> dict[str, list[Any]]:
@@ -76,29 +76,79 @@ class MonitorRun:
         return found
 
 
+class Follower:
+    """Reads the rows that a monitor adds to its files, which may still be written.
+
+    Args:
+        path: The output folder of the monitor.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.notes: list[str] = []
+        self._positions: dict[str, int] = {}
+        self._headers: dict[str, list[str]] = {}
+
+    def read_on(self, is_last: bool = False) -> MonitorRun:
+        """The rows of all ranks that were added since the last call.
+
+        Args:
+            is_last: Nothing is written any more: a row without an end is said to be incomplete.
+
+        Raises:
+            FileCheckException: the folder holds no rows yet.
+        """
+        located = locate(self.path)
+        for note in located.notes:
+            self._note(note)
+        of_rank: dict[int, list[Columns]] = {}
+        for folder in located.folders:
+            of_rank.setdefault(folder.rank, []).extend(self.parts(folder, is_last))
+        return MonitorRun(located, {rank: joined(parts) for rank, parts in of_rank.items()}, self.notes)
+
+    def parts(self, folder: RankFolder, is_last: bool) -> Iterator[Columns]:
+        """The rows of each file of a rank that were added."""
+        for file in folder.files:
+            yield from self._read_file(file, is_last)
+
+    def _read_file(self, file: MonitorFile, is_last: bool) -> list[Columns]:
+        begin = self._positions.get(file.path, 0)
+        try:
+            if os.stat(file.path).st_size <= begin:
+                return []
+            with files.open_for_reading(file.path) as stream:
+                stream.seek(begin)
+                content = stream.read()
+        except OSError as error:
+            self._note(f"{file.path} cannot be read: {error.strerror}.")
+            return []
+        # A last line without an end may be half of one; it is read next time.
+        whole = content.rfind(b"\n") + 1
+        if is_last and whole < len(content):
+            self._note(f"{file.path}: the last row is incomplete and is left out.")
+        self._positions[file.path] = begin + whole
+        text = content[:whole].decode("utf-8", "replace")
+        if not begin:
+            self._headers[file.path] = text.partition("\n")[0].strip().split(",")
+            return parse(file, text, self._note)
+        return parse(file, text, self._note, self._headers[file.path])
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
 def read_monitor(path: str) -> MonitorRun:
     """Read the output folder of a monitor, or one folder of it: all ranks, both layouts, finished or still written.
 
     Raises:
         FileCheckException: it is no such folder, or no file of it can be read.
     """
-    located = locate(path)
-    notes = list(located.notes)
-    of_rank: dict[int, dict[str, Columns]] = {}
-    for folder in located.folders:
-        families = of_rank.setdefault(folder.rank, {})
-        for file in folder.files:
-            read = read_file(file)
-            notes += read.notes
-            for each in read.families:
-                if each.family in families:
-                    families[each.family].add(each)
-                else:
-                    families[each.family] = each
-    if not any(families for families in of_rank.values()):
+    run = Follower(path).read_on(is_last=True)
+    if not any(run.of_rank.values()):
         # The first note says why.
-        raise FileCheckException(notes[0] if notes else f"{path} holds no rows of a monitor.")
-    return MonitorRun(located, of_rank, notes)
+        raise FileCheckException(run.notes[0] if run.notes else f"{path} holds no rows of a monitor.")
+    return run
 
 
 def load_monitor(path: str, library: str | None = None, join_shards: bool = False) -> Any:
@@ -132,14 +182,14 @@ def load_monitor(path: str, library: str | None = None, join_shards: bool = Fals
         log.warning(note)
     columns = run.columns()
     if join_shards:
-        columns = joined(columns)
+        columns = joined_shards(columns)
     return columns if chosen == "dict" else importlib.import_module(chosen).DataFrame(columns)
 
 
 # --- the rows of a step
 
 
-def _by_step(families: Any) -> dict[int, list[FamilyRows]]:
+def _by_step(rank: int, families: Any) -> dict[int, list[FamilyRows]]:
     found: dict[int, list[FamilyRows]] = {}
     for columns in families:
         rows_of: dict[int, list[int]] = {}
@@ -157,6 +207,7 @@ def _by_step(families: Any) -> dict[int, list[FamilyRows]]:
             family = FamilyRows(
                 columns.family, names, ops, values[rows], micro, stages,
                 None if numel is None else numel[rows], judged[rows], None, columns.decimals, columns.states_after,
+                step, rank,
             )  # fmt: skip
             found.setdefault(step, []).append(family)
     return found
@@ -171,8 +222,8 @@ def _judged(columns: Columns) -> Flags:
     dtypes = columns.texts.get("dtype")
     if dtypes is None:
         return np.ones(len(columns), dtype=np.bool_)
-    known: dict[str, bool] = {}
-    return np.array([known.setdefault(dtype, _is_float(dtype)) for dtype in dtypes], dtype=np.bool_)
+    known = {dtype: _is_float(dtype) for dtype in {*dtypes}}
+    return np.array([known[dtype] for dtype in dtypes], dtype=np.bool_)
 
 
 def _is_float(dtype: str) -> bool:
@@ -181,22 +232,13 @@ def _is_float(dtype: str) -> bool:
 
 
 def _numel(columns: Columns) -> Floats | None:
+    """The number of elements of each row; NaN where the text is no shape."""
     shapes = columns.texts.get("shape")
     if shapes is None:
         return None
-    known: dict[str, float] = {}
-    return np.array([known[text] if text in known else known.setdefault(text, _size(text)) for text in shapes])
-
-
-def _size(shape: str) -> float:
-    """The number of elements of ``[2, 8]`` or ``(2, 8)``; NaN if the text is no shape."""
-    try:
-        lengths = ast.literal_eval(shape)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return math.nan
-    if not isinstance(lengths, (list, tuple)) or not all(isinstance(each, int) for each in lengths):
-        return math.nan
-    return float(math.prod(lengths))
+    lengths = {text: shape_of(text) for text in {*shapes}}
+    known = {text: math.nan if each is None else float(math.prod(each)) for text, each in lengths.items()}
+    return np.array([known[text] for text in shapes])
 
 
 def folder_name(path: str) -> str:

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from probe.common.report.trends import ACTIVATION, ACTIVATION_GRADIENT, BEFORE, COURSE, REDUCED, START, UNREDUCED
-from probe.monitor.alerts.families import Kind, kind_of
+from probe.monitor.alerts.families import Kind, kind_of, module_of
 from probe.monitor.reading.run import MonitorRun
-from probe.monitor.report.names import module_of
 
 
-class _Part(NamedTuple):
-    """One kind of rows."""
+class Part(NamedTuple):
+    """A kind of rows."""
 
     title: str
     what: str
@@ -24,15 +23,15 @@ class _Part(NamedTuple):
 
 
 _PARTS = (
-    _Part("activations", "module", (ACTIVATION,), "xy_distribution, module", "the module that began"),
-    _Part("gradients of activations", "module", (ACTIVATION_GRADIENT,), "xy_distribution, module",
+    Part("activations", "module", (ACTIVATION,), "xy_distribution, module", "the module that began"),
+    Part("gradients of activations", "module", (ACTIVATION_GRADIENT,), "xy_distribution, module",
           "a backward pass that goes wrong"),
-    _Part("weight gradients", "parameter", (REDUCED, UNREDUCED), "wg_distribution, weight_grad",
+    Part("weight gradients", "parameter", (REDUCED, UNREDUCED), "wg_distribution, weight_grad",
           "gradients that explode, vanish or are not reduced"),
-    _Part("optimizer state", "parameter", (), "mv_distribution, optimizer", "a state that is wrong"),
-    _Part("weights", "parameter", (BEFORE, "param_updated"), "param_distribution, param",
+    Part("optimizer state", "parameter", (), "mv_distribution, optimizer", "a state that is wrong"),
+    Part("weights", "parameter", (BEFORE, "param_updated"), "param_distribution, param",
           "weights that stay the same, jump, or part between ranks"),
-    _Part("settings", "number", (COURSE,), "written by probe",
+    Part("settings", "number", (COURSE,), "written by probe",
           "hyper-parameters that change, a loss scale that collapses, tied weights that part"),
 )  # fmt: skip
 
@@ -40,23 +39,14 @@ _PARTS = (
 class Watched(NamedTuple):
     """A kind of rows in a run."""
 
-    part: str
+    part: Part
     number: int
-    """Modules, parameters or numbers."""
-    what: str
+    """Modules, parameters or numbers; 0 if the run has no such rows."""
     statistics: tuple[str, ...]
-    keys: str
-    faults: str
-
-    @property
-    def text(self) -> str:
-        """The kind with its number, such as ``activations (12 modules: norm, mean)``."""
-        things = f"{self.number} {self.what}{'' if self.number == 1 else 's'}"
-        return f"{self.part} ({things}{': ' if self.statistics else ''}{', '.join(self.statistics)})"
 
 
 def watched_in(run: MonitorRun) -> list[Watched]:
-    """Every kind of rows; `number` is 0 for those that the run does not have."""
+    """Every kind of rows, those that the run does not have as well."""
     names: dict[str, set[tuple[int, str]]] = {each.title: set() for each in _PARTS}
     statistics: dict[str, dict[str, None]] = {each.title: {} for each in _PARTS}
     for columns in (each for families in run.of_rank.values() for each in families.values()):
@@ -68,28 +58,30 @@ def watched_in(run: MonitorRun) -> list[Watched]:
         found = set(zip(columns.stage, columns.name))
         names[part.title] |= {(at, module_of(name)) for at, name in found} if part.what == "module" else found
         statistics[part.title].update(dict.fromkeys(columns.statistics if part.what != "number" else ()))
-    return [
-        Watched(each.title, len(names[each.title]), each.what, tuple(statistics[each.title]), each.keys, each.faults)
-        for each in _PARTS
-    ]
+    return [Watched(each, len(names[each.title]), tuple(statistics[each.title])) for each in _PARTS]
 
 
 def coverage_lines(watched: list[Watched]) -> Iterator[str]:
-    """Lines on what was watched, and on what was not."""
-    yield "  watched: " + "; ".join(each.text for each in watched if each.number)
-    for each in watched:
-        if not each.number:
-            yield f"  not watched: {each.part} ({each.keys}); it cannot show {each.faults}"
+    """Lines on what was watched, such as ``activations (12 modules: norm, mean)``, and on what was not."""
+    texts = []
+    for part, number, statistics in watched:
+        things = f"{number} {part.what}{'' if number == 1 else 's'}"
+        if number:
+            texts.append(f"{part.title} ({things}{': ' if statistics else ''}{', '.join(statistics)})")
+    yield "  watched: " + "; ".join(texts)
+    for part, number, _ in watched:
+        if not number:
+            yield f"  not watched: {part.title} ({part.keys}); it cannot show {part.faults}"
 
 
 def coverage_json(watched: list[Watched]) -> dict[str, Any]:
     """Kinds of rows that were watched, and that were not, as ``--json`` has it."""
     return {
         "watched": [
-            {"rows": each.part, each.what + "s": each.number, "statistics": list(each.statistics)}
-            for each in watched if each.number
+            {"rows": part.title, f"{part.what}s": number, "statistics": list(statistics)}
+            for part, number, statistics in watched if number
         ],
         "not_watched": [
-            {"rows": each.part, "keys": each.keys, "faults": each.faults} for each in watched if not each.number
+            {"rows": part.title, "keys": part.keys, "faults": part.faults} for part, number, _ in watched if not number
         ],
     }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +11,10 @@ from probe.common.report.trends import COURSE
 from probe.monitor.alerts.course import HYPER, SCALE, STATE, TIED
 from probe.monitor.alerts.experts import ROUTER
 from probe.monitor.alerts.falls import FALL
-from probe.monitor.alerts.families import Kind, execution_order, kind_of
+from probe.monitor.alerts.families import Kind, execution_order, kind_of, module_of
 from probe.monitor.alerts.ranks import NOT_REDUCED, PARTED
 from probe.monitor.alerts.rows import Finding
 from probe.monitor.alerts.tracks import WINDOW
-from probe.monitor.report.names import module_of
 
 GAP = 3
 """Steps between two findings of one incident: an update shows in the next step, and in moments the step after that."""
@@ -27,6 +26,8 @@ _SUDDEN = frozenset(("spike", "nonfinite"))
 """Rules over one step, whose passes connect all that they report."""
 _OWN_CAUSE = frozenset((HYPER, STATE, TIED, NOT_REDUCED, PARTED))
 """Rules over what a program does, which no other finding brings about."""
+ANY, TRAINING, SUDDEN, INSIDE = range(4)
+"""Keys of `Incident.last_of`: any finding, one about the whole training, a sudden one, one inside of a module."""
 
 
 @dataclass
@@ -34,20 +35,15 @@ class Incident:
     """Findings of one event, in the order of execution."""
 
     findings: list[Finding] = field(default_factory=list)
-    last_sudden: int = -GAP - 1
-    """The last step with a sudden finding."""
-    last_of_site: dict[str, int] = field(default_factory=dict)
-    """By module, the last step with a finding of it."""
-    last_of_training: int = -GAP - 1
-    """The last step with a finding about the whole training."""
-    last_of_row: dict[tuple[int, str, str], int] = field(default_factory=dict)
-    """By rank, family and name, the last step with a finding of it."""
-    began: set[tuple[str, int]] = field(default_factory=set)
-    """Rule and step of each finding."""
-    last: int = 0
-    """The last step with a finding."""
+    last_of: dict[Hashable, int] = field(default_factory=dict)
+    """By what findings have in common, the last step with one: see `_keys`."""
     changes_training: bool = False
     """True from the step in which another hyper-parameter, state or router, or exploded weights, make another model."""
+
+    @property
+    def last(self) -> int:
+        """The last step with a finding."""
+        return self.last_of[ANY]
 
     @property
     def first(self) -> Finding:
@@ -79,17 +75,21 @@ class Incident:
 
     def takes(self, found: Finding) -> bool:
         """True if a finding that comes later in the order of execution belongs to this incident."""
-        if found.step - self.last_of_training <= GAP:
+
+        def within(steps: int, key: Hashable) -> bool:
+            return key in self.last_of and found.step - self.last_of[key] <= steps
+
+        if within(GAP, TRAINING) or within(WINDOW, _row_of(found)):
             return True
-        if found.step - self.last_of_row.get(_row_of(found), -WINDOW - 1) <= WINDOW:
+        # Rows that turn in one step pass one tensor on, as the output of a module that is the input of the next.
+        if (found.rule, found.step) in self.last_of or (found.rule == ROUTER and found.step == self.last):
             return True
-        if (found.rule, found.step) in self.began or (found.rule == ROUTER and found.step == self.last):
-            # Rows that turn in one step pass one tensor on, as the output of a module that is the input of the next.
+        if found.rule in _SUDDEN and within(GAP, SUDDEN):
             return True
-        if found.rule in _SUDDEN and found.step - self.last_sudden <= GAP:
-            return True
+        # A module, the one that it is directly inside of, and those directly inside of it; all are inside of the model.
         site = site_of(found)
-        return any(found.step - step <= GAP and _touch(site, other) for other, step in self.last_of_site.items())
+        above = site.rpartition(".")[0]
+        return within(GAP, site) or bool(above and within(GAP, above)) or bool(site and within(GAP, (INSIDE, site)))
 
     def brings_about(self, found: Finding) -> bool:
         """True if a later finding, to which nothing is near, may be a consequence of another course of the training.
@@ -104,17 +104,35 @@ class Incident:
     def add(self, found: Finding) -> None:
         """Take a finding."""
         self.findings.append(found)
-        self.last = max(self.last, found.step)
-        self.began.add((found.rule, found.step))
-        self.last_of_row[_row_of(found)] = found.step
+        self._note(dict.fromkeys(_keys(found), found.step))
         grows = found.rule in _SUDDEN or found.rule == "drift"
         self.changes_training |= found.rule in _NAMED or (grows and kind_of(found.family) is Kind.WEIGHT)
-        if found.rule in _SUDDEN:
-            self.last_sudden = found.step
-        if found.family == COURSE or found.rule in (NOT_REDUCED, ROUTER, FALL):
-            self.last_of_training = self.last_sudden = found.step
-        else:
-            self.last_of_site[site_of(found)] = found.step
+
+    def join(self, other: Incident) -> None:
+        """Take the findings of another incident."""
+        self.findings += other.findings
+        self._note(other.last_of)
+        self.changes_training |= other.changes_training
+
+    def _note(self, last_of: Mapping[Hashable, int]) -> None:
+        for key, step in last_of.items():
+            self.last_of[key] = max(self.last_of.get(key, step), step)
+
+
+def _keys(found: Finding) -> Iterator[Hashable]:
+    """Things that connect a finding with later ones: its row, its rule and step, its module, or the whole training."""
+    yield ANY
+    yield _row_of(found)
+    yield found.rule, found.step
+    is_of_training = found.family == COURSE or found.rule in (NOT_REDUCED, ROUTER, FALL)
+    if is_of_training:
+        yield TRAINING
+    else:
+        site = site_of(found)
+        yield site
+        yield INSIDE, site.rpartition(".")[0]
+    if is_of_training or found.rule in _SUDDEN:
+        yield SUDDEN
 
 
 def incidents_of(findings: Sequence[Finding]) -> list[Incident]:
@@ -134,7 +152,7 @@ def incidents_of(findings: Sequence[Finding]) -> list[Incident]:
         first, *others = taking
         for other in others:
             # This finding connects what was apart.
-            _join(first, other)
+            first.join(other)
             found.remove(other)
         first.add(each)
     found += over
@@ -148,18 +166,6 @@ def worst_of(incidents: Sequence[Incident]) -> Incident | None:
     return max(incidents, key=lambda each: each.weight, default=None)
 
 
-def _join(one: Incident, other: Incident) -> None:
-    one.findings += other.findings
-    one.last_sudden = max(one.last_sudden, other.last_sudden)
-    one.last_of_training = max(one.last_of_training, other.last_of_training)
-    one.began |= other.began
-    one.last, one.changes_training = max(one.last, other.last), one.changes_training or other.changes_training
-    for site, step in other.last_of_site.items():
-        one.last_of_site[site] = max(one.last_of_site.get(site, step), step)
-    for row, step in other.last_of_row.items():
-        one.last_of_row[row] = max(one.last_of_row.get(row, step), step)
-
-
 def _row_of(found: Finding) -> tuple[int, str, str]:
     return found.rank, found.family, found.name
 
@@ -168,10 +174,3 @@ def site_of(found: Finding) -> str:
     """The module of a row: that of the activation, or that of the parameter."""
     is_tensor = found.family == "actv" or found.family == "actv_grad"
     return module_of(found.name) if is_tensor else found.name.rpartition(".")[0]
-
-
-def _touch(one: str, other: str) -> bool:
-    """True if two modules are one, or one is directly inside of the other; all modules are inside of the model."""
-    if one == other:
-        return True
-    return bool(one and other) and (one.rpartition(".")[0] == other or other.rpartition(".")[0] == one)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Optional
 
 import numpy as np
 
 from probe.common.progress import ProgressCallback
-from probe.monitor.alerts.families import execution_order
+from probe.monitor.alerts.families import execution_order, module_of
 from probe.monitor.alerts.learned import LearnedRules
 from probe.monitor.alerts.ranks import RankRules
 from probe.monitor.alerts.rows import FamilyRows, Finding, Floats
@@ -18,7 +19,6 @@ from probe.monitor.alerts.tracks import size_of
 from probe.monitor.reading.run import MonitorRun
 from probe.monitor.report.coverage import Watched, coverage_json, watched_in
 from probe.monitor.report.incidents import Incident, incidents_of, worst_of
-from probe.monitor.report.names import module_of
 
 _MOST_FEEDING = 6
 
@@ -96,15 +96,15 @@ class RunJudge:
         self._of_rank: dict[int, LearnedRules] = {}
         self._over_ranks = RankRules()
 
-    def judge(self, step: int, rows_of: dict[int, list[FamilyRows]]) -> list[Finding]:
-        """Findings that begin in a step, in the order of execution."""
+    def judge(self, rows: Sequence[FamilyRows]) -> list[Finding]:
+        """Findings that begin in a step, of whose ranks these are the rows."""
         found: list[Finding] = []
-        for rank, rows in rows_of.items():
-            if rank not in self._of_rank:
-                self._of_rank[rank] = LearnedRules(rank)
-            found += self._of_rank[rank].judge(step, rows)
-        found += self._over_ranks.judge(step, rows_of)
-        return found
+        of_rank: dict[int, list[FamilyRows]] = {}
+        for each in rows:
+            of_rank.setdefault(each.rank, []).append(each)
+        for rank, own in of_rank.items():
+            found += self._of_rank.setdefault(rank, LearnedRules()).judge(own)
+        return found + self._over_ranks.judge(rows)
 
     def finished(self, found: Iterable[Finding]) -> list[Finding]:
         """Findings as they are after the last step: where a loss scale ended that fell on after it was reported."""
@@ -115,8 +115,7 @@ def judge_run(run: MonitorRun, watch: ProgressCallback | None = None) -> JudgedR
     """Judge all steps of a run."""
     judge, found, steps = RunJudge(), [], run.steps
     for index, step in enumerate(steps):
-        rows_of = {rank: rows for rank in run.ranks if (rows := run.rows(rank, step))}
-        found += judge.judge(step, rows_of)
+        found += judge.judge([rows for rank in run.ranks for rows in run.rows(rank, step)])
         if watch is not None:
             watch("steps", index + 1, len(steps))
     found = sorted(judge.finished(found), key=execution_order)
@@ -134,73 +133,51 @@ def judge_run(run: MonitorRun, watch: ProgressCallback | None = None) -> JudgedR
 
 
 def _feeding(run: MonitorRun, first: Finding, found: list[Finding]) -> Iterator[FeedingRow]:
-    """The rows of the step from which the tensor of a finding was computed, as far as names tell."""
-    wanted = _sources(first)
+    """The first rows of the step from which the tensor of a finding was computed, as far as names tell."""
     until = execution_order(first)
     abnormal = {
         (each.family, each.name) for each in found if execution_order(each) <= until and each.rank == first.rank
     }
-    count = 0
-    own = _values_of(run, first)
-    for rows in run.rows(first.rank, first.step):
-        sizes = size_of(rows)
-        for row, name in enumerate(rows.names):
-            if count == _MOST_FEEDING:
-                return
-            micro = 0 if rows.micro is None else rows.micro[row]
-            if own is None:
-                feeds = wanted(rows.family, name)
-            else:
-                is_giver = rows.family == first.family and _gives(first.family, name)
-                feeds = is_giver and _is_one(own, rows.values[row])
-            if micro == first.micro_step and feeds:
-                count += 1
-                size = None if sizes is None else float(sizes[row])
-                yield FeedingRow(name, rows.family, first.step, size, (rows.family, name) in abnormal)
+    families = run.rows(first.rank, first.step)
+    feeds = _sources(first, families)
+    feeding = ((rows, row) for rows in families for row in range(len(rows.names)) if feeds(rows, row))
+    for rows, row in islice(feeding, _MOST_FEEDING):
+        name, sizes = rows.names[row], size_of(rows)
+        size = None if sizes is None else float(sizes[row])
+        yield FeedingRow(name, rows.family, first.step, size, (rows.family, name) in abnormal)
 
 
-def _values_of(run: MonitorRun, first: Finding) -> Optional[Floats]:  # noqa: UP045
-    """The statistics of a row that a module takes, by which the row that gives it is known; ``None`` of any other."""
-    if first.family not in ("actv", "actv_grad") or _gives(first.family, first.name):
-        return None
-    for rows in run.rows(first.rank, first.step):
-        if rows.family == first.family and first.name in rows.names:
-            found: Floats = rows.values[rows.names.index(first.name)]
-            return found
-    return None
+def _sources(first: Finding, families: Sequence[FamilyRows]) -> Callable[[FamilyRows, int], bool]:
+    """A test for the rows that feed the row of a finding."""
+    module = module_of(first.name)
+    is_activation = first.family in ("actv", "actv_grad")
+    own = next((each for each in families if each.family == first.family and first.name in each.names), None)
+    taken = None if own is None else own.values[own.names.index(first.name)]
+
+    def is_source(family: str, name: str, values: Floats) -> bool:
+        if is_activation and taken is not None and not _gives(first.family, first.name):
+            # What a module takes, another one has given: the statistics of both are equal.
+            same = len(taken) == len(values) and ((taken == values) | (np.isnan(taken) & np.isnan(values))).all()
+            return family == first.family and _gives(family, name) and bool(same)
+        if is_activation:
+            rest = name[len(module) :] if name.startswith(module) else ""
+            if family == first.family:
+                source = "input" if family == "actv" else "output"
+                return name != first.name and re.match(rf"\.(?:grad_)?{source}", rest) is not None
+            return family == "param_origin" and module != "" and rest.startswith(".") and "." not in rest[1:]
+        if family in ("grad_reduced", "grad_unreduced", "param_origin"):
+            return name == first.name and family != first.family
+        # A gradient is made of the input of its module, and of the gradient of the output.
+        is_of_module = family in ("actv", "actv_grad") and module_of(name) == first.name.rpartition(".")[0]
+        return is_of_module and ("input" if family == "actv" else "output") in name[len(module_of(name)) :]
+
+    def feeds(rows: FamilyRows, row: int) -> bool:
+        micro = 0 if rows.micro is None else rows.micro[row]
+        return micro == first.micro_step and is_source(rows.family, rows.names[row], rows.values[row])
+
+    return feeds
 
 
 def _gives(family: str, name: str) -> bool:
     """True if a module gives a tensor: an output in the forward pass, the gradient of an input in the backward pass."""
-    role = name[len(module_of(name)) :]
-    return ("output" if family == "actv" else "input") in role
-
-
-def _is_one(one: Floats, other: Floats) -> bool:
-    return len(one) == len(other) and bool(((one == other) | (np.isnan(one) & np.isnan(other))).all())
-
-
-def _sources(first: Finding) -> Any:
-    """A test for family and name: the rows that feed the row of a finding."""
-    if first.family in ("actv", "actv_grad"):
-        module = module_of(first.name)
-        source = "input" if first.family == "actv" else "output"
-
-        def of_module(family: str, name: str) -> bool:
-            if name == first.name and family == first.family:
-                return False
-            rest = name[len(module) :] if name.startswith(module) else ""
-            if family == first.family:
-                return re.match(rf"\.(?:grad_)?{source}", rest) is not None
-            return family == "param_origin" and module != "" and rest.startswith(".") and "." not in rest[1:]
-
-        return of_module
-    module = first.name.rpartition(".")[0]
-
-    def of_parameter(family: str, name: str) -> bool:
-        if family in ("grad_reduced", "grad_unreduced", "param_origin"):
-            return name == first.name and family != first.family
-        is_of_module = family in ("actv", "actv_grad") and module_of(name) == module
-        return is_of_module and ("input" if family == "actv" else "output") in name[len(module) :]
-
-    return of_parameter
+    return ("output" if family == "actv" else "input") in name[len(module_of(name)) :]

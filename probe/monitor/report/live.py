@@ -7,10 +7,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from probe.monitor.alerts.rows import FamilyRows, Finding
+from probe.monitor.alerts.rows import Finding
 from probe.monitor.alerts.tracks import size_of
-from probe.monitor.reading.follower import Follower
-from probe.monitor.reading.run import MonitorRun
+from probe.monitor.reading.run import Follower, MonitorRun
 from probe.monitor.report.judging import RunJudge
 
 _KEPT = 40
@@ -75,23 +74,17 @@ class LiveState:
         return found
 
     def _take(self, step: int, parts: list[MonitorRun]) -> list[Finding]:
-        rows_of: dict[int, list[FamilyRows]] = {rank: [] for run in parts for rank in run.ranks}
-        for run in parts:
-            for rank in run.ranks:
-                rows_of[rank] += run.rows(rank, step)
-        rows_of = {rank: rows for rank, rows in rows_of.items() if rows}
-        for rank, rows in rows_of.items():
-            self.steps[rank] = step
-            for each in rows:
-                sizes = size_of(each)
-                if sizes is None:
-                    continue
-                for row, name in enumerate(each.names):
-                    if each.judged is not None and not each.judged[row]:
-                        continue
-                    key = rank, each.family, name, 0 if each.micro is None else each.micro[row]
+        rows = [each for run in parts for rank in run.ranks for each in run.rows(rank, step)]
+        for each in rows:
+            self.steps[each.rank] = step
+            sizes = size_of(each)
+            if sizes is None:
+                continue
+            for row, name in enumerate(each.names):
+                if each.judged is None or each.judged[row]:
+                    key = each.rank, each.family, name, 0 if each.micro is None else each.micro[row]
                     self.sizes.setdefault(key, deque(maxlen=_KEPT)).append(float(sizes[row]))
-        return self._judge.judge(step, rows_of)
+        return self._judge.judge(rows)
 
     def most_deviating(self, number: int) -> list[LiveRow]:
         """The rows that are farthest from their usual size."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from probe.monitor.alerts.families import module_of
 from probe.monitor.report.coverage import coverage_lines
 from probe.monitor.report.judging import JudgedRun
-from probe.monitor.report.names import module_of
 from probe.monitor.report.two_runs import TwoRuns
 
 _MOST_SHOWN, _MOST_INCIDENTS = 10, 3

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +13,9 @@ from probe.monitor.alerts.rows import FamilyRows, Floats
 from probe.monitor.alerts.tracks import floor_of, size_of
 from probe.monitor.reading.run import MonitorRun
 
-LEAST_DIFFERENCE = {"float32": 1e-4, "float64": 1e-6, "bfloat16": 3e-2, "float16": 5e-3}
-"""Relative differences of norms that rounding explains in the first step. Guesses: a thousand times the unit roundoff
-of float32, and some times that of the short types, whose norms average over elements."""
-_UNKNOWN = 1e-3
+_LEAST, _UNKNOWN = 1e-4, 1e-3
+"""Relative differences of norms that rounding explains in the first step, and of tensors of unknown size. Guesses: a
+thousand times the unit roundoff of float32, and ten times that."""
 _GROWTH = 10.0
 """A difference is a divergence if it is so many times as large as that of the row, and as the usual one of its family,
 in the step before: rounding errors grow in a training, but not at once. A guess."""
@@ -68,102 +67,89 @@ def compare_runs(run: MonitorRun, other: MonitorRun) -> TwoRuns:
     """Compare the rows that two runs have in common, in the order of execution, until they part."""
     ranks = sorted({*run.ranks} & {*other.ranks})
     steps = sorted({*run.steps} & {*other.steps})
-    known: dict[tuple[int, str], Floats] = {}
+    usual: dict[tuple[int, str], Floats] = {}
     compared = 0
     for step in steps:
         parted: list[tuple[tuple[int, int, int], Divergence]] = []
         for rank in ranks:
             theirs = {each.family: each for each in other.rows(rank, step)}
             for order, rows in enumerate(in_execution_order(run.rows(rank, step))):
-                counterpart = theirs.get(rows.family)
-                if counterpart is None:
-                    continue
-                pairs = _pairs(rows, counterpart)
-                compared += len(pairs[0])
-                parted += [
-                    ((order, row, rank), found)
-                    for row, found in _differences(step, rank, rows, counterpart, pairs, known)
-                ]
+                if rows.family in theirs:
+                    mine, its = _aligned(rows, theirs[rows.family])
+                    compared += len(mine.names)
+                    parted += [((order, row, rank), found) for row, found in _differences(mine, its, usual)]
         if parted:
             first = min(parted, key=lambda each: each[0])[1]
-            return TwoRuns(Divergence(**{**first.as_json(), "rows": len(parted)}), compared, len(steps))
+            return TwoRuns(replace(first, rows=len(parted)), compared, len(steps))
     return TwoRuns(None, compared, len(steps))
 
 
-def _pairs(rows: FamilyRows, other: FamilyRows) -> tuple[list[int], list[int]]:
+def _aligned(rows: FamilyRows, other: FamilyRows) -> tuple[FamilyRows, FamilyRows]:
+    """The rows that both have, in one order."""
     if rows.key == other.key:
-        same = list(range(len(rows.names)))
-        return same, same
+        return rows, other
     index = {key: row for row, key in enumerate(other.row_keys())}
-    found = [(row, index[key]) for row, key in enumerate(rows.row_keys()) if key in index]
-    return [row for row, _ in found], [row for _, row in found]
+    pairs = [(row, index[key]) for row, key in enumerate(rows.row_keys()) if key in index]
+    return rows.chosen([row for row, _ in pairs]), other.chosen([row for _, row in pairs])
 
 
 def _differences(
-    step: int, rank: int, rows: FamilyRows, other: FamilyRows, pairs: tuple[list[int], list[int]],
-    known: dict[tuple[int, str], Floats],
-) -> list[tuple[int, Divergence]]:  # fmt: skip
-    sizes, theirs = size_of(rows), size_of(other)
-    if sizes is None or theirs is None or not pairs[0]:
+    rows: FamilyRows, other: FamilyRows, usual: dict[tuple[int, str], Floats]
+) -> list[tuple[int, Divergence]]:
+    """Rows that differ by more than is allowed, with their indices.
+
+    Args:
+        usual: The largest differences so far, by rank and family; those of this step are added.
+    """
+    mine, others = size_of(rows), size_of(other)
+    if mine is None or others is None or not rows.names:
         return []
-    mine, others = sizes[pairs[0]], theirs[pairs[1]]
-    floors = floor_of(rows, sizes)[pairs[0]]
+    floors = floor_of(rows, mine)
     relative = relative_difference(mine, others, floors)
     op = "norm" if "norm" in rows.ops else "absmax"
     shown = [(op, float(one), float(two)) for one, two in zip(mine, others)]
-    for row, found in _other_statistics(rows, other, pairs, floors):
-        if found.relative > relative[row]:
-            relative[row], shown[row] = found.relative, (found.op, found.value, found.other)
+    for row, larger, statistic in _other_statistics(rows, other, floors):
+        if larger > relative[row]:
+            relative[row], shown[row] = larger, statistic
     if rows.judged is not None:
-        relative[~rows.judged[pairs[0]]] = 0.0
-    least = _UNKNOWN if rows.numel is None else LEAST_DIFFERENCE["float32"]
-    key = rank, rows.family
-    before = known.get(key)
-    usual = before if before is not None and len(before) == len(relative) else np.zeros(len(relative))
-    allowed = np.maximum(least, _GROWTH * np.maximum(usual, np.median(usual) if len(usual) else 0.0))
-    known[key] = np.maximum(usual, np.where(np.isfinite(relative), relative, 0.0))
-    return [
-        (
-            pairs[0][row],
-            Divergence(
-                step, rank, rows.names[pairs[0][row]], rows.family, *shown[row], float(relative[row]),
-                float(allowed[row]), 1,
-            ),
-        )
-        for row in np.flatnonzero(relative > allowed).tolist()
-    ]  # fmt: skip
+        relative[~rows.judged] = 0.0
+    key = rows.rank, rows.family
+    before = usual.get(key)
+    if before is None or len(before) != len(relative):
+        before = np.zeros(len(relative))
+    least = _UNKNOWN if rows.numel is None else _LEAST
+    allowed = np.maximum(least, _GROWTH * np.maximum(before, np.median(before)))
+    usual[key] = np.maximum(before, np.where(np.isfinite(relative), relative, 0.0))
 
+    def divergence(row: int) -> Divergence:
+        numbers = float(relative[row]), float(allowed[row])
+        return Divergence(rows.step, rows.rank, rows.names[row], rows.family, *shown[row], *numbers, 1)
 
-class _Statistic(NamedTuple):
-    op: str
-    value: float
-    other: float
-    relative: float
+    return [(row, divergence(row)) for row in np.flatnonzero(relative > allowed).tolist()]
 
 
 def _other_statistics(
-    rows: FamilyRows, other: FamilyRows, pairs: tuple[list[int], list[int]], floors: Floats
-) -> Iterator[tuple[int, _Statistic]]:
-    """Differences of what has a sign, which a norm has not: of extremes by the largest value, of means by the rms."""
+    rows: FamilyRows, other: FamilyRows, floors: Floats
+) -> Iterator[tuple[int, float, tuple[str, float, float]]]:
+    """Differences of what has a sign, which a norm has not: of extremes by the largest value, of means by the rms.
+
+    Yields the row, the relative difference, the statistic and both values.
+    """
     given = {op: (rows.column(op), other.column(op)) for op in ("max", "min", "mean", "norm")}
-    columns = {
-        op: (mine[pairs[0]], theirs[pairs[1]])
-        for op, (mine, theirs) in given.items()
-        if mine is not None and theirs is not None
-    }
+    columns = {op: (mine, its) for op, (mine, its) in given.items() if mine is not None and its is not None}
     scales: list[tuple[str, Floats]] = []
     if "max" in columns and "min" in columns:
         extremes = [np.abs(each) for op in ("max", "min") for each in columns[op]]
         scales += [(op, np.max([*extremes, floors], axis=0)) for op in ("max", "min")]
     if "mean" in columns and "norm" in columns and rows.numel is not None:
         size = np.max([*map(np.abs, columns["norm"]), floors], axis=0)
-        scales.append(("mean", size / np.sqrt(np.maximum(rows.numel[pairs[0]], 1))))
+        scales.append(("mean", size / np.sqrt(np.maximum(rows.numel, 1))))
     for op, scale in scales:
         mine, theirs = columns[op]
         with np.errstate(invalid="ignore", divide="ignore"):
             relative = np.abs(mine - theirs) / scale
         for row in np.flatnonzero(np.isfinite(relative) & (relative > 0)).tolist():
-            yield row, _Statistic(op, float(mine[row]), float(theirs[row]), float(relative[row]))
+            yield row, float(relative[row]), (op, float(mine[row]), float(theirs[row]))
 
 
 def relative_difference(mine: Floats, others: Floats, floor: Floats | float) -> Floats:

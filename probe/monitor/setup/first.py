@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,23 +9,20 @@ from typing import Any, Optional
 
 from probe.common import log
 from probe.common.config.fields import Location, one_of, parse_flag, quoted
-from probe.common.config.json_file import read_object
 from probe.common.config.keys import key
-from probe.common.errors import MsprobeException
-from probe.monitor.setup.ops import checked, parse_ops
-from probe.monitor.setup.values import (
-    MOST,
+from probe.monitor.setup.alert import AlertSettings, parse_alert
+from probe.monitor.setup.settings import (
+    MonitorSettings,
     parse_eps,
     parse_mapping,
     parse_names,
+    parse_ops,
     parse_ranks,
+    read_settings,
     settings_of,
-    whole,
     whole_or_none,
 )
 
-PROBE, MSPROBE = "probe", "msprobe"
-RULES = "MSPROBE_RULES"
 HOOKS = ("linear_hook", "attention_hook", "moe_router_weight_hook", "moe_router_logit_hook")
 _OF_ROUTERS = HOOKS[2:]
 FORMATS = ("csv", "tensorboard", "api")
@@ -76,20 +72,6 @@ def selected_index(text: str) -> Optional[int]:  # noqa: UP045
     return int(index) if index else None
 
 
-def _parse_alert(value: object, location: Location) -> dict[str, Any]:
-    # Rules need numpy, and most monitors have none.
-    from probe.monitor.alerts.configured import alert_settings, unknown_keys
-
-    alert = parse_mapping(value, location)
-    for sentence in unknown_keys(alert):
-        log.warning(f"{location.origin}: {sentence}")
-    try:
-        alert_settings(alert)
-    except MsprobeException as error:
-        raise MsprobeException(f"{location.origin}: {error}") from None
-    return alert
-
-
 def _parse_l2(value: object, location: Location) -> dict[str, tuple[str, ...]]:
     targets = parse_mapping(value, location)
     for hook in targets:
@@ -111,7 +93,7 @@ _NO_COMMUNICATION = Communication()
 
 
 @dataclass(frozen=True)
-class FirstSettings:
+class FirstSettings(MonitorSettings):
     """The keys of the file, all of them checked."""
 
     targets: Optional[dict[str, Any]] = key(None, _parse_targets)  # noqa: RUF009, UP045
@@ -126,7 +108,7 @@ class FirstSettings:
     ur_distribution: bool = key(False, parse_flag)
     mg_direction: bool = key(False, parse_flag)
     cc_distribution: Communication = key(_NO_COMMUNICATION, parse_communication)  # noqa: RUF009
-    alert: Optional[dict[str, Any]] = key(None, _parse_alert)  # noqa: RUF009, UP045
+    alert: Optional[AlertSettings] = key(None, parse_alert)  # noqa: RUF009, UP045
     l2_targets: Optional[dict[str, tuple[str, ...]]] = key(None, _parse_l2)  # noqa: RUF009, UP045
     recording_l2_features: bool = key(False, parse_flag)
     sa_order: str = key("s,b,h,d", one_of("s,b,h,d", "b,s,h,d"))
@@ -134,10 +116,6 @@ class FirstSettings:
     eps: float = key(1e-8, parse_eps)
     ndigits: Optional[int] = key(None, whole_or_none(1))  # noqa: UP045
     format: str = key("csv", one_of(*FORMATS))
-    start_step: int = key(0, whole(0))
-    step_interval: int = key(1, whole(1))
-    collect_times: int = key(MOST, whole(0))
-    step_count_per_record: int = key(1, whole(1))
     module_ranks: tuple[int, ...] = key((), parse_ranks)
     print_struct: bool = key(False, parse_flag)
     stack_info: bool = key(False, parse_flag)
@@ -146,12 +124,6 @@ class FirstSettings:
     dynamic_on: bool = key(False, parse_flag)
     grad_sign: bool = key(False, parse_flag)
     exit: bool = key(False, parse_flag)
-    rules: str = key("", one_of(PROBE, MSPROBE))
-
-    @property
-    def as_msprobe(self) -> bool:
-        """True if rows, rules and files are those of msProbe."""
-        return self.rules == MSPROBE
 
     @property
     def ends_after_communication(self) -> bool:
@@ -190,9 +162,8 @@ def load(path: str, content: Mapping[str, Any] | None = None) -> FirstSettings:
     Raises:
         MsprobeException: the file cannot be read, or a value is wrong.
     """
-    settings = settings_of(FirstSettings, read_object(path) if content is None else content, path)
-    settings = replace(settings, rules=settings.rules or rules_of_environment())
-    ops = checked(settings.ops, "ops", path, ("norm",), settings.as_msprobe)
+    settings = read_settings(FirstSettings, path, content)
+    ops = settings.checked_ops(settings.ops, "ops", path, ("norm",))
     settings = replace(settings, ops=ops)
     if not settings.targets:
         settings = replace(settings, all_xy=True)
@@ -201,15 +172,3 @@ def load(path: str, content: Mapping[str, Any] | None = None) -> FirstSettings:
     for sentence in settings.without_effect():
         log.warning(f"{path}: {sentence}")
     return settings
-
-
-def rules_of_environment() -> str:
-    """The rules that the environment chooses; ours by default.
-
-    Raises:
-        MsprobeException: there are no such rules.
-    """
-    value = os.environ.get(RULES) or PROBE
-    if value not in (PROBE, MSPROBE, "msprobe-documented"):
-        raise MsprobeException(f"{RULES} is {value!r}; allowed: {PROBE}, {MSPROBE}.")
-    return PROBE if value == PROBE else MSPROBE

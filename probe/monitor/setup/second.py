@@ -9,12 +9,21 @@ from typing import Any, Optional
 
 from probe.common import log
 from probe.common.config.fields import Location, one_of, parse_flag, parse_path
-from probe.common.config.json_file import read_object
 from probe.common.config.keys import key
 from probe.common.errors import MsprobeException
-from probe.monitor.setup.first import MSPROBE, PROBE, Communication, parse_communication, rules_of_environment
-from probe.monitor.setup.ops import checked, parse_ops
-from probe.monitor.setup.values import MOST, parse_eps, parse_mapping, parse_names, parse_ranks, settings_of, whole
+from probe.monitor.setup.first import Communication, parse_communication
+from probe.monitor.setup.settings import (
+    MonitorSettings,
+    parse_eps,
+    parse_mapping,
+    parse_names,
+    parse_ops,
+    parse_ranks,
+    read_settings,
+    settings_of,
+    whole,
+    whole_or_none,
+)
 
 FRAMEWORKS = {"pytorch": "torch", "pt": "torch", "torch": "torch", "mindspore": "mindspore", "ms": "mindspore"}
 MONITORS = ("module", "weight_grad", "optimizer", "param", "cc")
@@ -28,10 +37,6 @@ def _parse_interval(value: object, location: Location) -> int:
     return whole(1)(value, location)
 
 
-def _optional(value: object, location: Location) -> Optional[int]:  # noqa: UP045
-    return None if value is None else whole(0)(value, location)
-
-
 @dataclass(frozen=True)
 class OneMonitor:
     """The keys below ``monitors.<name>``."""
@@ -41,8 +46,8 @@ class OneMonitor:
     eps: float = key(1e-8, parse_eps)
     targets: tuple[str, ...] = key((), parse_names)
     monitor_mbs_grad: bool = key(False, parse_flag)
-    micro_batch_number: Optional[int] = key(None, _optional)  # noqa: UP045
-    grad_acc_steps: Optional[int] = key(None, _optional)  # noqa: UP045
+    micro_batch_number: Optional[int] = key(None, whole_or_none(0))  # noqa: UP045
+    grad_acc_steps: Optional[int] = key(None, whole_or_none(0))  # noqa: UP045
     mv_distribution: bool = key(True, parse_flag)
     param_distribution: bool = key(True, parse_flag)
     cc_codeline: tuple[str, ...] = key((), parse_names)
@@ -66,7 +71,7 @@ def _parse_monitors(value: object, location: Location) -> dict[str, OneMonitor]:
 
 
 @dataclass(frozen=True)
-class SecondSettings:
+class SecondSettings(MonitorSettings):
     """The keys of the file, all of them checked."""
 
     framework: str = key("pytorch", one_of(*FRAMEWORKS))
@@ -74,19 +79,10 @@ class SecondSettings:
     format: str = key("csv", one_of("csv"))
     async_write: bool = key(False, parse_flag)
     rank: tuple[int, ...] = key((), parse_ranks)
-    start_step: int = key(0, whole(0))
-    stop_step: Optional[int] = key(None, _optional)  # noqa: UP045
+    stop_step: Optional[int] = key(None, whole_or_none(0))  # noqa: UP045
     step_interval: int = key(1, _parse_interval)
-    collect_times: int = key(MOST, whole(0))
-    step_count_per_record: int = key(1, whole(1))
     patch_optimizer_step: bool = key(True, parse_flag)
     monitors: Optional[dict[str, OneMonitor]] = key(None, _parse_monitors)  # noqa: RUF009, UP045
-    rules: str = key("", one_of(PROBE, MSPROBE))
-
-    @property
-    def as_msprobe(self) -> bool:
-        """True if rows and files are those of msProbe."""
-        return self.rules == MSPROBE
 
     def monitor(self, name: str) -> OneMonitor:
         """The settings of one monitor; the one of modules is enabled where nothing is said."""
@@ -99,13 +95,12 @@ def load(path: str, content: Mapping[str, Any] | None = None) -> SecondSettings:
     Raises:
         MsprobeException: the file cannot be read, or a value is wrong.
     """
-    settings = settings_of(SecondSettings, read_object(path) if content is None else content, path)
-    settings = replace(settings, rules=settings.rules or rules_of_environment())
+    settings = read_settings(SecondSettings, path, content)
     if not os.path.isdir(settings.output_dir):
         where = Location(path, "output_dir")
         raise MsprobeException(f"{where.describe(settings.output_dir)}; allowed: the path of an existing folder.")
     monitors = {}
     for name, each in (settings.monitors or {}).items():
-        ops = checked(each.ops, f"monitors.{name}.ops", path, _DEFAULT_OPS, settings.as_msprobe)
+        ops = settings.checked_ops(each.ops, f"monitors.{name}.ops", path, _DEFAULT_OPS)
         monitors[name] = replace(each, ops=ops)
     return replace(settings, monitors=monitors)

@@ -59,7 +59,7 @@ def _run(index: int, judged: JudgedRun, most_cells: int, blocks: dict[str, bytes
     run = judged.run
     steps, ranks = run.steps, [str(rank) for rank in run.ranks]
     notes = list(run.notes)
-    names = sorted({name for families in run.of_rank.values() for name in families}, key=position)
+    names = sorted(sorted({name for families in run.of_rank.values() for name in families}), key=position)
     tables = {name: _Table.of(run, name) for name in names}
     rows = sum(len(table.rows) for table in tables.values())
     is_aggregated = rows * len(steps) * len(ranks) > most_cells and len(ranks) > len(_AGGREGATED)

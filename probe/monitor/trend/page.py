@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from probe.common import files
 from probe.common.progress import ProgressCallback
@@ -24,18 +25,16 @@ def html(content: PageContent) -> str:
     return filling.page(VIEWER, str(content.manifest["title"]), data)
 
 
+@dataclass(frozen=True)
 class TrendPage:
-    """The page of some runs that was written.
+    """The page of some runs that was written."""
 
-    Args:
-        path: The file.
-        judged: The runs.
-        difference: The first difference of the first two runs.
-        notes: What is left out.
-    """
-
-    def __init__(self, path: str, judged: Sequence[JudgedRun], difference: TwoRuns | None, notes: list[str]) -> None:
-        self.path, self.judged, self.difference, self.notes = path, judged, difference, notes
+    path: str
+    judged: Sequence[JudgedRun]
+    difference: TwoRuns | None
+    """The first difference of the first two runs."""
+    notes: list[str]
+    """Remarks on what is left out."""
 
 
 def write_trend(

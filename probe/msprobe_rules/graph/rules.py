@@ -95,6 +95,9 @@ class MsprobeGraph:
         return found
 
 
+MSPROBE_GRAPH = MsprobeGraph()
+
+
 def _status(row: Row) -> int:
     if row.target is None or row.golden is None:
         return UNMATCHED

@@ -1,1 +1,1 @@
-"""Files of the monitor as msProbe writes them."""
+"""Rules over the rows of a monitor as msProbe has them, and files as it writes them."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, execution_of
 from probe.calls.evaluation import Output, Results
 from probe.common import files
 from probe.common.dump.naming import file_name
@@ -56,7 +56,7 @@ def _arrays(outputs: Sequence[Output]) -> Iterator[tuple[str, tuple[Array, str]]
 
 
 def _write(adapter: FrameworkAdapter, folder: str, stem: str, values: Array, dtype: str) -> str:
-    file = adapter.tensors.tensor_file(adapter.execution.tensor(values, dtype, "cpu"), True)
+    file = adapter.tensors.tensor_file(execution_of(adapter).tensor(values, dtype, "cpu"), True)
     if file is None:
         raise OSError(f"{stem}: the framework has no file for a tensor of {dtype}")
     path = os.path.join(folder, file_name(stem, file.suffix))

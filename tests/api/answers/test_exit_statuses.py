@@ -18,7 +18,7 @@ from exit_statuses import ANSWER_NOTHING, check, own_process
 
 import probe
 from probe.api.cli import COMMANDS, main
-from probe.api.commands.comparing.divergence import DIVERGENCE, is_failed
+from probe.api.commands.comparing.two_runs import DIVERGENCE, is_failed
 from probe.api.commands.invocation import Invocation
 
 ROOT = Path(probe.__file__).parents[1]

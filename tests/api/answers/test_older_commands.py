@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from probe.api.cli import COMMANDS, main
-from probe.api.older.commands import ANSWERS
+from probe.api.commands.older import ANSWERS
 
 CASE = Path(__file__).parents[2] / "compare" / "cases" / "identical_stat"
 PAIR = ["-tp", str(CASE / "target"), "-gp", str(CASE / "golden")]

@@ -10,7 +10,7 @@ import pytest
 import runs
 
 from probe.api import cli
-from probe.api.commands.comparing.newest_runs import newest_runs
+from probe.api.commands.comparing.two_runs import newest_runs
 from probe.common.errors import FileCheckException
 
 PLACES = ("old/step0/rank0", "deep/er/new/step0/rank0", "middle/graph/step0/rank0")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from probe.api.older.paths import PATHS
+from probe.api.older import PATHS
 from probe.common.errors import MsprobeException
 
 CASE = Path(__file__).parents[2] / "compare" / "cases" / "identical_stat"

@@ -28,12 +28,13 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
-        found = (page.parent / target).resolve() if target else page
-        assert found.exists(), target
-        assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for target, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", text):
+            found = (page.parent / target).resolve() if target else page
+            assert found.exists(), f"{page}: {target}"
+            assert not anchor or anchor in anchors(found), f"{page}: {target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/reference/backends.md", "docs/reference/reading.md"])
@@ -54,9 +55,8 @@ def test_what_the_tests_are_run_with_is_in_the_table() -> None:
     assert all(list(each.tested) == sorted(each.tested, key=numbers) for each in FRAMEWORKS.values())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_files_exist(page: Path) -> None:
-    for path in FILE.findall(page.read_text(encoding="utf-8")):
+def test_files_exist() -> None:
+    for path in (path for page in PAGES for path in FILE.findall(page.read_text(encoding="utf-8"))):
         # What follows may be a part to be filled in: tests/backends/<name>-xfails.txt.
         assert (ROOT / path).exists() or [*(ROOT / path).parent.glob(f"{Path(path).name}*")], path
 

@@ -39,7 +39,7 @@ def test_it_is_kept_without_outputs() -> None:
     assert not [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")]
 
 
-@pytest.mark.sampled(least=2, each=False, group="pages")
+@pytest.mark.sampled(least=1, each=False, group="pages")
 def test_it_runs_and_shows_what_it_says(tmp_path: Path) -> None:
     for needed in ("nbclient", "ipykernel", "polars"):
         pytest.importorskip(needed)

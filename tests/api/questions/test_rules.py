@@ -15,12 +15,14 @@ from probe.api.questions.rules import (
     MSPROBE,
     NAMES,
     PROBE,
+    RULES,
     VARIABLE,
-    anomaly_file,
+    WRITERS,
     case_rules,
     chosen,
     graph_rules,
-    row_rules,
+    rules_for,
+    writer,
 )
 from probe.common.errors import MsprobeException
 from probe.compare.rules import PROBE_ROWS
@@ -116,13 +118,23 @@ def test_older_flags_mean_names() -> None:
 
 
 def test_each_question_has_the_rules_of_a_name() -> None:
-    assert [row_rules(name) for name in (None, *NAMES)] == [DOCUMENTED_ROWS, PROBE_ROWS, V26_2_ROWS, DOCUMENTED_ROWS]
+    rows = [rules_for("rows", name) for name in (None, *NAMES)]
+    assert rows == [DOCUMENTED_ROWS, PROBE_ROWS, V26_2_ROWS, DOCUMENTED_ROWS]
     # By default nodes are judged by us, and the messages of their items are msProbe's.
     assert graph_rules(None) == (PROBE_GRAPH, DOCUMENTED_ROWS)
     assert graph_rules(PROBE) == (PROBE_GRAPH, PROBE_ROWS)
     assert [graph_rules(name)[0].name for name in (MSPROBE, DOCUMENTED)] == [MSPROBE, MSPROBE]
     assert case_rules(PROBE) is None and case_rules(None) is not None
-    assert anomaly_file(PROBE) is None and anomaly_file(None) is not None
+    assert rules_for("anomalies", PROBE) is None and rules_for("anomalies", None) is not None
+
+
+def test_each_location_of_the_table_exists() -> None:
+    for question, (default, locations) in RULES.items():
+        assert default in locations
+        assert [rules_for(question, name) is None for name in locations] == [
+            each is None for each in locations.values()
+        ]
+    assert all(callable(writer(file, "")) for file in WRITERS)
 
 
 def test_python_takes_the_same_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

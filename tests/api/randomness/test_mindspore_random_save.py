@@ -6,8 +6,6 @@ import csv
 from pathlib import Path
 
 import mindspore as ms
-import mindspore_cluster
-import pytest
 from scripts import script
 
 from probe.backends.mindspore.randomness.random_calls import random_calls
@@ -71,25 +69,3 @@ def test_a_function_is_watched_once() -> None:
     assert len(places) == len(set(places))
     assert {call.library for call in calls} == {"ops_random", "mint_random", "tensor_random"}
     assert all(call.owner is not ms.Tensor or call.library == "tensor_random" for call in calls)
-
-
-@pytest.mark.sampled(least=1, each=False, group="ranks")
-def test_the_file_takes_the_rank_that_communication_gives(tmp_path: Path) -> None:
-    # Before it is initialized MindSpore says that every process is rank 0.
-    code = """
-ms.set_device("CPU")
-random_save(random_calls.random_calls(), random_calls.rank, "out")
-random.random()
-print("RANK", random_calls.rank(), flush=True)
-mindspore_cluster.join()
-random.random()
-print("RANK", random_calls.rank(), flush=True)
-"""
-    folder = mindspore_cluster.run(tmp_path, PRELUDE + code)
-    said = [(folder / "logs" / f"worker_{n}.log").read_text().split("RANK ")[1:] for n in range(2)]
-    assert sorted([first.split()[0], second.split()[0]] for first, second in said) == [["None", "0"], ["None", "1"]]
-    names = [path.name.split("_")[1] for path in (folder / "out").iterdir()]
-    # The scheduler of the job, which runs the script too, is none of the ranks.
-    assert sorted(name for name in names if name.startswith("rank")) == ["rank0", "rank1"]
-    for path in (folder / "out").glob("random_rank*"):
-        assert [row[0] for row in rows_of(path)] == ["python_random.random.0", "python_random.random.1"]

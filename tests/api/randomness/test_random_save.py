@@ -10,7 +10,6 @@ import csv
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,15 +31,22 @@ class Sources:
 sources = Sources()
 folder = sys.argv[1]
 """
+START = "random_save(sources.random_calls(), sources.rank, folder)\n"
 FRAME = re.compile(r"File (?P<path>[^\n]*), line (?P<line>\d+), in (?P<function>[^\n]*), \n (?P<source>[^\n]*)\n")
 
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="permissions, links and signals of POSIX")
 
 
-def run(tmp_path: Path, code: str, folder: str = "out") -> tuple[subprocess.CompletedProcess[str], Path]:
-    """Run `code` after PRELUDE as a script, so that its lines can be found again."""
+def run(tmp_path: Path, code: str, folder: str = "out", status: int = 0) -> tuple[str, Path]:
+    """Run `code` after PRELUDE as a script, so that its lines can be found again; return its output and folder."""
     done = script(tmp_path, PRELUDE + code, folder)
-    return done, tmp_path / folder
+    assert done.returncode == status, done.stderr
+    return done.stdout + done.stderr, tmp_path / folder
+
+
+def recorded(tmp_path: Path, code: str) -> tuple[str, Path]:
+    """Run `code`, all of whose calls are recorded."""
+    return run(tmp_path, START + code)
 
 
 def rows_of(path: Path) -> list[list[str]]:
@@ -58,10 +64,9 @@ def only_file(folder: Path) -> Path:
 
 
 def test_every_call_is_a_row_with_its_number_and_stack(tmp_path: Path) -> None:
-    done, folder = run(
+    _, folder = recorded(
         tmp_path,
         """
-random_save(sources.random_calls(), sources.rank, folder)
 def draw():
     return random.random()
 draw()
@@ -70,7 +75,6 @@ draw()
 random.choice("ab" "c")
 """,
     )
-    assert done.returncode == 0, done.stderr
     path = only_file(folder)
     assert re.fullmatch(r"random_proc\d+_\d{14}\.csv", path.name)
     assert path.read_bytes().startswith(b"\xef\xbb\xbfapi_name,stack\r\n")
@@ -93,7 +97,7 @@ random.choice("ab" "c")
 
 
 def test_recording_does_not_change_what_is_drawn(tmp_path: Path) -> None:
-    done, _ = run(
+    run(
         tmp_path,
         """
 def draw():
@@ -104,34 +108,30 @@ random_save(sources.random_calls(), sources.rank, folder)
 assert draw() == before
 """,
     )
-    assert done.returncode == 0, done.stderr
 
 
 def test_without_a_path_the_folder_is_output(tmp_path: Path) -> None:
-    done, _ = run(tmp_path, "random_save(sources.random_calls(), sources.rank); random.random()")
-    assert done.returncode == 0, done.stderr
+    run(tmp_path, "random_save(sources.random_calls(), sources.rank); random.random()")
     assert names_of(only_file(tmp_path / "output")) == ["python_random.random.0"]
 
 
 def test_the_file_takes_the_rank_as_soon_as_there_is_one(tmp_path: Path) -> None:
-    done, folder = run(
+    _, folder = recorded(
         tmp_path,
         """
-random_save(sources.random_calls(), sources.rank, folder)
 random.random()
 sources.number = 3
 random.random()
 random.random()
 """,
     )
-    assert done.returncode == 0, done.stderr
     path = only_file(folder)
     assert re.fullmatch(r"random_rank3_\d{14}\.csv", path.name)
     assert names_of(path) == [f"python_random.random.{number}" for number in range(3)]
 
 
 def test_the_file_of_another_run_is_never_replaced(tmp_path: Path) -> None:
-    done, folder = run(
+    _, folder = run(
         tmp_path,
         """
 import time
@@ -147,17 +147,15 @@ sources.number = 0
 random.random()
 """,
     )
-    assert done.returncode == 0, done.stderr
     ours = [path for path in folder.iterdir() if path.read_text(encoding="utf-8") != "theirs"]
     assert len(ours) == 1 and ours[0].name.startswith("random_rank0_")
     assert len(list(folder.iterdir())) == 11
 
 
 def test_a_second_call_goes_on_with_the_first_file_and_says_so(tmp_path: Path) -> None:
-    done, folder = run(
+    said, folder = recorded(
         tmp_path,
         """
-random_save(sources.random_calls(), sources.rank, folder)
 random.random()
 random_save(sources.random_calls(), sources.rank, folder)
 random.random()
@@ -165,15 +163,14 @@ random_save(sources.random_calls(), sources.rank, "elsewhere")
 random.random()
 """,
     )
-    assert done.returncode == 0, done.stderr
     assert names_of(only_file(folder)) == [f"python_random.random.{number}" for number in range(3)]
     assert not (tmp_path / "elsewhere").exists()
-    assert re.search(r'\[WARNING\].*output_path "elsewhere" is not used', done.stderr)
+    assert re.search(r'\[WARNING\].*output_path "elsewhere" is not used', said)
 
 
 @needs_posix
 def test_nothing_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
-    done, folder = run(
+    _, folder = run(
         tmp_path,
         """
 import signal
@@ -182,14 +179,14 @@ for _ in range(100):
     random.random()
 os.kill(os.getpid(), signal.SIGKILL)
 """,
+        status=-signal.SIGKILL,
     )
-    assert done.returncode == -signal.SIGKILL
     assert names_of(only_file(folder)) == [f"python_random.random.{number}" for number in range(100)]
 
 
 @needs_posix
 def test_a_forked_child_writes_a_file_of_its_own(tmp_path: Path) -> None:
-    done, folder = run(
+    _, folder = run(
         tmp_path,
         """
 sources.number = 0
@@ -204,7 +201,6 @@ assert os.waitpid(child, 0)[1] == 0
 random.random()
 """,
     )
-    assert done.returncode == 0, done.stderr
     child, parent = sorted(folder.iterdir())
     assert child.name.startswith("random_proc") and parent.name.startswith("random_rank0_")
     assert names_of(parent) == ["python_random.random.0", "python_random.random.1"]
@@ -212,7 +208,7 @@ random.random()
 
 
 def test_threads_share_one_count(tmp_path: Path) -> None:
-    done, folder = run(
+    _, folder = run(
         tmp_path,
         """
 import threading
@@ -225,15 +221,13 @@ threads = [threading.Thread(target=work) for _ in range(4)]
 [thread.join() for thread in threads]
 """,
     )
-    assert done.returncode == 0, done.stderr
     assert names_of(only_file(folder)) == [f"python_random.random.{number}" for number in range(800)]
 
 
 def test_a_failing_record_costs_rows_and_not_the_run(tmp_path: Path) -> None:
-    done, folder = run(
+    said, folder = recorded(
         tmp_path,
         """
-random_save(sources.random_calls(), sources.rank, folder)
 random.random()
 def full(*_):
     raise OSError(28, "No space left on device")
@@ -244,13 +238,12 @@ random.seed(1)
 assert drawn == [random.random(), random.random()]
 """,
     )
-    assert done.returncode == 0, done.stderr
     assert names_of(only_file(folder)) == ["python_random.random.0"]
-    assert done.stderr.count("[WARNING]") == 1 and "No space left on device" in done.stderr
+    assert said.count("[WARNING]") == 1 and "No space left on device" in said
 
 
 def test_functions_are_watched_under_their_names(tmp_path: Path) -> None:
-    done, folder = run(
+    _, folder = run(
         tmp_path,
         """
 before = random.random, np.random.rand
@@ -259,15 +252,13 @@ for was, now in zip(before, (random.random, np.random.rand)):
     assert now is not was and now.__name__ == was.__name__
 """,
     )
-    assert done.returncode == 0, done.stderr
     assert names_of(only_file(folder)) == []
 
 
 def test_no_source_file_is_read_twice_for_one_line(tmp_path: Path) -> None:
-    done, folder = run(
+    said, folder = recorded(
         tmp_path,
         """
-random_save(sources.random_calls(), sources.rank, folder)
 reads = []
 original = recorder.frame_text
 recorder.frame_text = lambda frame: reads.append(frame) or original(frame)
@@ -276,17 +267,13 @@ for _ in range(50):
 print("READS", len(reads))
 """,
     )
-    assert done.returncode == 0, done.stderr
-    assert "READS 1\n" in done.stdout
+    assert "READS 1\n" in said
     assert len(names_of(only_file(folder))) == 50
 
 
 @needs_posix
 def test_folder_and_file_are_closed_to_others(tmp_path: Path) -> None:
-    done, folder = run(
-        tmp_path, "os.umask(0); random_save(sources.random_calls(), sources.rank, folder)", folder="new/out"
-    )
-    assert done.returncode == 0, done.stderr
+    _, folder = run(tmp_path, f"os.umask(0); {START}", folder="new/out")
     assert [path.stat().st_mode & 0o777 for path in (folder.parent, folder)] == [0o750, 0o750]
     assert only_file(folder).stat().st_mode & 0o777 == 0o640
 
@@ -296,21 +283,20 @@ def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     for folder in ("link", "link/"):
-        done, _ = run(tmp_path, "random_save(sources.random_calls(), sources.rank, folder)", folder=folder)
-        assert done.returncode == 1
-        assert re.search(r"FileCheckException: output_path is .*symbolic link", done.stderr)
+        said, _ = run(tmp_path, START, folder, status=1)
+        assert re.search(r"FileCheckException: output_path is .*symbolic link", said)
     assert not list((tmp_path / "real").iterdir())
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine", encoding="utf-8")
-    done, _ = run(tmp_path, "random_save(sources.random_calls(), sources.rank, folder)")
-    assert re.search(r"FileCheckException: output_path is .*not a folder", done.stderr)
+    said, _ = run(tmp_path, START, status=1)
+    assert re.search(r"FileCheckException: output_path is .*not a folder", said)
     assert (tmp_path / "out").read_text(encoding="utf-8") == "mine"
 
 
 def test_a_path_of_another_type_is_refused_and_nothing_is_watched(tmp_path: Path) -> None:
-    done, _ = run(
+    said, _ = run(
         tmp_path,
         """
 before = random.random
@@ -319,5 +305,6 @@ try:
 finally:
     assert random.random is before
 """,
+        status=1,
     )
-    assert "MsprobeException: output_path is 3; it must be a str" in done.stderr
+    assert "MsprobeException: output_path is 3; it must be a str" in said

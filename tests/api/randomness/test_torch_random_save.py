@@ -115,7 +115,7 @@ torch.zeros(3)
     assert rows[6][1].endswith("in <module>, \n nn.Linear(3, 2)\n")
 
 
-@pytest.mark.sampled(least=3, each=False, group="several processes with a framework")
+@pytest.mark.sampled(least=2, each=False, group="several processes with a framework")
 def test_the_file_takes_the_rank_of_the_process_group(tmp_path: Path) -> None:
     rows = rows_of(
         tmp_path,

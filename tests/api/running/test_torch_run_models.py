@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from torch_running import quick
 
+# Each starts programs: of the parameters of a test one set is drawn, and `make reliability` runs all.
+pytestmark = pytest.mark.sampled(least=1, each=False)
+
 THREE_LAYERS = """
 words, memory, head = nn.Embedding(10, 8), nn.LSTM(8, 6, batch_first=True), nn.Linear(6, 4)
 parameters = [*words.parameters(), *memory.parameters(), *head.parameters()]

@@ -18,6 +18,9 @@ from probe.api.cli import main
 from probe.common.dump import processes
 from probe.common.log import reset
 
+# Each starts programs: of the parameters of a test one set is drawn, and `make reliability` runs all.
+pytestmark = pytest.mark.sampled(least=1, each=False)
+
 TRAIN = (
     PRELUDE
     + DESCENT
@@ -181,7 +184,7 @@ if __name__ == "__main__":
     assert all(any(FIRST_LAYER.fullmatch(name) for name in names) for names in map(names_of, found))
 
 
-@pytest.mark.sampled(least=2, each=False, group="interpreters that a program starts")
+@pytest.mark.sampled(least=1, each=False, group="interpreters that a program starts")
 def test_spawned_processes_are_one_run_with_those_of_a_server(tmp_path: Path) -> None:
     ran = run(tmp_path, program("process", methods=["spawn", "forkserver"]), "--level", "L0")
     assert (ran.status, ran.warnings) == (0, []), ran.err
@@ -192,7 +195,7 @@ def test_spawned_processes_are_one_run_with_those_of_a_server(tmp_path: Path) ->
     assert [width for _, width in found] == [8, 12, 8, 12]
 
 
-@pytest.mark.sampled(least=2, each=False, group="interpreters that a program starts")
+@pytest.mark.sampled(least=1, each=False, group="interpreters that a program starts")
 def test_commands_that_a_program_starts_are_collected_from_when_they_are_followed(tmp_path: Path) -> None:
     """By subprocess, by a shell, by a forked process, in the place of one, and by a launcher of ranks."""
     (tmp_path / "child.py").write_text(TRAIN + "print('trained', train(int(sys.argv[1])))\n")
@@ -226,7 +229,7 @@ assert subprocess.check_output(watching, env={"PATH": os.environ["PATH"]}, text=
     assert set(re.findall(r"(\w+) \(step 0-1\)", ended)) == set(folders(ran))
 
 
-@pytest.mark.sampled(least=2, each=False, group="interpreters that a program starts")
+@pytest.mark.sampled(least=1, each=False, group="interpreters that a program starts")
 @pytest.mark.parametrize("call", ["os.execl(*words)", "os.execve(words[0], words[1:], dict(os.environ))"])
 def test_a_program_that_replaces_itself_is_followed_without_a_flag(tmp_path: Path, call: str) -> None:
     (tmp_path / "child.py").write_text(TRAIN + "print('trained', train(8))\n")
@@ -236,7 +239,7 @@ def test_a_program_that_replaces_itself_is_followed_without_a_flag(tmp_path: Pat
     assert list(folders(ran).values()) == [["step0", "step1"]]
 
 
-@pytest.mark.sampled(least=2, each=False, group="interpreters that a program starts")
+@pytest.mark.sampled(least=1, each=False, group="interpreters that a program starts")
 def test_workers_of_a_launcher_that_have_no_ranks_are_one_run(tmp_path: Path) -> None:
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     text = TRAIN + "train(8 + 4 * int(os.environ['RANK']))\n"
@@ -250,7 +253,7 @@ def test_workers_of_a_launcher_that_have_no_ranks_are_one_run(tmp_path: Path) ->
     assert shapes == [(5, 8), (5, 12)]
 
 
-@pytest.mark.sampled(least=2, each=False, group="interpreters that a program starts")
+@pytest.mark.sampled(least=1, each=False, group="interpreters that a program starts")
 def test_a_program_that_runs_another_under_msprobe_run_leaves_that_to_it(tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text(TRAIN + "train(8)\n")
     text = """
@@ -262,7 +265,7 @@ subprocess.run([sys.executable, "-m", "msprobe", "run", "-o", "inner", "--step",
     assert folders(ran) == {} and len(list((tmp_path / "inner").glob("step*/*"))) == 1
 
 
-@pytest.mark.sampled(least=2, each=False, group="interpreters that a program starts")
+@pytest.mark.sampled(least=1, each=False, group="interpreters that a program starts")
 def test_a_notebook_is_collected_from_when_it_is_followed(tmp_path: Path) -> None:
     pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
@@ -357,7 +360,7 @@ def test_no_divergence_is_named_where_a_pool_took_its_tasks_in_another_order(
     assert status == 2 and "the processes of a pool took other tasks in each run" in text, text
 
 
-@pytest.mark.sampled(least=3, each=False, group="several processes with a framework")
+@pytest.mark.sampled(least=2, each=False, group="several processes with a framework")
 def test_a_divergence_in_a_pool_is_named(scripts: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Tasks are the same in both runs, and one run updates by more, by less, or not at all."""
     for rate in (0.2, 0.0):

@@ -11,6 +11,9 @@ from torch_step_programs import PROGRAMS
 
 from probe.backends.torch import internals
 
+# Each starts programs: of the parameters of a test one set is drawn, and `make reliability` runs all.
+pytestmark = pytest.mark.sampled(least=1, each=False)
+
 
 @pytest.mark.sampled(least=8, each=False)
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -14,6 +14,9 @@ from trainings import write_config
 
 from probe.api.cli import main
 
+# Each starts programs: of the parameters of a test one set is drawn, and `make reliability` runs all.
+pytestmark = pytest.mark.sampled(least=1, each=False)
+
 TRAINING = """
 import ctypes, os, resource, shutil, sys, torch
 from torch import nn
@@ -280,7 +283,7 @@ debugger.step()
 """
 
 
-@pytest.mark.sampled(least=3, each=False, group="several processes with a framework")
+@pytest.mark.sampled(least=2, each=False, group="several processes with a framework")
 def test_eight_processes_side_by_side(scripts: Any, tmp_path: Path) -> None:
     write_config(tmp_path, "tensor", "mix")
     ended = scripts.run(tmp_path, RANKS.format(world=8), copies=8)

@@ -10,6 +10,9 @@ import dumped
 import pytest
 from trainings import write_config
 
+# Each starts programs: of the parameters of a test one set is drawn, and `make reliability` runs all.
+pytestmark = pytest.mark.sampled(least=1, each=False)
+
 PRELUDE = """
 import os, signal, sys, torch
 from torch import nn
@@ -116,6 +119,7 @@ say(len(loader))
     assert dumped.folders(tmp_path / "dump") == ["step0/procN"] and dump.errors == ""
 
 
+@pytest.mark.sampled(least=3, each=False)
 @pytest.mark.parametrize(
     ("end", "status"),
     [

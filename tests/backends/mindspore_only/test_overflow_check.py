@@ -1,49 +1,13 @@
-"""Task ``overflow_check`` over several ranks, and where a loss scaler is at work."""
+"""Task ``overflow_check`` where a loss scaler is at work; over several ranks see `test_distributed.py`."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import dumped
 import mindspore as ms
-import mindspore_cluster
 import numpy as np
-import pytest
 from mindspore import Parameter, Tensor, amp, nn, ops
-
-# Rank 1 takes the logarithm of negative numbers in step 1.
-SCRIPT = """
-import json
-import numpy as np
-from mindspore import Tensor, mint, nn
-from mindspore.communication import get_rank
-from msprobe.mindspore import PrecisionDebugger
-mindspore_cluster.join()
-with open(f"config{get_rank()}.json", "w") as stream:
-    json.dump({"task": "overflow_check", "dump_path": "dump", "level": "L1"}, stream)
-debugger = PrecisionDebugger(f"config{get_rank()}.json")
-for step in range(4):
-    debugger.start()
-    x = mint.abs(Tensor(np.ones(2, np.float32)))
-    if step == 1 and get_rank() == 1:
-        x = mint.log(mint.neg(x))
-    debugger.stop()
-    debugger.step()
-print("ended")
-"""
-
-
-@pytest.mark.sampled(least=1, each=False, group="ranks")
-def test_every_rank_writes_the_step_in_which_one_has_found_something(tmp_path: Path) -> None:
-    folder = mindspore_cluster.run(tmp_path, SCRIPT)
-    logs = [(folder / "logs" / f"worker_{number}.log").read_text(encoding="utf-8") for number in (0, 1)]
-    assert all("ended" in log for log in logs), logs
-    assert dumped.folders(folder / "dump") == ["step1/rank0", "step1/rank1"]
-    assert dumped.read(folder / "dump", 1, "rank0").names == ["Mint.abs.0.forward"]
-    told = "".join(logs)
-    assert "[rank 1] [WARNING] step 1: Mint.log.0.forward is the first record" in told
-    assert "[rank 0] [WARNING] step 1: another rank has a finding" in told
 
 
 def train(debugger: Any, scaler: Any, scales: list[float]) -> None:

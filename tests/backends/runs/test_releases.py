@@ -48,8 +48,9 @@ print("> " + repr([value.tolist() for value in gradients]))
 
 
 def looked_up(backend: str) -> list[str]:
-    """The paths of `internals.py` of a backend."""
-    source = (BACKENDS / SHARES.get(backend, backend) / "internals.py").read_text(encoding="utf-8")
+    """The paths of `internals.py` of a backend; none without the file."""
+    file = BACKENDS / SHARES.get(backend, backend) / "internals.py"
+    source = file.read_text(encoding="utf-8") if file.is_file() else ""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     return sorted({node.args[0].value for node in calls if getattr(node.func, "id", "") == "_find"})  # type: ignore[attr-defined]
 
@@ -87,7 +88,7 @@ def _printed(done: subprocess.CompletedProcess[str]) -> list[str]:
     return re.findall("^> .*", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.sampled(least=6, each=False)
+@pytest.mark.sampled(least=3, each=False)
 def test_a_part_that_a_release_lacks_costs_its_feature_alone(
     backend: Any, trained: list[str], tmp_path: Path, path: str
 ) -> None:

@@ -33,6 +33,7 @@ MODULES = {
     "transformers": ("torch", "torch._dynamo", "transformers.modeling_utils"),
     "mindspore": ("mindspore",),
     "msadapter": ("mindspore",),
+    "toy": ("numpy",),
     # The tool takes two thirds of a second, which most of these programs take for themselves, too.
     "mindspore and the tool": ("mindspore", "mindspore.train", "mindspore.dataset", "msprobe.mindspore", *(
         f"probe.{name}" for name in ("api.cli", "backends.mindspore.adapter", "common.dump.reading.dump")

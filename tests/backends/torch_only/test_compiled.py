@@ -116,7 +116,7 @@ def train(form: Any, around: Callable[[Any, Callable[[], Any]], Any]) -> tuple[l
     return [value.detach().numpy().tobytes() for value in values], counted()
 
 
-@pytest.mark.sampled()
+@pytest.mark.sampled(least=4, each=False)
 @LEVELS
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__.replace("_", " "))
 def test_the_same_bits_from_the_same_graphs(runs: Any, form: Any, level: str) -> None:
@@ -140,7 +140,7 @@ RECORDED = {
 """Which modules have records: those that are not inside of compiled code."""
 
 
-@pytest.mark.sampled()
+@pytest.mark.sampled(least=4, each=False)
 @pytest.mark.parametrize("form", RECORDED, ids=lambda form: form.__name__.replace("_", " "))
 @pytest.mark.parametrize("when", ["compiled before", "compiled while collecting"])
 def test_a_compiled_module_is_one_record(runs: Any, form: Any, when: str) -> None:

@@ -239,10 +239,16 @@ def grown_mib(folder: Path, **settings: Any) -> int:
     return int(next(line for line in done.stdout.splitlines() if line.startswith("grown by")).split()[-1])
 
 
+ALONE = pytest.mark.sampled(least=1, each=False, group="memory of an interpreter")
+"""For tests that start an interpreter each; `make reliability` runs all."""
+
+
+@ALONE
 def test_tensors_on_their_way_to_disk_take_no_memory(tmp_path: Path) -> None:
     assert grown_mib(tmp_path) < 8
 
 
+@ALONE
 @pytest.mark.parametrize("most", [0, 64])
 def test_async_copies_take_no_more_than_their_bound_and_one_tensor(tmp_path: Path, most: int) -> None:
     settings = {"async_dump": True, "async_dump_max_mib": most, "tensor": {"list": ["_."]}}

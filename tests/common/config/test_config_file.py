@@ -121,7 +121,7 @@ NEARLY = st.fixed_dictionaries(
         **dict.fromkeys(("step", "rank", "async_dump", "dump_enable", "extra_info", "precision", "colour"), VALUES),
     },
 )
-ANY_FILE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+ANY_FILE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def config_or_our_error(data):

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from stack_trees import stacks_of
 
@@ -27,7 +27,6 @@ HEADER = Header("statistics", "mix", "pytorch", None)
 # Written by hand after the prose of the format.
 HEAD_BODY: list[Any] = [0, {"version": 3, "task": "statistics", "level": "mix", "framework": "pytorch"}]
 HEAD_BODY[1].update(dump_data_dir=None, extra_info=True)
-QUICK = settings(deadline=None, max_examples=200)
 
 
 def frame(body: Any) -> bytes:
@@ -196,7 +195,6 @@ JSON_VALUES = st.recursive(
 )
 
 
-@QUICK
 @given(st.dictionaries(st.text(), JSON_VALUES, max_size=4))
 def test_any_fields_survive(fields: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -367,7 +365,6 @@ def read_or_our_error(data: bytes) -> None:
         assert str(error) and len(str(error)) < 1000
 
 
-@QUICK
 @given(st.binary(max_size=200))
 def test_any_bytes_after_the_magic_are_read_or_refused(data: bytes) -> None:
     read_or_our_error(b"MSPROBEJ" + data)
@@ -378,13 +375,11 @@ def with_checksum(data: bytes) -> bytes:
     return struct.pack("<II", len(data), zlib.crc32(data)) + data
 
 
-@QUICK
 @given(st.lists(st.binary(max_size=60), max_size=3))
 def test_any_bodies_with_the_right_checksum_are_read_or_refused(bodies: list[bytes]) -> None:
     read_or_our_error(raw(*FRAMES) + b"".join(map(with_checksum, bodies)))
 
 
-@QUICK
 @given(st.binary(max_size=40))
 @example(b"\x81\x90\xc0")
 @example(b"\x81\x80\xc0")
@@ -417,7 +412,6 @@ def fits(value: Any) -> bool:
     return True
 
 
-@QUICK
 @given(st.lists(BODIES.filter(fits), max_size=6))
 @example([(2, "a", 0, -1, None, 0, 0, {"x": 1}), (2, "a", 0, -1, None, 0, 2, [1])])
 def test_frames_in_any_order_are_read_or_refused(bodies: list[Any]) -> None:

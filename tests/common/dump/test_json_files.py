@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from stack_trees import stacks_of
 
@@ -26,7 +26,6 @@ from probe.common.errors import DumpFormatError, FileCheckException
 
 NAN, INFINITY = float("nan"), float("inf")
 TENSOR_KEYS = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm", "requires_grad")
-QUICK = settings(deadline=None, max_examples=300)
 
 
 def header(level: str = "mix", **more: Any) -> Header:
@@ -70,7 +69,6 @@ def dumps(value: Any, indent: int) -> str:
     return json.dumps(value, indent=1).replace("\n", "\n" + " " * indent)
 
 
-@QUICK
 @given(VALUES, st.integers(0, 3))
 @example([NAN, INFINITY, -INFINITY, -0.0, 5e-324, 1.7976931348623157e308, 1e16, 0.1, 10**30, True], 0)
 @example({"": {}, "a": [], "b": [[], {}, [{}]], '\ud800\u2028\x00"\\': "\udcffé\x7f😀"}, 2)
@@ -87,7 +85,6 @@ NUMBERS = st.floats() | st.sampled_from([1e-4, 9.9e-5, 1e-5, 1.5e-7, 1e16, 99999
 TEXTS = st.text(st.sampled_from('é\x7f\x00\x1f\n\r\t\b\f"\\/\u2028 :,0123e-.null{}[]😀\udc80'), max_size=12)
 
 
-@QUICK
 @given(VALUES | st.lists(NUMBERS | TEXTS) | st.dictionaries(TEXTS, NUMBERS | TEXTS), st.integers(0, 3))
 @example({"a": [None, NAN], "b": None}, 0)
 @example([None, INFINITY, -INFINITY], 1)

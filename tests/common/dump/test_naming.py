@@ -9,20 +9,18 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from probe.common.dump import naming
 from probe.common.dump.naming import ParsedName
 
-QUICK = settings(deadline=None, max_examples=500)
 WORD = st.text(st.characters(exclude_characters=".", exclude_categories=("Z", "C")), min_size=1, max_size=8)
 WORD = WORD.filter(lambda text: not any(map(str.isspace, text)))
 PATH = st.lists(WORD, min_size=1, max_size=4).map(".".join)
 NUMBERS = st.integers(0, 10**6)
 
 
-@QUICK
 @given(WORD, WORD, NUMBERS, st.sampled_from(["forward", "backward"]))
 @example("Torch", "7", 3, "forward")
 @example("Tensor", "forward", 0, "backward")
@@ -38,7 +36,6 @@ def test_api_names_are_taken_apart_as_they_were_made(prefix: str, api: str, numb
     assert not naming.is_module(name)
 
 
-@QUICK
 @given(
     st.sampled_from(["Module", "Cell"]),
     PATH,
@@ -98,7 +95,6 @@ CHARACTERS = st.one_of(st.characters(exclude_categories=()), st.sampled_from("./
 STEMS = st.text(CHARACTERS, min_size=1, max_size=40)
 
 
-@QUICK
 @given(STEMS)
 @example("../../etc/passwd")
 @example("..")
@@ -114,7 +110,6 @@ def test_a_file_name_stays_in_its_folder(stem: str) -> None:
     name.encode()
 
 
-@QUICK
 @given(STEMS, STEMS)
 @example("a/b", "a%2Fb")
 @example("a\n", "a%0A")
@@ -150,7 +145,6 @@ def test_a_name_that_is_too_long_is_cut_and_stays_its_own(tmp_path: Path) -> Non
         assert name.endswith(f"%~{digest}.pt") and 250 <= len(name.encode()) <= 255
 
 
-@QUICK
 @given(STEMS)
 @example("..")
 @example("%2E")
@@ -165,7 +159,6 @@ def test_a_file_name_can_be_turned_back(stem: str) -> None:
 CASES = st.text(st.sampled_from("aAbBéÉe\u0301ßs%0\u017f\u0131iI4Kk\u212a"), min_size=1, max_size=12)
 
 
-@QUICK
 @given(CASES, CASES)
 @example("Fc", "fc")
 @example("\xe9", "e\u0301")

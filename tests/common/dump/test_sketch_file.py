@@ -84,6 +84,18 @@ def test_everything_in_a_journal_is_read_back(tmp_path: Path) -> None:
     assert read[True]["Module.m.M.parameters_grad.0.weight"] is not None and read[True]["saved\n.0.debug"] is not None
 
 
+def test_two_runs_with_the_same_makers_keep_them_once(tmp_path: Path) -> None:
+    for name, names in (("one", NAMES), ("again", NAMES), ("shorter", NAMES[:2])):
+        journal(tmp_path / name, names)
+        json_files.write(str(tmp_path / name))
+    one, again, shorter = (sketch_file.read(str(tmp_path / name)) for name in ("one", "again", "shorter"))
+    assert one is not None and again is not None and shorter is not None
+    before = again.sums(again.names()).tobytes(), list(map(again.made_by, again.names()))
+    assert one.share(again) and one.names() is again.names()
+    assert (again.sums(again.names()).tobytes(), list(map(again.made_by, again.names()))) == before
+    assert not one.share(shorter) and len(shorter) == 4 * 2 + 2
+
+
 def test_numpy_alone_reads_the_file(tmp_path: Path) -> None:
     journal(tmp_path)
     json_files.write(str(tmp_path))

@@ -103,6 +103,7 @@ class TestDefinition:
 
 
 class TestPromises:
+    @pytest.mark.sampled(least=4, each=False)
     @pytest.mark.parametrize("structure", STRUCTURES)
     def test_difference_is_estimated_within_30_percent_in_99_of_100_draws(self, structure: str) -> None:
         changed, draws = STRUCTURES[structure], np.random.default_rng(SEED)

@@ -173,15 +173,6 @@ def test_what_casts_is_found_by_its_method(name: str) -> None:
     assert has(name, Trait.CASTS) and hasattr(torch.Tensor, name)
 
 
-@pytest.mark.parametrize("name", [each.name for each in FUNCTIONS if each.divisor is not None])
-def test_a_divisor_of_zero_gives_no_number(name: str) -> None:
-    divisor = function(name).divisor
-    assert divisor is not None
-    tensors = [torch.zeros(1) if index == divisor else torch.ones(1) for index in range(divisor + 1)]
-    if hasattr(torch, name):
-        assert not bool(getattr(torch, name)(*tensors).isfinite().all())
-
-
 @pytest.mark.parametrize("name", named(Trait.ADDS))
 def test_what_adds_grows_with_the_number_of_its_terms(name: str) -> None:
     found = getattr(torch, name)(torch.ones(9), *((0,) if name == "cumsum" else ()))

@@ -52,6 +52,10 @@ def compare(n_value, b_value): return os.getpid()
 FAILS = "def column_name(): return 'Mine'\ndef compare(n_value, b_value): return 1 // 0\n"
 
 
+REFUSED = pytest.mark.sampled(least=1, each=False, group="clusters that are refused")
+"""For tests that start a cluster of their own; `make reliability` runs all."""
+
+
 def metric(folder: Path, source: str) -> str:
     path = folder / "metric.py"
     path.write_text(source)
@@ -150,6 +154,7 @@ def test_an_address_where_nobody_answers_is_one_line(
     assert f"--dask {address}: no scheduler of dask answers there: Timed out" in error and error.count("\n") == 1
 
 
+@REFUSED
 def test_a_cluster_without_workers_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +164,7 @@ def test_a_cluster_without_workers_is_one_line(
     assert capsys.readouterr().err == f"msprobe compare: --dask {address}: the cluster has no worker; start one.\n"
 
 
+@REFUSED
 def test_workers_of_another_version_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(ROOT / "probe", tmp_path / "probe", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "probe" / "_version.py").write_text('__version__ = "99"\n')
@@ -168,6 +174,7 @@ def test_workers_of_another_version_are_refused(tmp_path: Path, capsys: pytest.C
     assert "has msprobe 99, and here it is " in error and error.count("\n") == 1
 
 
+@REFUSED
 def test_workers_without_the_package_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "probe.py").write_text("raise ImportError('not installed here')\n")
     with running(tmp_path, workers=1, modules=tmp_path) as address:

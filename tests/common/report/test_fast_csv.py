@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import probe
@@ -22,7 +22,6 @@ from probe.compare.comparison import compare_dumps
 from probe.compare.output import tables
 
 CASES = Path(__file__).parents[2] / "compare" / "cases"
-QUICK = settings(deadline=None, max_examples=200)
 
 odd = ["N/A", "Nan", "inf", " inf", "],[", ",;,", "null", '"', "1,2", "\r", "~1"]
 texts = st.text(max_size=4) | st.sampled_from(odd)
@@ -47,13 +46,11 @@ def written(part: Cells) -> bytes:
     return csv_text([Cells([(LEFT,)] * len(part.of_rows)), part])
 
 
-@QUICK
 @given(rows_of(cells | st.floats(allow_nan=False, allow_infinity=False)))
 def test_numbers_among_other_cells(rows: list[tuple[Any, ...]]) -> None:
     assert written(Cells(rows, numbers=True)) == by_the_library([(LEFT, *row) for row in rows])
 
 
-@QUICK
 @given(rows_of(st.floats(allow_nan=False, allow_infinity=False) | st.just(0) | texts))
 def test_numbers_with_a_unit(rows: list[tuple[Any, ...]]) -> None:
     def show(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -63,7 +60,6 @@ def test_numbers_with_a_unit(rows: list[tuple[Any, ...]]) -> None:
     assert written(part) == by_the_library([(LEFT, *show(row)) for row in rows])
 
 
-@QUICK
 @given(rows_of(st.booleans() | texts), st.booleans())
 def test_texts_and_flags(rows: list[tuple[Any, ...]], distinct: bool) -> None:
     if distinct:

@@ -24,7 +24,7 @@ SLOW = """
 import time
 def column_name(): return "Slow"
 def compare(n_value, b_value):
-    time.sleep(0.4)
+    time.sleep(0.2)
     return 0
 """
 QUIET = {"PYTHONPATH": str(Path(probe.__file__).parents[1]), "MSPROBE_LOG_LEVEL": "3"}

@@ -12,7 +12,6 @@ import command_line
 import pytest
 from made_dumps import call, constant, write
 
-from probe.api.commands.comparing.compare import CompareAnswer
 from probe.api.commands.question import print_lines
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
@@ -115,8 +114,7 @@ def test_a_terminal_gets_colours_and_the_same_text(monkeypatch: pytest.MonkeyPat
     case = CASES / "perturbed_weights_stat"
     summary = summarise(compare_dumps(read(case / "target"), read(case / "golden")))
     coloured, plain = Terminal(), io.StringIO()
-    found = CompareAnswer([summary], found=True, seconds=0.5)
-    print_lines(found.lines(), coloured)
-    print_lines(found.lines(), plain)
+    print_lines(summary_text.styled_lines([summary]), coloured)
+    print_lines(summary_text.styled_lines([summary]), plain)
     assert "\x1b[" in coloured.getvalue() and "\x1b[" not in plain.getvalue()
     assert plain.getvalue().splitlines()[1] in coloured.getvalue()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import torch
 import torch.nn.functional as F
@@ -54,21 +54,27 @@ def silu() -> tuple[str, list[Any], dict[str, Any], Any]:
     return "Functional.silu", [x], {}, F.silu(x)
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-c",
-        "from probe.api.cli import main; import sys; sys.exit(main(sys.argv[1:]))",
-        *arguments,
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+COMMAND = """
+import sys
+from probe.api.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, whose workers read its file."""
+    script = folder / "command.py"
+    script.write_text(COMMAND, encoding="utf-8")
+    return forks.run_python("torch", script, *arguments)
 
 
 @pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_call_that_ends_its_process_is_one_line_and_the_others_are_checked(tmp_path: Path, jobs: str) -> None:
     path = forged(tmp_path, [silu(), ("Functional.ctc_loss", WILD_CTC, {}, torch.tensor(1.0)), silu()])
-    done = run("acc_check", "-api_info", str(path), "-o", str(tmp_path), "--jobs", jobs)
+    done = run(tmp_path, "acc_check", "-api_info", str(path), "-o", str(tmp_path), "--jobs", jobs)
     told = done.stdout + done.stderr
     assert done.returncode == 0 and "Traceback" not in told, told
     assert "2 calls run on cpu" in told and "1 not run" in told
@@ -78,7 +84,7 @@ def test_a_call_that_ends_its_process_is_one_line_and_the_others_are_checked(tmp
 def test_replay_of_a_call_that_ends_its_process_says_so(tmp_path: Path) -> None:
     offsets = {"reduce": "sum", "offsets": torch.tensor([0, FAR])}
     path = forged(tmp_path, [("Aten.segment_reduce", [torch.randn(4)], offsets, torch.randn(1))])
-    done = run("replay", str(path), "Aten.segment_reduce.0")
+    done = run(tmp_path, "replay", str(path), "Aten.segment_reduce.0")
     assert done.returncode == 2 and "its process died of SIGSEGV" in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Answer, Line, Question
+from probe.api.commands.question import Answer, Question
 from probe.common import log
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
@@ -52,19 +51,13 @@ class AccCheck(Question):
         add("-save_error_data", action="store_true", help="write the inputs and results that fail")
         add("-j", "--jit_compile", action="store_true", help="accepted and without effect")
         add("--seed", metavar="N", type=int, default=1234, help="of generated inputs (1234)")
-        add(
-            "--max-memory", dest="max_memory", metavar="GB", type=arguments.gigabytes,
-            help="a call that needs more is not run (a quarter of the machine's memory)",
-        )  # fmt: skip
+        arguments.add_max_memory(parser)
         arguments.add_standard(
             arguments.add_rules(parser, "judge the drop-in tables; probe: none (msprobe-documented)")
         )
         add("--headers", choices=["english", "msprobe"], default="english", help="form of the drop-in tables")
         add("--against", metavar="FILE", type=arguments.path, help="details of another device, for the second stage")
-        add(
-            "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="suspect",
-            help="lowest verdict with exit status 1 (suspect)",
-        )  # fmt: skip
+        arguments.add_fail_on(parser, "suspect", "suspect")
         self.add_processes(parser)
 
     def add_processes(self, parser: argparse.ArgumentParser) -> None:
@@ -75,25 +68,32 @@ class AccCheck(Question):
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.common.dump.reading.runs import dumps_in
+        from probe.precheck.output.report import as_json, lines
 
         paths = [each.path for each in dumps_in(args.api_info_file)]
         if len(paths) == 1:
-            return Checked(_report(args, paths[0], args.out_path, invocation, watch), args.fail_on)
+            report = _report(args, paths[0], args.out_path, invocation, watch)
+            return Answer(lambda: lines(report), lambda: as_json(report), _is_failed(report, args.fail_on))
         for flag in ("result_csv_path", "against"):
             if getattr(args, flag) is not None:
                 text = f"--{flag} belongs to one dump, and {args.api_info_file} holds {len(paths)}"
                 raise MsprobeException(f"{text}; give the folder of one, such as {paths[0]}.")
-        return SeveralChecked([*_several(args, paths, invocation, watch)])
+        reports = [*_several(args, paths, invocation, watch)]
+        return Answer(
+            lambda: (line for report in reports for line in (f"{report.path}:", *lines(report))),
+            lambda: [as_json(report) for report in reports],
+            any(_is_failed(report, args.fail_on) for report in reports),
+        )
 
 
 def _several(
     args: argparse.Namespace, paths: list[str], invocation: Invocation, watch: ProgressCallback | None
-) -> Iterator[Checked]:
+) -> Iterator[Report]:
     for path in paths:
         # As the dumps lie: step0/rank1.
         output = os.path.join(args.out_path, os.path.relpath(path, args.api_info_file))
         try:
-            yield Checked(_report(args, path, output, invocation, watch), args.fail_on)
+            yield _report(args, path, output, invocation, watch)
         except MsprobeException as error:
             invocation.problem(f"{path}: {error}")
 
@@ -111,48 +111,10 @@ def _report(
     return report
 
 
-@dataclass(frozen=True)
-class Checked:
-    """The calls of one dump, judged."""
-
-    report: Report
-    fail_on: str
-
-    @property
-    def found(self) -> bool:
-        report = self.report
-        failing = {"suspect": [*report.failed, *report.suspects], "error": report.failed, "never": []}[self.fail_on]
-        worse = [] if report.against is None or self.fail_on == "never" else report.against.worse
-        return bool(failing or worse)
-
-    def lines(self) -> Iterator[Line]:
-        from probe.precheck.output.report import lines
-
-        return map(Line, lines(self.report))
-
-    def as_json(self) -> dict[str, Any]:
-        from probe.precheck.output.report import as_json
-
-        return as_json(self.report)
-
-
-@dataclass(frozen=True)
-class SeveralChecked:
-    """The dumps of a run, each judged."""
-
-    dumps: list[Checked]
-
-    @property
-    def found(self) -> bool:
-        return any(each.found for each in self.dumps)
-
-    def lines(self) -> Iterator[Line]:
-        for each in self.dumps:
-            yield Line(f"{each.report.path}:")
-            yield from each.lines()
-
-    def as_json(self) -> list[Any]:
-        return [each.as_json() for each in self.dumps]
+def _is_failed(report: Report, level: str) -> bool:
+    failing = {"suspect": [*report.failed, *report.suspects], "error": report.failed, "never": []}[level]
+    worse = [] if report.against is None or level == "never" else report.against.worse
+    return bool(failing or worse)
 
 
 class MultiAccCheck(AccCheck):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Line, Question
-from probe.api.questions.rules import DOCUMENTED, MSPROBE, compare_devices
+from probe.api.commands.question import Answer, Question
+from probe.api.questions.rules import DOCUMENTED, MSPROBE, rules_for, writer
 from probe.common.errors import FileCheckException
 from probe.common.progress import ProgressCallback
 
@@ -36,41 +35,29 @@ class ApiPrecisionCompare(Question):
         rules = arguments.add_rules(parser, "judge (msprobe-documented)", (MSPROBE, DOCUMENTED))
         arguments.add_standard(rules)
         add("--headers", choices=["english", "msprobe"], default="english", help="of the tables (english)")
-        add(
-            "--fail-on", choices=["warning", "error", "never"], default="error",
-            help="lowest verdict with exit status 1 (error)",
-        )  # fmt: skip
+        arguments.add_fail_on(parser, "warning", "error")
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> DeviceAnswer:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         for path in (args.npu_csv_path, args.gpu_csv_path):
             if not os.path.isfile(path):
                 needed = "give a table accuracy_checking_details_<time>.csv"
                 raise FileCheckException(f"{path}: there is no such file; {needed}.")
-        found = compare_devices(args.npu_csv_path, args.gpu_csv_path, args.out_path, args.rules, args.headers)
+        method = rules_for("devices", args.rules)
+        compare_devices = writer("devices", self.name)
+        found = compare_devices(args.npu_csv_path, args.gpu_csv_path, args.out_path, method, args.headers)
         if not found.is_any_judged:
             invocation.problem(f"no case of {args.npu_csv_path} and {args.gpu_csv_path} can be judged.")
         failing = {"warning": {"warning", "error"}, "error": {"error"}, "never": set()}[args.fail_on]
-        return DeviceAnswer(found.cases, found.paths, bool(failing.intersection(found.statuses)))
+        counts = Counter(case.worst for case in found.cases)
+        content = {"counts": dict(counts), "cases": [vars(case) for case in found.cases], "files": list(found.paths)}
+        is_failed = bool(failing.intersection(found.statuses))
+        return Answer(lambda: [*_lines(found.cases, counts), *found.paths], lambda: content, is_failed)
 
 
-@dataclass(frozen=True)
-class DeviceAnswer:
-    """The number of cases for each result, the cases that are wrong, and the tables."""
-
-    cases: Sequence[Any]
-    files: Sequence[str]
-    found: bool
-
-    def lines(self) -> Iterator[Line]:
-        counts = Counter(case.worst for case in self.cases)
-        yield Line(f"{len(self.cases)} cases: " + ", ".join(f"{counts[status]} {status}" for status in sorted(counts)))
-        wrong = [case for case in self.cases if case.worst == "error"]
-        for case in wrong[:_MOST_SHOWN]:
-            yield Line(f"error: {case.name}{f': {case.message}' if case.message else ''}")
-        if len(wrong) > _MOST_SHOWN:
-            yield Line(f"... and {len(wrong) - _MOST_SHOWN} more, which the tables list.")
-        yield from map(Line, self.files)
-
-    def as_json(self) -> dict[str, Any]:
-        counts = Counter(case.worst for case in self.cases)
-        return {"counts": dict(counts), "cases": [vars(case) for case in self.cases], "files": list(self.files)}
+def _lines(cases: Sequence[Any], counts: Mapping[str, int]) -> Iterator[str]:
+    yield f"{len(cases)} cases: " + ", ".join(f"{counts[status]} {status}" for status in sorted(counts))
+    wrong = [case for case in cases if case.worst == "error"]
+    for case in wrong[:_MOST_SHOWN]:
+        yield f"error: {case.name}{f': {case.message}' if case.message else ''}"
+    if len(wrong) > _MOST_SHOWN:
+        yield f"... and {len(wrong) - _MOST_SHOWN} more, which the tables list."

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Answer, Line, Question
+from probe.api.commands.question import Answer, Question
 from probe.api.questions.rules import MSPROBE, PROBE
 from probe.common.errors import MissingDependency, MsprobeException
 from probe.common.progress import ProgressCallback
-
-if TYPE_CHECKING:
-    from probe.configcheck.findings import Comparison
 
 _MODES = ("dump", "compare", "verl_compare", "verl_verify", "slime_compare")
 _SIMILARITY = "./ckpt_similarity.json"
@@ -98,7 +93,7 @@ class ConfigCheck(Question):
 # --- collecting
 
 
-def _collected(args: argparse.Namespace) -> Written:
+def _collected(args: argparse.Namespace) -> Answer:
     from probe.configcheck.collect import collect
     from probe.configcheck.pack import DEFAULT_PACK, check_name
 
@@ -107,41 +102,25 @@ def _collected(args: argparse.Namespace) -> Written:
     found = collect(args.dump, output)
     withheld = f"withheld: {found.withheld} values, which may hold secrets or decide nothing"
     text = f"collected: {', '.join(found.names)}; {withheld}"
-    content = {"collected": found.names, "withheld": found.withheld, "notes": found.notes}
-    return Written([text, *found.notes], [output], content)
-
-
-@dataclass(frozen=True)
-class Written:
-    """Files that were written, and what there is to say of them."""
-
-    texts: Sequence[str]
-    files: Sequence[str]
-    content: dict[str, Any]
-    found: bool = False
-
-    def lines(self) -> Iterator[Line]:
-        yield from map(Line, (*self.texts, *self.files))
-
-    def as_json(self) -> dict[str, Any]:
-        return {**self.content, "files": list(self.files)}
+    content = {"collected": found.names, "withheld": found.withheld, "notes": found.notes, "files": [output]}
+    return Answer(lambda: [text, *found.notes, output], lambda: content)
 
 
 # --- comparing
 
 
 def _compared(args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
-    from probe.api.questions.rules import chosen, configuration_sheets
+    from probe.api.questions.rules import rules_for
     from probe.common.report.xlsx import load_openpyxl
     from probe.configcheck.compare import compare_packs, read_side, without
     from probe.configcheck.output import written
+    from probe.configcheck.output.text import lines
 
     golden, target = args.compare
     if all(_is_checkpoint(path) for path in (golden, target)):
         return _checkpoints(args, watch)
     # Before the work, which would be lost.
-    rules = chosen(args.rules, PROBE, (PROBE, MSPROBE))
-    sheets = configuration_sheets() if rules == MSPROBE else None
+    sheets = rules_for("packs", args.rules)
     unwritten = ""
     try:
         load_openpyxl()
@@ -154,54 +133,23 @@ def _compared(args: argparse.Namespace, invocation: Invocation, watch: ProgressC
     written.make_output_folder(folder, args.overwrite)
     if sheets is not None:
         rows = sheets(*packs)
-        return SheetsAnswer(rows, [written.write_workbook(rows, folder), *written.write_members(packs, folder)])
+        files = [written.write_workbook(rows, folder), *written.write_members(packs, folder)]
+        levels = rows["summary"][1:]
+        return Answer(
+            lambda: [*(f"{name}: {level}" for name, level in levels), *files],
+            lambda: {"sheets": rows, "files": files},
+            any(level != "pass" for _, level in levels),
+        )
     comparison = without(compare_packs(*packs), args.ignore, args.baseline)
     files = written.write(comparison, folder)
     if not unwritten:
         files.append(written.write_workbook(written.sheets_of(comparison), folder))
-    return ComparisonAnswer(comparison, [*files, *written.write_members(packs, folder)], unwritten)
-
-
-@dataclass(frozen=True)
-class ComparisonAnswer:
-    """The differences of two configurations."""
-
-    comparison: Comparison
-    files: list[str]
-    unwritten: str = ""
-    """The reason why there is no workbook; empty if there is one."""
-
-    @property
-    def found(self) -> bool:
-        return self.comparison.answer != "pass"
-
-    def lines(self) -> Iterator[Line]:
-        from probe.configcheck.output.text import lines
-
-        yield from (Line(text, style) for text, style in lines(self.comparison))
-        yield from map(Line, [*self.files, self.unwritten] if self.unwritten else self.files)
-
-    def as_json(self) -> dict[str, Any]:
-        return {**self.comparison.as_json(), "files": self.files}
-
-
-@dataclass(frozen=True)
-class SheetsAnswer:
-    """The sheets of msProbe's workbook."""
-
-    sheets: dict[str, list[list[Any]]]
-    files: list[str]
-
-    @property
-    def found(self) -> bool:
-        return any(level != "pass" for _, level in self.sheets["summary"][1:])
-
-    def lines(self) -> Iterator[Line]:
-        yield from (Line(f"{name}: {level}") for name, level in self.sheets["summary"][1:])
-        yield from map(Line, self.files)
-
-    def as_json(self) -> dict[str, Any]:
-        return {"sheets": self.sheets, "files": self.files}
+    files += written.write_members(packs, folder)
+    return Answer(
+        lambda: [*lines(comparison), *files, *([unwritten] if unwritten else [])],
+        lambda: {**comparison.as_json(), "files": files},
+        comparison.answer != "pass",
+    )
 
 
 def _is_checkpoint(path: str) -> bool:
@@ -217,25 +165,25 @@ def _checkpoints(args: argparse.Namespace, watch: ProgressCallback | None) -> An
     """The comparison of checkpoints; `ckpt_compare` has all its options."""
     if args.xlsx or args.ignore or args.baseline or args.rules:
         raise MsprobeException("two checkpoints are given; msprobe ckpt_compare has the options for them.")
-    from probe.api.commands.comparing.ckpt_compare import CkptAnswer
-    from probe.api.questions.rules import similarity_file
+    from probe.api.commands.comparing.ckpt_compare import checkpoints_answer
+    from probe.api.questions.rules import writer
     from probe.checkpoint.run import compare_checkpoints
 
     output = args.output_path or _SIMILARITY
     if os.path.lexists(output) and not args.overwrite:
         raise MsprobeException(f"{output} exists; give --overwrite to replace it, or another file with -o.")
     # Before the work, which would be lost.
-    write = similarity_file("config_check -c of two checkpoints")
+    write = writer("similarity", "config_check -c of two checkpoints")
     one, other = args.compare
     report = compare_checkpoints(one, other, None, watch)
     write(report, output)
-    return CkptAnswer(report, [output])
+    return checkpoints_answer(report, [output])
 
 
 # --- logs
 
 
-def _logs(args: argparse.Namespace) -> LogAnswer:
+def _logs(args: argparse.Namespace) -> Answer:
     from probe.configcheck import logs
     from probe.configcheck.output.written import make_output_folder
 
@@ -257,28 +205,10 @@ def _logs(args: argparse.Namespace) -> LogAnswer:
         configs = {"NPU_config.json": one, "bench_config.json": other}
     output = args.output_path or f"./{folder}"
     make_output_folder(output, args.overwrite)
-    return LogAnswer(head, rows, logs.write_logs(output, configs, table, head, rows))
-
-
-@dataclass(frozen=True)
-class LogAnswer:
-    """The parameters of start-up logs."""
-
-    head: Sequence[str]
-    rows: Sequence[tuple[str, Any, Any, bool]]
-    files: list[str] = field(default_factory=list)
-
-    @property
-    def found(self) -> bool:
-        return any(not equal for *_, equal in self.rows)
-
-    def lines(self) -> Iterator[Line]:
-        differing = [row for row in self.rows if not row[-1]]
-        yield Line(f"{len(differing)} of {len(self.rows)} parameters differ")
-        yield from (
-            Line(f"  {name}: {self.head[1]} {one}, {self.head[2]} {other}") for name, one, other, _ in differing
-        )
-        yield from map(Line, self.files)
-
-    def as_json(self) -> dict[str, Any]:
-        return {"parameters": [dict(zip(self.head, row)) for row in self.rows], "files": self.files}
+    files = logs.write_logs(output, configs, table, head, rows)
+    differing = [f"  {name}: {head[1]} {a}, {head[2]} {b}" for name, a, b, is_equal in rows if not is_equal]
+    return Answer(
+        lambda: [f"{len(differing)} of {len(rows)} parameters differ", *differing, *files],
+        lambda: {"parameters": [dict(zip(head, row)) for row in rows], "files": files},
+        bool(differing),
+    )

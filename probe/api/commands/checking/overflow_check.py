@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Line, Question
+from probe.api.commands.question import Answer, Question
 from probe.common import files, log
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from probe.overflow.findings import Report
     from probe.overflow.report_files import WriteAnomalies
 
-_OUTPUT = "./output"
 _MOST_RANKS_SHOWN, _MOST_DUMPS_SHOWN = 4, 8
 """In the page, which takes as long for each as reading it did."""
 
@@ -42,56 +40,31 @@ class OverflowCheck(Question):
             "--output_path",
             metavar="DIR",
             type=arguments.path,
-            default=_OUTPUT,
-            help=f"for the report and the page, where something is found ({_OUTPUT})",
+            default=arguments.OUTPUT,
+            help=f"for the report and the page, where something is found ({arguments.OUTPUT})",
         )
         add("--explain", metavar="RECORD", help="give the reason why this record is not finite, and write no files")
         add("--no_page", action="store_true", help="write no page; it takes as long as reading the dumps again")
         arguments.add_where(parser, "read dumps")
         arguments.add_rules(parser, "decide on msProbe's file of anomalies; probe writes none (msprobe)")
 
-    def answer(
-        self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None
-    ) -> OverflowAnswer:
-        from probe.api.questions.rules import anomaly_file
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
+        from probe.api.questions.rules import rules_for
         from probe.common.parallel.tasks import Where
+        from probe.overflow import report as texts
         from probe.overflow.run import find_overflow
 
         # Before the work, which would be lost.
-        write_anomalies = anomaly_file(args.rules)
+        write_anomalies = rules_for("anomalies", args.rules)
         if args.explain is None:
             files.make_folder(args.output_path)
         report = find_overflow(args.input_path, args.explain, Where(args.jobs, args.dask), watch)
         if not any(sum(step.records.values()) for step in report.steps):
             raise MsprobeException(f"{args.input_path} holds no records; give a folder with dumps.")
         written = [] if args.explain is not None else _write(report, args, write_anomalies)
-        return OverflowAnswer(report, args.explain, written)
-
-
-@dataclass(frozen=True)
-class OverflowAnswer:
-    """The first values that are not finite, and the files that show them."""
-
-    report: Report
-    explained: str | None
-    """The record that was asked for."""
-    files: list[str]
-
-    @property
-    def found(self) -> bool:
-        return self.report.found is not None
-
-    def lines(self) -> Iterator[Line]:
-        from probe.overflow import report as texts
-
-        report, record = self.report, self.explained
-        yield from map(Line, texts.lines(report) if record is None else texts.explanation(report, record))
-        yield from map(Line, self.files)
-
-    def as_json(self) -> dict[str, Any]:
-        from probe.overflow import report as texts
-
-        return {**texts.as_json(self.report), "files": self.files}
+        said = texts.lines(report) if args.explain is None else texts.explanation(report, args.explain)
+        content = {**texts.as_json(report), "files": written}
+        return Answer(lambda: [*said, *written], lambda: content, report.found is not None)
 
 
 def _write(report: Report, args: argparse.Namespace, write_anomalies: WriteAnomalies | None) -> list[str]:

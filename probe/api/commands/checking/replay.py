@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Line, Question
+from probe.api.commands.question import Answer, Question
 from probe.common.progress import ProgressCallback
-
-if TYPE_CHECKING:
-    from probe.api.replaying import Replay as Found
 
 _SEED = 1234
 
@@ -36,16 +31,10 @@ class ReplayCommand(Question):
         add("--emit", metavar="FILE", type=arguments.path, help="write a script that runs it without this package")
         add("--minimise", action="store_true", help="make the inputs smaller while the call still fails")
         add("--seed", metavar="N", type=int, default=_SEED, help=f"of generated inputs ({_SEED})")
-        add(
-            "--max-memory", dest="max_memory", metavar="GB", type=arguments.gigabytes,
-            help="a call that needs more is not run (a quarter of the machine's memory)",
-        )  # fmt: skip
-        add(
-            "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="suspect",
-            help="lowest verdict with exit status 1 (suspect)",
-        )  # fmt: skip
+        arguments.add_max_memory(parser)
+        arguments.add_fail_on(parser, "suspect", "suspect")
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> RunAgain:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.api.replaying import replay
 
         how: dict[str, Any] = {
@@ -55,24 +44,5 @@ class ReplayCommand(Question):
             "max_memory": args.max_memory,
         }
         found = replay(args.dump, args.record, args.device, **how)
-        return RunAgain(found, args.fail_on)
-
-
-@dataclass(frozen=True)
-class RunAgain:
-    """A call that was run again."""
-
-    replay: Found
-    fail_on: str
-
-    @property
-    def found(self) -> bool:
-        if self.fail_on == "never":
-            return False
-        return self.replay.is_wrong or (self.fail_on == "suspect" and self.replay.is_suspect)
-
-    def lines(self) -> Iterator[Line]:
-        return map(Line, str(self.replay).split("\n"))
-
-    def as_json(self) -> dict[str, Any]:
-        return self.replay.as_json()
+        is_failed = found.is_wrong or (args.fail_on == "suspect" and found.is_suspect)
+        return Answer(lambda: str(found).split("\n"), found.as_json, args.fail_on != "never" and is_failed)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Line, Question
+from probe.api.commands.question import Answer, Question
 from probe.common.progress import ProgressCallback
 
-if TYPE_CHECKING:
-    from probe.rollout.output.text import Decode
-    from probe.rollout.report import RolloutReport
-    from probe.rollout.tables import Tables
-
+_NUMBER = arguments.count("a number")
 _SOURCES = {
     "mask": "1 for the tokens that count",
     "tokens": "ids of the tokens",
@@ -50,29 +43,28 @@ class RolloutCheck(Question):
         for name, text in _SOURCES.items():
             add(f"--{name}", metavar="SOURCE", type=arguments.path, help=text)
         add("--dtype", metavar="NAME", default="", help="dtype in which both sides compute (any up to bfloat16)")
-        add("--vocabulary", metavar="N", type=_number, default=0, help="size of the vocabulary (from ids, or 131072)")
-        add("--layers", metavar="N", type=_number, default=0, help="layers of the model (64): more of them round more")
+        add("--vocabulary", metavar="N", type=_NUMBER, default=0, help="size of the vocabulary (from ids, or 131072)")
+        add("--layers", metavar="N", type=_NUMBER, default=0, help="layers of the model (64): more of them round more")
         add("--tokenizer", metavar="PATH", type=arguments.path, help="tokenizer.json or its folder, for text of tokens")
         add("--tables", action="store_true", help="write a table for each saved value of two folders")
         add("--headers", choices=("msprobe", "english"), default="msprobe", help="headings of --tables")
         add("--rules", choices=("probe", "msprobe"), help="rows of --tables: ours, or those of msProbe 26.2")
         add("-o", "--output_path", metavar="DIR", type=arguments.path, help="write JSON, CSV and a page there")
 
-    def answer(
-        self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None
-    ) -> RolloutAnswer | TablesAnswer:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         if args.tables:
-            from probe.api.questions.rules import saved_table_rules
+            from probe.api.questions.rules import rules_for
             from probe.rollout.tables import compare_saved
 
             output = args.output_path or "./msprobe_compare_output"
-            rules = saved_table_rules(args.rules)
-            return TablesAnswer(
-                compare_saved(args.rollout, args.training, output, rules=rules, headers=args.headers, watch=watch)
-            )
+            rules = rules_for("saved tables", args.rules)
+            tables = compare_saved(args.rollout, args.training, output, rules=rules, headers=args.headers, watch=watch)
+            files = [table.file for table in tables.keys]
+            return Answer(lambda: [*tables.lines(), *files], tables.as_json, tables.found)
         from probe.rollout.check import check
         from probe.rollout.output.decoding import decoder
         from probe.rollout.output.files import write
+        from probe.rollout.output.text import as_json, lines
 
         # Before the work, which would be lost.
         decode = None if args.tokenizer is None else decoder(args.tokenizer)
@@ -80,53 +72,8 @@ class RolloutCheck(Question):
         sources = {name: getattr(args, name) for name in ("rollout", "training", *names)}
         report = check(sources, args.dtype, args.vocabulary, args.layers)
         written = [] if args.output_path is None else write(report, args.output_path, decode)
-        return RolloutAnswer(report, written, decode)
-
-
-@dataclass(frozen=True)
-class RolloutAnswer:
-    """The kind of mismatch, and the files that show it."""
-
-    report: RolloutReport
-    files: list[str]
-    decode: Decode | None = None
-
-    @property
-    def found(self) -> bool:
-        return self.report.found
-
-    def lines(self) -> Iterator[Line]:
-        from probe.rollout.output.text import lines
-
-        yield from map(Line, lines(self.report, self.decode))
-        yield from map(Line, self.files)
-
-    def as_json(self) -> dict[str, Any]:
-        from probe.rollout.output.text import as_json
-
-        return {**as_json(self.report, self.decode), "files": self.files}
-
-
-@dataclass(frozen=True)
-class TablesAnswer:
-    """The tables of two folders."""
-
-    tables: Tables
-
-    @property
-    def found(self) -> bool:
-        return self.tables.found
-
-    def lines(self) -> Iterator[Line]:
-        yield from map(Line, self.tables.lines())
-        yield from (Line(table.file) for table in self.tables.keys)
-
-    def as_json(self) -> dict[str, Any]:
-        return self.tables.as_json()
-
-
-def _number(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number; allowed: 1 and more.")
-    return number
+        return Answer(
+            lambda: [*lines(report, decode), *written],
+            lambda: {**as_json(report, decode), "files": written},
+            report.found,
+        )

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Line, Question
+from probe.api.commands.question import Answer, Question
 from probe.common import files
 from probe.common.config.config import TASKS
 from probe.common.config.schema import schema, template
@@ -36,10 +34,10 @@ class ConfigTemplate(Question):
         add("-o", "--output_path", metavar="DIR", type=arguments.path, help="folder for config.json and its schema")
         add("--schema", action="store_true", help="print the JSON Schema alone")
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Template:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         content = schema() if args.schema else template(args.task)
         if args.output_path is None:
-            return Template(content)
+            return Answer(lambda: _text(content).splitlines(), lambda: {"content": content, "file": None})
         path = os.path.join(args.output_path, "config.json")
         if os.path.lexists(path):
             raise MsprobeException(f"{path} exists already; give another folder, or remove it.")
@@ -48,22 +46,7 @@ class ConfigTemplate(Question):
         for name, each in written.items():
             with files.open_for_writing(os.path.join(args.output_path, name)) as stream:
                 stream.write(_text(each).encode() + b"\n")
-        return Template(content, path)
-
-
-@dataclass(frozen=True)
-class Template:
-    """The file, and where it was written."""
-
-    content: dict[str, Any]
-    path: str = ""
-    found: bool = False
-
-    def lines(self) -> Iterator[Line]:
-        yield from map(Line, [self.path] if self.path else _text(self.content).splitlines())
-
-    def as_json(self) -> dict[str, Any]:
-        return {"content": self.content, "file": self.path or None}
+        return Answer(lambda: [path], lambda: {"content": content, "file": path})
 
 
 def _text(content: dict[str, Any]) -> str:

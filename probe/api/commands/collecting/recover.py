@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Line, Question
+from probe.api.commands.question import Answer, Question
 from probe.common.dump.layout import JOURNAL_FILE
 from probe.common.progress import ProgressCallback
 
@@ -30,49 +30,32 @@ class Recover(Question):
         parser.add_argument("directory", metavar="DIR", type=arguments.path, help="a dump_path, or any folder in it")
         parser.add_argument("--remove", action="store_true", help="remove each journal after its files are written")
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Recovery:
-        return Recovery(args.directory, args.remove, invocation)
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
+        from probe.common.dump.recovery import recover, set_aside
 
+        def recovered() -> Iterator[Recovered]:
+            # Each is told of as soon as its files are made.
+            for each in recover(args.directory, args.remove):
+                if each.problem is not None:
+                    invocation.problem(each.problem)
+                yield each
 
-@dataclass(frozen=True)
-class Recovery:
-    """The journals below a folder; each is told of as soon as its files are made."""
+        def lines() -> Iterator[str]:
+            nothing = True
+            for each in recovered():
+                nothing = False
+                if each.problem is None:
+                    left = f"; {each.unwritten} tensors had not been written yet" if each.unwritten else ""
+                    yield f"{each.folder}: {each.records} records in {each.file_name}{_torn(each)}{left}"
+            for journal in set_aside(args.directory):
+                nothing = False
+                yield f"{journal} belongs to an earlier run; to use it, move it to an empty folder as {JOURNAL_FILE}."
+            if nothing:
+                yield f"{args.directory}: nothing to recover: its runs ended normally, or were recovered before."
 
-    directory: str
-    remove: bool
-    invocation: Invocation
-    found: bool = False
-
-    def lines(self) -> Iterator[Line]:
-        nothing = True
-        for recovered in self._recovered():
-            nothing = False
-            if recovered.problem is None:
-                left = f"; {recovered.unwritten} tensors had not been written yet" if recovered.unwritten else ""
-                made = f"{recovered.records} records in {recovered.file_name}"
-                yield Line(f"{recovered.folder}: {made}{_torn(recovered)}{left}")
-        for journal in self._set_aside():
-            nothing = False
-            yield Line(f"{journal} belongs to an earlier run; to use it, move it to an empty folder as {JOURNAL_FILE}.")
-        if nothing:
-            text = "nothing to recover: its runs ended normally, or were recovered before."
-            yield Line(f"{self.directory}: {text}")
-
-    def as_json(self) -> dict[str, Any]:
-        return {"recovered": list(map(asdict, self._recovered())), "set_aside": self._set_aside()}
-
-    def _recovered(self) -> Iterator[Recovered]:
-        from probe.common.dump.recovery import recover
-
-        for recovered in recover(self.directory, self.remove):
-            if recovered.problem is not None:
-                self.invocation.problem(recovered.problem)
-            yield recovered
-
-    def _set_aside(self) -> list[str]:
-        from probe.common.dump.recovery import set_aside
-
-        return set_aside(self.directory)
+        return Answer(
+            lines, lambda: {"recovered": list(map(asdict, recovered())), "set_aside": set_aside(args.directory)}
+        )
 
 
 def _torn(found: Recovered) -> str:

@@ -115,9 +115,9 @@ class RunCommand:
             from probe.common.config.config import KEYS
 
             KEYS["dump_path"].parse(args.output, Location(_FLAGS["dump_path"], "dump_path"))
-        from probe.api.monitoring.program import MonitoredProgram
+        from probe.api.monitoring.program import monitored
 
-        running = MonitoredProgram(args.config, args.output, args.module_pattern)
+        running = monitored(args.config, args.output, args.module_pattern)
         return self._watched(running, args, program, f"every step is monitored, into {running.folder}.")
 
     def _probe(self, args: argparse.Namespace, program: list[str]) -> int:
@@ -132,9 +132,9 @@ class RunCommand:
             },
         )
         given = _arguments(args)
-        from probe.api.monitoring.probed_program import ProbedProgram
+        from probe.api.monitoring.program import probed
 
-        running = ProbedProgram(args.config, given["dump_path"], given["step"], given["module"])
+        running = probed(args.config, given["dump_path"], given["step"], given["module"])
         text = f"the gradients of the steps of an optimizer are written, into {running.folder}."
         return self._watched(running, args, program, text)
 

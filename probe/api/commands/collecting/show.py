@@ -5,20 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation, UsageError
-from probe.api.commands.question import Line, Question
+from probe.api.commands.question import Answer, Line, Question
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.api.commands.collecting.show_text import ShownLine
-    from probe.api.commands.collecting.timeline import TimelineRow
-    from probe.api.commands.collecting.wanted import Wanted
-    from probe.common.dump.reading.dump import Dump
-    from probe.common.dump.reading.run import Run
 
 _LIMIT = 200
 
@@ -46,38 +41,44 @@ class Show(Question):
         add(
             "--limit",
             metavar="N",
-            type=_limit,
+            type=arguments.count("a number of lines", 0, "(all) and more"),
             help=f"number of lines, 0 for all ({_LIMIT} on a terminal, otherwise all)",
         )
 
-    def answer(
-        self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None
-    ) -> Shown | Timeline | Updates:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         # Not needed by the other commands, and what it imports takes time.
-        from probe.api.commands.collecting.wanted import Wanted
-        from probe.common.dump.reading.run import read
+        from probe.api.commands.collecting import show_steps, show_text
+        from probe.common.dump.reading.conditions import condition
+        from probe.common.dump.reading.run import Run, read
 
+        _refuse(args, "timeline", ("items", "where", "tree", "stack"))
+        _refuse(args, "updates", ("items", "where", "tree", "stack", "module", "api", "timeline"))
+        fits = None if args.where is None else condition(args.where)
+        wanted = show_text.Wanted(args.module, args.api, fits, args.items or fits is not None, args.items)
+        if args.timeline:
+            rows = show_steps.timeline(Run(args.path), wanted)
+            return Answer(
+                lambda: _limited(show_steps.timeline_lines(rows), args.limit),
+                lambda: [row.as_json() for row in rows[: args.limit or None]],
+            )
+        opened = read(args.path)
+        dumps = opened if isinstance(opened, Run) else [opened]
         if args.updates:
-            for flag in ("items", "where", "tree", "stack", "module", "api", "timeline"):
-                if getattr(args, flag):
-                    raise UsageError(f"--{flag} cannot be combined with --updates; leave one of them out.")
-            return Updates(read(args.path), args.limit)
-        wanted = Wanted.of(args.module, args.api, args.where, args.items)
-        if not args.timeline:
-            return Shown(read(args.path), wanted, args.tree, args.stack, args.limit)
-        for flag in ("items", "where", "tree", "stack"):
-            if getattr(args, flag):
-                raise UsageError(f"--{flag} cannot be combined with --timeline; leave one of them out.")
-        from probe.api.commands.collecting.timeline import timeline
-        from probe.common.dump.reading.run import Run
-
-        return Timeline(timeline(Run(args.path), wanted), args.limit)
+            return Answer(
+                lambda: _limited((line for dump in dumps for line in show_steps.update_lines(dump)), args.limit),
+                lambda: [{"path": each.path, "updates": show_steps.updates_as_json(each.updates)} for each in dumps],
+            )
+        return Answer(
+            lambda: _limited(show_text.lines(opened, wanted, args.tree, args.stack), args.limit),
+            lambda: [show_text.dump_as_json(dump, wanted, args.stack, args.limit or 0) for dump in dumps],
+        )
 
 
-def _limit(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines; allowed: 0 (all) and more.")
-    return int(text)
+def _refuse(args: argparse.Namespace, option: str, others: Iterable[str]) -> None:
+    """Refuse options that have no meaning with `option`."""
+    for other in others if getattr(args, option) else ():
+        if getattr(args, other):
+            raise UsageError(f"--{other} cannot be combined with --{option}; leave one of them out.")
 
 
 def _limited(lines: Iterable[ShownLine], limit: int | None) -> Iterator[Line]:
@@ -85,85 +86,11 @@ def _limited(lines: Iterable[ShownLine], limit: int | None) -> Iterator[Line]:
     if limit is None:
         limit = _LIMIT if sys.stdout.isatty() else 0
     counted = more = 0
-    for line in lines:
-        counted += line.counts
+    for text, style, counts in lines:
+        counted += counts
         if limit and counted > limit:
-            more += line.counts
+            more += counts
         else:
-            yield Line(line.text, line.style)
+            yield text, style
     if more:
-        yield Line(f"... and {more} more lines; --limit 0 shows all, --where, --module and --api choose")
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """The modules over the steps."""
-
-    rows: list[TimelineRow]
-    limit: int | None
-    found: bool = False
-
-    def lines(self) -> Iterator[Line]:
-        from probe.api.commands.collecting.timeline import timeline_lines
-
-        return _limited(timeline_lines(self.rows), self.limit)
-
-    def as_json(self) -> list[Any]:
-        return [row.as_json() for row in self.rows[: self.limit or None]]
-
-
-@dataclass(frozen=True)
-class Updates:
-    """The steps of optimizers."""
-
-    opened: Dump | Run
-    limit: int | None
-    found: bool = False
-
-    def _dumps(self) -> list[Dump] | Run:
-        from probe.common.dump.reading.dump import Dump
-
-        return [self.opened] if isinstance(self.opened, Dump) else self.opened
-
-    def lines(self) -> Iterator[Line]:
-        from probe.api.commands.collecting.update_text import update_lines
-
-        return _limited((line for dump in self._dumps() for line in update_lines(dump)), self.limit)
-
-    def as_json(self) -> list[Any]:
-        from probe.api.commands.collecting.update_text import updates_as_json
-
-        return [{"path": dump.path, "updates": updates_as_json(dump.updates)} for dump in self._dumps()]
-
-
-@dataclass(frozen=True)
-class Shown:
-    """The content of dumps that is asked for; they are read while it is printed."""
-
-    opened: Dump | Run
-    wanted: Wanted
-    as_tree: bool
-    with_stacks: bool
-    limit: int | None
-    """The number of lines, 0 for all."""
-    found: bool = False
-
-    def lines(self) -> Iterator[Line]:
-        return _limited(self._all_lines(), self.limit)
-
-    def _all_lines(self) -> Iterator[ShownLine]:
-        from probe.api.commands.collecting import show_text
-        from probe.common.dump.reading.dump import Dump
-
-        if isinstance(self.opened, Dump):
-            return show_text.dump_lines(self.opened, self.wanted, self.as_tree, self.with_stacks)
-        if self.wanted.everything and not (self.as_tree or self.with_stacks):
-            return show_text.run_lines(self.opened)
-        return show_text.several_dumps_lines(self.opened, self.wanted, self.as_tree, self.with_stacks)
-
-    def as_json(self) -> list[Any]:
-        from probe.api.commands.collecting.show_text import dump_as_json
-        from probe.common.dump.reading.dump import Dump
-
-        dumps = [self.opened] if isinstance(self.opened, Dump) else self.opened
-        return [dump_as_json(dump, self.wanted, self.with_stacks, self.limit or 0) for dump in dumps]
+        yield f"... and {more} more lines; --limit 0 shows all, --where, --module and --api choose"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation, UsageError
-from probe.api.commands.question import Line, Question
+from probe.api.commands.question import Answer, Question
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
@@ -50,8 +48,8 @@ class CkptCompare(Question):
         add("--format", nargs="+", choices=_FORMATS, default=["html", "xlsx"], help="which files (html xlsx)")
         add("--overwrite", action="store_true", help="replace files that are there")
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> CkptAnswer:
-        from probe.api.questions.rules import similarity_file
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
+        from probe.api.questions.rules import writer
         from probe.checkpoint.options import CheckpointOptions
         from probe.checkpoint.output import files
         from probe.checkpoint.run import compare_checkpoints
@@ -60,7 +58,7 @@ class CkptCompare(Question):
             raise UsageError(f"--heads has {len(args.heads)} values; allowed: heads, and groups of them")
         heads = None if args.heads is None else (args.heads[0], args.heads[-1])
         options = CheckpointOptions(args.map, args.tp, args.pp, heads, args.optimizer, args.weights)
-        write_similarity = similarity_file() if "msprobe" in args.format else None
+        write_similarity = writer("similarity", "--format msprobe") if "msprobe" in args.format else None
         if args.output_path is not None:
             names = [] if write_similarity is None else [_SIMILARITY]
             files.check(args.output_path, args.format, args.overwrite, names)
@@ -69,27 +67,12 @@ class CkptCompare(Question):
         if write_similarity is not None and args.output_path is not None:
             written.append(os.path.join(args.output_path, _SIMILARITY))
             write_similarity(report, written[-1])
-        return CkptAnswer(report, written)
+        return checkpoints_answer(report, written)
 
 
-@dataclass(frozen=True)
-class CkptAnswer:
-    """The differences of two checkpoints, and the files that show them."""
+def checkpoints_answer(report: Report, files: list[str]) -> Answer:
+    """Return the differences of two checkpoints, and the files that show them."""
+    from probe.checkpoint.output.as_json import as_json
+    from probe.checkpoint.output.text import lines
 
-    report: Report
-    files: list[str]
-
-    @property
-    def found(self) -> bool:
-        return self.report.found
-
-    def lines(self) -> Iterator[Line]:
-        from probe.checkpoint.output.text import lines
-
-        yield from (Line(text, style) for text, style in lines(self.report))
-        yield from map(Line, self.files)
-
-    def as_json(self) -> dict[str, Any]:
-        from probe.checkpoint.output.as_json import as_json
-
-        return {**as_json(self.report), "files": self.files}
+    return Answer(lambda: [*lines(report), *files], lambda: {**as_json(report), "files": files}, report.found)

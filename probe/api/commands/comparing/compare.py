@@ -6,23 +6,27 @@ import argparse
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.api.commands.comparing.divergence import DIVERGENCE, NEVER, is_failed, report_untold
-from probe.api.commands.comparing.gradients import compared_gradients
-from probe.api.commands.comparing.merging import add_merging, splits_given
-from probe.api.commands.comparing.pair import add_pair, set_pair
+from probe.api.commands.comparing.two_runs import (
+    DIVERGENCE,
+    NEVER,
+    add_merging,
+    add_pair,
+    is_failed,
+    report_untold,
+    set_pair,
+    splits_given,
+)
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Answer, Line, Question
+from probe.api.commands.question import Answer, Question
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.common.parallel.tasks import Where
     from probe.compare.options import Options
-    from probe.compare.output.summary import Summary
     from probe.compare.ranks.analysis import Analysis
     from probe.compare.reruns import RunAgain
     from probe.shards.split import Split
@@ -68,25 +72,22 @@ class Compare(Question):
             "2 if that cannot be told (never)",
         )
         add("--rerun", action="store_true", help="run the first calls that diverge again on the golden run's inputs")
-        add(
-            "--max-memory", dest="max_memory", metavar="GB", type=arguments.gigabytes,
-            help="with --rerun: a call that needs more is not run (a quarter of the machine's memory)",
-        )  # fmt: skip
+        arguments.add_max_memory(parser, "with --rerun: ")
         add_merging(parser)
         arguments.add_compat(arguments.add_rules(parser, "give rows their results (msprobe-documented)"))
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         # Not needed by the other commands, and what it imports takes time.
-        from probe.api.questions.rules import row_rules
+        from probe.api.questions.rules import rules_for
         from probe.common.parallel.tasks import Where
         from probe.compare.options import Options
-        from probe.monitor.gradients.layout import is_probed
+        from probe.monitor.gradients.files import probed_ranks
 
         set_pair(args)
-        if is_probed(args.target_path) and is_probed(args.golden_path):
-            return compared_gradients(args)
+        if probed_ranks(args.target_path) and probed_ranks(args.golden_path):
+            return _gradients(args)
         options = Options(
-            rules=row_rules(args.rules),
+            rules=rules_for("rows", args.rules),
             fuzzy=args.fuzzy_match,
             api_mapping=args.api_mapping,
             cell_mapping=args.cell_mapping,
@@ -113,7 +114,7 @@ def _run_again(args: argparse.Namespace, splits: list[Split]) -> RunAgain | None
     if args.diff_analyze:
         raise MsprobeException("--diff_analyze compares rank with rank; leave it out, or --rerun.")
     # It loads a framework.
-    from probe.api.questions.reruns import run_again_for
+    from probe.api.replaying import run_again_for
 
     return run_again_for(args.target_path, args.golden_path, splits, args.max_memory)
 
@@ -135,7 +136,8 @@ def _compared(
     run_again: RunAgain | None,
     invocation: Invocation,
     given: dict[str, Any],
-) -> CompareAnswer:
+) -> Answer:
+    from probe.compare.output.summary_text import styled_lines
     from probe.compare.reruns import with_reruns
     from probe.compare.runner import summaries
 
@@ -155,13 +157,16 @@ def _compared(
     if run_again is not None:
         found = list(with_reruns(found, run_again))
     is_bad = is_failed(found, args.fail_on, invocation)
-    return CompareAnswer(found, is_bad, time.perf_counter() - start, page)
+    last = [f"time: {time.perf_counter() - start:.2f} s", *([f"page: {page}"] if page else [])]
+    content = [{**summary.as_json(), "page": page or None} for summary in found]
+    return Answer(lambda: [*styled_lines(found), *last], lambda: content, is_bad)
 
 
 def _analysed(
     args: argparse.Namespace, options: Options, where: Where, invocation: Invocation, watch: ProgressCallback | None
-) -> FirstOfRanks:
+) -> Answer:
     from probe.compare.ranks.analysis import analyse
+    from probe.compare.ranks.first_difference import differences_as_json
 
     paths = args.target_path, args.golden_path, args.output_path
     with contextlib.closing(analyse(*paths, options, where=where, watch=watch)) as analyses:
@@ -173,58 +178,45 @@ def _analysed(
         is_found = is_failed(compared, DIVERGENCE, invocation)
     elif args.fail_on != NEVER and not is_found:
         report_untold(compared, args.fail_on, invocation)
-    return FirstOfRanks(found, args.fail_on != NEVER and is_found)
-
-
-@dataclass(frozen=True)
-class CompareAnswer:
-    """The summaries of the pairs of dumps."""
-
-    summaries: list[Summary]
-    found: bool
-    seconds: float
-    page: str = ""
-
-    def lines(self) -> Iterator[Line]:
-        from probe.compare.output.summary_text import styled_lines
-
-        yield from (Line(text, style) for text, style in styled_lines(self.summaries))
-        yield Line(f"time: {self.seconds:.2f} s")
-        if self.page:
-            yield Line(f"page: {self.page}")
-
-    def as_json(self) -> list[Any]:
-        page = self.page or None
-        return [{**summary.as_json(), "page": page} for summary in self.summaries]
-
-
-@dataclass(frozen=True)
-class FirstOfRanks:
-    """The first difference of the ranks, step by step."""
-
-    analyses: list[Analysis]
-    found: bool
-
-    def lines(self) -> Iterator[Line]:
-        for analysis in self.analyses:
-            step = f"{analysis.step}: " if analysis.step else ""
-            for rank, record in analysis.found:
-                yield Line(f"{step}rank {rank.number} diverges first at {record.name}")
-            if not analysis.found:
-                yield Line(f"{step}{analysis.answer}")
-            yield from (Line(f"  {path}") for path in analysis.files)
-
-    def as_json(self) -> dict[str, Any]:
-        from probe.compare.ranks.first_difference import differences_as_json
-
-        return {
-            "steps": [
-                {
-                    "step": each.step,
-                    "ranks": differences_as_json(each.found),
-                    "answer": each.answer or None,
-                    "files": each.files,
-                }
-                for each in self.analyses
-            ]
+    steps = [
+        {
+            "step": each.step,
+            "ranks": differences_as_json(each.found),
+            "answer": each.answer or None,
+            "files": each.files,
         }
+        for each in found
+    ]
+    return Answer(lambda: _first_of_ranks(found), lambda: {"steps": steps}, args.fail_on != NEVER and is_found)
+
+
+def _first_of_ranks(analyses: list[Analysis]) -> Iterator[str]:
+    """The first difference of the ranks, step by step."""
+    for analysis in analyses:
+        step = f"{analysis.step}: " if analysis.step else ""
+        for rank, record in analysis.found:
+            yield f"{step}rank {rank.number} diverges first at {record.name}"
+        if not analysis.found:
+            yield f"{step}{analysis.answer}"
+        yield from (f"  {path}" for path in analysis.files)
+
+
+def _gradients(args: argparse.Namespace) -> Answer:
+    """Compare two folders of task ``grad_probe``, and write the results to the output folder."""
+    from probe.monitor.gradients.comparing import compare_runs, lines_of
+    from probe.monitor.gradients.results import write_results
+
+    found = compare_runs(args.target_path, args.golden_path)
+    write_results(args.output_path, found)
+    is_bad = args.fail_on != NEVER and any(rank.suspicions() for rank in found)
+    ranks = [
+        {
+            "rank": each.rank,
+            "total": {str(step): value for step, value in each.line(None)},
+            "suspicious": [suspicion._asdict() for suspicion in each.suspicions()],
+            "notes": each.notes,
+        }
+        for each in found
+    ]
+    text = f"tables and pictures: {args.output_path}"
+    return Answer(lambda: [*lines_of(found), text], lambda: {"ranks": ranks}, is_bad)

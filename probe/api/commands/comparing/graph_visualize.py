@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from probe.api.commands import arguments
-from probe.api.commands.comparing.divergence import DIVERGENCE, NEVER, is_failed
-from probe.api.commands.comparing.merging import add_merging, splits_given
+from probe.api.commands.comparing.two_runs import DIVERGENCE, NEVER, add_merging, is_failed, splits_given
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Answer, Line, Question
-from probe.api.questions.rules import PROBE, asked_by, chosen
+from probe.api.commands.question import Answer, Question
+from probe.api.questions.rules import PROBE, asked_by, chosen, graph_rules, writer
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 from probe.common.terminal_text import printable
@@ -67,7 +65,8 @@ class GraphVisualize(Question):
             help=f"what is written, with commas between: {', '.join(_FORMATS)} (html)",
         )
         add("--file_type", choices=["db", "json"], help="msProbe's flag: db is --format db; json writes merged dumps")
-        add("--max_mb", metavar="N", type=_megabytes, default=40.0, help="a larger page becomes a folder (40)")
+        megabytes = arguments.amount("a size in MB", "0 and more", zero=True)
+        add("--max_mb", metavar="N", type=megabytes, default=40.0, help="a larger page becomes a folder (40)")
         add(
             "--strip_paths",
             metavar="PREFIX",
@@ -98,25 +97,44 @@ class GraphVisualize(Question):
         if args.file_type == "json":
             from probe.graph.tasks.merging import write_merged
 
-            return MergedDumps(write_merged(args.target_path, args.golden_path, splits, args.output_path))
+            folders = write_merged(args.target_path, args.golden_path, splits, args.output_path)
+            return Answer(lambda: folders, lambda: {"folders": folders})
         return _shown(args, splits, watch, invocation)
 
 
 def _shown(
     args: argparse.Namespace, splits: list[Split], watch: ProgressCallback | None, invocation: Invocation
-) -> Graphs:
-    from probe.api.questions.rules import graph_writers
+) -> Answer:
     from probe.common.parallel.tasks import Where
     from probe.graph.run import show
 
     plan = _planned(args, splits)
     formats, where = _wanted_formats(args), Where(args.jobs, args.dask)
-    report = show(plan, args.output_path, formats, args.max_mb, where, watch, graph_writers(formats))
+    writers = {"db": writer("db", "--format db")} if "db" in formats else {}
+    report = show(plan, args.output_path, formats, args.max_mb, where, watch, writers)
     for sentence in report.left_out:
         invocation.problem(sentence)
     if args.open:
         _open(report.files)
-    return Graphs(report, is_failed(report.summaries, args.fail_on, invocation))
+    content = {
+        "files": report.files,
+        "nodes": report.nodes,
+        "first_divergence": report.first,
+        "verdict": report.verdict,
+        "remarks": [text.strip() for text in report.remarks],
+        "unpaired": report.unpaired,
+    }
+    return Answer(lambda: _lines(report), lambda: content, is_failed(report.summaries, args.fail_on, invocation))
+
+
+def _lines(report: GraphReport) -> Iterator[str]:
+    # Unreadable dumps are reported already.
+    unpaired = [sentence for sentence in report.unpaired if sentence not in report.left_out]
+    *others, last = report.files
+    yield from (*report.verdict, *report.remarks, *unpaired, *others)
+    # With the step and the rank, where there are several.
+    first = f", {printable(report.first_text)}" if report.first_text else ""
+    yield f"{last}: {report.nodes} nodes{first}"
 
 
 def _check_fail_on(args: argparse.Namespace) -> None:
@@ -129,49 +147,6 @@ def _check_fail_on(args: argparse.Namespace) -> None:
     if chosen(args.rules, PROBE) != PROBE:
         leave = f"leave {asked_by(args.rules)} out" if args.rules else f"{asked_by(None)} is set, so give --rules probe"
         raise MsprobeException(f"--fail-on divergence uses the rules of probe; {leave}.")
-
-
-@dataclass(frozen=True)
-class Graphs:
-    """The files that were written, and the first divergence of the runs."""
-
-    report: GraphReport
-    found: bool
-
-    def lines(self) -> Iterator[Line]:
-        report = self.report
-        # Unreadable dumps are reported already.
-        unpaired = [sentence for sentence in report.unpaired if sentence not in report.left_out]
-        yield from map(Line, [*report.verdict, *report.remarks, *unpaired])
-        *others, last = report.files
-        yield from map(Line, others)
-        # With the step and the rank, where there are several.
-        first = f", {printable(report.first_text)}" if report.first_text else ""
-        yield Line(f"{last}: {report.nodes} nodes{first}")
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "files": self.report.files,
-            "nodes": self.report.nodes,
-            "first_divergence": self.report.first,
-            "verdict": self.report.verdict,
-            "remarks": [text.strip() for text in self.report.remarks],
-            "unpaired": self.report.unpaired,
-        }
-
-
-@dataclass(frozen=True)
-class MergedDumps:
-    """The folders of the dumps that were merged."""
-
-    folders: list[str]
-    found: bool = False
-
-    def lines(self) -> Iterator[Line]:
-        return map(Line, self.folders)
-
-    def as_json(self) -> dict[str, Any]:
-        return {"folders": self.folders}
 
 
 def _splits(args: argparse.Namespace) -> list[Split]:
@@ -193,7 +168,6 @@ def _planned(args: argparse.Namespace, splits: list[Split]) -> Plan:
 
 
 def _options(args: argparse.Namespace) -> GraphOptions:
-    from probe.api.questions.rules import graph_rules
     from probe.compare.options import Options
     from probe.graph.manual_pairs import load_pairs
     from probe.graph.options import GraphOptions
@@ -228,16 +202,6 @@ def _open(paths: list[str]) -> None:
 
 
 # --- arguments
-
-
-def _megabytes(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size in MB; allowed: 0 and more.")
-    return number
 
 
 def _micro_step(text: str) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Line, Question
+from probe.api.commands.question import Answer, Question
 from probe.common.progress import ProgressCallback
 
 
@@ -30,21 +28,8 @@ class MergeResult(Question):
         add("-o", "--output_dir", metavar="DIR", help="for the workbook", **required)
         add("-config", "--config-path", metavar="FILE", help="what to collect", **required)
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> MergeAnswer:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.compare.ranks.merge import load_choice, merge
 
-        return MergeAnswer(merge(args.input_dir, args.output_dir, load_choice(args.config_path)))
-
-
-@dataclass(frozen=True)
-class MergeAnswer:
-    """The workbook that was written."""
-
-    path: str
-    found: bool = False
-
-    def lines(self) -> Iterator[Line]:
-        yield Line(self.path)
-
-    def as_json(self) -> dict[str, Any]:
-        return {"files": [self.path]}
+        path = merge(args.input_dir, args.output_dir, load_choice(args.config_path))
+        return Answer(lambda: [path], lambda: {"files": [path]})

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Line, Question
+from probe.api.commands.question import Answer, Question
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
@@ -33,29 +32,16 @@ class CodeMapping(Question):
         )  # fmt: skip
         add("-o", "--output", metavar="DIR", type=arguments.path, default="./", help="for the tables (./)")
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Links:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.kernels.code_mapping import map_code
 
-        return Links(map_code(args.ir, args.dump_data, args.output))
+        mapped = map_code(args.ir, args.dump_data, args.output)
+        content = {"linked": mapped.linked, "unlinked": dict(mapped.unlinked), "files": mapped.files}
+        return Answer(lambda: _lines(mapped), lambda: content)
 
 
-@dataclass(frozen=True)
-class Links:
-    """The data that was linked to the source."""
-
-    mapped: Mapped
-    found: bool = False
-
-    def lines(self) -> Iterator[Line]:
-        mapped = self.mapped
-        yield Line(
-            f"{mapped.linked} of {mapped.linked + sum(mapped.unlinked.values())} dumped tensors linked to the source"
-        )
-        for why, count in mapped.unlinked.most_common():
-            yield Line(f"  not linked, {count}: {why}")
-        for path in mapped.files:
-            yield Line(path)
-
-    def as_json(self) -> dict[str, Any]:
-        mapped = self.mapped
-        return {"linked": mapped.linked, "unlinked": dict(mapped.unlinked), "files": mapped.files}
+def _lines(mapped: Mapped) -> Iterator[str]:
+    yield f"{mapped.linked} of {mapped.linked + sum(mapped.unlinked.values())} dumped tensors linked to the source"
+    for why, count in mapped.unlinked.most_common():
+        yield f"  not linked, {count}: {why}"
+    yield from mapped.files

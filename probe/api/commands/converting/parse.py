@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Line, Question
+from probe.api.commands.question import Answer, Question
+from probe.backends.protocol import execution_of
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.kernels.atb_tensors import AtbTensor
-    from probe.kernels.parsing import Parsed, Writer
+    from probe.kernels.parsing import Writer
 
 
 class Parse(Question):
@@ -28,7 +27,7 @@ class Parse(Question):
         add("-t", "--type", choices=["npy", "pt"], default="npy", help="what is written: .npy or .pt (npy)")
         arguments.add_output(parser, "files")
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Conversion:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.kernels.parsing import parse, write_npy
 
         write = write_npy if args.type == "npy" else _torch_writer()
@@ -38,27 +37,12 @@ class Parse(Question):
                 invocation.problem(each.problem)
             else:
                 done.append(each)
-        return Conversion(done)
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """The files that were written."""
-
-    done: list[Parsed]
-    found: bool = False
-
-    def lines(self) -> Iterator[Line]:
-        for each in self.done:
-            yield Line(f"{each.target}: {each.dtype} {list(each.shape)}")
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "files": [
-                {"source": each.source, "file": each.target, "dtype": each.dtype, "shape": list(each.shape)}
-                for each in self.done
-            ]
-        }
+        content = [
+            {"source": each.source, "file": each.target, "dtype": each.dtype, "shape": list(each.shape)}
+            for each in done
+        ]
+        lines = [f"{each.target}: {each.dtype} {list(each.shape)}" for each in done]
+        return Answer(lambda: lines, lambda: {"files": content})
 
 
 def _torch_writer() -> Writer:
@@ -73,7 +57,7 @@ def _torch_writer() -> Writer:
     adapter = loader.load("torch")
 
     def write(path: str, tensor: AtbTensor) -> None:
-        made = adapter.execution.tensor(tensor.values, tensor.dtype, "cpu")
+        made = execution_of(adapter).tensor(tensor.values, tensor.dtype, "cpu")
         content = adapter.tensors.tensor_file(made, copied=True)
         assert content is not None
         with files.replacing(path) as stream:

@@ -7,6 +7,7 @@ import ast
 from collections.abc import Sequence
 from typing import NoReturn
 
+from probe.api.commands.arguments import count
 from probe.api.commands.invocation import FINE, Invocation, UsageError
 from probe.common.terminal_text import print_text
 
@@ -25,9 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     invocation = Invocation("anomaly_processor")
 
     def work() -> int:
-        from probe.monitor.output.anomaly_file import analyse
+        from probe.api.questions.rules import writer
 
         args = _parser().parse_args(arguments)
+        analyse = writer("anomalies", "anomaly.json")
         print_text(analyse(args.data_path_dir, args.out_path, args.top_k, args.step_list))
         return FINE
 
@@ -43,15 +45,10 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("-d", "--data_path", dest="data_path_dir", metavar="DIR", required=True, help="anomaly_detected of a monitor")
     add("-o", "--out_path", metavar="DIR", help="folder for the file (the same folder)")
-    add("-k", "--topk", dest="top_k", metavar="N", type=_count, default=8, help="how many anomalies (8)")
+    number = count("a number of anomalies")
+    add("-k", "--topk", dest="top_k", metavar="N", type=number, default=8, help="how many anomalies (8)")
     add("-s", "--step", dest="step_list", metavar="STEPS", type=_steps, help='steps to examine: "[3,4]" or 3,4')
     return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of anomalies; allowed: 1 and more.")
-    return int(text)
 
 
 def _steps(text: str) -> list[int]:

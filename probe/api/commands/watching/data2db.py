@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Optional
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Line, Question
+from probe.api.commands.question import Answer, Question
 from probe.common.progress import ProgressCallback
 
 
@@ -25,23 +23,10 @@ class Data2Db(Question):
         add("--format", choices=["auto", "monitor"], default="auto", help="kind of data (auto)")
         add("--mapping", metavar="JSON", type=arguments.path, help="a file with ordered replacements in names of rows")
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Database:
-        from probe.api.questions.rules import monitor_database
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
+        from probe.api.questions.rules import writer
         from probe.common.config.json_file import read_object
 
         mapping: Optional[dict[str, Any]] = None if args.mapping is None else read_object(args.mapping)  # noqa: UP045
-        return Database(monitor_database()(args.data, args.db, mapping))
-
-
-@dataclass(frozen=True)
-class Database:
-    """The file that was written."""
-
-    path: str
-    found: bool = False
-
-    def lines(self) -> Iterator[Line]:
-        yield Line(self.path)
-
-    def as_json(self) -> dict[str, Any]:
-        return {"file": self.path}
+        path = writer("monitor", self.name)(args.data, args.db, mapping)
+        return Answer(lambda: [path], lambda: {"file": path})

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
-from probe.api.commands.question import Line, Question
+from probe.api.commands.question import Answer, Line, Question
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.monitor.trend.page import TrendPage
 
-_OUTPUT = "./output"
 _MOST_RUNS = 8
 
 
@@ -35,34 +33,24 @@ class Trend(Question):
         )
         arguments.add_output(parser, "page")
 
-    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> TrendAnswer:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.common.errors import MsprobeException
         from probe.monitor.trend.page import write_trend
 
         if len(args.paths) > _MOST_RUNS:
             raise MsprobeException(f"{len(args.paths)} folders are given; allowed: up to {_MOST_RUNS} runs.")
-        return TrendAnswer(write_trend(args.paths, args.output_path, watch))
+        page = write_trend(args.paths, args.output_path, watch)
+        content: dict[str, Any] = {"file": page.path, "runs": [each.as_json() for each in page.judged]}
+        if page.difference is not None:
+            content.update(page.difference.as_json())
+        return Answer(lambda: _lines(page), lambda: content)
 
 
-@dataclass(frozen=True)
-class TrendAnswer:
-    """The page, and the first lines of what it shows."""
-
-    page: TrendPage
-    found: bool = False
-
-    def lines(self) -> Iterator[Line]:
-        yield from (Line(note, "dim") for note in self.page.notes)
-        for each in self.page.judged:
-            yield Line(f"{each.run.path}: {each.headline}")
-        difference = self.page.difference
-        if difference is not None:
-            first_difference = difference.first
-            yield Line("first difference: " + ("none" if first_difference is None else first_difference.text()))
-        yield Line(self.page.path)
-
-    def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"file": self.page.path, "runs": [each.as_json() for each in self.page.judged]}
-        if self.page.difference is not None:
-            found.update(self.page.difference.as_json())
-        return found
+def _lines(page: TrendPage) -> Iterator[Line]:
+    yield from ((note, "dim") for note in page.notes)
+    for each in page.judged:
+        yield f"{each.run.path}: {each.headline}"
+    if page.difference is not None:
+        first = page.difference.first
+        yield "first difference: " + ("none" if first is None else first.text())
+    yield page.path

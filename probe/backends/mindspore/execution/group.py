@@ -10,9 +10,10 @@ from probe.backends.mindspore.execution.in_float64 import function as reference_
 from probe.backends.mindspore.execution.values import copied, dtype_name, plain_value, tensor, values
 from probe.backends.mindspore.randomness.seeding import random_states, restore_draws, seed_draws, set_random_states
 from probe.backends.mindspore.tensors.describe import is_tensor
-from probe.backends.protocol import Compilation, ScriptWords
+from probe.backends.protocol import Compilation, OperatorListener, ScriptWords
 
 __all__ = [
+    "attach_operators",
     "autocast",
     "compilation",
     "copied",
@@ -40,3 +41,8 @@ script: ScriptWords = words
 compilation: Compilation | None = None
 # Data kept for gradients that nobody asks for is freed together with what the program needs.
 differentiates_anywhere = False
+
+
+def attach_operators(listener: OperatorListener) -> None:
+    """None: MindSpore computes its functions in C++, and offers nothing below them."""
+    return None

@@ -14,9 +14,8 @@ from probe.backends.mindspore.hooks.api_hooks import ApiHooks, async_work_types
 from probe.backends.mindspore.hooks.graph_mode import check_pynative
 from probe.backends.mindspore.hooks.jit import Compilation
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleHooks, ModuleKind
-from probe.backends.protocol import HeldTensor, ModuleHandles, OperatorListener
+from probe.backends.protocol import HeldTensor, ModuleHandles
 from probe.backends.shared.api_list import Watched, custom_name
-from probe.backends.shared.models import gradients
 from probe.backends.shared.patching import Handles, wrap_attribute
 from probe.common.interfaces import Handle, Listener, ModuleName
 
@@ -54,17 +53,13 @@ class _Parts:
 class MindSporeHooks:
     """Implements `probe.backends.protocol.Hooks` for MindSpore on CPU, GPU and Ascend, and for what runs on it."""
 
-    default_risk_level = "ALL"
-
     def __init__(self, seen: Seen = OF_MINDSPORE) -> None:
         self._seen = seen
         self._parts: _Parts | None = None
-        self.module_root = seen.modules.root
         self.risk_class = seen.risk_class
         self.attach_gradient = module_hooks.attach_gradient
         self.unobserved = unobserved
         self.check_mode = check_pynative
-        self.held_gradients = gradients
 
     def _for(self, listener: Listener) -> _Parts:
         if self._parts is None or self._parts.listener is not listener:
@@ -85,10 +80,6 @@ class MindSporeHooks:
         name = custom_name(owner, attribute, prefix, self._seen.functions())
         wrapper = self._for(listener).apis.wrapper
         return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
-
-    def attach_operators(self, listener: OperatorListener) -> None:
-        # MindSpore computes its functions in C++, and offers nothing below them.
-        return None
 
     def attach_casts(self, listener: Listener, note: Callable[[str], None]) -> None:
         # Its casts are functions, which change for the whole process if they are replaced.
@@ -120,6 +111,3 @@ class MindSporeHooks:
 
     def is_module(self, value: Any) -> bool:
         return isinstance(value, self._seen.modules.base)
-
-    def class_name(self, module: Any) -> str:
-        return type(module).__name__

@@ -10,7 +10,6 @@ from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 from probe.backends.mindspore.guards import is_unobserved
 from probe.backends.mindspore.hooks.scalers import attach_scalers, largest_over_ranks
 from probe.backends.mindspore.internals import executor
-from probe.backends.mindspore.randomness.random_calls import rank
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
 from probe.backends.shared.patching import Handles, argument, plain_swap
@@ -26,7 +25,6 @@ __all__ = [
     "optimizers",
     "outermost",
     "parameters",
-    "rank",
     "trainable",
 ]
 

@@ -74,11 +74,6 @@ def attach(module: torch.nn.Module, listener: CallListener) -> _Attached:
     return _Attached(module, listener)
 
 
-def is_module(value: Any) -> bool:
-    """True if `value` is a module."""
-    return isinstance(value, torch.nn.Module)
-
-
 def modules(model: torch.nn.Module) -> list[ModuleAt]:
     """The model and every module inside, each once."""
     return [ModuleAt(name, name.count(".") + 1 if name else 0, each) for name, each in model.named_modules()]

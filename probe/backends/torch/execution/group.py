@@ -10,11 +10,13 @@ from probe.backends.torch.execution.evaluation import autocast, devices, evaluat
 from probe.backends.torch.execution.functions import function, reference_function
 from probe.backends.torch.execution.rounding import rounding_inside
 from probe.backends.torch.execution.values import device_name, dtype_name, plain_value, tensor, values
+from probe.backends.torch.hooks.operators import attach_operators
 from probe.backends.torch.randomness.seeding import get_states as random_states
 from probe.backends.torch.randomness.seeding import set_states as set_random_states
 from probe.backends.torch.tensors.describe import is_tensor
 
 __all__ = [
+    "attach_operators",
     "autocast",
     "compilation",
     "copied",

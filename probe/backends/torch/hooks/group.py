@@ -8,17 +8,15 @@ from typing import Any, Callable
 
 import torch
 
-from probe.backends.protocol import HeldTensor, ModuleHandles, OperatorListener
+from probe.backends.protocol import HeldTensor, ModuleHandles
 from probe.backends.shared.api_list import as_now, custom_name
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
-from probe.backends.shared.models import gradients
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
 from probe.backends.torch.guards import unobserved
 from probe.backends.torch.hooks import api_list, module_hooks
 from probe.backends.torch.hooks.api_hooks import ApiHooks
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
-from probe.backends.torch.hooks.operators import OperatorMode
 from probe.backends.torch.hooks.optimizer_hooks import OptimizerHooks
 from probe.backends.torch.hooks.torch_compile import something_is_compiled
 from probe.common.interfaces import Handle, Listener, ModuleName
@@ -38,16 +36,12 @@ class _Parts:
 class TorchHooks:
     """Implements `probe.backends.protocol.Hooks` for PyTorch on CPU, CUDA and NPU."""
 
-    module_root = module_hooks.ROOT
-    default_risk_level = "FOCUS"
-
     def __init__(self) -> None:
         self._parts: _Parts | None = None
         self.risk_class = api_list.risk_class
         self.attach_passes = module_hooks.attach_passes
         self.attach_gradient = module_hooks.attach_gradient
         self.unobserved = unobserved
-        self.held_gradients = gradients
 
     def _for(self, listener: Listener) -> _Parts:
         if self._parts is None or self._parts.listener is not listener:
@@ -74,11 +68,6 @@ class TorchHooks:
         name = custom_name(owner, attribute, prefix, api_list.watched())
         wrapper = self._for(listener).apis.wrapper
         return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
-
-    def attach_operators(self, listener: OperatorListener) -> Handle:
-        mode = OperatorMode(listener)
-        mode.attach()
-        return mode
 
     def attach_casts(self, listener: Listener, note: Callable[[str], None]) -> Handle | None:
         if something_is_compiled():
@@ -110,6 +99,3 @@ class TorchHooks:
 
     def is_module(self, value: Any) -> bool:
         return isinstance(value, torch.nn.Module)
-
-    def class_name(self, module: Any) -> str:
-        return type(module).__name__

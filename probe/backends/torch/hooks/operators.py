@@ -11,6 +11,7 @@ import torch
 from probe.backends.protocol import OperatorListener
 from probe.backends.torch.guards import guarded
 from probe.backends.torch.internals import TorchDispatchMode
+from probe.common.interfaces import Handle
 from probe.common.operations.function import COMPUTING_NOTHING
 from probe.common.operations.lookup import has
 
@@ -55,6 +56,13 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _leave(self, entered: Any, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
         self._listener.leave_operator(entered, call.written(args, kwargs) if isinstance(call, _Writing) else output)
+
+
+def attach_operators(listener: OperatorListener) -> Handle:
+    """Report every operator that runs on this thread to `listener`."""
+    mode = OperatorMode(listener)
+    mode.attach()
+    return mode
 
 
 class _Writing:

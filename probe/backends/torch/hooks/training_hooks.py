@@ -17,7 +17,6 @@ from probe.backends.torch.guards import passed_over
 from probe.backends.torch.hooks.scalers import attach_scalers, largest_over_ranks, scaler_step
 from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.backends.torch.originals import own
-from probe.backends.torch.randomness.random_calls import rank
 from probe.common.interfaces import Handle
 
 __all__ = [
@@ -30,7 +29,6 @@ __all__ = [
     "optimizers",
     "outermost",
     "parameters",
-    "rank",
     "trainable",
 ]
 

@@ -259,7 +259,3 @@ class _GradientHook:
             event = _Backward(self._call, engine_pass)
             step.events.append(event)
         event.gradients[self._index] = copies.kept(gradient)
-
-
-step_keeper = TorchStepKeeper
-"""See `probe.backends.protocol.Replaying`."""

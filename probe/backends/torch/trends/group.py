@@ -34,7 +34,6 @@ __all__ = [
     "modules",
     "optimizer_state",
     "parameters",
-    "placement",
     "recomputing",
     "recording",
     "reduces",
@@ -44,7 +43,7 @@ __all__ = [
     "takes_gradient",
     "tensors_in",
     "ties",
-    "whole_shape",
+    "whole",
 ]
 
 _COMPILED = "_orig_mod."
@@ -85,16 +84,10 @@ def gradient(parameter: Any, main: bool) -> Any:
     return local(own.grad.__get__(parameter))
 
 
-def placement(tensor: Any) -> str:
-    """The placements of a DTensor, and the shape of the whole."""
-    if not hasattr(tensor, "_local_tensor"):
-        return ""
-    return f"{', '.join(map(str, tensor.placements))} of {list(tensor.shape)}"
-
-
-def whole_shape(tensor: Any) -> str:
-    """The shape of the whole tensor."""
-    return str(list(tensor.shape))
+def whole(tensor: Any) -> tuple[str, str]:
+    """The shape of the whole, and the placements of a DTensor."""
+    shape = str(list(tensor.shape))
+    return shape, f"{', '.join(map(str, tensor.placements))} of {shape}" if hasattr(tensor, "_local_tensor") else ""
 
 
 def takes_gradient(tensor: Any) -> bool:

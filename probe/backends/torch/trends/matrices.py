@@ -28,7 +28,7 @@ class TorchSpectralNorm:
     def __init__(self) -> None:
         self._vector: torch.Tensor | None = None
 
-    def of(self, weight: torch.Tensor) -> tuple[float, float]:
+    def __call__(self, weight: torch.Tensor) -> tuple[float, float]:
         with with_autograd_kernels():
             wide = own.to(own.detach(weight), torch.float32)
             frobenius = own.item(_norm(wide, dtype=torch.float64))

@@ -72,8 +72,10 @@ class RingSink(Sink):
         self._asks_ranks = True
         self._norms = NormHistory()
         self._scaled = ScaledSteps(config)
-        attach = host.adapter.training.attach_scalers
-        self._scalers: Handle | None = self._attempt("the gradient scaler", attach, self._scaled.note)
+        self._scalers: Handle | None = None
+        if host.adapter.training is not None:
+            attach = host.adapter.training.attach_scalers
+            self._scalers = self._attempt("the gradient scaler", attach, self._scaled.note)
         self._keeper = self._new_keeper()
 
     def _new_keeper(self) -> StepKeeper | None:
@@ -88,7 +90,7 @@ class RingSink(Sink):
                 "whole step there, and the backward of a call cannot be run again by itself."
             )
             return None
-        return replaying.step_keeper(config.keep == "batch+params", self._host.numbers, self._host.failed)
+        return replaying(config.keep == "batch+params", self._host.numbers, self._host.failed)
 
     def needs(self) -> Needs:
         return Needs(
@@ -267,10 +269,11 @@ class RingSink(Sink):
 
     def _over_ranks(self, flags: list[int]) -> list[int]:
         """For each step the largest answer of any rank."""
-        if not self._asks_ranks:
+        training = self._host.adapter.training
+        if not self._asks_ranks or training is None:
             return flags
         try:
-            return self._host.adapter.training.largest_over_ranks(flags)
+            return training.largest_over_ranks(flags)
         except Exception as error:
             self._asks_ranks = False
             text = "the ranks can no longer ask each other: each writes only its own findings"

@@ -60,7 +60,7 @@ class _Replay:
         )  # fmt: skip
         self._collector = Collector(self._config, adapter)
         host = Host(
-            adapter, lambda: self._config, self._collector.failed, adapter.training.rank, _never_ends,
+            adapter, lambda: self._config, self._collector.failed, adapter.rank, _never_ends,
             self._collector.numbers,
         )  # fmt: skip
         self._sink = JournalSink(host, is_quiet=True)

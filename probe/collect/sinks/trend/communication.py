@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
+from probe.backends.protocol import FrameworkAdapter, Measured, Measurer, trends_of
 from probe.collect.sinks.trend.wanted import Wanted
 from probe.common import clock, log
 from probe.common.interfaces import Handle
@@ -35,7 +35,7 @@ class CommunicationTrends:
         order: Iterator[int],
         failed: Callable[[Any, BaseException], None],
     ) -> None:
-        self._trends, self._wanted, self._measurer, self._order = adapter.trends, wanted, measurer, order
+        self._trends, self._wanted, self._measurer, self._order = trends_of(adapter), wanted, measurer, order
         self.failed = failed
         self._handle: Handle | None = None
         self.places: dict[str, list[list[str]]] = {}

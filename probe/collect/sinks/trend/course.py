@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from probe.backends.protocol import FrameworkAdapter, ScaledUpdate
+from probe.backends.protocol import FrameworkAdapter, ScaledUpdate, settings_of, trends_of
 from probe.collect.sinks.trend.wanted import Wanted
 from probe.collect.sinks.trend.watched import Chunk, Watched
 from probe.common.report.trends import COURSE, START, TrendRow, TrendTable
@@ -35,12 +35,12 @@ class CourseTrends:
             ]
         self._scales: list[tuple[float, bool]] = []
         # Replicas begin with equal weights; ranks that hold parts of a model do not.
-        self._is_first = self._is_on and not wanted.weights and adapter.training.rank() is not None
+        self._is_first = self._is_on and not wanted.weights and adapter.rank() is not None
         self._before: list[TrendRow] = []
         self._start: list[TrendTable] = []
 
     def _found_ties(self, chunk: Chunk) -> list[tuple[str, Callable[[], bool]]]:
-        return [(f"tied: {one} = {other}", holds) for one, other, holds in self._adapter.trends.ties(chunk.model)]
+        return [(f"tied: {one} = {other}", holds) for one, other, holds in trends_of(self._adapter).ties(chunk.model)]
 
     def before(self) -> None:
         """The optimizer is about to step."""
@@ -77,7 +77,7 @@ class CourseTrends:
 
     def _numbers(self) -> Iterator[tuple[str, float]]:
         """Numbers of the groups of the optimizer, and of its state."""
-        settings, optimizer = self._adapter.settings, self._watched.optimizer
+        settings, optimizer = settings_of(self._adapter), self._watched.optimizer
         if optimizer is None:
             return
         groups = () if settings is None else settings.optimizer_groups(optimizer)
@@ -90,12 +90,12 @@ class CourseTrends:
                 for name, number in zip(names, values):
                     if isinstance(number, (bool, int, float)) and math.isfinite(number):
                         yield f"group{at}.{name}", float(number)
-        for name, number in self._adapter.trends.state_counts(optimizer).items():
+        for name, number in trends_of(self._adapter).state_counts(optimizer).items():
             yield f"state.{name}", number
 
     def _norms(self) -> TrendTable:
         table = TrendTable(START, ("norm",))
-        measurer = self._adapter.trends.measurer(("norm",), 0.0)
+        measurer = trends_of(self._adapter).measurer(("norm",), 0.0)
         for chunk in self._watched.chunks:
             for name, value in chunk.parameters:
                 measured = measurer.measure(value)

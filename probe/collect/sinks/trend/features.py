@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from probe.backends.protocol import FrameworkAdapter, SpectralNorm
+from probe.backends.protocol import FrameworkAdapter, SpectralNorm, trends_of
 from probe.collect.sinks.trend.modules import ModuleTrends
 from probe.collect.sinks.trend.wanted import Wanted
 from probe.collect.sinks.trend.watched import Chunk
@@ -29,7 +29,7 @@ class FeatureTrends:
         order: Iterator[int],
         failed: Callable[[Any, BaseException], None],
     ) -> None:
-        self._trends, self._wanted, self._order, self._failed = adapter.trends, wanted, order, failed
+        self._trends, self._wanted, self._order, self._failed = trends_of(adapter), wanted, order, failed
         self._is_tensor = adapter.tensors.is_tensor
         linear = wanted.linear
         self._linear: list[tuple[str, int, weakref.ref[Any], SpectralNorm]] = []
@@ -76,7 +76,7 @@ class FeatureTrends:
             module = weak()
             weight = None if module is None else self._trends.linear_weight(module)
             if weight is not None:
-                self._norms.rows.append(TrendRow(name, chunk, 0, norm.of(weight), "", "", order=next(self._order)))
+                self._norms.rows.append(TrendRow(name, chunk, 0, norm(weight), "", "", order=next(self._order)))
 
     def forget_before(self) -> None:
         """Forget what `before` has read."""

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
 
-from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
+from probe.backends.protocol import FrameworkAdapter, Measured, Measurer, trends_of
 from probe.collect.sinks.trend.wanted import Wanted
 from probe.collect.sinks.trend.watched import Chunk
 from probe.common import log
@@ -88,7 +88,7 @@ class ModuleTrends:
         failed: Callable[[Any, BaseException], None],
     ) -> None:
         self._order = order
-        self._tensors, self._hooks, self._trends = adapter.tensors, adapter.hooks, adapter.trends
+        self._tensors, self._hooks, self._trends = adapter.tensors, adapter.hooks, trends_of(adapter)
         self._wanted = wanted
         self._chunks = chunks
         self._measurer = measurer

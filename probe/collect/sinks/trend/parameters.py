@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional
 
-from probe.backends.protocol import FrameworkAdapter, Measured, Measurer
+from probe.backends.protocol import FrameworkAdapter, Measured, Measurer, trends_of
 from probe.collect.sinks.trend.wanted import Wanted, WantedSignatures
 from probe.collect.sinks.trend.watched import Watched
 from probe.common import log
@@ -39,7 +39,7 @@ class Parameter:
 
     __slots__ = ("_value", "chunk", "name", "placement", "whole")
 
-    def __init__(self, name: str, chunk: int, value: Any, placement: str, whole: str) -> None:
+    def __init__(self, name: str, chunk: int, value: Any, whole: str, placement: str) -> None:
         self.name = name
         self.chunk = chunk
         self._value = weakref.ref(value)
@@ -73,12 +73,12 @@ class ParameterTrends:
         order: Iterator[int],
         failed: Callable[[Any, BaseException], None],
     ) -> None:
-        self._trends, self._wanted, self._watched = adapter.trends, wanted, watched
+        self._trends, self._wanted, self._watched = trends_of(adapter), wanted, watched
         self._measurers = measurers
         self._order = order
         self.failed = failed
         self._all = [
-            Parameter(name, chunk.number, each, self._trends.placement(each), self._trends.whole_shape(each))
+            Parameter(name, chunk.number, each, *self._trends.whole(each))
             for chunk in watched.chunks
             for name, each in chunk.parameters
             if wanted.is_parameter(name)

@@ -6,9 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
-from typing_extensions import Protocol
-
-from probe.backends.protocol import FrameworkAdapter, Measurer, ScaledUpdate
+from probe.backends.protocol import FrameworkAdapter, Measurer, ScaledUpdate, training_of, trends_of
 from probe.collect.sinks.trend.communication import CommunicationTrends
 from probe.collect.sinks.trend.course import CourseTrends
 from probe.collect.sinks.trend.features import FeatureTrends
@@ -21,16 +19,6 @@ from probe.common.interfaces import Handle
 from probe.common.report.trends import TrendStep, TrendTable
 
 _GROUPS = ("module", "gradient", "optimizer", "parameter", "communication")
-
-
-class Schedule(Protocol):
-    """The steps that are collected."""
-
-    def wants(self, step: int) -> bool:
-        """True if the step that begins now is collected."""
-
-    def collected(self, step: int) -> None:
-        """A step was collected."""
 
 
 Receive = Callable[[TrendStep], None]
@@ -46,7 +34,8 @@ class TrendRecorder:
         watched: The models; several of them are the chunks of one. The steps of its optimizer are those of the
             training; without one `step` is called by hand.
         wanted: What is collected.
-        schedule: When.
+        wants: True of the number of a step that is collected; asked when it begins.
+        collected: Told of the number of each step that was collected.
         receive: Gets each collected step.
         failed: Told of failures of the tool.
         first: The number of the first step.
@@ -59,16 +48,17 @@ class TrendRecorder:
         adapter: FrameworkAdapter,
         watched: Watched,
         wanted: Wanted,
-        schedule: Schedule,
+        wants: Callable[[int], bool],
+        collected: Callable[[int], None],
         receive: Receive,
         failed: Callable[[Any, BaseException], None],
         first: int = 0,
         micro_batches: int = 0,
         counts_steps: bool = True,
     ) -> None:
-        trends = adapter.trends
+        trends = trends_of(adapter)
         self.step_number = first
-        self._schedule = schedule
+        self._wants, self._collected = wants, collected
         self._receive = receive
         self.failed = failed
         self._micro_batches = micro_batches
@@ -94,7 +84,7 @@ class TrendRecorder:
         self._optimizer_handle: Handle | None = None
         self._scaler_handle: Handle | None = None
         if optimizer is not None and counts_steps:
-            self._scaler_handle = adapter.training.attach_scalers(self._note_scaler)
+            self._scaler_handle = training_of(adapter).attach_scalers(self._note_scaler)
             self._optimizer_handle = trends.attach_optimizer(optimizer, self.before_step, self.after_step, self)
         self._open()
 
@@ -141,7 +131,7 @@ class TrendRecorder:
         tables += [*self._communication.tables(), *self._course.tables()]
         step = TrendStep(self.step_number, [each for each in tables if each.rows], self.micro_batches, self._first_row)
         self.current = step.tables
-        self._schedule.collected(self.step_number)
+        self._collected(self.step_number)
         waiting = [resolve for each in self._measurers.values() if (resolve := each.collect()) is not None]
         if waiting:
             self._waiting = step, waiting
@@ -187,7 +177,7 @@ class TrendRecorder:
 
     def _open(self) -> None:
         """A step begins."""
-        if self._schedule.wants(self.step_number):
+        if self._wants(self.step_number):
             self._begin()
             if not self._is_attached:
                 self._attach()

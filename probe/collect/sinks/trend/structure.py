@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, trends_of
 from probe.common.callstack import CallStacks
 from probe.common.interfaces import Handle, ModuleName
 
@@ -43,7 +43,7 @@ class StructureRecorder:
         self._handles: list[Handle] = []
         listener: Any = self  # of modules alone
         for at, model in enumerate(models):
-            for path, module in adapter.trends.modules(model):
+            for path, module in trends_of(adapter).modules(model):
                 handles = adapter.hooks.attach_module(module, ModuleName(f"{at}:{path}"), listener, parameters=False)
                 self._handles += [handles.gradients, handles.forward]
 
@@ -102,13 +102,13 @@ class StructureRecorder:
     def _described(self, value: Any, takers: list[int]) -> dict[str, str]:
         is_tensor = self._adapter.tensors.is_tensor
         if is_tensor(value):
-            if self._adapter.trends.takes_gradient(value):
+            if trends_of(self._adapter).takes_gradient(value):
                 takers.append(0)
             return {"config": "tensor", "tensor": self._text(value)}
         if not isinstance(value, (list, tuple)):
             return {"config": str(type(value))}
         for at, each in enumerate(value):
-            if is_tensor(each) and self._adapter.trends.takes_gradient(each):
+            if is_tensor(each) and trends_of(self._adapter).takes_gradient(each):
                 takers.append(at)
         kind = "tuple" if isinstance(value, tuple) else "list"
         return {"config": f"{kind}[{len(value)}]", **{str(at): self._text(each) for at, each in enumerate(value)}}

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, trends_of
 
 _Named = list[tuple[str, "weakref.ref[Any]"]]
 
@@ -17,7 +17,7 @@ class Chunk:
     def __init__(self, adapter: FrameworkAdapter, number: int, model: Any) -> None:
         self.number = number
         self._model = weakref.ref(model)
-        trends = adapter.trends
+        trends = trends_of(adapter)
         self._modules: _Named = [(path, weakref.ref(each)) for path, each in trends.modules(model)]
         parameters = trends.parameters(model, frozen=True)
         self._parameters: _Named = [(name, weakref.ref(each)) for name, each in parameters]
@@ -43,7 +43,7 @@ class Watched:
 
     def __init__(self, adapter: FrameworkAdapter, models: Sequence[Any], optimizer: Any) -> None:
         self.chunks = [Chunk(adapter, at, model) for at, model in enumerate(models)]
-        self._optimizer = None if optimizer is None else weakref.ref(adapter.trends.innermost(optimizer))
+        self._optimizer = None if optimizer is None else weakref.ref(trends_of(adapter).innermost(optimizer))
 
     @property
     def optimizer(self) -> Any:

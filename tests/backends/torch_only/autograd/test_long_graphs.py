@@ -117,7 +117,7 @@ thread.join()
 """
 
 
-@pytest.mark.sampled()
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 @pytest.mark.parametrize("when", ["at once", "at the end"])
 def test_it_is_freed(tmp_path: Path, level: str, when: str) -> None:

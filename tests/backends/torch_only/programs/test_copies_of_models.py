@@ -21,6 +21,7 @@ print(model(torch.ones(1, 4)).detach().tolist())
 """
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_a_model_that_was_saved_is_loaded_where_the_tool_is_not(runs: Any, tmp_path: Path, level: str) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU())

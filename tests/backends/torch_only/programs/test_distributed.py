@@ -280,8 +280,8 @@ def test_a_process_group_is_described_by_its_ranks(backend: Any) -> None:
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
     try:
         entry = backend.adapter.tensors.describe_value(dist.group.WORLD, None)
-        assert backend.adapter.training.rank() == 0
+        assert backend.adapter.rank() == 0
     finally:
         dist.destroy_process_group()
     assert entry == {"type": "torch.ProcessGroup", "group_ranks": [0], "group_id": f"{zlib.crc32(b'[0]'):08x}"}
-    assert backend.adapter.training.rank() is None
+    assert backend.adapter.rank() is None

@@ -49,6 +49,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize("every", [1, 4])
 def test_every_rank_writes_the_step_in_which_one_has_found_something(tmp_path: Path, every: int) -> None:
     outputs = two_processes.run(tmp_path, SCRIPT, str(tmp_path), str(every))

@@ -280,7 +280,7 @@ def test_each_model_meets_each_level_and_each_way() -> None:
     assert {(level, kind) for _, level, kind in chosen} == {(level, kind) for level in LEVELS for kind in KINDS}
 
 
-@pytest.mark.sampled(least=13)
+@pytest.mark.sampled(least=7, each=False)
 @pytest.mark.parametrize(("name", "level", "kind"), list(selected()))
 def test_training_gives_the_same_bits(runs: Any, name: str, level: str, kind: str) -> None:
     expected, before = without_the_tool(name), functions()
@@ -299,7 +299,7 @@ def test_training_gives_the_same_bits(runs: Any, name: str, level: str, kind: st
         assert modules_without_backward(dump, CASES[name].not_reached) == set()
 
 
-@pytest.mark.sampled()
+@pytest.mark.sampled(least=4, each=False)
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
 @pytest.mark.parametrize("name", CASES)
 def test_saving_single_values_changes_nothing(runs: Any, name: str, task: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from probe.backends.torch.tensors import plain_tensors
@@ -77,7 +77,6 @@ def a_view(tensor: torch.Tensor, draw: Callable[[st.SearchStrategy[Any]], Any]) 
     return tensor[(slice(None),) * axis + (slice(start, None, draw(st.integers(1, 3))),)]
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_it_is_the_same_for_every_view(backend: Any, data: st.DataObject) -> None:
     tensor = numbers(data.draw(st.sampled_from(DTYPES)), 4 * 6 * 5 * 3).reshape(4, 6, 5, 3)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from probe.common.dump.reading.conditions import ALLOWED, condition
@@ -148,7 +148,6 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.lists(WORDS, max_size=9).map(" ".join) | st.text(max_size=20))
 def test_any_text_is_a_condition_or_that_error(text: str) -> None:
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import probe
@@ -17,7 +17,6 @@ from probe.common.dump.reading.items import Item
 from probe.common.errors import DumpFormatError
 
 CASES = Path(__file__).parents[3] / "compare" / "cases"
-QUICK = settings(deadline=None, max_examples=300)
 
 numbers = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 marked = st.sampled_from(["\0NaN", "\0Infinity", "\0-Infinity"])
@@ -86,7 +85,6 @@ def quickly(name: str, raw: bytes) -> list[Item] | str | None:
         return str(error)
 
 
-@QUICK
 @given(names, fields | gradients)
 def test_the_quick_way_gives_the_same_items_or_leaves_the_record_to_the_other(name: str, content: Any) -> None:
     raw = json.dumps(content).encode()

@@ -1,1 +1,0 @@
-"""Values that a reinforcement-learning script saves, and the comparison of two such folders."""
