@@ -66,7 +66,7 @@ class Replay:
         return f"<Replay: {next(lines(self.replayed))}>"
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines."""
+        """The outcome as values that JSON has."""
         smaller = None if self.smaller is None else {"text": self.smaller.sentence, **as_json(self.smaller.replayed)}
         return {**as_json(self.replayed), "smaller": smaller, "files": list(self.files)}
 

@@ -34,7 +34,7 @@ class OperatorListener(Protocol):
         """
 
     def leave_operator(self, entered: Any, output: Any) -> None:
-        """It returned; `entered` is what `enter_operator` gave."""
+        """Note that an operator returned; `entered` is what `enter_operator` gave for its call."""
 
     def failed(self, about: Any, error: Exception) -> None:
         """The tool itself failed; to be logged, and the program goes on."""

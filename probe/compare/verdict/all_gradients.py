@@ -20,7 +20,7 @@ from probe.common.numerics.formats import unit_roundoff
 from probe.compare.result import GOLDEN, TARGET
 from probe.compare.sentences import NOTHING, Sentence
 from probe.compare.verdict import arithmetic
-from probe.compare.verdict.facts import Call, is_parameter
+from probe.compare.verdict.facts import SHORT, Call, is_parameter
 from probe.compare.verdict.findings import Finding, Kind
 from probe.compare.verdict.kinds import own_name
 from probe.compare.verdict.two_runs import TwoRuns, base_of
@@ -66,20 +66,23 @@ def is_in_parts(row: Row) -> bool:
 
 
 def same_parameters(runs: TwoRuns) -> dict[str, tuple[UpdatedParameter, UpdatedParameter]]:
-    """The parameters that optimizers of both runs update first, by their names in the model, compiled or not."""
+    """The parameters that optimizers of both runs update, by their names in the model, compiled or not."""
     mine, theirs = ({_plain(each.name): each for step in side for each in step.parameters} for side in runs.updates)
     return {name: (each, theirs[name]) for name, each in mine.items() if name in theirs}
 
 
 def gradients_agree(runs: TwoRuns) -> str:
-    """The sentence on gradients that agree as the optimizers of both runs took them; empty if they do not."""
+    """The sentence on gradients that agree as the optimizers of both runs took them; empty if they do not.
+
+    In short dtypes nothing is said: what rounding may do there to a gradient hides a fault of a tenth of it.
+    """
     both = same_parameters(runs)
     gradients = [(one.gradient, other.gradient) for one, other in both.values()]
     names = {_plain(each.name) for side in runs.updates for step in side for each in step.parameters}
     known = [(one.sums.astype("f8"), other.sums.astype("f8")) for one, other in gradients if one and other]
-    if not known or len(known) < len(names):
+    if not known or len(known) < len(names) or runs.precision.shortest >= SHORT:
         return ""
-    allowed = SAFETY * rounding(_TERMS, max(runs.precision.shortest, unit_roundoff("float32")))
+    allowed = SAFETY * rounding(_TERMS, unit_roundoff("float32"))
     return f"the gradients of all {len(known)} parameters agree" if max(_distances(known)) <= allowed else ""
 
 
@@ -88,7 +91,7 @@ def _plain(name: str) -> str:
 
 
 def batch_parts(runs: TwoRuns, pairs: Sequence[CallPair]) -> BatchParts | None:
-    """The gradients of a batch that comes in parts; ``None`` where they do not tell, or nothing comes in parts.
+    """The gradients of a batch that comes in parts; ``None`` where they do not tell, as in short dtypes if they agree.
 
     Args:
         runs: two runs of one program, of which one takes its data in parts.
@@ -104,6 +107,8 @@ def batch_parts(runs: TwoRuns, pairs: Sequence[CallPair]) -> BatchParts | None:
     for gradients in ([each.sketches for each in found], [each.sums for each in found]):
         distances = _distances(gradients)
         if max(distances) <= allowed:
+            if unit >= SHORT:
+                return None
             text = f"the {side} takes the batch in {parts} parts"
             return BatchParts(f"{text}, and its gradients of all {len(found)} parameters agree")
         value = _common_factor(gradients, allowed)

@@ -163,7 +163,7 @@ class Walk:
             elif distance(row) and is_rounded(row) and self._is_unrecorded(call, row) and not self._is_lost(row):
                 known = self._known_base(call, row) if call.is_forward else None
                 base = self._base(call, row) if known is None else known
-                if base >= ALTOGETHER:
+                if self._takes_other_elements(call):
                     continue
                 floor = rounding(1.0, max(self._runs.precision.unit(row), self._shortest, _FLOAT32))
                 key = role(self._runs, call, _suffix(call, row))
@@ -226,9 +226,7 @@ class Walk:
         size = 0.0 if row.golden is None else rms(row.golden)
         found, absolute = self._inside.get(parent, 0.0), self._inside_absolute.get(parent, 0.0)
         for each in module.inputs:
-            if distance(each) >= ALTOGETHER:
-                return ALTOGETHER  # Another index or mask takes other elements.
-            if each.golden is None or not is_rounded(each):
+            if each.golden is None or not is_rounded(each) or distance(each) >= ALTOGETHER:
                 continue
             if self._is_unrecorded(module, each):
                 found = max(found, self._base(module, each))
@@ -236,6 +234,15 @@ class Walk:
                 found = max(found, distance(each))
                 absolute = max(absolute, distance(each) * rms(each.golden))
         return max(found, absolute / size if size else 0.0)
+
+    def _takes_other_elements(self, call: Call) -> bool:
+        """True if the module around a call takes an index or a mask that differs, and that recorded calls made."""
+        module = self._runs.by_record.get(self._runs.parent(call) or "")
+        return module is not None and any(
+            distance(row) >= ALTOGETHER
+            and all(self._origin_on(side, item) is Origin.CALL for side, item in enumerate((row.target, row.golden)))
+            for row in module.inputs
+        )
 
     def _known_base(self, call: Call, row: Row) -> float | None:
         """The largest distance of what made an input of a forward, through calls that the target alone makes.

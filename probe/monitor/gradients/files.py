@@ -9,24 +9,23 @@ import math
 import os
 import re
 from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from probe.common.dump.naming import file_name
-from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import MsprobeException
 from probe.common.files import make_folder, open_for_reading, replacing
 from probe.common.report.cells import unharmed
 from probe.common.report.csv_lines import csv_line
 from probe.common.report.trends import CHECKSUM, SIGN, TrendStep, TrendTable
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 _NAME, _SHAPE, _ZEROS = "param_name", "shape", "=0"
 _STATISTICS = ("max", "min", "norm")
 _RANK = re.compile(r"rank(\d+)")
 _SUMMARY = re.compile(r"grad_summary_(\d+)\.csv")
-
-Signs = NDArray[np.bool_]
 
 
 def ops_of(bounds: Sequence[float]) -> tuple[str, ...]:
@@ -77,6 +76,9 @@ class GradientFiles:
     def _write_signs(self, step: int, table: TrendTable) -> None:
         if not any(table.bits):
             return
+        # Every comparison looks for these files, and most find none.
+        import numpy as np
+
         make_folder(os.path.join(self.folder, f"step{step}"))
         for row, bits in zip(table.rows, table.bits):
             stream = io.BytesIO()
@@ -117,7 +119,7 @@ class GradientFiles:
         except csv.Error as error:
             raise MsprobeException(f"{path}: line {rows.reader.line_num} is no line of a table: {error}.") from None
 
-    def signs(self, step: int, parameter: str, shape: tuple[int, ...]) -> Signs | None:
+    def signs(self, step: int, parameter: str, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
         """True for each element of a gradient that is above zero; ``None`` if there is no such file.
 
         Raises:
@@ -126,6 +128,10 @@ class GradientFiles:
         path = self._signs(step, parameter)
         if not os.path.exists(path):
             return None
+        import numpy as np
+
+        from probe.common.dump.reading.tensor_reading import read_tensor
+
         stored = read_tensor(path)
         elements = math.prod(shape)
         if stored.dtype == np.bool_ and stored.size == elements:

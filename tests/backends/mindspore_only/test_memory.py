@@ -51,9 +51,11 @@ def test_memory_does_not_grow_with_the_number_of_passes_in_a_step(runs: Any, lev
     debugger.start(model)
     for _ in range(5):
         train()
-    before = objects()
-    for _ in range(100):
-        train()
-    grown = objects() - before
+    # What a pass leaves behind would be there after each hundred; MindSpore's own tables grow now and then.
+    numbers = [objects()]
+    for _ in range(2):
+        for _ in range(100):
+            train()
+        numbers.append(objects())
     debugger.stop()
-    assert grown < 100
+    assert min(after - before for before, after in zip(numbers, numbers[1:])) < 100, numbers

@@ -94,3 +94,13 @@ def test_a_model_that_is_compiled_as_a_whole_is_held_against_an_eager_one(new_de
     assert right.conclusion == "none" and "the gradients of all 4 parameters agree" in right.answer[0], right.answer
     wrong = probe.verdict(trained(new_debugger, tmp_path / "wrong", nn.Dropout(0.5), compiles=True), eager)
     assert wrong.divergence is not None, wrong.answer
+
+
+def test_a_batch_in_parts_in_a_short_type_is_told_by_a_factor_alone(new_debugger: Any, tmp_path: Path) -> None:
+    """What rounding to bfloat16 may do to a gradient would hide a fault of a tenth of it."""
+    short = {"dtype": torch.bfloat16, "level": "L0"}
+    whole = trained(new_debugger, tmp_path / "whole", **short)
+    right = probe.verdict(trained(new_debugger, tmp_path / "right", parts=2, **short), whole)
+    assert right.conclusion == "cannot_tell", right.answer
+    wrong = probe.verdict(trained(new_debugger, tmp_path / "wrong", parts=2, divides=False, **short), whole)
+    assert "does not divide by 2" in str(wrong.answer)

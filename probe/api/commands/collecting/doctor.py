@@ -160,7 +160,7 @@ class Installation:
             yield from (f"  {text}" for text in found)
 
     def as_json(self) -> dict[str, Any]:
-        """The same for machines; ``works`` is ``None`` if it was not tried."""
+        """The diagnosis as values that JSON has; ``works`` is ``None`` if the framework was not tried."""
         return {
             "msprobe": package.__version__,
             "python": platform.python_version(),
