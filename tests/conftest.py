@@ -56,7 +56,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="leave out the tests that need no framework, which the environment `core` runs",
     )
 
-
     parser.addoption(
         "--repeated",
         metavar="FOLDERS",

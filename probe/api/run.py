@@ -355,7 +355,7 @@ class RunningProgram:
         if self.config.is_filtered and session.are_all_empty:
             return self._log_nothing("the filters of the configuration leave no record; see the lines above.")
         which = f"step{'s' if len(collected) > 1 else ''} {numbers_text(collected)}"
-        if not session.needs().records:
+        if not session.needs("record"):
             log.info(f"the calls of {which} were checked; the findings are in {self._arguments['dump_path']}.")
             return True
         until = f", step {collected[-1]} until the program failed in it," if failed and in_step else ""

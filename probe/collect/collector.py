@@ -15,7 +15,7 @@ from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall, close, innermost
 from probe.collect.describing.calls import CallDescriber
 from probe.collect.sinks.sink import Sink
-from probe.collect.step import CollectedStep, Recording, name_of, note_failure, tell
+from probe.collect.step import CollectedStep, Receivers, name_of, note_failure, tell
 from probe.common import log
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
@@ -241,7 +241,7 @@ class Collector:
             else:
                 outer = opened[at]
                 call.stack = self._stacks.current(outer.frame, outer.stack)
-        if state.live:
+        if state.entering:
             state.enter(call, args, kwargs)
         if selection.forward and selection.inputs and state.with_values:
             self._describer.inputs(call, args, kwargs)
@@ -263,7 +263,7 @@ class Collector:
         wanted = call.wanted if selection.everything else selection.end(call.name)
         if wanted and selection.forward and selection.outputs and state.with_values:
             self._describe_output(call, output)
-        watched = bool(state.live) and call.wanted and state.leave(call, output)
+        watched = bool(state.leaving) and call.wanted and state.leave(call, output)
         self._finish(state, call, journals.REPLACE, state.recording, state.noting)
         # The gradient graph keeps the call; it need not keep what has been written.
         call.fields = {}
@@ -338,7 +338,7 @@ class Collector:
         state = self.step
         if state is None or call.step is not state:
             return
-        if state.live_gradients:
+        if state.has_live_gradients:
             state.backward(call, grad_output, grad_input)
         if not state.records_backward:
             return
@@ -401,7 +401,7 @@ class Collector:
             self._describe_output(call, output)
             self._describer.parameters(call, parameters)
             call.order = next(state.order)
-        watched = bool(state.live) and call.wanted and state.leave(call, output)
+        watched = bool(state.leaving) and call.wanted and state.leave(call, output)
         self._finish(state, call, journals.MOVE, state.recording, state.noting)
         call.fields = {}
         return watched or state.records_backward
@@ -441,7 +441,7 @@ class Collector:
         if state is None:
             return
         name = f"{field}.{index}"
-        if state.live_gradients and call.wanted:
+        if state.has_live_gradients and call.wanted:
             state.gradient(call, name, gradient)
         entries = call.fields.get(field)
         if entries is not None:
@@ -474,7 +474,7 @@ class Collector:
         state = self.step
         if state is None:
             return
-        if state.live_gradients:
+        if state.has_live_gradients:
             state.gradient(module, parameter, gradient)
         if not (state.records_backward and state.with_values and self._selection.parameter_gradients):
             return
@@ -526,7 +526,7 @@ class Collector:
             call.fields = fields
             self.step.latest = name
             # Whatever its fields are.
-            tell((sink for sink, _ in self.step.recording), "record", call, call, journals.REPLACE)
+            tell(self.step.recording, call, call, journals.REPLACE)
 
     def next_order(self) -> int:
         return next(self._state.order)
@@ -534,7 +534,7 @@ class Collector:
     # --- shared steps
 
     def _finish(
-        self, state: CollectedStep, call: ActiveCall, rule: int | None, recording: Recording, noting: Recording
+        self, state: CollectedStep, call: ActiveCall, rule: int | None, recording: Receivers, noting: Receivers
     ) -> None:
         """Hand on what there is of a call to `recording`: its record.
 

@@ -16,9 +16,9 @@ from probe.collect.environment import RunEnvironment
 from probe.collect.process_end import ProcessEnd, tell_no_more, tell_of_forks
 from probe.collect.saved_values import SavedValues
 from probe.collect.sinks.configured import MakeChecker, configured_sinks, unused_numbers_text, why_it_stays
-from probe.collect.sinks.sink import Discarded, EndedStep, Host, Needs, Sink, Status
+from probe.collect.sinks.sink import Discarded, EndedStep, Host, Sink, Status
 from probe.collect.start_arguments import check_start, unwanted_rank_text
-from probe.collect.step import needs_of, tell
+from probe.collect.step import ask, needed, needs_of
 from probe.collect.step_counter import StepCounter
 from probe.collect.updates import UpdateRecorder
 from probe.common import log
@@ -148,13 +148,13 @@ class Session:
             return
         self.sinks.append(sink)
 
-    def needs(self) -> Needs:
-        """The needs of all sinks together."""
-        return functools.reduce(Needs.__or__, needs_of(self.sinks).values(), Needs())
+    def needs(self, name: str) -> bool:
+        """True if some sink has the need of this name; see `probe.Needs`."""
+        return needed(needs_of(self.sinks), name)
 
     def status(self) -> Status:
         """What all sinks together have written, and what not."""
-        return Status.together(tell(self.sinks, "status", "the end of the program"))
+        return Status.together(ask(self.sinks, "status", "the end of the program"))
 
     # --- the calls of the debugger
 
@@ -263,7 +263,7 @@ class Session:
         self._hooks.remove_gradients()
         step = self.collector.leave_step()
         sinks = self.sinks if what is Discarded.ALL_STEPS else step.sinks if step is not None else ()
-        tell(sinks, "discard", "the end of the step", what)
+        ask(sinks, "discard", "the end of the step", what)
         self._steps.take_back()
 
     @_guarded
@@ -399,7 +399,7 @@ class Session:
     def _end_step(self, loss: Any, grad_norm: Any) -> None:
         self._end_collection()
         ended = EndedStep(self.current_step, loss, grad_norm)
-        self._attempt(tell, self.sinks, "after_step", "the end of the step", ended)
+        self._attempt(ask, self.sinks, "after_step", "the end of the step", ended)
         self._write_environment()
         self._on_environment(self._environment.detach)
         if loss is not None or grad_norm is not None:
@@ -440,7 +440,7 @@ class Session:
     def _finish(self) -> None:
         self._end_collection()
         ended = EndedStep(self.current_step, ends_program=True)
-        self._attempt(tell, self.sinks, "after_step", "the end of the program", ended)
+        self._attempt(ask, self.sinks, "after_step", "the end of the program", ended)
         self._write_environment()
         self._on_environment(self._environment.detach)
         self._attempt(self._log_unreached)
@@ -463,7 +463,7 @@ class Session:
         self._environment.forked()
         self.collector.leave_step()
         what = Discarded.OF_PARENT_FOR_GOOD if self._ended else Discarded.OF_PARENT
-        tell(self.sinks, "discard", "the fork of the process", what)
+        ask(self.sinks, "discard", "the fork of the process", what)
 
     # --- what is said of a step
 
@@ -481,7 +481,7 @@ class Session:
             log.error(status.losses_text(self.config.dump_path))
 
     def _log_unused_numbers(self) -> None:
-        if not self.needs().step_numbers:
+        if not self.needs("step_numbers"):
             log.warning(unused_numbers_text(self.config), once="step-numbers")
 
     def _log_unmatched(self) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from probe.collect.active_calls import ActiveCall, ActiveCalls
 from probe.collect.describing.values import SaveTensor
@@ -17,8 +16,8 @@ from probe.common.dump.update_file import UpdateFrame
 from probe.common.errors import MsprobeException, failure_text
 from probe.common.interfaces import Entry, Handle, ModuleName
 
-Recording = tuple[tuple[Sink, Callable[[ActiveCall, Optional[int]], None]], ...]
-"""Sinks with their `Sink.record`, which need not be looked up for each record."""
+Receivers = tuple[tuple[Sink, Callable[..., Any]], ...]
+"""Sinks, each with a function of its `Needs`."""
 
 
 class CollectedStep(Step):
@@ -71,7 +70,7 @@ class CollectedStep(Step):
                     opened.append(sink)
             except Exception as error:
                 if isinstance(error, MsprobeException) and sink not in tried:
-                    tell(opened, "discard", "the end of the step", Discarded.STEP)
+                    ask(opened, "discard", "the end of the step", Discarded.STEP)
                     raise
                 note_failure(sink, f"the beginning of step {self.number}", error)
             tried.add(sink)
@@ -83,37 +82,38 @@ class CollectedStep(Step):
         """Decide once which sinks are handed what, so that nothing is asked of them at each call."""
         self.sinks = needs
         """The sinks in which the step has begun, each with its needs."""
-        self.total = functools.reduce(Needs.__or__, needs.values(), Needs())
-        self.with_values = self.total.statistics
-        self.with_stacks = self.total.stacks
-        self.live = tuple(sink for sink, each in needs.items() if each.calls)
-        """Those that get calls as they run; the next ones get their gradients too."""
-        self.live_gradients = tuple(sink for sink, each in needs.items() if each.calls and each.gradients)
-        recording = [sink for sink, each in needs.items() if each.records]
-        self.recording: Recording = tuple((sink, sink.record) for sink in recording)
+        self.with_values, self.with_stacks, self.with_nonfinite, self.with_random_states = (
+            needed(needs, name) for name in ("statistics", "stacks", "nonfinite", "random_states")
+        )
+        self.entering, self.leaving, self._in_backward, self._gradients, self.updating, self.saving = (
+            tuple((sink, receive) for sink, each in needs.items() if (receive := getattr(each, name)) is not None)
+            for name in ("enter", "leave", "backward", "gradient", "update", "saver_of")
+        )
+        self.has_live_gradients = bool(self._in_backward or self._gradients)
+        """True if a sink receives gradients as they arrive."""
+        recording = [(sink, each.record, each) for sink, each in needs.items() if each.record is not None]
+        self.recording: Receivers = tuple((sink, record) for sink, record, _ in recording)
         """Those that get records; the next ones get those of the backward too, or calls without a record."""
-        self.recording_backward = tuple((sink, sink.record) for sink in recording if needs[sink].gradients)
-        self.noting = tuple((sink, sink.record) for sink in recording if needs[sink].tree)
-        self.noting_backward = tuple(each for each in self.noting if each in self.recording_backward)
+        self.recording_backward: Receivers = tuple((sink, record) for sink, record, of in recording if of.gradients)
+        self.noting: Receivers = tuple((sink, record) for sink, record, of in recording if of.tree)
+        self.noting_backward: Receivers = tuple(each for each in self.noting if each in self.recording_backward)
         self.records_backward = bool(self.recording_backward)
-        self._updating = tuple(sink for sink, each in needs.items() if each.updates)
-        self.saving = tuple(sink for sink, each in needs.items() if each.tensors)
 
     def start(self, models: Any) -> list[Handle]:
         """Collection begins or goes on; the further hooks of the sinks, until ``stop``."""
-        return tell(self.sinks, "start", "the beginning of the step", models)
+        return ask(self.sinks, "start", "the beginning of the step", models)
 
     def flush(self) -> None:
         """Bring everything collected so far into files."""
-        tell(self.sinks, "flush", "the files of the step")
+        ask(self.sinks, "flush", "the files of the step")
 
     def end(self) -> None:
         """The step is over, gradients included; `flush` was called before."""
-        tell(self.sinks, "end_step", "the end of the step")
+        ask(self.sinks, "end_step", "the end of the step")
 
     def status(self) -> Status:
         """What the sinks have written; a failure that was logged is a reason to have no records."""
-        status = Status.together(tell(self.sinks, "status", "the end of the step"))
+        status = Status.together(ask(self.sinks, "status", "the end of the step"))
         status.has_records |= self._has_failed
         return status
 
@@ -129,27 +129,22 @@ class CollectedStep(Step):
 
     def update(self, update: UpdateFrame) -> None:
         """Hand on a step of an optimizer."""
-        tell(self._updating, "update", "the step of the optimizer", update)
+        tell(self.updating, "the step of the optimizer", update)
 
     def enter(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        tell(self.live, "enter", call, call, args, kwargs)
+        tell(self.entering, call, call, args, kwargs)
 
     def leave(self, call: ActiveCall, output: Any) -> bool:
         """Hand on a result; true if a sink wants the backward."""
-        is_wanted = False
-        for sink in self.live:
-            try:
-                is_wanted |= bool(sink.leave(call, output))
-            except Exception as error:
-                note_failure(sink, call, error)
-        return is_wanted
+        return any(tell(self.leaving, call, call, output))
 
     def backward(self, call: ActiveCall, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
-        tell(self.live_gradients, "backward", call, call, grad_output, grad_input)
+        tell(self._in_backward, call, call, grad_output, grad_input)
 
     def gradient(self, of: ActiveCall | ModuleName, name: str, gradient: Any) -> None:
-        about = of if isinstance(of, ActiveCall) else f"{of.base}.{name}"
-        tell(self.live_gradients, "gradient", about, of, name, gradient)
+        if self._gradients:
+            about = of if isinstance(of, ActiveCall) else f"{of.base}.{name}"
+            tell(self._gradients, about, of, name, gradient)
 
     # --- tensors
 
@@ -164,9 +159,9 @@ class CollectedStep(Step):
             ``None`` if no sink wants the tensors.
         """
         about, savers = about or call, []
-        for sink in self.saving:
+        for sink, saver_of in self.saving:
             try:
-                saver = sink.saver_of(call)
+                saver = saver_of(call)
             except Exception as error:
                 note_failure(sink, about, error)
             else:
@@ -188,15 +183,25 @@ class CollectedStep(Step):
 # --- sinks, each by itself
 
 
-def tell(sinks: Iterable[Sink], method: str, about: Any, *args: Any) -> list[Any]:
-    """The answers of a method of each of `sinks`, without ``None``; `about` is what failed, for the log."""
+def tell(receivers: Iterable[tuple[Sink, Callable[..., Any]]], about: Any, *args: Any) -> list[Any]:
+    """The answers of the functions of several sinks, without ``None``; `about` is what failed, for the log."""
     answers = []
-    for sink in sinks:
+    for sink, receive in receivers:
         try:
-            answers.append(getattr(sink, method)(*args))
+            answers.append(receive(*args))
         except Exception as error:
             note_failure(sink, about, error)
     return [answer for answer in answers if answer is not None]
+
+
+def ask(sinks: Iterable[Sink], method: str, about: Any, *args: Any) -> list[Any]:
+    """The answers of a method of each of `sinks`, without ``None``; `about` is what failed, for the log."""
+    return tell(((sink, getattr(sink, method)) for sink in sinks), about, *args)
+
+
+def needed(needs: Mapping[Sink, Needs], name: str) -> bool:
+    """True if one of several sinks has the need of this name."""
+    return any(getattr(each, name) for each in needs.values())
 
 
 def needs_of(sinks: Iterable[Sink]) -> dict[Sink, Needs]:

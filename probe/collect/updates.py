@@ -75,7 +75,7 @@ class UpdateRecorder:
     def attach(self, models: Any) -> None:
         """Record from now on; `models` give their names to the parameters."""
         step, settings = self._collector.step, self._adapter.settings
-        if settings is None or step is None or not step.total.updates:
+        if settings is None or step is None or not step.updating:
             return
         self.note_models(models)
         if self._handle is None:

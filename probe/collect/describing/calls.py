@@ -84,15 +84,15 @@ class CallDescriber:
         self._saver_of = step.saver_of if step.saving else None
         self._known, self._expected, self._in_background = {}, {}, set()
         # An entry that names the file of a tensor is that of one call.
-        self.remembers = step.total.nonfinite and knows_results and not step.saving
-        if step.total.nonfinite:
+        self.remembers = step.with_nonfinite and knows_results and not step.saving
+        if step.with_nonfinite:
             direct = None if self._direct is None else self._suspect_direct
             self._values = ValueDescriber(self._tensors, self._suspect_tensor, self._tensor_failed, direct)
         else:
             self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed, self._direct)
         self._given = self._returned = self._given_gradients = self._returned_gradients = self._values
         # An entry that several calls share has no maker of its own.
-        if self._summary.sketch and not step.total.nonfinite:
+        if self._summary.sketch and not step.with_nonfinite:
             self._makers = makers = Makers(self._tensors, self._hooks, self._sees_functions, self._tensor_failed)
             self._given, self._given_gradients, self._returned, self._returned_gradients = (
                 self._noting(makers, kind) for kind in range(len(KINDS))
@@ -175,7 +175,7 @@ class CallDescriber:
                 fields["attributes"] = call.api.attributes
             elif call.api.deciding:
                 fields["attributes"] = call.api.deciding
-        if save is not None and self._step.total.random_states:
+        if save is not None and self._step.with_random_states:
             state = self._randomness.random_state(call.base, args, kwargs)
             if state is not None:
                 (fields["random_state"],) = self._values.sequence([state], f"{call.name}.random_state", save)

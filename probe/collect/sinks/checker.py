@@ -33,7 +33,7 @@ class CheckerSink(Sink):
         self._steps: list[int] = []
 
     def needs(self) -> Needs:
-        return Needs(calls=True, gradients=True)
+        return Needs(enter=self._enter, leave=self._leave, backward=self._backward)
 
     # --- the life of a step
 
@@ -74,13 +74,13 @@ class CheckerSink(Sink):
 
     # --- calls
 
-    def enter(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _enter(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if call.api is not None:
             entered = self._checker.enter(f"{call.base}.{call.number}", call.api, args, kwargs)
             if entered is not None:
                 self._entered[call] = entered
 
-    def leave(self, call: ActiveCall, output: Any) -> bool:
+    def _leave(self, call: ActiveCall, output: Any) -> bool:
         entered = self._entered.pop(call, None)
         left = None if entered is None else self._checker.leave(entered, output)
         if left is None:
@@ -88,7 +88,7 @@ class CheckerSink(Sink):
         self._left[call] = left
         return True
 
-    def backward(self, call: ActiveCall, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
+    def _backward(self, call: ActiveCall, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
         left = self._left.pop(call, None)
         if left is not None:
             self._checker.backward(left, grad_output)

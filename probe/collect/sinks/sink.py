@@ -7,12 +7,11 @@ and does not reach the others, nor the training.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall
@@ -27,39 +26,50 @@ from probe.common.interfaces import Handle, ModuleName
 
 @dataclass(frozen=True)
 class Needs:
-    """Needs of a sink for one step.
+    """Needs of a sink for one step: the functions that receive what is collected, and what records are made of.
+
+    No function may change a value. What one raises is logged. What no sink receives is not made.
 
     Args:
-        calls: Each wanted call as it runs, with the values themselves: `Sink.enter`, `Sink.leave`.
-        records: The record of each call: `Sink.record`.
-        tree: Calls without a record as well, for their position in the call tree and their stack; with `records`.
-        statistics: The fields of records: arguments, results and parameters, with the statistics of tensors.
-        gradients: The backward, for `calls` (`Sink.backward`, `Sink.gradient`) and for `records`. If no sink needs it,
-            no backward is hooked.
+        enter: Called with a wanted call, args and kwargs, when a function or module is about to run; `call.api` is
+            ``None`` for a module.
+        leave: Called with the call and its output. True if this sink wants the call's backward reported. Not called for
+            a call that raised, declined, or works on in the background.
+        backward: Called with a function's call, and the gradients of its outputs and of its inputs.
+        gradient: Called with one gradient of a module: the call of a module, whose gradient has the name ``input.0``
+            (of an output tensor) or ``output.0`` (of an input); or a module, into whose parameter of that name a
+            gradient was accumulated, and all that the parameter has now.
+        record: Called with each call that has a record, when its name, stack, parent and fields are there, and with
+            what becomes of an earlier record of this name (`probe.common.dump.journal.REPLACE` …). Fields that wait for
+            their statistics are filled by `Tensors.resolve`.
+        update: Called when an optimizer has made a step, or a gradient scaler has skipped it; entries may wait for
+            their statistics.
+        saver_of: Called with a call, or with ``None`` for a value without one. It returns a function that saves tensors
+            while they are described, or ``None`` if they are not wanted. Records of all sinks name their files.
+        tree: `record` gets calls without a record as well, with ``None``, for their position in the call tree and
+            their stack.
+        statistics: Records have fields: arguments, results and parameters, with the statistics of tensors.
+        gradients: The backward has records. If no sink receives a backward, none is hooked.
         stacks: The call stack of each call, as a number of `Step.stacks`.
-        tensors: To save tensors while they are described: `Sink.saver_of`. Records of all sinks name their files.
         random_states: The state from which a call whose tensors are saved draws random numbers.
         nonfinite: The entries of tensors that are not finite, in `Step.suspects`.
-        updates: The steps of optimizers: `Sink.update`.
         step_numbers: The loss and the gradient norm that the program gives to ``step``.
     """
 
-    calls: bool = False
-    records: bool = False
+    enter: Optional[Callable[[ActiveCall, Sequence[Any], Mapping[str, Any]], None]] = None  # noqa: UP045 (evaluated)
+    leave: Optional[Callable[[ActiveCall, Any], bool]] = None  # noqa: UP045
+    backward: Optional[Callable[[ActiveCall, Sequence[Any], Sequence[Any]], None]] = None  # noqa: UP045
+    gradient: Optional[Callable[[Union[ActiveCall, ModuleName], str, Any], None]] = None  # noqa: UP007, UP045
+    record: Optional[Callable[[ActiveCall, Optional[int]], None]] = None  # noqa: UP045
+    update: Optional[Callable[[UpdateFrame], None]] = None  # noqa: UP045
+    saver_of: Optional[Callable[[Optional[ActiveCall]], Optional[SaveTensor]]] = None  # noqa: UP045
     tree: bool = False
     statistics: bool = False
     gradients: bool = False
     stacks: bool = False
-    tensors: bool = False
     random_states: bool = False
     nonfinite: bool = False
-    updates: bool = False
     step_numbers: bool = False
-
-    def __or__(self, other: Needs) -> Needs:
-        """The needs of two sinks together."""
-        mine, others = dataclasses.astuple(self), dataclasses.astuple(other)
-        return Needs(*map(any, zip(mine, others)))
 
 
 class Step:
@@ -181,10 +191,8 @@ class Sink:
     """
 
     def needs(self) -> Needs:
-        """Needs of the sink for the next step; called when a step begins."""
+        """Needs of the sink for the next step, and the functions that receive them; called when a step begins."""
         return Needs()
-
-    # --- the life of a step
 
     def begin_step(self, step: Step) -> bool:
         """A step is collected from now on. False if the sink cannot, which costs it this step only."""
@@ -220,43 +228,3 @@ class Sink:
     def failed(self, name: str, error: BaseException) -> bool:
         """Something of the tool has failed at the record `name`. True if the sink has told the user."""
         return False
-
-    # --- what is received
-
-    def enter(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """A wanted function or module is about to run; `call.api` is ``None`` for a module."""
-
-    def leave(self, call: ActiveCall, output: Any) -> bool:
-        """It returned `output`. True if this sink wants the call's backward reported.
-
-        Not called for a call that raised, declined, or works on in the background.
-        """
-        return False
-
-    def backward(self, call: ActiveCall, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
-        """The gradients of the outputs and of the inputs of a function's call."""
-
-    def gradient(self, of: ActiveCall | ModuleName, name: str, gradient: Any) -> None:
-        """One gradient of a module.
-
-        Args:
-            of: The call of a module, whose gradient `name` is ``input.0`` (of an output tensor) or ``output.0`` (of an
-                input); or a module, into whose parameter `name` a gradient was accumulated.
-            gradient: The gradient; of a parameter all that it has now.
-        """
-
-    def record(self, call: ActiveCall, rule: int | None) -> None:
-        """The record of `call` is there: its name, stack, parent and fields.
-
-        Args:
-            call: Fields that wait for their statistics are filled by `Tensors.resolve`.
-            rule: What becomes of an earlier record of this name (`probe.common.dump.journal.REPLACE` …); ``None`` if
-                the call has no record (see `Needs.tree`).
-        """
-
-    def update(self, update: UpdateFrame) -> None:
-        """An optimizer has made a step, or a gradient scaler has skipped it; entries may wait for their statistics."""
-
-    def saver_of(self, call: ActiveCall | None) -> SaveTensor | None:
-        """Function that saves the tensors of `call`, or of a value without a call; ``None`` if they are not wanted."""
-        return None

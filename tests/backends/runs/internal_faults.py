@@ -209,6 +209,8 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 _pristine: dict[Any, dict[str, Any]] = {}
 """The functions as they were before the first run: what one fault has left, the next step must take away."""
+
+
 @functools.cache
 def alone(backend: Any) -> Any:
     """What the training gives without the tool."""

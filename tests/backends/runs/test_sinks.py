@@ -16,16 +16,19 @@ from probe.collect.sinks.journal.sink import JournalSink
 from probe.collect.sinks.sink import Status
 from probe.common.errors import MsprobeException
 
+RECEIVES = ("enter", "leave", "backward", "record")
+
 
 class CallCounter(probe.Sink):
     """Notes the calls of each step, and of their backward where that is wanted."""
 
-    def __init__(self, **needs: bool) -> None:
+    def __init__(self, *receives: str, **needs: bool) -> None:
         self.seen: list[str] = []
-        self._needs = probe.Needs(**{"calls": True, **needs})
+        self._receives = receives or ("enter", "leave")
+        self._needs = needs
 
     def needs(self) -> probe.Needs:
-        return self._needs
+        return probe.Needs(**{name: getattr(self, name) for name in self._receives}, **self._needs)
 
     def begin_step(self, step: Any) -> bool:
         self.seen.append(f"step {step.number}")
@@ -47,7 +50,7 @@ class CallCounter(probe.Sink):
 
 class Broken(probe.Sink):
     def needs(self) -> probe.Needs:
-        return probe.Needs(calls=True, records=True, gradients=True)
+        return probe.Needs(enter=self.enter, record=self.record, gradients=True)
 
     def enter(self, call: Any, args: Any, kwargs: Any) -> None:
         raise ZeroDivisionError("somebody else's")
@@ -84,7 +87,7 @@ def entered(sink: CallCounter) -> list[str]:
 
 
 def test_a_sink_alone_sees_the_calls_and_nothing_is_written(runs: Any, backend: Any) -> None:
-    sink = CallCounter(gradients=True)
+    sink = CallCounter("enter", "leave", "backward")
     assert trained(backend, runs.new(level="L1", arguments={"sinks": [sink]}), steps=2) == trained(
         backend, None, steps=2
     )
@@ -103,7 +106,7 @@ def test_a_dump_beside_it_is_what_it_is_without(runs: Any, backend: Any, level: 
     trained(backend, runs.new(dump_path=runs.path / "alone", level=level, **settings))
     runs.end()
     debugger = runs.new(dump_path=runs.path / "beside", level=level, **settings)
-    sink = CallCounter(gradients=True, records=True, statistics=True, stacks=True, nonfinite=True)
+    sink = CallCounter(*RECEIVES, gradients=True, statistics=True, stacks=True, nonfinite=True)
     debugger.add_sink(sink)
     trained(backend, debugger)
     runs.end()
@@ -117,7 +120,7 @@ def test_a_dump_beside_it_is_what_it_is_without(runs: Any, backend: Any, level: 
 
 
 def test_without_a_need_for_gradients_no_backward_is_reported(runs: Any, backend: Any) -> None:
-    sink = CallCounter(records=True, statistics=True)
+    sink = CallCounter("enter", "leave", "record", statistics=True)
     trained(backend, runs.new(level="mix", arguments={"sinks": [sink]}))
     assert entered(sink) and not [text for text in sink.seen if "backward" in text]
 
@@ -150,7 +153,7 @@ def test_a_dump_without_a_folder_saves_nothing_while_another_sink_takes_the_step
         return new_folder(self, step)
 
     monkeypatch.setattr(JournalSink, "new_folder", full)
-    debugger, other = runs.new(level="L1", task="tensor"), CallCounter(records=True, statistics=True)
+    debugger, other = runs.new(level="L1", task="tensor"), CallCounter("record", statistics=True)
     debugger.add_sink(other)
     absolute = backend.apis["abs"]
     for step in range(2):
@@ -174,7 +177,7 @@ class BrokenSaver(probe.Sink):
         self._asked = asked
 
     def needs(self) -> probe.Needs:
-        return probe.Needs(tensors=True)
+        return probe.Needs(saver_of=self.saver_of)
 
     def saver_of(self, call: Any) -> Any:
         if self._asked:
@@ -354,14 +357,14 @@ class Everything(CallCounter):
 
 @pytest.mark.parametrize("tree", [False, True])
 def test_calls_without_a_record_are_handed_to_a_sink_that_needs_the_tree(runs: Any, backend: Any, tree: bool) -> None:
-    sink = Everything(calls=False, records=True, statistics=True, tree=tree)
+    sink = Everything("record", statistics=True, tree=tree)
     trained(backend, runs.new(level="mix", list=["Linear"], arguments={"sinks": [sink]}))
     kinds = {text.split()[0] for text in sink.seen}
     assert "record" in kinds and ("node" in kinds) == tree
 
 
 def test_a_sink_gets_the_gradients_of_modules_and_their_parameters(runs: Any, backend: Any) -> None:
-    sink = Everything(gradients=True)
+    sink = Everything("leave", "gradient")
     trained(backend, runs.new(level="L0", arguments={"sinks": [sink]}))
     names = {text.rsplit(" ", 1)[1] for text in sink.seen if text.startswith("gradient")}
     assert {"input.0", "output.0"} < names and len(names) > 2, "parameters have names of their own"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from probe.collect.active_calls import ActiveCall
 from probe.collect.describing.values import SaveTensor
@@ -73,27 +73,29 @@ class JournalSink(Sink):
         self._saves_tensors = bool(self._saves_all or self._saves_some)
         self._filtered = bool(config.names or config.scope)
         self._reference = ReferenceChecksums(config.bench_path, config.diff_nums) if config.bench_path else None
-        # Chosen once, and not asked for each record.
+
+    def _record(self) -> Callable[[ActiveCall, int | None], None]:
+        """The function that receives records: chosen once for a step, and not for each record."""
         if not self._with_values:
-            self.record = self._write_node  # type: ignore[method-assign]
-        elif self._saves_tensors and (self._filtered or self._reference is not None):
-            self.record = self._record_held  # type: ignore[method-assign]
-        else:
-            self.record = self._record  # type: ignore[method-assign]
+            return self._write_node
+        if self._saves_tensors and (self._filtered or self._reference is not None):
+            return self._write_held
+        return self._write
 
     def needs(self) -> Needs:
         config = self._host.config()
         if config is not self._config:
             self._configure(config)
+        has_updates = config.sketch and config.task in ("statistics", "tensor") and config.level != "debug"
         return Needs(
-            records=True,
+            record=self._record(),
             tree=True,
             statistics=self._with_values,
             gradients=True,
             stacks=config.extra_info,
-            tensors=self._saves_tensors,
+            saver_of=self._saver_of if self._saves_tensors else None,
             random_states=self._saves_all,
-            updates=config.sketch and config.task in ("statistics", "tensor") and config.level != "debug",
+            update=self._update if has_updates else None,
         )
 
     # --- the life of a step
@@ -216,7 +218,7 @@ class JournalSink(Sink):
 
     # --- records
 
-    def _record(self, call: ActiveCall, rule: int | None) -> None:
+    def _write(self, call: ActiveCall, rule: int | None) -> None:
         if rule is None:
             self._write_node(call, rule)
             return
@@ -229,13 +231,13 @@ class JournalSink(Sink):
         else:
             self._append(call.name, call.begun, stack, call.parent, call.order, rule, call.fields)
 
-    def _record_held(self, call: ActiveCall, rule: int | None) -> None:
+    def _write_held(self, call: ActiveCall, rule: int | None) -> None:
         """Write the record of a call whose tensors may wait until it is known whether they are wanted."""
         if call.held and self._reference is None and rule is not None:
             # The tensors of a backward of which it was not known until its end whether it is wanted.
             self._tensor_writer.write_held(call.held)
             call.held = None
-        self._record(call, rule)
+        self._write(call, rule)
         if self._reference is not None and rule is not None:
             self._compare(self._reference, call)
 
@@ -245,7 +247,7 @@ class JournalSink(Sink):
             self._journal.stack(stack, self._stacks)
             self._journal.node(call.name, call.begun, stack, call.parent)
 
-    def update(self, update: UpdateFrame) -> None:
+    def _update(self, update: UpdateFrame) -> None:
         if self._delayed or self._tensors.pending():
             self._delayed.append(update)
         elif self.folder is not None:
@@ -277,7 +279,7 @@ class JournalSink(Sink):
 
     # --- tensors
 
-    def saver_of(self, call: ActiveCall | None) -> SaveTensor | None:
+    def _saver_of(self, call: ActiveCall | None) -> SaveTensor | None:
         if self.folder is None or self._budget.stopped:
             return None
         if call is None:

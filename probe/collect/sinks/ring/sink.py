@@ -94,7 +94,7 @@ class RingSink(Sink):
 
     def needs(self) -> Needs:
         return Needs(
-            records=True,
+            record=self._record,
             tree=True,
             statistics=True,
             gradients=True,
@@ -181,7 +181,7 @@ class RingSink(Sink):
 
     # --- records
 
-    def record(self, call: ActiveCall, rule: int | None) -> None:
+    def _record(self, call: ActiveCall, rule: int | None) -> None:
         if self._ring is not None:
             stack = call.stack if self._config.extra_info else -1
             fields = None if rule is None else call.fields
