@@ -11,22 +11,16 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from probe.api import debugger, online, randomness
-from probe.api.monitoring import first
+from probe.api import debugger, randomness
 from probe.backends import loader
 from probe.common import log
 
 if TYPE_CHECKING:
+    from probe.api.monitoring.first import TrainerMon as TrainerMon
     from probe.runtime_checks.online_check import OnlineCheck
     from probe.runtime_checks.precision_checker import PrecisionChecker as Checker
 
 BACKEND = "mindspore"
-
-
-class TrainerMon(first.TrainerMon):
-    __doc__ = first.TrainerMon.__doc__
-
-    backend = BACKEND
 
 
 class PrecisionDebugger(debugger.PrecisionDebugger):
@@ -104,6 +98,8 @@ def online_check(
     share: float | None = None,
 ) -> OnlineCheck:
     """Counterpart of ``msprobe.pytorch.online_check``; entering the block raises, since no operator is seen."""
+    from probe.api import online
+
     return online.online_check(BACKEND, dump_path, api_list, every, most_elements, share)
 
 
@@ -113,6 +109,8 @@ def PrecisionChecker(backend: str | Callable[..., Any] = "aot_eager", *_: Any, *
     Raises:
         MsprobeException: always.
     """
+    from probe.api import online
+
     return online.precision_checker(BACKEND, backend, 0.0, False, "", None)
 
 
@@ -121,6 +119,11 @@ _CALLBACKS = ("MsprobeStep", "MsprobeInitStep")
 
 
 def __getattr__(name: str) -> Any:
+    if name == "TrainerMon":
+        # Whoever only collects waits for no monitor.
+        from probe.api.monitoring.first import monitor_of
+
+        return monitor_of(BACKEND)
     if name in _SINGLE_POINTS:
         return getattr(loader.room(BACKEND, "hooks.single_point_save"), name)
     if name in _CALLBACKS:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from probe.api import debugger, online, randomness
-from probe.api.monitoring import first
+from probe.api import debugger, randomness
 from probe.backends import loader
 
 if TYPE_CHECKING:
+    from probe.api.monitoring.first import TrainerMon as TrainerMon
     from probe.runtime_checks.online_check import OnlineCheck
     from probe.runtime_checks.precision_checker import PrecisionChecker as Checker
 
@@ -22,12 +22,6 @@ BACKEND = "torch"
 
 class PrecisionDebugger(debugger.PrecisionDebugger):
     __doc__ = debugger.PrecisionDebugger.__doc__
-
-    backend = BACKEND
-
-
-class TrainerMon(first.TrainerMon):
-    __doc__ = first.TrainerMon.__doc__
 
     backend = BACKEND
 
@@ -71,6 +65,8 @@ def online_check(
     share: float | None = None,
 ) -> OnlineCheck:
     """Check every operation inside of a ``with`` block; see `probe.api.online.online_check`."""
+    from probe.api import online
+
     return online.online_check(BACKEND, dump_path, api_list, every, most_elements, share)
 
 
@@ -105,6 +101,8 @@ def PrecisionChecker(
     Args:
         capture_input, single_pass: Accepted and without effect: both forms always get the inputs of one call.
     """
+    from probe.api import online
+
     return online.precision_checker(BACKEND, backend, threshold, dump_graphs, graph_dir, cast_dtype)
 
 
@@ -116,6 +114,11 @@ _CALLBACKS = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "TrainerMon":
+        # Whoever only collects waits for no monitor.
+        from probe.api.monitoring.first import monitor_of
+
+        return monitor_of(BACKEND)
     if name in _CALLBACKS:
         return getattr(loader.room(BACKEND, _CALLBACKS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

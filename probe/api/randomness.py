@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from probe.backends.protocol import Randomness
-from probe.backends.shared.randomness.recorder import start_recording
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import RandomCall
 
@@ -56,6 +55,8 @@ def random_save(calls: Sequence[RandomCall], rank: Callable[[], int | None], out
     Raises:
         MsprobeException: `output_path` is not a str, is a symbolic link, or cannot be written to.
     """
+    from probe.backends.shared.randomness.recorder import start_recording
+
     start_recording(output_path, calls, rank)
 
 

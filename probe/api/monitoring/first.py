@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, ClassVar
 
 from probe.api.monitoring.armed_dump import ArmedDump
@@ -354,3 +355,11 @@ class TrainerMon(Monitor):
                         key = inner_key(family, row.name, row.chunk, micro, self._rank)
                         found[key] = dict(zip(table.ops, row.values))
         return found
+
+
+@cache
+def monitor_of(backend: str) -> type[TrainerMon]:
+    """`TrainerMon` for the programs of one framework."""
+    return type(
+        "TrainerMon", (TrainerMon,), {"backend": backend, "__doc__": TrainerMon.__doc__, "__module__": __name__}
+    )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from probe.backends.mindspore import internals
 from probe.backends.mindspore import settings as framework_settings
-from probe.backends.mindspore.execution import group as execution_group
 from probe.backends.mindspore.hooks import training_hooks
 from probe.backends.mindspore.hooks.group import MindSporeHooks
 from probe.backends.mindspore.randomness import seeding
 from probe.backends.mindspore.randomness.random_calls import rank
 from probe.backends.mindspore.tensors.describe import MindSporeTensors
-from probe.backends.mindspore.trends import MindSporeTrends
 from probe.backends.protocol import (
     Execution,
     FrameworkAdapter,
@@ -34,7 +33,6 @@ class MindSporeAdapter:
     absent = internals.absent_text()
     rank = staticmethod(rank)
     randomness: Randomness = seeding
-    execution: Execution | None = execution_group
     training: Training | None = training_hooks
     settings: Settings | None = framework_settings
     # Gradients come of functional transformations of the whole step: no call has a backward of its own.
@@ -43,7 +41,20 @@ class MindSporeAdapter:
     def __init__(self) -> None:
         self.tensors: Tensors = MindSporeTensors()
         self.hooks: Hooks = MindSporeHooks()
-        self.trends: Trends | None = MindSporeTrends()
+
+    # A program that is dumped uses neither of the following groups, and imports neither.
+
+    @cached_property
+    def execution(self) -> Execution | None:
+        from probe.backends.mindspore.execution import group
+
+        return group
+
+    @cached_property
+    def trends(self) -> Trends | None:
+        from probe.backends.mindspore.trends import MindSporeTrends
+
+        return MindSporeTrends()
 
 
 if TYPE_CHECKING:

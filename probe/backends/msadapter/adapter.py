@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from probe.backends.mindspore import internals
 from probe.backends.mindspore.hooks.group import MindSporeHooks, Seen
 from probe.backends.mindspore.tensors.describe import MindSporeTensors, describe_value
-from probe.backends.msadapter import api_list, execution, seeding, training_hooks
+from probe.backends.msadapter import api_list, seeding, training_hooks
 from probe.backends.msadapter import settings as framework_settings
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.random_calls import rank
 from probe.backends.msadapter.torch_modules import torch_module
-from probe.backends.msadapter.trends import MSAdapterTrends
 from probe.backends.protocol import (
     Execution,
     FrameworkAdapter,
@@ -38,7 +38,6 @@ class MSAdapterAdapter:
     absent = internals.absent_text()
     rank = staticmethod(rank)
     randomness: Randomness = seeding
-    execution: Execution | None = execution
     training: Training | None = training_hooks
     settings: Settings | None = framework_settings
     # Gradients are MindSpore's.
@@ -53,7 +52,20 @@ class MSAdapterAdapter:
 
         self.tensors: Tensors = MindSporeTensors(values)
         self.hooks: Hooks = MindSporeHooks(_SEEN)
-        self.trends: Trends | None = MSAdapterTrends()
+
+    # A program that is dumped uses neither of the following groups, and imports neither.
+
+    @cached_property
+    def execution(self) -> Execution | None:
+        from probe.backends.msadapter import execution
+
+        return execution
+
+    @cached_property
+    def trends(self) -> Trends | None:
+        from probe.backends.msadapter.trends import MSAdapterTrends
+
+        return MSAdapterTrends()
 
 
 if TYPE_CHECKING:

@@ -100,16 +100,22 @@ class FrameworkAdapter(Protocol):
 
     # What follows is ``None`` where a framework does not have it.
 
-    execution: Execution | None
-    """One recorded call run alone, and how a script spells it."""
+    @property
+    def execution(self) -> Execution | None:
+        """One recorded call run alone, and how a script spells it."""
+
     training: Training | None
     """Steps, optimizers and gradient scalers of a running program."""
     settings: Settings | None
     """Versions, switches, seeds and hyper-parameters of a running program."""
-    trends: Trends | None
-    """Values of models and optimizers that a monitor reads."""
-    replaying: Replaying | None
-    """A step kept and run again."""
+
+    @property
+    def trends(self) -> Trends | None:
+        """Values of models and optimizers that a monitor reads."""
+
+    @property
+    def replaying(self) -> Replaying | None:
+        """A step kept and run again."""
 
 
 _Group = TypeVar("_Group")

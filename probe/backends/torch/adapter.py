@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from probe.backends.protocol import (
@@ -17,14 +18,11 @@ from probe.backends.protocol import (
 )
 from probe.backends.torch import internals
 from probe.backends.torch import settings as framework_settings
-from probe.backends.torch.execution import group as execution_group
 from probe.backends.torch.hooks import training_hooks
 from probe.backends.torch.hooks.group import TorchHooks
 from probe.backends.torch.randomness import seeding
 from probe.backends.torch.randomness.random_calls import rank
-from probe.backends.torch.replay.step_keeper import TorchStepKeeper
 from probe.backends.torch.tensors.describe import TorchTensors
-from probe.backends.torch.trends import group as trends_group
 from probe.common.dump.frameworks import FRAMEWORKS
 
 
@@ -35,15 +33,32 @@ class TorchAdapter:
     absent = internals.absent_text()
     rank = staticmethod(rank)
     randomness: Randomness = seeding
-    execution: Execution | None = execution_group
     training: Training | None = training_hooks
     settings: Settings | None = framework_settings
-    trends: Trends | None = trends_group
-    replaying: Replaying | None = TorchStepKeeper
 
     def __init__(self) -> None:
         self.tensors: Tensors = TorchTensors()
         self.hooks: Hooks = TorchHooks()
+
+    # A program that is dumped uses none of the following groups, and imports none.
+
+    @cached_property
+    def execution(self) -> Execution | None:
+        from probe.backends.torch.execution import group
+
+        return group
+
+    @cached_property
+    def trends(self) -> Trends | None:
+        from probe.backends.torch.trends import group
+
+        return group
+
+    @cached_property
+    def replaying(self) -> Replaying | None:
+        from probe.backends.torch.replay.step_keeper import TorchStepKeeper
+
+        return TorchStepKeeper
 
 
 if TYPE_CHECKING:

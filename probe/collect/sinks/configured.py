@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Callable
 
 from probe.backends.protocol import FrameworkAdapter
-from probe.collect.sinks.checker import CheckerSink
-from probe.collect.sinks.journal.sink import JournalSink
-from probe.collect.sinks.ring.sink import RingSink
 from probe.collect.sinks.sink import Host, Sink
 from probe.common.config.config import GRAD_PROBE, Config
 from probe.common.interfaces import CallChecker
@@ -25,12 +22,19 @@ def configured_sinks(config: Config, host: Host, make_checker: MakeChecker) -> l
         host: The session.
         make_checker: Makes what checks calls.
     """
+    # A program imports the sink of its task, and no other.
     if config.task == GRAD_PROBE:
         return []  # it collects no calls
     if config.task == _CHECKING:
+        from probe.collect.sinks.checker import CheckerSink
+
         return [CheckerSink(make_checker(config, host.adapter), config.dump_path)]
     if config.task == _WATCHING:
+        from probe.collect.sinks.ring.sink import RingSink
+
         return [RingSink(config, host)]
+    from probe.collect.sinks.journal.sink import JournalSink
+
     return [JournalSink(host)]
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from probe.collect.active_calls import ActiveCall
 from probe.collect.describing.values import SaveTensor
 from probe.collect.sinks.journal.dump_folder import DumpFolder, earlier_run, reason, remove
-from probe.collect.sinks.journal.reference_checksums import ReferenceChecksums
 from probe.collect.sinks.journal.tensor_budget import TensorBudget
 from probe.collect.sinks.journal.tensor_writer import TensorWriter
 from probe.collect.sinks.sink import Discarded, Host, Needs, Sink, Status, Step
@@ -17,6 +16,9 @@ from probe.common import clock, log
 from probe.common.config.config import Config
 from probe.common.dump.update_file import UpdateFrame
 from probe.common.errors import FileCheckException
+
+if TYPE_CHECKING:
+    from probe.collect.sinks.journal.reference_checksums import ReferenceChecksums
 
 _DELAYED = 256
 """Records that may wait for statistics on a device before they are fetched in one transfer."""
@@ -72,7 +74,7 @@ class JournalSink(Sink):
         self._saves_some = config.tensor_list if config.task == "statistics" else ()
         self._saves_tensors = bool(self._saves_all or self._saves_some)
         self._filtered = bool(config.names or config.scope)
-        self._reference = ReferenceChecksums(config.bench_path, config.diff_nums) if config.bench_path else None
+        self._reference = _reference(config)
 
     def _record(self) -> Callable[[ActiveCall, int | None], None]:
         """The function that receives records: chosen once for a step, and not for each record."""
@@ -361,3 +363,12 @@ class JournalSink(Sink):
             f"the files of step {number} cannot be written ({error}); the training goes on. If {folder.path} still "
             "holds its journal, `msprobe recover` makes them from it."
         )
+
+
+def _reference(config: Config) -> ReferenceChecksums | None:
+    """Checksums of the run that the configuration names; what reads them is imported for a program that names one."""
+    if not config.bench_path:
+        return None
+    from probe.collect.sinks.journal.reference_checksums import ReferenceChecksums
+
+    return ReferenceChecksums(config.bench_path, config.diff_nums)
