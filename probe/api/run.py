@@ -131,7 +131,7 @@ class RunningProgram:
                 self._imported(name)
 
     def adopt(self, process: RunProcess) -> None:
-        """This process is `process` of its run from now on."""
+        """Take the name `process` of this process in its run from now on."""
         self._process = processes.adopt(process)
         self._tell_children()
 
@@ -140,7 +140,7 @@ class RunningProgram:
             self._follower.tell(self._process)
 
     def forked(self) -> None:
-        """This process was forked from the one that collected; if it trains, its steps are its own, from 0 on."""
+        """Begin anew in a process that was forked: if it trains, its steps are its own, from 0 on."""
         self._process = processes.present() or self._process
         self._tell_children()
         if not self._own_debugger:

@@ -28,9 +28,9 @@ class AttachedHooks:
         self._modules: Handle | None = None
         """The one of `_until_stop` that belongs to the modules of the models."""
         self._dumped: list[Handle] = []
-        """Those of modules that are recorded until `module_dump_end`."""
+        """Hooks of modules that are recorded until `module_dump_end`."""
         self._gradients: list[Handle] = []
-        """Those of gradients, which may arrive until the step ends."""
+        """Hooks of gradients, which may arrive until the step ends."""
         self._custom: dict[tuple[int, str], Handle] = {}
         """By owner and attribute, those of functions that the user has registered."""
         self._modules_logged = False

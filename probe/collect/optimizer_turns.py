@@ -74,7 +74,7 @@ class OptimizerTurns:
         self._calls: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
         """The modules that were called in this step, and the numbers of the stacks they were called from."""
         self._new_calls: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Those that were called since an optimizer stepped last."""
+        """Modules that were called since an optimizer stepped last."""
         self._owners: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
         """The optimizers of each of these modules, at the time of the update that followed its call."""
         self._uneven = False
@@ -206,7 +206,7 @@ class OptimizerTurns:
     # --- whose turn may still come
 
     def expected(self) -> list[Any]:
-        """Those of them that stepped beside the others the last time, or of which nothing is known yet."""
+        """The optimizers of a group that stepped beside the others the last time, or of which nothing is known yet."""
         known = [self._partners[each] for each in self._stepped() if each in self._partners]
         waiting = self.waiting()
         if not known:

@@ -15,7 +15,7 @@ class OfProcess(Protocol):
     """An object that has to know of the end of its process and of forks."""
 
     def forked(self) -> None:
-        """This is a child of the process that it was made in."""
+        """Begin anew in a child of the process in which the object was made."""
 
 
 class ProcessEnd:

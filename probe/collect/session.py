@@ -153,7 +153,7 @@ class Session:
         return needed(needs_of(self.sinks), name)
 
     def status(self) -> Status:
-        """What all sinks together have written, and what not."""
+        """The status of all sinks together: the steps that were written, and the losses."""
         return Status.together(ask(self.sinks, "status", "the end of the program"))
 
     # --- the calls of the debugger

@@ -93,7 +93,7 @@ class CollectedStep(Step):
         """True if a sink receives gradients as they arrive."""
         recording = [(sink, each.record, each) for sink, each in needs.items() if each.record is not None]
         self.recording: Receivers = tuple((sink, record) for sink, record, _ in recording)
-        """Those that get records; the next ones get those of the backward too, or calls without a record."""
+        """Receivers of records; the next ones get records of the backward as well, or calls without a record."""
         self.recording_backward: Receivers = tuple((sink, record) for sink, record, of in recording if of.gradients)
         self.noting: Receivers = tuple((sink, record) for sink, record, of in recording if of.tree)
         self.noting_backward: Receivers = tuple(each for each in self.noting if each in self.recording_backward)
@@ -112,7 +112,7 @@ class CollectedStep(Step):
         ask(self.sinks, "end_step", "the end of the step")
 
     def status(self) -> Status:
-        """What the sinks have written; a failure that was logged is a reason to have no records."""
+        """The status of the sinks together; a failure that was logged is a reason to have no records."""
         status = Status.together(ask(self.sinks, "status", "the end of the step"))
         status.has_records |= self._has_failed
         return status

@@ -46,7 +46,7 @@ class StepCounter:
         self._reached = None
 
     def unreached(self, wanted: Sequence[int]) -> list[int]:
-        """Those of the wanted steps that never began, if any step began in this process."""
+        """The wanted steps that never began, if any step began in this process."""
         return [] if self._reached is None else [step for step in wanted if step not in self._reached]
 
     def ran_text(self) -> str:

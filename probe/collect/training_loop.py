@@ -409,7 +409,7 @@ class TrainingLoop:
             handle.remove()
 
     def forked(self) -> None:
-        """This process is another one now, which has trained nothing yet; the old session is its parent's."""
+        """Begin anew in a process that was forked, which has trained nothing yet; the old session is its parent's."""
         left, ended = self.session, self._handle is None
         self.session = None
         self.forwards = self.steps = self.inferred = self._backwards = self._backwards_before = 0

@@ -57,7 +57,7 @@ class Pack:
     hyperparameters: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By the names of files, as ``hyperparameters_static.json``."""
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The same, file by file of the user's."""
+    """The settings, file by file of the user's."""
     dataset: dict[StepAndRank, dict[str, Any]] = field(default_factory=dict)
     weights: dict[StepAndRank, dict[str, Any]] = field(default_factory=dict)
     checksums: dict[tuple[str, int, int], dict[str, Any]] = field(default_factory=dict)

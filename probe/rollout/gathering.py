@@ -103,7 +103,7 @@ def _with(tokens: Tokens, **changes: Any) -> Tokens:
 
 
 def _without_empty(tokens: Tokens) -> Tokens:
-    """The same tokens without sequences that have none, of which sums cannot be made."""
+    """The tokens without sequences that have none, of which sums cannot be made."""
     left = np.flatnonzero(tokens.lengths)
     if len(left) == len(tokens.lengths):
         return tokens

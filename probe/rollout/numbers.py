@@ -61,7 +61,7 @@ def over_all(tokens: Tokens) -> dict[str, float]:
 
 
 def _of_sequences(tokens: Tokens, signed: Array) -> dict[str, float]:
-    """Those that are means over sequences."""
+    """The numbers that are means over sequences."""
     rollout = tokens.by_sequence(tokens.rollout) / tokens.lengths
     training = tokens.by_sequence(tokens.training) / tokens.lengths
     apart = rollout - training

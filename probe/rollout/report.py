@@ -33,7 +33,7 @@ class WorstToken:
     rank: int | str | None
     """A process without a rank has a name."""
     token: int | None
-    """Its id."""
+    """The id of the token."""
     rollout: float
     training: float
     context: tuple[int, ...]
@@ -46,7 +46,7 @@ class RolloutReport:
     """Findings of a check; tables are made when they are asked for."""
 
     tokens: Tokens
-    """Those that are finite on both sides."""
+    """The tokens that are finite on both sides."""
     judgement: Judgement
     findings: tuple[Finding, ...]
     """With what is not finite; the strongest first."""

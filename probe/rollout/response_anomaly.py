@@ -43,7 +43,7 @@ class ResponseAnomaly(NamedTuple):
     """One response that is ill."""
 
     sequence: int
-    """Its index."""
+    """The index of the response."""
     kind: str
     """``repetition``, ``garbled`` or ``rare_character``."""
     window: tuple[int, int]
@@ -101,7 +101,7 @@ def response_anomaly(
 
 
 def flat_response_anomaly(lengths: Array, logprobs: Array, tokens: Array | None) -> list[ResponseAnomaly]:
-    """The same of responses that lie end to end.
+    """Anomalies of responses that lie end to end.
 
     Args:
         lengths: The number of tokens of each response.

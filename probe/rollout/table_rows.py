@@ -62,7 +62,7 @@ class ProbeTables:
     has_notes = True
 
     def positions(self, first: Mapping[Position, Any], second: Mapping[Position, Any]) -> Mapping[Position, Position]:
-        """Those of the first side, and then what the second alone has."""
+        """The positions of the first side, and then what the second alone has."""
         return {position: position for position in (*first, *second)}
 
     def row(self, first: Array | None, second: Array | None) -> Row:

@@ -21,9 +21,9 @@ from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.dump.processes import RunProcess, order_of_child
 
 FOLLOW = "MSPROBE_FOLLOW"
-"""Also in ``site/sitecustomize.py``, which cannot import us."""
+"""Variable name that stands in ``site/sitecustomize.py`` as well, which cannot import us."""
 FRAMEWORKS_VARIABLE = "MSPROBE_FOLLOW_FRAMEWORKS"
-"""Also there. It is no part of `FOLLOW`: a Python that imports no framework should not have to import ``json``."""
+"""Another such name, no part of `FOLLOW`: a Python that imports no framework should not have to import ``json``."""
 _PATH = "PYTHONPATH"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _SITE = os.path.join(_HERE, "site")

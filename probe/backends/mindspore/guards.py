@@ -63,7 +63,7 @@ def wait_for(value: Any) -> None:
 
 
 def wait_for_all(listener: Listener, about: Any, value: Any) -> None:
-    """The same for the tensors in `value`. An error in looking for them is the tool's own."""
+    """Wait for the tensors in `value`. An error in looking for them is the tool's own."""
     if isinstance(value, Tensor):
         _wait(value)
         return

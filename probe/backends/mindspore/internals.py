@@ -92,5 +92,5 @@ def absent() -> list[Absent]:
 
 
 def absent_text() -> str:
-    """The same as one line; empty where nothing is absent."""
+    """Absent features and the cost of each as one line; empty where nothing is absent."""
     return _mindspore.absent_text(mindspore.__version__)

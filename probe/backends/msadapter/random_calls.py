@@ -23,7 +23,7 @@ def torch_random_calls() -> list[RandomCall]:
 
 
 def random_calls() -> list[RandomCall]:
-    """Those of torch, and those of MindSpore that have no torch name."""
+    """Functions of torch that draw random numbers, and functions of MindSpore that have no torch name."""
     calls = torch_random_calls()
     known = {(call.owner, call.name) for call in calls}
     return calls + [call for call in mindspore_random_calls.random_calls() if (call.owner, call.name) not in known]

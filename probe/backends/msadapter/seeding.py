@@ -69,7 +69,7 @@ def set_states(states: tuple[Any, Any]) -> None:
 
 
 def random_states() -> Any:
-    """Those of numpy and of Python too: on the CPU mindtorch draws from numpy."""
+    """States of the generators of mindtorch, numpy and Python: on the CPU mindtorch draws from numpy."""
     return mindspore_randomness.random_states(), torch_module().get_rng_state()
 
 

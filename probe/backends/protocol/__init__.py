@@ -84,7 +84,7 @@ class FrameworkAdapter(Protocol):
     """One framework."""
 
     framework: str
-    """Its name in dump.json."""
+    """The name of the framework in dump.json."""
     absent: str
     """One line on parts of the framework that this release lacks, and which features that costs; empty without any."""
 

@@ -17,7 +17,7 @@ class ModuleAt(NamedTuple):
     """A module of a model."""
 
     name: str
-    """Its path, as ``layers.0.norm``; empty for the model itself."""
+    """The path of the module, as ``layers.0.norm``; empty for the model itself."""
     depth: int
     """The number of modules that it is inside of."""
     module: Any
@@ -42,7 +42,7 @@ class CallListener(Protocol):
         """The module is about to be called."""
 
     def leave(self, tensors: Sequence[Any]) -> None:
-        """It returned these tensors, in containers or not, in the order of the forward parts of `KeptModule.eager`."""
+        """A module returned these tensors, in the order of the forward parts of `KeptModule.eager`."""
 
     def failed(self, about: Any, error: Exception) -> None:
         """The tool itself failed; to be logged, and the program goes on."""
@@ -131,4 +131,4 @@ class Compilation(Protocol):
         """
 
     def cast(self, kept: KeptModule, dtype: str) -> KeptModule:
-        """The same with its parameters in another dtype."""
+        """A copy of the module with its parameters in another dtype."""

@@ -25,7 +25,7 @@ class ScriptParts(NamedTuple):
     needs_folder: bool
     """True if they name files by ``pathlib``."""
     dtypes: Sequence[str]
-    """Those of the inputs, plain names."""
+    """Variable names of the inputs."""
     variables: Sequence[str]
     """The names of the inputs in `call`."""
     call: Callable[[str], str]

@@ -18,7 +18,7 @@ class TrainingListener(Protocol):
         """A module is called that no other module's call is around; `recording` is whether gradients are recorded."""
 
     def leave_forward(self) -> None:
-        """It returned or raised."""
+        """A forward returned or raised."""
 
     def enter_backward(self, mark: Callable[[Any], object]) -> None:
         """Gradients are about to be computed.

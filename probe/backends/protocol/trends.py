@@ -74,7 +74,7 @@ class CommunicationListener(Protocol):
         """The collective `name` is about to run; `about` has ``group`` (size) and ``peer``."""
 
     def leave_communication(self, entered: Any, tensors: Sequence[Any]) -> None:
-        """It has returned; `entered` is what `enter_communication` gave."""
+        """A call of communication has returned; `entered` is what `enter_communication` gave."""
 
 
 SpectralNorm = Callable[[Any], tuple[float, float]]

@@ -97,7 +97,7 @@ def full_name(owner: Any, attribute: str) -> str:
 def told_apart(
     families: Mapping[str, list[Watched]], is_removed: Callable[[Watched], bool] = lambda each: False
 ) -> dict[str, list[Watched]]:
-    """The same functions. One whose name in records is that of another function has its full name as well.
+    """The functions, each with names of its own: its full name as well, where another one has its name in records.
 
     The name stands for the function with the shortest full name: of ``torch.svd`` and ``torch.linalg.svd``, which
     are both recorded as ``Torch.svd``, for the first.
@@ -143,7 +143,7 @@ def places(families: Mapping[str, Sequence[Watched]], left_out: Collection[str])
 
 
 def as_now(families: Mapping[str, list[Watched]]) -> dict[str, list[Watched]]:
-    """The same with the functions that are there now: a user may have replaced some, or put them back."""
+    """The watched functions that are there now: a user may have replaced some, or put them back."""
     return {
         family: [replace(one, function=getattr(one.owner, one.attribute, one.function)) for one in functions]
         for family, functions in families.items()

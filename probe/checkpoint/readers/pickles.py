@@ -90,7 +90,7 @@ class Inert:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Its attributes."""
+        """The attributes of the object."""
         # An object with slots has two dictionaries, of which one may be ``None``.
         parts = self.state if isinstance(self.state, tuple) else (self.state,)
         return {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}

@@ -280,7 +280,7 @@ def stacked(parts: Sequence[Tensor], origin: str = "") -> Tensor:
 
 
 class Reshaped(Tensor):
-    """The same elements under another shape; only what is asked for as a whole, or row by row, stays cheap."""
+    """A stored tensor under another shape; only what is asked for as a whole, or row by row, stays cheap."""
 
     def __init__(self, of: Tensor, shape: Shape, origin: str = "") -> None:
         super().__init__(of.dtype, shape)

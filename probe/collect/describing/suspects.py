@@ -24,7 +24,7 @@ class Suspects:
         self._waiting.append(entry)
 
     def all(self) -> Sequence[Entry]:
-        """Those so far; every entry must have its statistics now."""
+        """The suspects so far; every entry must have its statistics now."""
         waiting, self._waiting = self._waiting, []
         for entry in waiting:
             if not is_finite(entry):

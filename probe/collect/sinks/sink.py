@@ -110,9 +110,9 @@ class Discarded(enum.Enum):
     ALL_STEPS = enum.auto()
     """The steps that have ended as well; steps are counted from the first one again."""
     OF_PARENT = enum.auto()
-    """This process was forked: what was received is its parent's, like all files. It may collect steps of its own."""
+    """The steps of the parent, with its files, in a process that was forked and may collect steps of its own."""
     OF_PARENT_FOR_GOOD = enum.auto()
-    """This process was forked in the middle of a step, and collects none of its own."""
+    """The steps of the parent, in a process that was forked in the middle of a step, and collects none of its own."""
 
     @property
     def is_fork(self) -> bool:
@@ -137,7 +137,7 @@ class Host(NamedTuple):
 
 @dataclass
 class Status:
-    """What a sink has written, and what not.
+    """The steps that a sink has written, and its losses.
 
     Args:
         steps: The steps of which something was written.
@@ -222,7 +222,7 @@ class Sink:
         """A step of the program is over; called for those that are not collected too, and when the program ends."""
 
     def status(self) -> Status:
-        """What was written so far, and what not."""
+        """The steps that were written so far, and the losses."""
         return Status()
 
     def failed(self, name: str, error: BaseException) -> bool:

@@ -189,7 +189,7 @@ def _token_keys(token: WorstToken, decode: Decode | None) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The same in types of Python."""
+    """A value in types of Python."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -44,7 +44,7 @@ class Array:
     dtype: str
     """The plain name of the dtype that it had, such as ``bfloat16``."""
     name: str
-    """Its position in the value, such as ``0.logits``; empty for the value itself. No other array has the same."""
+    """The position of the array in the value, such as ``0.logits``, which no other has; empty for the value itself."""
     is_tensor: bool = True
     """False for an array of numpy."""
 

@@ -127,7 +127,7 @@ class _Kept:
             self._awaited.add(call)
 
     def discard(self, call: RecordedCall) -> None:
-        """Its backward was run."""
+        """Forget a call whose backward was run."""
         self._count -= 1
         self._awaited.discard(call)
 

@@ -268,7 +268,7 @@ def _write(save_dir: str, name: str, tensor: Any) -> None:
 
 
 def _write_array(save_dir: str, name: str, dtype: str, values: Any) -> None:
-    """The same of an array; `dtype` is that of the tensor."""
+    """Write the file of an array; `dtype` is that of the tensor."""
     try:
         _write_file(save_dir, name, dtype, values)
     except Exception as error:

@@ -149,7 +149,7 @@ def restore_draws(state: Any, device: str) -> bool:
 
 
 def random_states() -> Any:
-    """Those of numpy and of Python too: a seed of MindSpore's is theirs as well."""
+    """States of the generators of MindSpore, numpy and Python: a seed of MindSpore's is theirs as well."""
     return get_states(), np.random.get_state(), random.getstate()
 
 

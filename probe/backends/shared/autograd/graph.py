@@ -34,7 +34,7 @@ class ReturnedView(NamedTuple):
     """A view that a call returned. Once its memory is written to, only a part of its gradient reaches its edge."""
 
     output: int
-    """Its number among the outputs."""
+    """The number of the tensor among the outputs."""
     inputs: Sequence[int]
     """The inputs that are views of the same tensor, or that tensor: parts of their gradients pass through this view."""
     is_written: Callable[[], bool]
@@ -69,7 +69,7 @@ class GradientGraph(Protocol):
         """The edges along which `node` sends gradients on, one for each of its forward inputs; ``None`` for no node."""
 
     def walked(self, nodes: Collection[Any]) -> None:
-        """These nodes, and ``None``, were walked over, in any order."""
+        """Note that these nodes, or ``None``, were walked over, in any order."""
 
     def number(self, node: Any) -> int:
         """The node's sequence number."""

@@ -39,7 +39,7 @@ _NUMPY_STATE = {"seed", "get_state", "set_state", "default_rng"}
 def existing_calls(
     library: str, owner: Any, names: Iterable[str], compiling: Callable[[], bool] | None = None
 ) -> list[RandomCall]:
-    """Those of `names` that `owner` has; `compiling` is that of `RandomCall`."""
+    """Functions that `owner` has, of `names`; `compiling` is that of `RandomCall`."""
     found = [RandomCall(library, owner, name) for name in names if hasattr(owner, name)]
     return found if compiling is None else [call._replace(compiling=compiling) for call in found]
 

@@ -37,7 +37,7 @@ class FreedInTurn:
             _keep_rest(node)
 
     def all_seen(self, nodes: Collection[Any]) -> None:
-        """The same for many, in any order; ``None`` is no node."""
+        """Note that many nodes were seen, in any order; ``None`` is no node."""
         if len(nodes) <= self._left:
             self._left -= len(nodes)
             return

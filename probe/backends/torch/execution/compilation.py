@@ -176,7 +176,7 @@ class TorchModule:
         return ""
 
     def cast_to(self, dtype: str) -> TorchModule:
-        """The same with its parameters in another dtype."""
+        """A copy of the module with its parameters in another dtype."""
         return TorchModule(copy.deepcopy(self._module).to(getattr(torch, dtype)), self._surroundings)
 
     def _run(self, module: torch.nn.Module, given: Given, mode: Any, form: Any = None) -> list[Part]:
@@ -219,7 +219,7 @@ def keep(module: torch.nn.Module) -> TorchModule:
 
 
 def cast(kept: Any, dtype: str) -> TorchModule:
-    """The same with its parameters in another dtype."""
+    """A copy of the module with its parameters in another dtype."""
     made: TorchModule = kept.cast_to(dtype)
     return made
 
@@ -248,7 +248,7 @@ class _Surroundings:
 
     @contextlib.contextmanager
     def again(self, mode: Any) -> Iterator[None]:
-        """The same again, with a dispatch mode of the tool if one is given."""
+        """Run the call again, with a dispatch mode of the tool if one is given."""
         kind = self._casts[0][0] if self._casts else None
         with contextlib.ExitStack() as stack:
             if mode is not None:

@@ -19,7 +19,7 @@ from probe.common.operations.function import DOT_PRODUCT, ROUNDED_ONCE
 from probe.common.operations.lookup import function as known_function
 
 _CASTS = ("_to_copy", "copy_", "to")
-"""They are not counted: in float64 there are others of them, and each says what it rounds to."""
+"""Operators that are not counted: in float64 there are others of them, and each says what it rounds to."""
 SUMMED_IN = unit_roundoff("float32")
 """Sums of products are accumulated in float32 where the numbers are shorter."""
 _RAISED = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
@@ -161,7 +161,7 @@ def plain_name(dtype: torch.dtype) -> str:
 
 
 def _as_wide(value: Any) -> Any:
-    """The same with every tensor of short floats in float64, if there is one of float64 next to it."""
+    """The value with every tensor of short floats in float64, if there is one of float64 next to it."""
     floats = {each.dtype for each in found_in(value, torch.Tensor) if each.dtype.is_floating_point}
     if torch.float64 not in floats or len(floats) < 2:
         return value
@@ -169,7 +169,7 @@ def _as_wide(value: Any) -> Any:
 
 
 def _each(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same with every tensor of floats changed."""
+    """The value with every tensor of floats changed."""
     if isinstance(value, torch.Tensor):
         return change(value) if value.dtype.is_floating_point else value
     if isinstance(value, (list, tuple)):

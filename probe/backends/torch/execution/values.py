@@ -30,7 +30,7 @@ _IN_NUMPY = _of_this_torch(
 _IN_FLOAT32 = _of_this_torch(
     *(line.name for line in TABLE if line.kind is Kind.FLOAT and line.packed == 1 and line.name not in _IN_NUMPY)
 )
-"""Those that numpy lacks and float32 has all values of."""
+"""Dtypes that numpy lacks and float32 has all values of."""
 _DTYPES = {**_IN_NUMPY, **_IN_FLOAT32}
 _WITH_VALUES, _WIDENED = frozenset(_DTYPES.values()), frozenset(_IN_FLOAT32.values())
 _ALL_DTYPES = {value: str(value).partition(".")[2] for value in vars(torch).values() if isinstance(value, torch.dtype)}

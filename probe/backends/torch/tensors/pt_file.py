@@ -157,7 +157,7 @@ class _Entry(NamedTuple):
         return _ZIP64_VERSION if self._large else 20
 
     def before_content(self, alignment: int = 1) -> tuple[bytes, bytes]:
-        """Its header, as long as it takes for the content to begin at a multiple of `alignment`."""
+        """The header of a file, as long as it takes for the content to begin at a multiple of `alignment`."""
         path = (_ROOT + self.name).encode()
         sizes, extra = self._sizes()
         end = self.offset + 30 + len(path) + len(extra)

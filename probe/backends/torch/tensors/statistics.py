@@ -47,7 +47,7 @@ if _ONE_PASS:
 
 
 class Unsupported(Exception):
-    """This kind of tensor has no statistics; the message says which."""
+    """Raised for a kind of tensor that has no statistics; the message says which."""
 
 
 class Statistics:
@@ -149,7 +149,7 @@ def note_nonfinite(entry: Entry, tensor: torch.Tensor, elements: int | None) -> 
 
 
 def _finite(tensor: torch.Tensor, elements: int | None) -> _Finite:
-    """The same three of a tensor on a device, that are still being computed: infinities if nothing is finite."""
+    """Number of values that are not finite, and maximum and minimum of the others; a device is still computing them."""
     if tensor.dtype in EIGHT_BIT_FLOAT:
         tensor = own.to(tensor, torch.float32)
     finite = functions.isfinite(tensor)

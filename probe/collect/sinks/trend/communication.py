@@ -94,7 +94,7 @@ class CommunicationTrends:
         return entered
 
     def leave_communication(self, entered: _Entered | None, tensors: Sequence[Any]) -> None:
-        """It has returned."""
+        """A call of communication has returned."""
         if entered is not None:
             self._add(entered, "post", tensors, clock.monotonic() - entered.begun)
 

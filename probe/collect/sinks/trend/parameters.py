@@ -84,14 +84,14 @@ class ParameterTrends:
             if wanted.is_parameter(name)
         ]
         self._parameters: list[Parameter] = []
-        """Those that are trained now."""
+        """The parameters that are trained now."""
         self._attached = self._parameters
-        """Those that report gradients, by the index with which they do."""
+        """The parameters that report gradients, by the index with which they do."""
         self._is_attached = False
         """True between `attach` and `detach`, also while every parameter is frozen and there is no hook."""
         self._flags: list[bool] | None = None
         self._frozen: list[Parameter] = []
-        """Those that were trained in the step before and are not any more."""
+        """The parameters that were trained in the step before and are not any more."""
         sharded = any(each.placement for each in self._all)
         self._more = ("placement",) if sharded and not wanted.as_msprobe else ()
         self._reduces = wanted.unreduced_always or any(map(self._trends.reduces, self._models))

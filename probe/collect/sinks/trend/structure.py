@@ -69,7 +69,7 @@ class StructureRecorder:
         return seen
 
     def leave_module(self, call: _Seen, output: Any, parameters: Mapping[str, Any]) -> bool:
-        """It returned."""
+        """A module returned."""
         entry = self._found[call.name]
         entry["output"] = self._described(output, call.takers["output"])
         for side in ("input", "output"):
@@ -80,7 +80,7 @@ class StructureRecorder:
         return True
 
     def fail_module(self, call: _Seen, parameters: Mapping[str, Any]) -> None:
-        """It raised: nothing is known of its output."""
+        """A module raised: nothing is known of its output."""
 
     def enter_backward(self, call: _Seen, outputs: int, inputs: int) -> _Seen:
         """Gradients arrive."""
