@@ -249,11 +249,17 @@ def check(kill: Kill, folder: Path, counts: Counts) -> None:
             known.setdefault(step, []).append(name)
         for step, names in known.items():
             _check_step(kill, dump / f"step{step}", rank, names, counts, int(step) > len(known) - 3)
-    before = {path: path.read_bytes() for path in dump.rglob("*") if path.is_file()}
+    before = _contents(dump)
     list(_recover(dump))
-    assert {path: path.read_bytes() for path in dump.rglob("*") if path.is_file()} == before, "a second recover"
+    after = _contents(dump)
+    changed = [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
+    assert not changed, f"a second recover changes {changed}"
     for file in dump.rglob("*.json"):
         json.loads(file.read_bytes())
+
+
+def _contents(dump: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(dump)): path.read_bytes() for path in dump.rglob("*") if path.is_file()}
 
 
 def _recover(dump: Path) -> list[Any]:
