@@ -489,6 +489,60 @@ def test_an_import_from_before_has_the_name_that_everybody_uses(runs: Any) -> No
     assert [name for name in runs.read().forward if "mm" in name] == ["Torch.mm.0.forward", "Torch.mm.1.forward"]
 
 
+def test_a_function_that_was_bound_before_a_user_replaced_it_is_recorded(
+    runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, add = torch.relu, torch.Tensor.add
+    monkeypatch.setattr(torch, "relu", lambda x: original(x))
+    monkeypatch.setattr(torch.Tensor, "add", lambda *args: add(*args))
+    debugger = runs.new()
+    debugger.start()
+    original(X)
+    torch.relu(X)
+    add(X, 1)
+    debugger.stop()
+    assert runs.read().forward == ["Torch.relu.0.forward", "Torch.relu.1.forward", "Tensor.add.0.forward"]
+
+
+def test_a_function_of_the_user_that_may_hand_itself_over_does_what_it_does_without_us(
+    runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the documentation of torch writes them; some ask by another way than the name in their module."""
+    calls: list[str] = []
+    library = ModuleType("a_library_of_functions")
+    source = """
+from torch.overrides import handle_torch_function, has_torch_function
+import torch
+
+class Asking:
+    asks = staticmethod(has_torch_function)
+
+def named(x):
+    if has_torch_function((x,)):
+        return handle_torch_function(named, (x,), x)
+    calls.append("named")
+    return torch.relu(x)
+
+def otherwise(x):
+    if Asking.asks((x,)):
+        return handle_torch_function(otherwise, (x,), x)
+    calls.append("otherwise")
+    return torch.abs(x)
+"""
+    library.__dict__["calls"] = calls
+    exec(source, library.__dict__)
+    monkeypatch.setitem(sys.modules, library.__name__, library)
+    named, otherwise = library.named, library.otherwise
+    monkeypatch.setattr(library, "named", lambda x: calls.append("wrapped") or named(x))
+    debugger = runs.new()
+    debugger.start()
+    library.named(X)
+    otherwise(X)
+    debugger.stop()
+    assert calls == ["wrapped", "named", "otherwise"]
+    assert runs.read().forward == ["Torch.relu.0.forward"]
+
+
 def test_tensors_with_a_table_of_functions_are_handed_those_of_torch(runs: Any) -> None:
     seen: list[str] = []
 

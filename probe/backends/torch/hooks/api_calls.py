@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
@@ -85,21 +84,6 @@ class ApiCalls:
         @passed_over
         def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return observe(name, inner, args, kwargs)
-
-        return _wrapper(function, record)
-
-    def vf_wrapper(self, name: ApiName, function: Callable[..., Any], always: bool) -> Callable[..., Any]:
-        """Records what user code calls; of the calls of torch itself those that are in the list, which is `always`."""
-        inner = functools.partial(self.without_mode, function)
-        observe = self.observe
-
-        @passed_over
-        def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            caller = sys._getframe(2).f_globals.get("__name__")
-            # A program may call its module anything.
-            if always or not (isinstance(caller, str) and caller.startswith("torch.")):
-                return observe(name, inner, args, kwargs)
-            return inner(*args, **kwargs)
 
         return _wrapper(function, record)
 
