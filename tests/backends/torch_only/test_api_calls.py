@@ -362,6 +362,19 @@ def test_an_operator_that_the_user_replaces_while_collecting_is_the_original_in_
     assert torch.Tensor.__add__ is original
 
 
+def test_an_operator_that_the_user_replaces_between_two_collections_is_the_one_that_runs(
+    runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    debugger = runs.new()
+    debugger.start()
+    debugger.stop()
+    monkeypatch.setattr(torch.Tensor, "__add__", lambda one, other: torch.mul(one, other))
+    debugger.start()
+    assert torch.equal(X + X, X * X)
+    debugger.stop()
+    assert torch.equal(X + X, X * X)
+
+
 def test_disabled_torch_functions_do_not_break_anything(runs: Any) -> None:
     debugger = runs.new()
     debugger.start()
@@ -416,6 +429,29 @@ def test_scripting_works_while_collecting(runs: Any) -> None:
     scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     debugger.stop()
     assert scripted(X).shape == (2, 2)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_class_is_scripted_with_the_names_around_it(runs: Any) -> None:
+    def helper(x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x) * 2
+
+    class Scaled:
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+        def get(self, x: torch.Tensor) -> torch.Tensor:
+            return helper(x) * self.factor
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return Scaled(2).get(x)
+
+    debugger = runs.new()
+    debugger.start()
+    torch.jit.script(Scaled)
+    scripted = torch.jit.script(scaled)
+    debugger.stop()
+    assert torch.equal(scripted(X), X.relu() * 4)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -502,6 +538,20 @@ def test_a_function_that_was_bound_before_a_user_replaced_it_is_recorded(
     add(X, 1)
     debugger.stop()
     assert runs.read().forward == ["Torch.relu.0.forward", "Torch.relu.1.forward", "Tensor.add.0.forward"]
+
+
+def test_an_object_in_the_place_of_a_function_stays_the_one_that_the_program_finds(
+    runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours: Any = mock.MagicMock(wraps=torch.sigmoid)
+    monkeypatch.setattr(torch, "sigmoid", ours)
+    debugger = runs.new()
+    debugger.start()
+    found, _ = torch.sigmoid, torch.sigmoid(X)
+    counted = torch.sigmoid.call_count
+    debugger.stop()
+    assert found is ours and counted == 1
+    assert runs.read().forward == ["Torch.sigmoid.0.forward"]
 
 
 def test_a_function_of_the_user_that_may_hand_itself_over_does_what_it_does_without_us(

@@ -81,29 +81,24 @@ class ApiCalls:
         inner = functools.partial(self.without_mode, function)
         observe = self.observe
 
+        # torch's compiler can only read a function that refers to nothing but functions.
         @passed_over
         def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return observe(name, inner, args, kwargs)
 
-        return _wrapper(function, record)
+        @passed_over
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if compiling() or all_disabled():
+                # Not the user's own call, or one where the user wants no interception.
+                return function(*args, **kwargs)
+            try:
+                return record(args, kwargs)
+            except BaseException as error:
+                hide_own_frames(error)
+                raise
 
-
-def _wrapper(function: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:
-    """Calls `record`. torch's compiler can read it, since it refers to nothing but functions."""
-
-    @passed_over
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if compiling() or all_disabled():
-            # Not the user's own call, or one where the user wants no interception.
-            return function(*args, **kwargs)
-        try:
-            return record(args, kwargs)
-        except BaseException as error:
-            hide_own_frames(error)
-            raise
-
-    return wrapper
+        return wrapper
 
 
 def _is_coalesced() -> bool:
