@@ -105,14 +105,15 @@ class ApiHooks:
     def _swap(self, function: FunctionType, named: ApiName | Mapping[int, Watched]) -> CodeSwap:
         """A swap of the code of a function, or of the method that calls objects."""
         observe, without_mode = self._calls.observe, self._mode.call_without
+        name, objects = (named, {}) if isinstance(named, ApiName) else (None, named)
 
         @passed_over
         def record(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if all_disabled():
                 return body(*args, **kwargs)
-            if isinstance(named, ApiName):
-                return observe(named, functools.partial(without_mode, body), args, kwargs)
-            called = named.get(id(args[0]))
+            if name is not None:
+                return observe(name, functools.partial(without_mode, body), args, kwargs)
+            called = objects.get(id(args[0]))
             if called is None:
                 return body(*args, **kwargs)
             return observe(called.name, functools.partial(without_mode, body, args[0]), args[1:], kwargs)
