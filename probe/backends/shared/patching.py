@@ -71,7 +71,7 @@ class CodeSwap:
         self._changing = changing
         self._original: CodeType | None = None
         self._trampoline: CodeType | None = None
-        self._signature: Any = _ABSENT
+        self._signature: inspect.Signature | None = None
         self._defaults: dict[str, Any] | None = None
         self._original_defaults: dict[str, Any] | None = None
         self.body: FunctionType = function
@@ -96,7 +96,8 @@ class CodeSwap:
         self._defaults = {**(self._original_defaults or {}), _HANDLER: self._handler}
         self._function.__kwdefaults__ = self._defaults
         self._function.__code__ = self._trampoline
-        self._function.__dict__.setdefault("__signature__", self._signature)
+        if self._signature is not None:
+            self._function.__dict__.setdefault("__signature__", self._signature)
 
     def restore(self) -> None:
         # Someone else may have put their own code there meanwhile; that is theirs to undo, and what they put back then
@@ -106,7 +107,7 @@ class CodeSwap:
         is_original = self._function.__code__ is self._original
         if is_original and self._defaults is not None and self._function.__kwdefaults__ is self._defaults:
             self._function.__kwdefaults__ = self._original_defaults
-        if self._function.__dict__.get("__signature__") is self._signature:
+        if self._signature is not None and self._function.__dict__.get("__signature__") is self._signature:
             del self._function.__dict__["__signature__"]
         if self._changing is not None and self._original is not None:
             self._changing(self)
@@ -126,8 +127,10 @@ def argument(position: int, name: str, args: Sequence[Any], kwargs: Mapping[str,
     return args[position] if len(args) > position else kwargs.get(name)
 
 
-def _signature(function: FunctionType) -> Any:
-    """The answer of `inspect.signature` for the function, to be shown while its code is another."""
+def _signature(function: FunctionType) -> inspect.Signature | None:
+    """The answer of `inspect.signature`, to be shown while the code is another; ``None`` if it needs no code."""
+    if "__signature__" in function.__dict__:
+        return None
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):

@@ -7,9 +7,17 @@ mode of the tool asks here for the function that is really on its way, and the t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
-from typing import Any, Callable, NamedTuple, cast
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
+from typing import Any, Callable, cast
 
 import torch
 
@@ -27,18 +35,18 @@ HANDING_OVER = torch.overrides.handle_torch_function.__code__
 """By this a Python function hands itself to a mode, or to the class of a tensor."""
 OPERATORS = (internals.Operator, internals.OperatorPacket)
 _SLOTS = ("__get__", "__set__", "__delete__")
-_IN_MODULES = [
-    (module, name, function)
+_BOUND = (MethodType, MethodWrapperType)
+_ORIGINALS: dict[Any, dict[str, Any]] = {
+    module: {name: function for name, function in vars(module).items() if type(function) is BuiltinFunctionType}
     for module in internals.modules_of_functions
-    for name, function in vars(module).items()
-    if type(function) is BuiltinFunctionType
-]
-_OF_TENSORS = {
+}
+_ORIGINALS[torch.Tensor] = {
     # Of `object` torch looks up nothing.
     name: value
     for kind in reversed(own.__mro__[:-1])
     for name, value in vars(kind).items()
 }
+"""Where torch looks functions and attributes up, and what was there at first."""
 
 
 def is_of_torch(function: FunctionType | Any) -> bool:
@@ -61,94 +69,50 @@ def of_torch(function: Callable[..., Any]) -> Callable[..., Any]:
 def built_in(owner: Any, name: str) -> Any | None:
     """The built-in function that `owner` (``torch`` or ``torch.Tensor``) had under `name` at first, if it is known."""
     if owner is torch.Tensor:
-        found = _OF_TENSORS.get(name)
+        found = _ORIGINALS[owner].get(name)
     else:
         found = getattr(functions, name, None) if owner is torch else None
     return found if type(found) in (*BUILT_IN, WrapperDescriptorType) else None
+
+
+_hints: dict[int, tuple[Any, str]] = {}
+"""Where something was found once, by its identity: it is looked for there first."""
 
 
 def looked_up_as(found: Any) -> Any | None:
     """The built-in function that was called where torch, looking it up, found `found`; ``None`` if none is known."""
     if isinstance(found, OPERATORS) or type(found) is WrapperDescriptorType:
         return found
-    known = _known.get(_identity(found))
-    if known is not None and known.holds():
-        return known.original
-    return _of_tensors(found) or _in_a_module(found) or _made_anew(found)
-
-
-class _FoundOriginal(NamedTuple):
-    """An original that was found once; it is not looked for again while it is in its place."""
-
-    owner: Any
-    name: str
-    held: Any
-    found: Any
-    """Held, so that nothing else gets its identity."""
-    original: Any
-
-    def holds(self) -> bool:
-        return vars(self.owner).get(self.name) is self.held
-
-
-_known: dict[tuple[int, str], _FoundOriginal] = {}
-
-
-def forget() -> None:
-    """Hold nothing of the user's any more."""
-    _known.clear()
-
-
-def _identity(found: Any) -> tuple[int, str]:
-    """The slot of an attribute, such as ``x.__get__``, is another object whenever it is asked for."""
-    if type(found) is MethodWrapperType:
-        return id(found.__self__), found.__name__
-    return id(found), ""
-
-
-def _know(owner: Any, name: str, found: Any, original: Any) -> Any:
-    """Note where `found` was, and forget what is no longer where it was; returns `original`."""
-    for identity in [identity for identity, known in _known.items() if not known.holds()]:
-        del _known[identity]
-    _known[_identity(found)] = _FoundOriginal(owner, name, vars(owner).get(name), found, original)
-    return original
-
-
-def _replaced() -> Iterator[tuple[str, Any, Any]]:
-    """Names of the class of tensors, what torch finds there in the place of something built-in, and what that was."""
-    for name, held in list(vars(torch.Tensor).items()):
-        original = _OF_TENSORS.get(name)
-        if original is None or held is original:
-            continue
-        now = getattr(torch.Tensor, name, None)
-        if type(original) in (*BUILT_IN, WrapperDescriptorType):
-            yield name, now, original
-        else:
-            # Of an attribute torch calls what gets, sets or deletes it.
-            for slot in _SLOTS:
-                yield name, getattr(now, slot, None), getattr(original, slot, None)
-
-
-def _of_tensors(found: Any) -> Any | None:
-    for name, now, original in _replaced():
-        if now is found or (type(found) is MethodWrapperType and type(now) is MethodWrapperType and now == found):
-            return _know(torch.Tensor, name, found, original)
+    # The slot of an attribute, such as ``x.__get__``, and a bound method are made anew whenever they are asked for.
+    identity = id(found.__self__ if type(found) in _BOUND else found)
+    hint = _hints.get(identity)
+    for owner, name in itertools.chain(() if hint is None else (hint,), _replaced()):
+        original = _original(owner, name, found)
+        if original is not None:
+            _hints[identity] = owner, name
+            return original
     return None
 
 
-def _in_a_module(found: Any) -> Any | None:
-    for module, name, function in _IN_MODULES:
-        if vars(module).get(name) is found:
-            return _know(module, name, found, function)
-    return None
+def _replaced() -> Iterator[tuple[Any, str]]:
+    """Owners and names of what is not there any more."""
+    for owner, originals in _ORIGINALS.items():
+        held = vars(owner)
+        for name in originals.keys() & held.keys():
+            if held[name] is not originals[name]:
+                yield owner, name
 
 
-def _made_anew(found: Any) -> Any | None:
-    """For descriptors that make another object whenever they are asked: the equal one, or the only one of its kind."""
-    alike: list[Any] = []
-    for _, now, original in _replaced():
-        if type(now) is type(found):
-            if now == found:
-                return original
-            alike.append(original)
-    return alike[0] if len(alike) == 1 else None
+def _original(owner: Any, name: str, found: Any) -> Any | None:
+    """The original of `found`, if that is what torch finds under `name` now."""
+    now, original = getattr(owner, name, None), _ORIGINALS[owner][name]
+    if type(original) in (*BUILT_IN, WrapperDescriptorType):
+        return original if _is(now, found) else None
+    # Of an attribute torch calls what gets, sets or deletes it.
+    slots = (slot for slot in _SLOTS if _is(getattr(now, slot, None), found))
+    return getattr(original, next(slots, ""), None)
+
+
+def _is(now: Any, found: Any) -> bool:
+    # Objects of other types are the user's, who may compare them in any way.
+    return now is found or (type(now) is type(found) and type(found) in _BOUND and bool(now == found))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import Any
 
 import pytest
@@ -53,3 +55,21 @@ def test_code_that_somebody_covers_and_puts_back_still_runs() -> None:
     assert double(3) == 6
     swap.restore()
     assert double.__code__ is own and double.__kwdefaults__ is None and double(3) == 6
+
+
+def test_a_signature_that_a_function_was_given_stays_and_one_that_nobody_can_tell_is_none() -> None:
+    def given(*args: Any) -> Any:
+        return args
+
+    # Of what is around a built-in function nobody can tell the signature.
+    told, untold = functools.wraps(given)(lambda *args: args), functools.wraps(max)(lambda *args: args)
+    mine = inspect.Signature()
+    told.__signature__ = mine  # type: ignore[attr-defined]
+    for function in (told, untold):
+        before = dict(vars(function))
+        swap = CodeSwap(function, lambda args, kwargs: "swapped")  # type: ignore[arg-type]
+        swap.install()
+        assert function(1) == "swapped" and vars(function) == before
+        swap.restore()
+        swap.restore()
+        assert function(1) == (1,) and vars(function) == before

@@ -362,6 +362,19 @@ def test_an_operator_that_the_user_replaces_while_collecting_is_the_original_in_
     assert torch.Tensor.__add__ is original
 
 
+def test_an_operator_that_the_user_replaces_between_two_collections_is_the_one_that_runs(
+    runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    debugger = runs.new()
+    debugger.start()
+    debugger.stop()
+    monkeypatch.setattr(torch.Tensor, "__add__", lambda one, other: torch.mul(one, other))
+    debugger.start()
+    assert torch.equal(X + X, X * X)
+    debugger.stop()
+    assert torch.equal(X + X, X * X)
+
+
 def test_disabled_torch_functions_do_not_break_anything(runs: Any) -> None:
     debugger = runs.new()
     debugger.start()
@@ -416,6 +429,29 @@ def test_scripting_works_while_collecting(runs: Any) -> None:
     scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     debugger.stop()
     assert scripted(X).shape == (2, 2)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_class_is_scripted_with_the_names_around_it(runs: Any) -> None:
+    def helper(x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x) * 2
+
+    class Scaled:
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+        def get(self, x: torch.Tensor) -> torch.Tensor:
+            return helper(x) * self.factor
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return Scaled(2).get(x)
+
+    debugger = runs.new()
+    debugger.start()
+    torch.jit.script(Scaled)
+    scripted = torch.jit.script(scaled)
+    debugger.stop()
+    assert torch.equal(scripted(X), X.relu() * 4)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -487,6 +523,74 @@ def test_an_import_from_before_has_the_name_that_everybody_uses(runs: Any) -> No
     torch.mm(torch.eye(2), torch.eye(2))
     debugger.stop()
     assert [name for name in runs.read().forward if "mm" in name] == ["Torch.mm.0.forward", "Torch.mm.1.forward"]
+
+
+def test_a_function_that_was_bound_before_a_user_replaced_it_is_recorded(
+    runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, add = torch.relu, torch.Tensor.add
+    monkeypatch.setattr(torch, "relu", lambda x: original(x))
+    monkeypatch.setattr(torch.Tensor, "add", lambda *args: add(*args))
+    debugger = runs.new()
+    debugger.start()
+    original(X)
+    torch.relu(X)
+    add(X, 1)
+    debugger.stop()
+    assert runs.read().forward == ["Torch.relu.0.forward", "Torch.relu.1.forward", "Tensor.add.0.forward"]
+
+
+def test_an_object_in_the_place_of_a_function_stays_the_one_that_the_program_finds(
+    runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours: Any = mock.MagicMock(wraps=torch.sigmoid)
+    monkeypatch.setattr(torch, "sigmoid", ours)
+    debugger = runs.new()
+    debugger.start()
+    found, _ = torch.sigmoid, torch.sigmoid(X)
+    counted = torch.sigmoid.call_count
+    debugger.stop()
+    assert found is ours and counted == 1
+    assert runs.read().forward == ["Torch.sigmoid.0.forward"]
+
+
+def test_a_function_of_the_user_that_may_hand_itself_over_does_what_it_does_without_us(
+    runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the documentation of torch writes them; some ask by another way than the name in their module."""
+    calls: list[str] = []
+    library = ModuleType("a_library_of_functions")
+    source = """
+from torch.overrides import handle_torch_function, has_torch_function
+import torch
+
+class Asking:
+    asks = staticmethod(has_torch_function)
+
+def named(x):
+    if has_torch_function((x,)):
+        return handle_torch_function(named, (x,), x)
+    calls.append("named")
+    return torch.relu(x)
+
+def otherwise(x):
+    if Asking.asks((x,)):
+        return handle_torch_function(otherwise, (x,), x)
+    calls.append("otherwise")
+    return torch.abs(x)
+"""
+    library.__dict__["calls"] = calls
+    exec(source, library.__dict__)
+    monkeypatch.setitem(sys.modules, library.__name__, library)
+    named, otherwise = library.named, library.otherwise
+    monkeypatch.setattr(library, "named", lambda x: calls.append("wrapped") or named(x))
+    debugger = runs.new()
+    debugger.start()
+    library.named(X)
+    otherwise(X)
+    debugger.stop()
+    assert calls == ["wrapped", "named", "otherwise"]
+    assert runs.read().forward == ["Torch.relu.0.forward"]
 
 
 def test_tensors_with_a_table_of_functions_are_handed_those_of_torch(runs: Any) -> None:

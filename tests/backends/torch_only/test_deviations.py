@@ -173,6 +173,15 @@ def test_vf_and_aten_are_recorded(runs: Any) -> None:
     assert dump.names == [*recurrent, "Aten.relu.0.forward"]
 
 
+def test_single_steps_of_recurrent_layers_are_recorded(runs: Any) -> None:
+    x = torch.ones(3, 2)
+    calls = (nn.LSTMCell(2, 2), nn.GRUCell(2, 2), nn.RNNCell(2, 2), nn.RNNCell(2, 2, nonlinearity="relu"))
+    dump = collected(runs, nn.ReLU(), lambda: [call(x) for call in calls], "L1")
+    assert dump.names == [
+        f"VF.{name}.0.forward" for name in ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+    ]
+
+
 def test_tied_weights_are_reported_by_the_module_that_was_called_first(runs: Any) -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:

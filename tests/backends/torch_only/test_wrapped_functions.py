@@ -11,9 +11,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import gc
 import inspect
 import types
 import warnings
+import weakref
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -287,7 +289,12 @@ def wrap_once(stack: contextlib.ExitStack, form: str, calls: Calls) -> None:
 def test_what_stands_in_place_of_an_attribute_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     walks: list[int] = []
     walk = originals._replaced
-    monkeypatch.setattr(originals, "_replaced", lambda: walks.append(1) or walk())
+
+    def counted() -> Iterator[tuple[Any, str]]:
+        walks.append(1)
+        yield from walk()
+
+    monkeypatch.setattr(originals, "_replaced", counted)
     shape: Any = torch.Tensor.shape
     for _ in range(2):
         of_user = property(lambda tensor: shape.__get__(tensor))
@@ -296,15 +303,55 @@ def test_what_stands_in_place_of_an_attribute_is_looked_for_once(monkeypatch: py
             walks.clear()
             found = [originals.looked_up_as(of_user.__get__) for _ in range(5)]  # type: ignore[attr-defined]
             assert found == [shape.__get__] * 5 and len(walks) == 1
+            assert originals.looked_up_as(of_user.__set__) == shape.__set__ and len(walks) == 1
         assert originals.looked_up_as(of_user.__get__) is None  # type: ignore[attr-defined]
 
 
-def test_nothing_of_the_user_is_held_when_collection_ends(monkeypatch: pytest.MonkeyPatch, runs: Any) -> None:
+def test_nothing_of_the_user_is_held(monkeypatch: pytest.MonkeyPatch, runs: Any) -> None:
     shape: Any = torch.Tensor.shape
+
+    def of_user(tensor: torch.Tensor) -> Any:
+        return shape.__get__(tensor)
+
+    held = weakref.ref(of_user)
     debugger = runs.new(task="statistics", level="L1")
     with monkeypatch.context() as patch:
-        patch.setattr(torch.Tensor, "shape", property(lambda tensor: shape.__get__(tensor)))
+        patch.setattr(torch.Tensor, "shape", property(of_user))
         debugger.start(None)
-        assert torch.ones(3).shape == (3,) and originals._known
-        debugger.stop()
-    assert not originals._known
+        assert torch.ones(3).shape == (3,)
+    del of_user
+    gc.collect()
+    assert held() is None
+    debugger.stop()
+
+
+def test_methods_that_are_made_anew_run_once_however_many_there_are(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    relu, view = torch.Tensor.relu, torch.Tensor.view
+
+    class Mine:
+        @classmethod
+        def relu(cls, tensor: Any) -> Any:
+            calls.append("relu")
+            return relu(tensor)
+
+        @classmethod
+        def view(cls, tensor: Any, *shape: Any) -> Any:
+            calls.append("view")
+            return view(tensor, *shape)
+
+    class Bound:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            method = getattr(Mine, self.name)  # another object each time
+            return method if instance is None else functools.partial(method, instance)
+
+    monkeypatch.setattr(torch.Tensor, "relu", Bound("relu"))
+    monkeypatch.setattr(torch.Tensor, "view", Bound("view"))
+    debugger = runs.new()
+    debugger.start()
+    torch.ones(2, 2).relu().view(4)
+    debugger.stop()
+    assert calls == ["relu", "view"]

@@ -13,7 +13,7 @@ import torch
 from probe.backends.shared.api_list import Places, places
 from probe.backends.torch import internals
 from probe.backends.torch.hooks import api_list
-from probe.backends.torch.hooks.api_hooks import RECURRENT, overload_name
+from probe.backends.torch.hooks.api_hooks import overload_name
 
 _FILE = re.compile("file|path|library|code", re.IGNORECASE)
 """In names of arguments that say what is read, written, loaded or compiled."""
@@ -64,7 +64,7 @@ def _places() -> Places:
     there = {family: [each for each in found if not api_list.is_removed(each)] for family, found in families.items()}
     found = dict(places(there, ("distributed", "npu")))
     vf = internals.VariableFunctions
-    for attribute in {watched.attribute for watched in families.get("torch", [])} | RECURRENT:
+    for attribute in {watched.attribute for watched in families.get("torch", [])}:
         if hasattr(vf, attribute):
             found.setdefault((f"VF.{attribute}", ""), (vf, attribute))
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
@@ -82,44 +81,24 @@ class ApiCalls:
         inner = functools.partial(self.without_mode, function)
         observe = self.observe
 
+        # torch's compiler can only read a function that refers to nothing but functions.
         @passed_over
         def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return observe(name, inner, args, kwargs)
 
-        return _wrapper(function, record)
-
-    def vf_wrapper(self, name: ApiName, function: Callable[..., Any], always: bool) -> Callable[..., Any]:
-        """Records what user code calls; of the calls of torch itself those that are in the list, which is `always`."""
-        inner = functools.partial(self.without_mode, function)
-        observe = self.observe
-
         @passed_over
-        def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            caller = sys._getframe(2).f_globals.get("__name__")
-            # A program may call its module anything.
-            if always or not (isinstance(caller, str) and caller.startswith("torch.")):
-                return observe(name, inner, args, kwargs)
-            return inner(*args, **kwargs)
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if compiling() or all_disabled():
+                # Not the user's own call, or one where the user wants no interception.
+                return function(*args, **kwargs)
+            try:
+                return record(args, kwargs)
+            except BaseException as error:
+                hide_own_frames(error)
+                raise
 
-        return _wrapper(function, record)
-
-
-def _wrapper(function: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:
-    """Calls `record`. torch's compiler can read it, since it refers to nothing but functions."""
-
-    @passed_over
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if compiling() or all_disabled():
-            # Not the user's own call, or one where the user wants no interception.
-            return function(*args, **kwargs)
-        try:
-            return record(args, kwargs)
-        except BaseException as error:
-            hide_own_frames(error)
-            raise
-
-    return wrapper
+        return wrapper
 
 
 def _is_coalesced() -> bool:

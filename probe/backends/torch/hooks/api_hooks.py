@@ -49,11 +49,9 @@ class ApiHooks:
         self._names: dict[Any, ApiName] = {}
         """The names of the functions that pass the mode."""
         self._swaps: list[CodeSwap] = []
-        self._objects: dict[FunctionType, dict[int, ApiName]] = {}
-        """By the method that calls them: the names of objects which a user put in the place of functions."""
+        self._objects: dict[FunctionType, dict[int, Watched]] = {}
+        """By the method that calls them: objects, by their identity, which a user put in the place of functions."""
         self._replacements: list[_Replacement] = []
-        self._kept: list[Any] = []
-        """Objects that are known by their identity."""
         self._attributes = Attributes()
         self._mode = FunctionMode(self._from_mode, listener)
         self._casts = CastWatch(self._mode, listener)
@@ -71,19 +69,14 @@ class ApiHooks:
             # Of two names of one built-in function the first is what it is called where it was imported before.
             for watched in sorted(functions, key=lambda watched: watched.attribute in _OTHER_NAMES):
                 self._prepare_one(family, watched)
-        vf = families.get("vf", [])
-        if vf:
-            self._prepare_vf({watched.attribute for watched in vf}, families.get("torch", []))
 
     def _prepare_one(self, family: str, watched: Watched) -> None:
         function, name = watched.function, watched.name
-        if family == "vf":
-            return
         replaced = family == "tensor" and name.api.startswith("__") and name.api not in _KNOWN_TO_MODE
         if replaced or family == "npu":
             self._replace(watched)
         elif isinstance(function, FunctionType):
-            self._swaps.append(self._swap(name, function))
+            self._swaps.append(self._swap(function, name))
             self._prepare_original(watched)
         elif type(function) not in _OF_TORCH and not isinstance(function, OPERATORS):
             self._prepare_object(watched)
@@ -106,44 +99,31 @@ class ApiHooks:
             return
         if call not in self._objects:
             self._objects[call] = {}
-            self._swaps.append(self._swap_of_objects(call, self._objects[call]))
-        self._objects[call][id(watched.function)] = watched.name
-        self._kept.append(watched.function)
+            self._swaps.append(self._swap(call, self._objects[call]))
+        self._objects[call][id(watched.function)] = watched
 
-    def _swap_of_objects(self, call: FunctionType, names: Mapping[int, ApiName]) -> CodeSwap:
+    def _swap(self, function: FunctionType, named: ApiName | Mapping[int, Watched]) -> CodeSwap:
+        """A swap of the code of a function, or of the method that calls objects."""
         observe, without_mode = self._calls.observe, self._mode.call_without
-
-        @passed_over
-        def record(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            name = names.get(id(args[0]))
-            if name is None or all_disabled():
-                return body(*args, **kwargs)
-            return observe(name, functools.partial(without_mode, body, args[0]), args[1:], kwargs)
-
-        return readable_swap(call, record)
-
-    def _prepare_vf(self, always: set[str], torch_functions: list[Watched]) -> None:
-        """This module hands out torch's own built-ins, and torch.nn calls them there."""
-        watched = always | {watched.attribute for watched in torch_functions} | RECURRENT
-        module = internals.VariableFunctions
-        replacement = _VariableFunctions(self._listener, self._calls, module.vf, watched, always)
-        self._replacements.append(_Replacement(module, "vf", lambda: replacement))
-
-    def _replace(self, watched: Watched) -> None:
-        wrap = functools.partial(self._calls.wrapper, watched.name)
-        make = functools.partial(in_the_place_of, watched.owner, watched.attribute, wrap)
-        self._replacements.append(_Replacement(watched.owner, watched.attribute, make))
-
-    def _swap(self, name: ApiName, function: FunctionType) -> CodeSwap:
-        observe, without_mode = self._calls.observe, self._mode.call_without
+        name, objects = (named, {}) if isinstance(named, ApiName) else (None, named)
 
         @passed_over
         def record(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if all_disabled():
                 return body(*args, **kwargs)
-            return observe(name, functools.partial(without_mode, body), args, kwargs)
+            if name is not None:
+                return observe(name, functools.partial(without_mode, body), args, kwargs)
+            called = objects.get(id(args[0]))
+            if called is None:
+                return body(*args, **kwargs)
+            return observe(called.name, functools.partial(without_mode, body, args[0]), args[1:], kwargs)
 
         return readable_swap(function, record)
+
+    def _replace(self, watched: Watched) -> None:
+        wrap = functools.partial(self._calls.wrapper, watched.name)
+        make = functools.partial(in_the_place_of, watched.owner, watched.attribute, wrap)
+        self._replacements.append(_Replacement(watched.owner, watched.attribute, make))
 
     def wrapper(self, name: ApiName, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that calls `function` and reports it, to be put in its place."""
@@ -303,34 +283,3 @@ _KNOWN_TO_MODE = frozenset((
 would reach the `__torch_function__` of other classes and modes as functions that nobody there knows."""
 _OTHER_NAMES = frozenset(("dsmm", "hsmm", "saddmm", "spmm"))
 """Second names of functions, which nobody calls them by."""
-RECURRENT = frozenset(
-    ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
-)
-
-
-class _VariableFunctions:
-    """Stands for what `VariableFunctions` looks its functions up in."""
-
-    def __init__(
-        self, listener: Listener, calls: ApiCalls, functions: Any, watched: set[str], always: set[str]
-    ) -> None:
-        self._listener = listener
-        self._calls = calls
-        self._functions = functions
-        self._watched = watched
-        self._always = always
-
-    def __getattr__(self, attribute: str) -> Any:
-        function = getattr(self._functions, attribute)
-        if attribute in self._watched:
-            wrapper = guarded(self._listener, attribute, self._wrapper, attribute, function)
-            if wrapper is None:
-                return function
-            function = wrapper
-        # Found without this method next time.
-        setattr(self, attribute, function)
-        return function
-
-    def _wrapper(self, attribute: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        name = ApiName(f"VF.{attribute}", attribute)
-        return self._calls.vf_wrapper(name, function, attribute in self._always)

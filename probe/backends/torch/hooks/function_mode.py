@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from probe.backends.shared.patching import Attributes
 from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, guarded, passed_over, skipped
-from probe.backends.torch.originals import BUILT_IN, HANDING_OVER, forget, looked_up_as
+from probe.backends.torch.originals import BUILT_IN, HANDING_OVER, looked_up_as
 from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import Logs
 
@@ -29,8 +29,8 @@ _NONE: Mapping[str, Any] = {}
 _NO_MODE = object()
 
 
-class FunctionMode:
-    """The mode on each thread that installs it.
+class FunctionMode(TorchFunctionMode):
+    """A mode that is put in place on each thread that installs it.
 
     Args:
         callback: Called in place of each function that passes the mode, with the function, the types of its tensors,
@@ -39,8 +39,10 @@ class FunctionMode:
     """
 
     def __init__(self, callback: Callable[..., Any], logs: Logs) -> None:
-        self._mode = _Mode(callback, logs)
-        self._questions = _Questions(self._mode)
+        super().__init__()
+        self._callback = callback
+        self._logs = logs
+        self._questions = _Questions(self)
         self._threads: set[threading.Thread] = set()
         """Threads on which `install` put the mode, and no `remove` has taken it off yet."""
 
@@ -57,7 +59,7 @@ class FunctionMode:
         if not self._threads:
             self._questions.install()
         self._threads.add(threading.current_thread())
-        _insert_lowest(self._mode)
+        _insert_lowest(self)
 
     def remove(self) -> None:
         """Take the mode off this thread; those of another one are out of reach.
@@ -66,12 +68,11 @@ class FunctionMode:
         """
         if not internals.HAS_FUNCTION_MODES:
             return
-        _take_out(self._mode)
+        _take_out(self)
         here = threading.current_thread()
         self._threads = {thread for thread in self._threads if thread is not here and thread.is_alive()}
         if not self._threads:
             self._questions.remove()
-            forget()
 
     @passed_over
     def call_without(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -80,7 +81,7 @@ class FunctionMode:
         if not depth:
             return function(*args, **kwargs)
         top = _pop()
-        if top is not self._mode:
+        if top is not self:
             # The user's mode is above ours and stays in charge; ours lets inner calls pass.
             _push(top)
             return function(*args, **kwargs)
@@ -88,13 +89,6 @@ class FunctionMode:
             return function(*args, **kwargs)
         finally:
             _push(top)
-
-
-class _Mode(TorchFunctionMode):
-    def __init__(self, callback: Callable[..., Any], logs: Logs) -> None:
-        super().__init__()
-        self._callback = callback
-        self._logs = logs
 
     @passed_over
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -145,7 +139,7 @@ class _Questions:
     as TransformerEncoder take a slower one, with other last bits.
     """
 
-    def __init__(self, mode: TorchFunctionMode) -> None:
+    def __init__(self, mode: FunctionMode) -> None:
         self._answers = {name: _Question(mode, getattr(torch.overrides, name)) for name in _QUESTIONS}
         self._attributes = Attributes()
         self._places: list[tuple[ModuleType, str]] = []
@@ -182,7 +176,7 @@ class _Question:
     may make while this is in its place.
     """
 
-    def __init__(self, mode: TorchFunctionMode, question: Callable[..., bool]) -> None:
+    def __init__(self, mode: FunctionMode, question: Callable[..., bool]) -> None:
         self._mode = mode
         self._question = question
 
@@ -194,16 +188,9 @@ class _Question:
 
     @skipped
     def __call__(self, *args: Any) -> bool:
-        question = self._question
         if not _depth() or compiling():
-            return question(*args)
-        top = _pop()
-        try:
-            if top is self._mode:
-                return question(*args)
-        finally:
-            _push(top)
-        return question(*args)
+            return self._question(*args)
+        return bool(self._mode.call_without(self._question, *args))
 
 
 def _insert_lowest(mode: TorchFunctionMode) -> None:
