@@ -74,11 +74,11 @@ class Compare(Question):
         add("--rerun", action="store_true", help="run the first calls that diverge again on the golden run's inputs")
         arguments.add_max_memory(parser, "with --rerun: ")
         add_merging(parser)
-        arguments.add_compat(arguments.add_rules(parser, "give rows their results (msprobe-documented)"))
+        arguments.add_compat(arguments.add_rules(parser, "give rows their results; named, probe adds columns (probe)"))
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         # Not needed by the other commands, and what it imports takes time.
-        from probe.api.questions.rules import rules_for
+        from probe.api.questions.rules import PROBE, is_asked_for, rules_for
         from probe.common.parallel.tasks import Where
         from probe.compare.options import Options
         from probe.monitor.gradients.files import probed_ranks
@@ -88,6 +88,7 @@ class Compare(Question):
             return _gradients(args)
         options = Options(
             rules=rules_for("rows", args.rules),
+            distances=is_asked_for(PROBE, args.rules),
             fuzzy=args.fuzzy_match,
             api_mapping=args.api_mapping,
             cell_mapping=args.cell_mapping,
