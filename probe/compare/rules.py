@@ -127,8 +127,8 @@ class Judgement:
             return "it is finite in one run only, and the call that made it so is another one"
         if explained is None or self._are_unpaired:
             return self._open
-        if apart is not None and apart > explained:
-            return f"a relative error of {apart:.1e}, expected at most {explained:.1e}, which is no divergence itself"
+        if self._result.divergence is None and apart is not None and apart > explained:
+            return f"a relative error of {apart:.1e}, expected at most {explained:.1e}; it has no effect that is seen"
         return ""
 
 
