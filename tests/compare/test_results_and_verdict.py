@@ -110,6 +110,19 @@ def test_the_table_says_what_is_printed(
     assert {row["Result"] for row in rows} <= {"pass", "warning", "error"}
 
 
+def test_an_error_fails_where_a_divergence_does(dumps_of: Dumps, tmp_path: Path) -> None:
+    for case, expected in (("scale-llama@L0", 1), ("attention-llama@mix", 0)):
+        run = dumps_of("pairs") / case
+        for level in ("error", "divergence"):
+            sides = str(run / "target"), str(run / "golden")
+            assert cli.main(["compare", *sides, "-o", str(tmp_path / "out"), "--fail-on", level, "--jobs", "1"]) == expected
+    for side, norm in (("a", 1.0), ("b", 2.0)):
+        written(tmp_path / side, {"loss.0.debug": tensor(norm)}, level="debug")
+    for level, expected in (("error", 2), ("divergence", 2), ("warning", 1)):
+        sides = str(tmp_path / "a"), str(tmp_path / "b")
+        assert cli.main(["compare", *sides, "-o", str(tmp_path / "out"), "--fail-on", level]) == expected
+
+
 def test_the_first_divergence_is_an_error_however_small(tmp_path: Path) -> None:
     target, golden = ({LINEAR: call([tensor(1.0)], [tensor(norm)])} for norm in (2.0, 2.01))
     result = compared(tmp_path, target, golden)

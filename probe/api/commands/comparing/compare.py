@@ -157,7 +157,7 @@ def _compared(
             found = list(compared)
     if run_again is not None:
         found = list(with_reruns(found, run_again))
-    is_bad = is_failed(found, args.fail_on, invocation)
+    is_bad = is_failed(found, args.fail_on, invocation, options.rules is None)
     last = [f"time: {time.perf_counter() - start:.2f} s", *([f"page: {page}"] if page else [])]
     content = [{**summary.as_json(), "page": page or None} for summary in found]
     return Answer(lambda: [*styled_lines(found), *last], lambda: content, is_bad)
@@ -178,7 +178,7 @@ def _analysed(
         # A divergence may be smaller than what -da looks for.
         is_found = is_failed(compared, DIVERGENCE, invocation)
     elif args.fail_on != NEVER and not is_found:
-        report_untold(compared, args.fail_on, invocation)
+        report_untold(compared, args.fail_on, invocation, options.rules is None)
     steps = [
         {
             "step": each.step,
