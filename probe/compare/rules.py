@@ -26,8 +26,11 @@ FIRST_DIVERGENCE = "The first divergence is here"
 SAME, EXPLAINED, UNTOLD, ONE_SIDE, SUSPECT, DIVERGED = (
     "same", "explained", "structure", "one side only", "suspect", "diverged",
 )  # fmt: skip
-"""Our judgement of a row, from the best to the worst: `UNTOLD` has another argument, dtype or shape, or a value of
-which nobody can tell, and `SUSPECT` shows one of the later calls that diverge."""
+"""Our judgement of a row, from the best to the worst.
+
+`UNTOLD` has another argument, dtype or shape, or a difference of which nobody can tell. `DIVERGED` shows the first
+divergence, and `SUSPECT` a later one.
+"""
 RESULTS: Mapping[str, str] = MappingProxyType(
     {SAME: PASS, EXPLAINED: PASS, UNTOLD: WARNING, ONE_SIDE: WARNING, SUSPECT: ERROR, DIVERGED: ERROR}
 )
@@ -124,7 +127,7 @@ class Judgement:
         """The reason why nobody can tell that inputs and rounding explain the difference of a row."""
         apart, explained = row.relative_difference, row.explained
         if apart == math.inf:
-            return "it is finite in one run only, and the call that made it so is another one"
+            return "it is finite in one run only"
         if explained is None or self._are_unpaired:
             return self._open
         if self._result.divergence is None and apart is not None and apart > explained:
