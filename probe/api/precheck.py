@@ -42,10 +42,10 @@ def acc_check(
 
     Args:
         path: A dump.json of level L1 or mix, or a folder with one dump: of a process, a step or a run.
-        rules: Whose rules judge the drop-in tables: ``msprobe-documented`` (default), ``msprobe``, ``probe`` (none).
+        rules: Whose rules judge the drop-in tables; ``msprobe``, or ``probe``, which writes none if it is named.
         headers: ``english`` or ``msprobe``: what the drop-in tables look like.
         against: A table of details of another device, by which the cases are judged as well.
-        standard: ``documented`` or ``26.2``, an older form of `rules`.
+        standard: An older form of `rules`; ``26.2`` is ``msprobe``.
         options: Other fields of `probe.precheck.options.PrecheckOptions`; without ``output`` no files are written, and
             only our own rules judge.
 

@@ -25,7 +25,7 @@ gradient as a tensor and as an array, the one of the reference and the distance 
 reference, the tensor, its array, the distance; for the gradient of an output: moved, and as a tensor."""
 _OF_RULES = 2
 """The same of each result while rules of another tool judge it: the reference, and what is computed block by block.
-Measured for the documented rules: 1.6 for 64 MiB, 1.1 for 256 MiB."""
+Measured with the drop-in tables: 1.6 for 64 MiB, 1.1 for 256 MiB."""
 
 
 def default_limit(machine: int, processes: int) -> int:

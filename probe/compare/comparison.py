@@ -13,6 +13,7 @@ from probe.compare.options import Options
 from probe.compare.result import ComparisonResult
 from probe.compare.rows.matching import flattened, match, mode_of
 from probe.compare.rows.measuring import measure
+from probe.compare.rules import judge_rows
 from probe.compare.two_dumps import Comparison
 from probe.compare.verdict.conclusion import Seen, conclude
 
@@ -76,12 +77,13 @@ def compared(
     mode = mode_of(comparison, both, values)
     matched = match(comparison, both)
     algorithms = measure(comparison, matched.rows, mode, watch)
-    # Rows of the golden side alone are at the end and belong to no record of the target.
-    for _, rows in groupby((row for row in matched.rows if row.target is not None), key=attrgetter("record")):
-        rules.classify_rows(list(rows), mode, comparison.across_frameworks)
     result = ComparisonResult(target.path, golden.path, mode, comparison.debug)
     result.rows, result.stacks, result.golden_stacks = matched.rows, target.stacks, golden.stacks
     result.data_mapping, result.algorithms = matched.derived, algorithms
     seen = conclude(comparison, both, matched, result, keeps_judged)
-    rules.conclude(result)
+    if rules is None:
+        judge_rows(result)
+    else:
+        for _, rows in groupby(result.rows, key=attrgetter("record")):
+            rules.classify_rows(list(rows), mode)
     return ComparedDumps(result, both, seen)

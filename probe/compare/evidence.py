@@ -30,7 +30,7 @@ from probe.compare.output.summary_text import headline, hints, print_metrics
 from probe.compare.output.tables import VALUES
 from probe.compare.pair import PairTask, compare_pair
 from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Difference, Divergence, Mode, Unexplained
-from probe.compare.rules import marked_items, result_of
+from probe.compare.rules import Judgement
 from probe.compare.runner import pair_tasks, readable, run_pairs
 from probe.compare.two_dumps import Comparison
 from probe.compare.verdict.conclusion import EXPLAINED, SAME, STRUCTURE, UNEXPLAINED, JudgedCall
@@ -51,6 +51,7 @@ __all__ = [
     "Evidence",
     "Followers",
     "JudgedCall",
+    "Judgement",
     "Mode",
     "Options",
     "Prepare",
@@ -62,9 +63,7 @@ __all__ = [
     "followed",
     "headline",
     "hints",
-    "marked_items",
     "print_metrics",
-    "result_of",
     "summaries_and",
     "users_line",
 ]  # fmt: skip
@@ -102,7 +101,12 @@ class Evidence:
     @cached_property
     def summary(self) -> Summary:
         """The summary of ``msprobe compare`` for the two."""
-        return summarise(self.result, self.options.rules)
+        return summarise(self.result)
+
+    @cached_property
+    def judgement(self) -> Judgement:
+        """The judgement on each row."""
+        return Judgement(self.result)
 
     @property
     def design(self) -> list[TypePair]:

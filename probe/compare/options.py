@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 
 from probe.common.align.options import MatchOptions
-from probe.compare.rules import PROBE_ROWS, RowRules
+from probe.compare.rules import RowRules
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,14 @@ class Options(MatchOptions):
     Args:
         post_processing: a file that says what is done to tensors before they are compared.
         algorithms: Python files with metrics of the user's own; they are executed.
-        rules: whose rules give rows their results.
+        rules: rules of another tool that give rows their results; by default these follow our judgement.
+        distances: write our own columns of distances behind those that other tools know.
     """
 
     post_processing: str | None = None
     algorithms: tuple[str, ...] = ()
-    rules: RowRules = PROBE_ROWS
+    rules: RowRules | None = None
+    distances: bool = False
 
     def absolute(self) -> Options:
         """The same options for a process that runs in another folder."""

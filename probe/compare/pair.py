@@ -64,7 +64,7 @@ class PairTask:
 
 def summarise_pair(task: PairTask, watch: ProgressCallback | None = None) -> Summary:
     """Compare two dumps, write the table and keep the summary alone."""
-    return summarise(compare_pair(task, watch).result, task.options.rules)
+    return summarise(compare_pair(task, watch).result)
 
 
 def compare_pair(
@@ -108,9 +108,9 @@ def _write(task: PairTask, result: ComparisonResult, watch: ProgressCallback | N
     if watch is not None:
         watch("writing", 0, None)
     files.make_folder(task.folder)
-    result.shows_distances = not (task.options.rules.is_by_record or result.debug)
+    result.shows_distances = task.options.distances and not result.debug
     stem = _file(task, "debug_compare_result" if result.debug else "compare_result")
-    result.tables = table_files.write(result, stem, task.xlsx, task.options.rules.levels)
+    result.tables = table_files.write(result, stem, task.xlsx)
     if result.data_mapping is not None:
         write_names(f"{_file(task, 'data_mapping')}.yaml", result.data_mapping)
 

@@ -245,6 +245,8 @@ class ComparisonResult(Findings):
     golden_stacks: Optional[Stacks] = None  # noqa: UP045
     data_mapping: Optional[dict[str, str]] = None  # noqa: UP045
     """The data mapping that a layer mapping became, item by item."""
+    diverging: list[Row] = field(default_factory=list)
+    """The rows that show the divergence, in the order of its calls: the first, and those of the suspects."""
     shows_distances: bool = False
     """True if the table has the columns of distances, which no other tool's table has."""
     algorithms: tuple[str, ...] = ()

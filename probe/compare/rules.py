@@ -1,11 +1,12 @@
-"""The rules that give the rows of the table their results: the questions of a comparison to them, and our own.
+"""The column ``Result``: the judgement of a comparison on each row, and the questions of a comparison to other rules.
 
 An object of such rules is sent to other processes by the name of its class, which they import.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -13,16 +14,27 @@ from typing_extensions import Protocol
 
 from probe.common.align.calls import Calls
 from probe.common.align.options import MatchOptions
-from probe.common.align.row import Row
+from probe.common.align.row import ERROR, PASS, WARNING, Row
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import are_comparable, is_same
-from probe.compare.result import ComparisonResult, Divergence, Mode
+from probe.compare.result import ComparisonResult, Mode
 
-SAME, EXPLAINED, STRUCTURE, ONE_SIDE, SUSPECT, DIVERGED = (
+FIRST_DIVERGENCE = "The first divergence is here"
+"""The beginning of the message of the row that shows the first divergence."""
+
+SAME, EXPLAINED, UNTOLD, ONE_SIDE, SUSPECT, DIVERGED = (
     "same", "explained", "structure", "one side only", "suspect", "diverged",
 )  # fmt: skip
-"""Our results of a row, from the best to the worst."""
+"""Our judgement of a row, from the best to the worst.
+
+`UNTOLD` has another argument, dtype or shape, or a difference of which nobody can tell. `DIVERGED` shows the first
+divergence, and `SUSPECT` a later one.
+"""
+RESULTS: Mapping[str, str] = MappingProxyType(
+    {SAME: PASS, EXPLAINED: PASS, UNTOLD: WARNING, ONE_SIDE: WARNING, SUSPECT: ERROR, DIVERGED: ERROR}
+)
+"""The result of a row, in msProbe's words, for each judgement."""
 
 
 class Otherwise(Protocol):
@@ -51,86 +63,110 @@ class Otherwise(Protocol):
 
 
 class RowRules(Protocol):
-    """Rules for the column ``Result``."""
+    """Rules that give rows their results and messages, where these are not those of our judgement."""
 
     @property
-    def results(self) -> Sequence[str]:
-        """The results that a row can have, from the best to the worst."""
+    def otherwise(self) -> Otherwise:
+        """Matching and measuring."""
 
-    @property
-    def levels(self) -> Mapping[str, Sequence[str]]:
-        """The results that ``--fail-on error`` and ``--fail-on warning`` mean."""
-
-    @property
-    def findings(self) -> Sequence[str]:
-        """The results of which a summary lists records, the worst first. A message of such a row begins with it."""
-
-    @property
-    def alone(self) -> str:
-        """The result of an item that the golden side has alone."""
-
-    @property
-    def is_by_record(self) -> bool:
-        """True if the rows of a record are judged without those of others, apart from the first divergence."""
-
-    @property
-    def otherwise(self) -> Otherwise | None:
-        """Matching and measuring, if these are not ours."""
-
-    def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
+    def classify_rows(self, rows: list[Row], mode: Mode) -> None:
         """Give the rows of one record of the target their results and messages."""
 
-    def conclude(self, result: ComparisonResult) -> None:
-        """Give rows the results that depend on the divergence, which is known now."""
 
-
-class ProbeRows:
-    """Our rules: a row has the result that the search for the first divergence gives it."""
-
-    results = (SAME, EXPLAINED, STRUCTURE, ONE_SIDE, SUSPECT, DIVERGED)
-    levels: Mapping[str, Sequence[str]] = MappingProxyType({"error": (DIVERGED,), "warning": (DIVERGED, SUSPECT)})
-    findings = (DIVERGED, SUSPECT)
-    alone = ONE_SIDE
-    is_by_record = False
-    otherwise = None
-
-    def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
-        """Nothing is said before the search for the first divergence has ended."""
-
-    def conclude(self, result: ComparisonResult) -> None:
-        """Give every row its result, with the reason for a difference."""
-        marked, reasons = marked_items(result.divergence), _reasons(result)
-        for row in result.rows:
-            row.result = result_of(row, marked, None if result.debug else reasons)
-            item = row.target or row.golden
-            reason = "" if item is None else reasons.get(item.name, "")
-            said = (f"{row.result}: {reason}.",) if reason and row.result in (STRUCTURE, SUSPECT, DIVERGED) else ()
-            row.messages = (*said, *(note for note in row.notes if note not in said))
-
-
-PROBE_ROWS = ProbeRows()
-
-
-def result_of(row: Row, marked: Mapping[str, str], differing: Iterable[str] | None) -> str:
-    """Our result of a row.
+class Judgement:
+    """Our judgement of the rows of a comparison, which follows its answer: a row is an error if the runs diverge there.
 
     Args:
-        row: The item on both sides.
-        marked: The items that show where the runs diverge, with the results of the calls.
-        differing: The items of which the comparison says that they differ, by their types or values; a type that
-            another framework spells in another way is none. ``None`` where nothing was compared.
+        result: The comparison, of which the answer is known.
     """
-    target, golden = row.target, row.golden
-    if target is None or golden is None:
-        return ONE_SIDE
-    if target is golden:
-        return SAME
-    if target.name in marked:
-        return marked[target.name]
-    of_kind = target.dtype != golden.dtype or target.shape != golden.shape or target.value != golden.value
-    if of_kind and (differing is None or target.name in differing):
-        return STRUCTURE
-    return SAME if is_equal(row) else EXPLAINED
+
+    def __init__(self, result: ComparisonResult) -> None:
+        self._result = result
+        divergence = result.divergence
+        found = [] if divergence is None else [divergence.first, *divergence.suspects]
+        marks = [(id(row), (SUSPECT, each.reason)) for row, each in zip(result.diverging, found)]
+        # The first of several findings on one row says what its call is named for.
+        self._marked = dict(reversed(marks))
+        if divergence is not None:
+            self._marked[marks[0][0]] = DIVERGED, f"{FIRST_DIVERGENCE}: {divergence.first.reason}"
+        known = (*result.without_effect, *result.with_effect)
+        self._reasons = {each.item: each.reason for each in known if each.item}
+        self._undecided = {each.item: each.reason for each in result.undecided if each.item}
+        self._are_unpaired = result.divergence is None and result.without_sketches not in ("", "one program")
+        self._open = _open(result)
+
+    def of(self, row: Row) -> tuple[str, str]:
+        """The judgement of a row, and its reason; empty where there is nothing to say."""
+        marked = self._marked.get(id(row))
+        if marked is not None:
+            return marked
+        target, golden = row.target, row.golden
+        if target is None or golden is None:
+            item = target or golden
+            return ONE_SIDE, "" if item is None else self._undecided.get(item.name) or self._reasons.get(item.name, "")
+        if not row.judged:
+            return UNTOLD, "its values could not be compared"
+        if target is golden:
+            return SAME, ""
+        reason = self._undecided.get(target.name, "") or self._kind(target, golden)
+        if not reason and is_equal(row):
+            return SAME, ""
+        reason = reason or self._untold(row)
+        return (UNTOLD, reason) if reason else (EXPLAINED, "")
+
+    def _kind(self, target: Item, golden: Item) -> str:
+        """The difference of two items in an argument, the dtype or the shape, if it is none that is by design."""
+        names = [name for name in ("dtype", "shape", "value") if getattr(target, name) != getattr(golden, name)]
+        if not names:
+            return ""
+        if self._result.debug:
+            return f"another {names[0]} than in the golden run"
+        return self._reasons.get(target.name, "")
+
+    def _untold(self, row: Row) -> str:
+        """The reason why nobody can tell that inputs and rounding explain the difference of a row."""
+        apart, explained = row.relative_difference, row.explained
+        if apart == math.inf:
+            return "it is finite in one run only"
+        if explained is None or self._are_unpaired:
+            return self._open
+        if self._result.divergence is None and apart is not None and apart > explained:
+            return f"a relative error of {apart:.1e}, expected at most {explained:.1e}; it has no effect that is seen"
+        return ""
+
+
+def _open(result: ComparisonResult) -> str:
+    """The reason why a difference that was not judged may be one that nothing explains; empty if it is not."""
+    if result.divergence is not None:
+        return ""
+    if result.debug:
+        return "a dump does not record which saved value is computed from which"
+    if result.without_sketches not in ("", "one program"):
+        return f"statistics do not tell which values of {result.without_sketches} belong together"
+    if result.undecided or result.gradients_agree or not result.coverage.is_enough:
+        return "nothing tells whether it is explained"
+    return ""
+
+
+def judge_rows(result: ComparisonResult) -> None:
+    """Give every row its result by our judgement, with the reason."""
+    judgement = Judgement(result)
+    for row in result.rows:
+        level, reason = judgement.of(row)
+        row.result = RESULTS[level]
+        if reason or row.notes:
+            said = (f"{row.result}: {reason}.",) if reason else ()
+            row.messages = (*said, *(text for note in row.notes if (text := _lowered(note, row.result)) not in said))
+
+
+_LEVELS = ("note", WARNING, ERROR)
+
+
+def _lowered(note: str, result: str) -> str:
+    """A note of measuring, whose level is at most that of the result: a message does not contradict its row."""
+    level, _, text = note.partition(": ")
+    most = "note" if result == PASS else result
+    return note if _LEVELS.index(level) <= _LEVELS.index(most) else f"{most}: {text}"
 
 
 def is_equal(row: Row) -> bool:
@@ -139,19 +175,3 @@ def is_equal(row: Row) -> bool:
     if target is None or golden is None or apart:
         return False
     return is_same(target, golden) or (apart is not None and not are_comparable(target, golden))
-
-
-def marked_items(divergence: Divergence | None) -> dict[str, str]:
-    """The items that show where the runs diverge, with the results of their calls."""
-    if divergence is None:
-        return {}
-    found = {each.item: SUSPECT for each in divergence.suspects if each.item}
-    return {**found, divergence.first.item: DIVERGED}
-
-
-def _reasons(result: ComparisonResult) -> dict[str, str]:
-    """The reasons for items, by their names."""
-    found = {each.item: each.reason for each in (*result.without_effect, *result.with_effect)}
-    divergence = result.divergence
-    calls = () if divergence is None else (*divergence.suspects, divergence.first)
-    return {**found, **{call.item: call.reason for call in calls if call.item}}

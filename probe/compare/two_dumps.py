@@ -48,7 +48,7 @@ class Comparison:
     @property
     def otherwise(self) -> Otherwise | None:
         """Matching and measuring as another tool does, where that is asked for."""
-        return self.options.rules.otherwise
+        return None if self.options.rules is None else self.options.rules.otherwise
 
     @property
     def debug(self) -> bool:

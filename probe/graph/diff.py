@@ -15,12 +15,14 @@ from probe.common.dump.reading.sources import Stacks
 from probe.common.numerics.error_bounds import ALTOGETHER
 from probe.common.parallel.tasks import few_collections
 from probe.common.progress import ProgressCallback
+from probe.compare.evidence import EXPLAINED as CALL_EXPLAINED
 from probe.compare.evidence import (
     GOLDEN,
     NONFINITE_ON_ONE_SIDE,
     TARGET,
     Evidence,
     JudgedCall,
+    Judgement,
     Options,
     Summary,
     Unexplained,
@@ -43,6 +45,7 @@ from probe.graph.status import (
     MAPPING,
     ONE_SIDE,
     SAME,
+    STATUSES,
     STRUCTURE,
     STRUCTURE_MODE,
     SUSPECT,
@@ -96,6 +99,8 @@ class GraphDiff:
     golden_stacks: Optional[Stacks]  # noqa: UP045
     notes: list[str] = field(default_factory=list)
     """The remarks on both together, a sentence each."""
+    judgement: Optional[Judgement] = None  # noqa: UP045
+    """The judgement of ``msprobe compare`` on each row; ``None`` where no values were compared."""
     is_without_paths: bool = False
     """True if paths were cut, so that none leads to a file."""
     code: Optional[Code] = None  # noqa: UP045
@@ -238,7 +243,6 @@ class _Judged:
         self._target = _NodeTexts(TARGET, graph, bytearray(len(graph)))
         self._golden = _NodeTexts(GOLDEN, other, bytearray(len(other)))
         self._options = evidence.options
-        self._errors = evidence.options.rules.levels["error"]
         self._result, self._evidence = evidence.result, evidence
         self._manual = manual
         self._in_errors = array("d", [math.nan]) * len(graph)
@@ -287,6 +291,7 @@ class _Judged:
             self._result.stacks,
             self._result.golden_stacks,
             self._notes(),
+            self._evidence.judgement,
         )
 
     def _notes(self) -> list[str]:
@@ -344,6 +349,10 @@ class _Judged:
             return
         self._target.statuses[node] = STRUCTURE if judged.outcome == CALL_STRUCTURE else EXPLAINED
         self._target.why[node] = judged.reason
+        of_rows = map(self._evidence.judgement.of, judged.call.rows) if judged.outcome == CALL_EXPLAINED else ()
+        untold = next((reason for level, reason in of_rows if level == STATUSES[STRUCTURE]), "")
+        if untold:
+            self._target.statuses[node], self._target.why[node] = STRUCTURE, untold
         suspect = judged.suspect
         if suspect is not None and suspect.record != judged.call.record:
             self._target.cause[node] = f"named for it: {suspect.record or suspect.golden_record}"
@@ -359,17 +368,15 @@ class _Judged:
             differing = [row for row in rows if row.target is not None and row.golden is not None]
             largest = max(map(self._evidence.difference, differing), default=0.0)
             self._out_errors[node] = largest
-            worst = next((row for row in rows if row.result in self._errors), None)
-            if math.isinf(largest):
-                self._target.statuses[node] = DIVERGED
-                self._target.why[node] = f"it has {NONFINITE_ON_ONE_SIDE}"
+            of_rows = [self._evidence.judgement.of(row) for row in differing]
+            self._target.statuses[node] = max((STATUSES.index(level) for level, _ in of_rows), default=SAME)
+            if largest:
+                size = "altogether" if largest >= ALTOGETHER else f"by {largest:.1e} of its size"
+                said = f"it has {NONFINITE_ON_ONE_SIDE}" if math.isinf(largest) else f"it differs {size}"
             else:
-                self._target.statuses[node] = SUSPECT if worst is not None else EXPLAINED if largest else SAME
-                if largest:
-                    size = "altogether" if largest >= ALTOGETHER else f"by {largest:.1e} of its size"
-                    self._target.why[node] = f"it differs {size}"
-            if worst is not None and worst.messages:
-                self._target.why[node] = worst.messages[0]
+                said = next((reason for _, reason in of_rows if reason), "")
+            if said:
+                self._target.why[node] = said
 
     def _add_unexplained(self, found: Unexplained, status: int) -> tuple[int, int]:
         """Say of a call that nothing explains it, on the side that made it; returns its nodes."""

@@ -119,7 +119,7 @@ def _of_parts(adapter: FrameworkAdapter, dump: Dump, found: in_parts.InParts, op
     prepared = found.worst.prepared
     details: tuple[Any, ...] = ()
     if options.rules is not None and found.whole is not None:
-        details = options.rules.judge(found.whole, dump.framework)
+        details = options.rules.judge(found.whole, found.rows, dump.framework)
     saved: tuple[str, ...] = ()
     if options.error_data is not None and any(row.verdict.status in FAILURES for row in found.rows):
         saved = _saved(adapter, options.error_data, found.worst)
@@ -193,7 +193,7 @@ def explain(adapter: FrameworkAdapter, dump: Dump, judged: Judged, options: Chec
     """The result of a case: its verdicts, how it was run, the files of failing values, and rows of other rules."""
     evaluated, prepared = judged.evaluated, judged.evaluated.prepared
     case = prepared.case
-    details = None if options.rules is None else options.rules.judge(evaluated, dump.framework)
+    details = None if options.rules is None else options.rules.judge(evaluated, judged.rows, dump.framework)
     if evaluated.results is None:
         return CaseResult(case.name, case.base, judged.rows, stands_for=case.stands_for, details=details)
     saved: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 from typing_extensions import Protocol
 
+from probe.calls.judged_results import JudgedResult
 from probe.precheck.evaluated import Evaluated
 from probe.precheck.result import CaseResult
 
@@ -42,17 +43,20 @@ class CaseTables(Protocol):
 
 
 class CaseRules(Protocol):
-    """Rules that judge each case besides ours."""
+    """Rules for the tables of another tool."""
 
     @property
     def name(self) -> str:
         """The name by which users choose these rules; a run goes on under the same ones only."""
 
-    def judge(self, evaluated: Evaluated, framework: str) -> tuple[Mapping[str, Any], ...]:
+    def judge(
+        self, evaluated: Evaluated, judged: Sequence[JudgedResult], framework: str
+    ) -> tuple[Mapping[str, Any], ...]:
         """The rows of a case in values of JSON, also tuples and floats that are not finite; the journal keeps them.
 
         Args:
             evaluated: The case with its results.
+            judged: Our verdicts on the results.
             framework: That of the dump.
         """
 

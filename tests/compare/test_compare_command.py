@@ -69,7 +69,7 @@ def test_a_text_that_a_spreadsheet_would_compute_is_defused(tmp_path: Path) -> N
     assert [row[head.index("NPU max")] for row in body] == ["'" + text for text in texts[:5]] + texts[5:]
 
 
-def test_values_are_compared_and_a_missing_file_is_an_error_in_its_row(tmp_path: Path) -> None:  # D3a
+def test_values_are_compared_and_a_file_that_cannot_be_read_is_a_warning_in_its_row(tmp_path: Path) -> None:  # D3a
     for side in "ab":
         names = [f"{n}.npy" for n in range(3)]
         dump(tmp_path / side, [*({**TENSOR, "data_name": name} for name in names), TENSOR], task="tensor")
@@ -82,7 +82,8 @@ def test_values_are_compared_and_a_missing_file_is_an_error_in_its_row(tmp_path:
     (table,) = (tmp_path / "out").iterdir()
     head, *body = rows(table)
     found = [(row[head.index("Cosine")], row[head.index("Result")]) for row in body]
-    assert found == [("1.0", "pass"), ("unsupported", "error"), ("unsupported", "error"), ("unsupported", "warning")]
+    # Of the last one neither side has a file, and its statistics agree.
+    assert found == [("1.0", "pass"), ("unsupported", "warning"), ("unsupported", "warning"), ("unsupported", "pass")]
     assert "1.npy" in body[1][head.index("Err_message")] and body[0][-1] == "['0.npy', '0.npy']"
 
 

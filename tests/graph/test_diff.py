@@ -21,7 +21,18 @@ from probe.compare.output.summary_text import headline, lines
 from probe.compare.result import Unexplained
 from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.manual_pairs import ManualPair
-from probe.graph.status import DIVERGED, EXPLAINED, NO_DATA, ONE_SIDE, REASONS, SAME, STATUSES, STRUCTURE, SUSPECT
+from probe.graph.status import (
+    DIVERGED,
+    EXPLAINED,
+    FOLLOWS,
+    NO_DATA,
+    ONE_SIDE,
+    REASONS,
+    SAME,
+    STATUSES,
+    STRUCTURE,
+    SUSPECT,
+)
 
 COMPARE = Path(__file__).parent.parent / "compare"
 GOALS = expected("goals")
@@ -80,7 +91,7 @@ def test_the_first_divergence_and_the_suspects_are_those_of_compare(pair: str) -
     divergence = result.divergence
     if divergence is None:
         assert (found.first, found.suspects, found.origin) == (None, [], None)
-        assert SUSPECT not in found.statuses or result.debug
+        assert not {SUSPECT, DIVERGED} & {*found.statuses, *found.golden_statuses}
         return
     assert names(found, found.first) == _called(divergence.first)
     assert [names(found, each) for each in found.suspects] == list(map(_called, divergence.suspects))
@@ -91,6 +102,21 @@ def test_the_first_divergence_and_the_suspects_are_those_of_compare(pair: str) -
             assert found.why[node] == each.shown_reason
             assert found.cause.get(node, "") == each.shown_cause
     assert sum(status == SUSPECT for status in found.statuses) <= len(divergence.suspects)
+
+
+@EVERY_PAIR
+def test_a_node_has_the_status_of_the_rows_of_the_table(pair: str) -> None:
+    found = diff(pair)
+    divergence = None if found.summary is None else found.summary.divergence
+    told = [] if divergence is None else [divergence.first, *divergence.suspects]
+    elsewhere = {each.item for each in told if not each.item.startswith(f"{each.record}.")}
+    for node, rows in found.items.items():
+        pairs = ((row.target, row) for row in rows if row.golden is not None)
+        of_both = {row.result for target, row in pairs if target is not None and target.name not in elsewhere}
+        status = found.statuses[node]
+        assert ("error" in of_both) <= (status >= SUSPECT), (found.target.names[node], STATUSES[status])
+        assert ("warning" in of_both) <= (status >= FOLLOWS), (found.target.names[node], STATUSES[status])
+        assert (status in (SAME, EXPLAINED)) <= (of_both <= {"pass"})
 
 
 @EVERY_PAIR
@@ -290,7 +316,8 @@ def test_a_saved_value_that_is_not_finite_on_one_side_says_so(tmp_path: Path) ->
         runs.append(read(tmp_path / side))
     found = diff_of(*runs)
     loss = found.target.index["loss.0.debug"]
-    assert found.statuses[loss] == DIVERGED
+    # "cannot be told": a dump does not record which saved value is computed from which.
+    assert found.statuses[loss] == STRUCTURE and found.first is None
     assert found.why[loss] == "it has a NaN or an infinity on one side only"
     assert found.statuses[found.target.index["logits.0.debug"]] == SAME
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from probe.api.questions.rules import MSPROBE, NAMES, STANDARDS, VARIABLE
+from probe.api.questions.rules import MSPROBE, NAMES, OLDER, STANDARDS, VARIABLE
 
 OUTPUT = "./output"
 """Default folder of output files, without ``-o`` or with ``-o`` alone."""
@@ -60,7 +60,12 @@ def add_rules(parser: argparse.ArgumentParser, what: str, allowed: Sequence[str]
         allowed: The names that mean something for the command.
     """
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--rules", choices=allowed, help=f"whose rules {what}; the variable {VARIABLE} is its default")
+    group.add_argument(
+        "--rules",
+        choices=[*allowed, OLDER],
+        metavar=f"{{{','.join(allowed)}}}",
+        help=f"whose rules {what}; the variable {VARIABLE} is its default",
+    )
     return group
 
 

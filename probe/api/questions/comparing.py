@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Union
 
-from probe.api.questions.rules import graph_rules, rules_for
+from probe.api.questions.rules import PROBE, graph_rules, is_asked_for, rules_for
 
 if TYPE_CHECKING:
     from probe.checkpoint.report import Report
@@ -41,8 +41,8 @@ def verdict(
         golden: The run it is compared with, in the same form.
         output: A folder for the tables; by default none is written.
         options: How to match and measure; `rules` wins over those of the options.
-        rules: Whose rules give rows their results: ``msprobe-documented`` (default), ``msprobe`` or ``probe``. The
-            variable ``MSPROBE_RULES`` is the default.
+        rules: Whose rules give rows their results: ``probe`` (default), which adds our columns to the tables if it is
+            named, or ``msprobe``. The variable ``MSPROBE_RULES`` is the default.
         rank_size: How many ranks target and golden run have, if one or both are split; their ranks are merged then.
         tp, pp, vpp, order: How each is split, as the flags of these names say; `tp` and `pp` go with `rank_size`.
         rerun: Run the first five calls that diverge again on the golden run's inputs, with dumps of ``tensor``.
@@ -60,7 +60,7 @@ def verdict(
     from probe.compare.options import Options
     from probe.shards.split import splits_of
 
-    asked = replace(options or Options(), rules=rules_for("rows", rules))
+    asked = replace(options or Options(), rules=rules_for("rows", rules), distances=is_asked_for(PROBE, rules))
     splits = splits_of(2, {"rank_size": rank_size, "tp": tp, "pp": pp, "vpp": vpp, "order": order})
     run_again = None
     if rerun:

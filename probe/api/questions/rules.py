@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Optional
 
+from probe.common import log
 from probe.common.errors import MsprobeException
 
 if TYPE_CHECKING:
@@ -21,43 +22,37 @@ if TYPE_CHECKING:
     from probe.monitor.setup.alert import AlertSettings
     from probe.precheck.rules import CaseRules
 
-PROBE, MSPROBE, DOCUMENTED = "probe", "msprobe", "msprobe-documented"
-"""Ours; those of msProbe 26.2, its defects included; those that msProbe's documentation describes."""
-NAMES = (PROBE, MSPROBE, DOCUMENTED)
-STANDARDS = {"documented": DOCUMENTED, "26.2": MSPROBE}
+PROBE, MSPROBE = "probe", "msprobe"
+"""Ours, and those of msProbe 26.2, its defects included."""
+NAMES = (PROBE, MSPROBE)
+OLDER = "msprobe-documented"
+"""A name of earlier releases, for rules that are no more; it stands for the default of a question."""
+STANDARDS = {"documented": OLDER, "26.2": MSPROBE}
 """Names of rules by those of the older flag and argument ``standard``."""
 VARIABLE = "MSPROBE_RULES"
 _WING = "probe.msprobe_rules"
 
 _Locations = dict[str, Optional[str]]
 
-
-def _of_both(location: str) -> _Locations:
-    """Rules that both names of msProbe mean."""
-    return {MSPROBE: f"{_WING}.{location}", DOCUMENTED: f"{_WING}.{location}"}
-
-
-_METHODS = {MSPROBE: f"{_WING}.precheck.methods.V26_2", DOCUMENTED: f"{_WING}.precheck.methods.DOCUMENTED"}
 RULES: dict[str, tuple[str, _Locations]] = {
-    "rows": (DOCUMENTED, {
-        PROBE: "probe.compare.rules.PROBE_ROWS",
-        MSPROBE: f"{_WING}.compare.v26_2.V26_2_ROWS",
-        DOCUMENTED: f"{_WING}.compare.rows.DOCUMENTED_ROWS",
+    "rows": (PROBE, {PROBE: None, MSPROBE: f"{_WING}.compare.v26_2.V26_2_ROWS"}),
+    "nodes": (PROBE, {PROBE: "probe.graph.rules.probe.PROBE_GRAPH", MSPROBE: f"{_WING}.graph.rules.MSPROBE_GRAPH"}),
+    "cases": (PROBE, {
+        PROBE: f"{_WING}.precheck.methods.PROBE_METHOD", MSPROBE: f"{_WING}.precheck.methods.V26_2",
     }),
-    "nodes": (PROBE, {PROBE: "probe.graph.rules.probe.PROBE_GRAPH", **_of_both("graph.rules.MSPROBE_GRAPH")}),
-    "cases": (DOCUMENTED, {PROBE: None, **_METHODS}),
-    "devices": (DOCUMENTED, {**_METHODS}),
-    "anomalies": (MSPROBE, {PROBE: None, **_of_both("anomalies.write_anomalies")}),
+    "anomalies": (MSPROBE, {PROBE: None, MSPROBE: f"{_WING}.anomalies.write_anomalies"}),
     "packs": (PROBE, {PROBE: None, MSPROBE: f"{_WING}.configcheck.sheets.sheets"}),
-    "saving": (PROBE, {PROBE: "probe.rollout.saving.rules.PROBE_SAVING", **_of_both("rollout.saved_files.V26Saving")}),
+    "saving": (PROBE, {
+        PROBE: "probe.rollout.saving.rules.PROBE_SAVING", MSPROBE: f"{_WING}.rollout.saved_files.V26Saving",
+    }),
     "saved tables": (PROBE, {
-        PROBE: "probe.rollout.table_rows.PROBE_TABLES", **_of_both("rollout.saved_tables.V26_TABLES"),
+        PROBE: "probe.rollout.table_rows.PROBE_TABLES", MSPROBE: f"{_WING}.rollout.saved_tables.V26_TABLES",
     }),
 }  # fmt: skip
 """For each question the name that is meant by default, and the location of the rules of each name that it allows.
 
-``None``: by these rules there is nothing to do, such as no file of msProbe's to write. A folder of saved values has
-``V26Saving``, a class that needs the statistics of a framework.
+``None``: these rules are our judgement and nothing besides, such as a file of msProbe's to write. A folder of saved
+values has ``V26Saving``, a class that needs the statistics of a framework.
 """
 WRITERS = {
     "db": f"{_WING}.graph.database_writer.DatabaseWriter",
@@ -91,6 +86,9 @@ def chosen(rules: str | None, default: str, allowed: Sequence[str] = NAMES) -> s
     said, value = "rules", rules
     if value is None:
         said, value = VARIABLE, os.environ.get(VARIABLE) or None
+    if value == OLDER:
+        log.warning(f"{said} is {OLDER!r}, and these rules are no more: the default, {default!r}, is used.", once=OLDER)
+        value = None
     if value is None:
         value = default if are_msprobes_there() or PROBE not in allowed else PROBE
         said = "the default of rules"
@@ -100,6 +98,11 @@ def chosen(rules: str | None, default: str, allowed: Sequence[str] = NAMES) -> s
         ours = f"; allowed: {PROBE}" if PROBE in allowed else ""
         raise MsprobeException(f"{said} is {value!r}, and this installation lacks {_WING}{ours}.")
     return value
+
+
+def is_asked_for(name: str, rules: str | None) -> bool:
+    """True if these rules were chosen by name, in an argument or in the environment."""
+    return (os.environ.get(VARIABLE) if rules is None else rules) == name
 
 
 def asked_by(rules: str | None) -> str:
@@ -148,36 +151,34 @@ def _load(location: str | None) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def graph_rules(rules: str | None) -> tuple[GraphRules, RowRules]:
+def graph_rules(rules: str | None) -> tuple[GraphRules, RowRules | None]:
     """The rules that give the nodes of graphs their statuses, and those that give results and messages to their rows.
 
     Args:
-        rules: Their name, as for `chosen`. By default nodes are judged by our rules, and rows as a comparison has it.
+        rules: Their name, as for `chosen`.
     """
-    is_default = rules is None and not os.environ.get(VARIABLE)
-    return rules_for("nodes", rules), rules_for("rows", None if is_default else chosen(rules, PROBE))
+    return rules_for("nodes", rules), rules_for("rows", rules)
 
 
 def case_rules(rules: str | None, headers: str = "english", against: str | None = None) -> CaseRules | None:
-    """The rules of the drop-in tables of a pre-check; ``None`` for ours alone, which write no such tables.
+    """The rules of the drop-in tables of a pre-check; ``None`` for no such tables.
 
     Args:
-        rules: Their name, as for `chosen`; by default those of msProbe's documentation.
+        rules: Their name, as for `chosen`. Ours, if they are named, write no tables in the form of another tool; by
+            default such tables follow our verdicts.
         headers: ``english`` or ``msprobe``: what the tables look like.
         against: A table of details of another device, by which the cases are judged as well.
 
     Raises:
         MsprobeException: there are no such rules, or `against` is given and there are no tables to compare with it.
     """
-    method = rules_for("cases", rules)
-    if method is not None:
-        made: CaseRules = _load(f"{_WING}.precheck.cases.MsprobeCases")(method, headers, against)
+    is_left_out = is_asked_for(PROBE, rules)
+    if not is_left_out and (are_msprobes_there() or chosen(rules, PROBE) != PROBE):
+        made: CaseRules = _load(f"{_WING}.precheck.cases.MsprobeCases")(rules_for("cases", rules), headers, against)
         return made
     if against is not None:
-        raise MsprobeException(
-            f"{against} is compared by msProbe's rules only, but there is {asked_by(rules)}; allowed: {MSPROBE}, "
-            f"{DOCUMENTED}."
-        )
+        why = f"{asked_by(rules)} writes none" if is_left_out else f"this installation lacks {_WING}"
+        raise MsprobeException(f"{against} is compared with the drop-in tables, and {why}.")
     return None
 
 

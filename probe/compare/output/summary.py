@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Optional
 
-from probe.common.align.row import Row
+from probe.common.align.row import ERROR, PASS, WARNING, Row
 from probe.common.environment.differences import OutsideDifference
 from probe.compare.output.outside import outside_of
 from probe.compare.result import (
@@ -22,7 +22,7 @@ from probe.compare.result import (
     Mode,
     Origin,
 )
-from probe.compare.rules import PROBE_ROWS, RowRules, is_equal
+from probe.compare.rules import is_equal
 
 SUSPECTS = 5
 """The number of records with a finding that a summary lists, and of calls that its text names after the first that
@@ -121,8 +121,6 @@ class Summary(Findings):
     """The values that were to be compared and could not be."""
     follows: Optional[Origin] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The step and rank whose divergence has reached this one, which is not judged anew then."""
-    rules: RowRules = PROBE_ROWS
-    """The rules that gave the rows their results."""
     outside: list[OutsideDifference] = field(default_factory=list)
     """Differences outside of the model: environment and data, the most likely cause first."""
 
@@ -194,13 +192,13 @@ class Summary(Findings):
 
     @property
     def worst(self) -> str:
-        """The worst result of any row that is a finding; the best of all results without one."""
-        return next((result for result in self.rules.findings if self.counts.get(result)), self.rules.results[0])
+        """The worst result of any row."""
+        return next((result for result in (ERROR, WARNING) if self.counts.get(result)), PASS)
 
     def as_json(self) -> dict[str, Any]:
         """The summary as values that JSON has, under the keys that scripts read."""
-        found = asdict(replace(self, rules=PROBE_ROWS))
-        del found["rules"], found["carried"], found["outside"], found["without_sketches"], found["gradients_agree"]
+        found = asdict(self)
+        del found["carried"], found["outside"], found["without_sketches"], found["gradients_agree"]
         found["environment"] = [
             {"kind": each.kind, "name": each.name, "target": each.target, "golden": each.golden, "text": each.text}
             for each in self.outside
@@ -213,12 +211,11 @@ class Summary(Findings):
         return found
 
 
-def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary:
+def summarise(result: ComparisonResult) -> Summary:
     """The summary of `result`, with those suspects that have the worst result.
 
     Args:
         result: the comparison, in whose rows records are whole.
-        rules: whose rules gave its rows their results.
     """
     rows, stacks = result.rows, result.stacks or {}
     target_only = sum([row.golden is None for row in rows])
@@ -229,11 +226,11 @@ def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary
     )
     unjudged = [row.target.name for row in rows if not row.judged and row.target is not None]
     counts = Counter([row.result for row in rows])
-    suspects = _suspects(rows, rules)
+    suspects = _suspects(rows)
     return Summary(
         **{each.name: getattr(result, each.name) for each in fields(Findings)},
         rows=len(rows),
-        counts={each: counts[each] for each in rules.results},
+        counts={each: counts[each] for each in (PASS, WARNING, ERROR)},
         differs=any(_differs(row, result.mode) for row in rows),
         suspects=[replace(each, stack=stacks.get(each.record, [])) for each in suspects[:SUSPECTS]],
         suspect_records=len(suspects),
@@ -242,19 +239,17 @@ def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary
         target_unmatched=Unmatched(len(alone[0]), alone[0][:EXAMPLES]),
         golden_unmatched=Unmatched(len(alone[1]), alone[1][:EXAMPLES]),
         unjudged=Unjudged(len(unjudged), unjudged[:EXAMPLES]),
-        rules=rules,
         outside=outside_of(result),
     )
 
 
-def _suspects(rows: Sequence[Row], rules: RowRules) -> list[Suspect]:
+def _suspects(rows: Sequence[Row]) -> list[Suspect]:
     """The records whose rows have the worst result of all, each with its first such row."""
-    worst = rules.findings[0]
-    found: dict[str, dict[str, Suspect]] = {result: {} for result in rules.findings}
+    found: dict[str, dict[str, Suspect]] = {ERROR: {}, WARNING: {}}
     for row in rows:
         of_result = found.get(row.result)
         # To have no match is counted by itself.
-        if of_result is None or row.target is None or (row.golden is None and row.result != worst):
+        if of_result is None or row.target is None or (row.golden is None and row.result != ERROR):
             continue
         if row.record not in of_result:
             message = next(text for text in row.messages if text.startswith(row.result))
@@ -301,7 +296,8 @@ def fails(summaries: Iterable[Summary], level: str) -> bool:
     """
     if level == "divergence":
         return any(summary.divergence is not None for summary in summaries)
-    return level != "never" and any(summary.worst in summary.rules.levels[level] for summary in summaries)
+    failing = {"never": (), "error": (ERROR,), "warning": (ERROR, WARNING)}[level]
+    return any(summary.worst in failing for summary in summaries)
 
 
 def is_unjudged(summaries: Sequence[Summary]) -> bool:

@@ -20,20 +20,15 @@ from probe.compare.output.summary import (
 )
 from probe.compare.output.tables import VALUES
 from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Mode, Origin, Unexplained
-from probe.compare.rules import DIVERGED, SAME, SUSPECT
+from probe.compare.rules import FIRST_DIVERGENCE
 from probe.shards.split import numbers
 
 UNTOLD = "cannot be told"
 """The beginning of the answer where nobody can tell that nothing diverges."""
-FIRST_DIVERGENCE = "The first divergence is here"
-"""The beginning of the message of its row."""
 PREVIOUS = "follows"
 """The style of what a divergence has reached."""
 
-_COLOURS = {PASS: "green", WARNING: "yellow", ERROR: "bold red"}
-# Our own results of rows.
-_COLOURS[PREVIOUS] = "dim"
-_COLOURS.update({SAME: _COLOURS[PASS], SUSPECT: _COLOURS[WARNING], DIVERGED: _COLOURS[ERROR]})
+_COLOURS = {PASS: "green", WARNING: "yellow", ERROR: "bold red", PREVIOUS: "dim"}
 
 
 def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import chain, islice
 
 from probe.common import files
+from probe.common.align.row import ERROR, WARNING
 from probe.common.report import xlsx
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
@@ -14,8 +15,6 @@ from probe.compare.result import ComparisonResult
 
 CSV_ROWS = 1_000_000
 SHEET_ROWS = 1_048_500
-
-Levels = Mapping[str, Sequence[str]]
 
 
 def write_csv(result: ComparisonResult, stem: str) -> list[str]:
@@ -33,35 +32,32 @@ def write_csv(result: ComparisonResult, stem: str) -> list[str]:
     return written
 
 
-def write_xlsx(result: ComparisonResult, stem: str, levels: Levels) -> list[str]:
+def write_xlsx(result: ComparisonResult, stem: str) -> list[str]:
     """Write ``<stem>.xlsx``, further sheets from 1 048 500 rows on; returns its path.
 
     Raises:
         MissingDependency: openpyxl is not installed.
     """
     path = f"{stem}.xlsx"
-    xlsx.write_xlsx(path, _sheets(result, levels))
+    xlsx.write_xlsx(path, _sheets(result))
     return [path]
 
 
-def _sheets(result: ComparisonResult, levels: Levels) -> Iterator[xlsx.Sheet]:
+def _sheets(result: ComparisonResult) -> Iterator[xlsx.Sheet]:
     """A table without rows has one sheet too."""
     rows = tables.rows(result)
     for part in range(max(1, -(-len(result.rows) // SHEET_ROWS))):
         title = f"part_{part}" if len(result.rows) > SHEET_ROWS else "Sheet1"
         of_part = chain([tables.columns(result)], islice(rows, SHEET_ROWS))
-        red = levels["error"]
-        yellow = [each for each in levels["warning"] if each not in red]
-        yield xlsx.Sheet(title, of_part, tables.RESULT, (tables.STACK,), red, yellow)
+        yield xlsx.Sheet(title, of_part, tables.RESULT, (tables.STACK,), (ERROR,), (WARNING,))
 
 
-def write(result: ComparisonResult, stem: str, as_xlsx: bool, levels: Levels) -> list[str]:
+def write(result: ComparisonResult, stem: str, as_xlsx: bool) -> list[str]:
     """Write the table; returns the files.
 
     Args:
         result: The comparison.
         stem: The path without its suffix.
-        as_xlsx: Write a workbook and not CSV.
-        levels: The results that are errors and warnings, as `RowRules` has them; a workbook has these in colour.
+        as_xlsx: Write a workbook, in which errors and warnings have a colour, and not CSV.
     """
-    return write_xlsx(result, stem, levels) if as_xlsx else write_csv(result, stem)
+    return write_xlsx(result, stem) if as_xlsx else write_csv(result, stem)

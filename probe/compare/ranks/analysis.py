@@ -99,7 +99,7 @@ def _read_rank(task: PairTask, watch: ProgressCallback | None = None) -> _RankRe
     files.make_folder(task.folder)
     path = os.path.join(task.folder, f"compare_result_rank{rank.number}_{task.stamp}.json")
     _write_json(path, rank_as_json(rank))
-    return _RankRead(essentials(rank), path, summarise(result, task.options.rules))
+    return _RankRead(essentials(rank), path, summarise(result))
 
 
 def _whole(task: PairTask, outcome: Outcome[_RankRead]) -> _RankRead:

@@ -72,7 +72,7 @@ def _summary(task: MergedPairTask, copy: Merged, other: Merged, watch: ProgressC
     result = compare_pair(of_copy, watch, (copy.dump, other.dump)).result
     if result.divergence is not None:
         result.divergence = _with_ranks(result.divergence, result, copy, other)
-    return summarise(result, task.options.rules)
+    return summarise(result)
 
 
 def _with_ranks(divergence: Divergence, result: ComparisonResult, copy: Merged, other: Merged) -> Divergence:

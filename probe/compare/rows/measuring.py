@@ -68,9 +68,7 @@ def measure_row(comparison: Comparison, row: Row, mode: Mode, further: int = 0) 
         row.requires_grad_consistent = _is_requires_grad_consistent(comparison, target, golden)
     if target is None:
         row.notes += (NO_TARGET,)
-        row.messages, row.result = row.notes, comparison.options.rules.alone
-    elif golden is None and (mode is not Mode.CHECKSUM or row.metrics[0] == "N/A"):
-        # A missing checksum has a message of its own.
+    elif golden is None:
         row.notes += (NO_MATCH,)
 
 

@@ -165,6 +165,13 @@ class _Conclusion:
         stack = (result.stacks or {}).get(first.record, [])
         golden_stack = (result.golden_stacks or {}).get(first.golden_record, [])
         result.divergence = Divergence(first, stack, golden_stack, suspects)
+        result.diverging = [self._shown(each) for each in findings]
+
+    def _shown(self, found: Finding) -> Row:
+        """The row of the table that shows a finding; a finding on gradients of all parts has none of its own."""
+        if self._parts is None or found is not self._parts.finding:
+            return found.row
+        return next((row for row in self._result.rows if row.target is found.row.target), found.row)
 
     def _unexplained(self, found: Finding, is_first: bool) -> Unexplained:
         call = found.call
@@ -310,7 +317,8 @@ def _judged(runs: TwoRuns, walked: Walked, result: ComparisonResult) -> Iterator
         for each in (result.divergence.first, *result.divergence.suspects):
             suspects[each.record, each.golden_record] = each
     structure = {
-        (each.record, each.golden_record): each.shown_reason for each in (*result.with_effect, *result.without_effect)
+        (each.record, each.golden_record): each.shown_reason
+        for each in (*result.undecided, *result.with_effect, *result.without_effect)
     }
     reasons = {each.call.index: words.of_excused(each) for each in reversed(walked.excused)}
     for call in runs.calls:

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump
 from probe.common.progress import ProgressCallback
-from probe.compare.evidence import Options, headline, marked_items, result_of
+from probe.compare.evidence import Options, headline
 from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.manual_pairs import ManualPair
 from probe.graph.overflow_levels import OverflowLevels, overflows
 from probe.graph.page.columns import Columns
 from probe.graph.rules.protocol import Status
-from probe.graph.status import ONE_SIDE, STATUSES
+from probe.graph.status import ONE_SIDE, SAME, STATUSES
 
 _SHOWN = (
     Status("none", "·", "no data", "The dumps have no values to compare.", "none"),
     Status("same", "=", "same", "Both runs have the same values.", "good"),
     Status("explained", "~", "explained", "Its inputs and rounding explain the difference.", "neutral"),
     Status("follows", "→", "follows", "An input is not finite, or an earlier step has diverged.", "neutral"),
-    Status("structure", "S", "structure", "A shape, a dtype or an argument differs; values agree.", "info"),
+    Status("structure", "S", "structure", "Another argument, dtype or shape; or nothing tells of a value.", "info"),
     Status("alone", "1", "one side only", "The other run has no such call.", "alone"),
     Status("suspect", "?", "suspect", "It also differs by more than its inputs explain.", "warn", True),
     Status("diverged", "!", "diverged", "The first unexplained difference, or not finite on one side.", "bad", True),
@@ -61,15 +61,15 @@ class ProbeGraph:
 
         What shows a divergence that is told at another call is no worse than its own call.
         """
-        summary = diff.summary
-        marked = marked_items(None if summary is None else summary.divergence)
-        differing = None if summary is None else {each.item for each in (*summary.with_effect, *summary.without_effect)}
-        return bytes([self._of_item(diff, row, _INDEX[result_of(row, marked, differing)]) for row in rows])
+        judgement = diff.judgement
+        if judgement is None:
+            return bytes([ONE_SIDE if row.target is None or row.golden is None else SAME for row in rows])
+        return bytes([self._of_item(diff, row, _INDEX[judgement.of(row)[0]]) for row in rows])
 
     @staticmethod
     def _of_item(diff: GraphDiff, row: Row, found: int) -> int:
         """A status of a row, at most that of its node."""
-        return found if found <= ONE_SIDE else min(found, diff.statuses[diff.target.index[row.record]])
+        return found if found in (SAME, ONE_SIDE) else min(found, diff.statuses[diff.target.index.get(row.record, -1)])
 
     def item_notes(self, diff: GraphDiff, rows: Sequence[Row]) -> list[str]:
         """The differences of an item other than its values, in the words of ``msprobe compare``.
@@ -77,7 +77,7 @@ class ProbeGraph:
         The reason of a divergence is that of its call.
         """
         summary = diff.summary
-        differing = () if summary is None else (*summary.without_effect, *summary.with_effect)
+        differing = () if summary is None else (*summary.without_effect, *summary.with_effect, *summary.undecided)
         reasons = {each.item: each.shown_reason for each in differing}
         items = (row.target or row.golden for row in rows)
         said = ("" if item is None else reasons.get(item.name, "") for item in items)

@@ -158,4 +158,5 @@ def read_settings(kind: type[_Monitor], path: str, content: Mapping[str, Any] | 
     value = os.environ.get(RULES) or PROBE
     if value not in (PROBE, MSPROBE, "msprobe-documented"):
         raise MsprobeException(f"{RULES} is {value!r}; allowed: {PROBE}, {MSPROBE}.")
-    return replace(settings, rules=PROBE if value == PROBE else MSPROBE)
+    # The third is a name of earlier releases, which stands for the default.
+    return replace(settings, rules=MSPROBE if value == MSPROBE else PROBE)

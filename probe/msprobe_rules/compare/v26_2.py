@@ -5,9 +5,8 @@ docs/reference/compare.md lists the defects.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -23,21 +22,9 @@ from probe.common.errors import MsprobeException
 from probe.common.numerics import statistics
 from probe.common.numerics.missing import UNSUPPORTED
 from probe.common.numerics.values import Measured, compare_values
-from probe.compare.result import ComparisonResult, Mode
-from probe.msprobe_rules.compare import rows
+from probe.compare.result import Mode
 from probe.msprobe_rules.compare.other_names import by_kind, by_layer, with_pairs, without
-from probe.msprobe_rules.compare.rows import DocumentedRows, RowRule, is_fused, worst
-
-WORDS = {
-    rows.NONFINITE: "error: There is nan/inf/-inf in the maximum or minimum value of NPU.",
-    rows.REQUIRES_GRAD: "error: The Required_Grad of NPU and Bench are inconsistent",
-    rows.SCALAR: "error: The scalar parameters of NPU and Bench are inconsistent.",
-    rows.DTYPE: "error: The dtype of NPU and Bench are inconsistent.",
-    rows.SHAPE: "error: The shape of NPU and Bench are inconsistent.",
-    rows.CHECKSUM: "error: The CRC-32 value of NPU differs from that of the bench.",
-    rows.CHECKSUM_MISSING: "warning: The parameter of NPU does not match the bench.",
-}
-"""Messages that 26.2 has in other words."""
+from probe.msprobe_rules.compare.rows import RowRule, worst
 
 # Frameworks that a target is compared with: MindSpore runs with the run they were ported from, never the other way.
 _GOLDEN_OF = {
@@ -49,30 +36,6 @@ _NO_ENTRY = frozenset(("Functional.tanh",))
 """Names that the built-in table of 26.2 lacks."""
 
 
-@dataclass(frozen=True)
-class RowRuleOf26(RowRule):
-    """The rules for the rows of one record."""
-
-    least_thousandth: ClassVar[float] = 0.1
-
-    def is_output(self, row: Row) -> bool:
-        """By the name alone, so that a module called "output" has outputs only."""
-        assert row.target is not None
-        return ".output." in row.target.name
-
-    def are_nonfinite_otherwise(self, target: Item, golden: Item) -> bool:
-        return False
-
-    def records_gradients(self, target: Item, golden: Item) -> bool:
-        return True
-
-    def scalars_differ(self, target: Item, golden: Item) -> bool:
-        return str(target.max) != str(golden.max)
-
-    def dtypes_differ(self, target: Item, golden: Item) -> bool:
-        return not is_fused(golden)
-
-
 class Matching:
     """Matching and measuring as `probe.compare.rules.Otherwise`."""
 
@@ -82,8 +45,8 @@ class Matching:
         if golden.framework not in allowed:
             raise MsprobeException(
                 f"by the rules msprobe a {target.framework} dump ({target.path}) is compared with one of "
-                f"{' or '.join(allowed)}, not of {golden.framework} ({golden.path}); give --rules probe or "
-                "msprobe-documented, or exchange -tp and -gp."
+                f"{' or '.join(allowed)}, not of {golden.framework} ({golden.path}); give --rules probe, "
+                "or exchange -tp and -gp."
             )
 
     def renumbers_target(self, options: MatchOptions) -> bool:
@@ -168,20 +131,17 @@ def _class(dtype: str) -> str:
     return next((name for name in _CLASSES if name in lower), lower)
 
 
-class RowsOf26(DocumentedRows):
+class RowsOf26:
     """The rules as `probe.compare.rules.RowRules`."""
 
     otherwise = Matching()
 
-    def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
+    def classify_rows(self, rows: list[Row], mode: Mode) -> None:
         """Give the rows of one record their results and messages; remarks of measuring are lost (D3a)."""
-        for row, messages in zip(rows, RowRuleOf26(mode, across_frameworks).messages(rows)):
+        for row, messages in zip(rows, RowRule(mode).messages(rows)):
             row.result = worst(messages)
             if messages:
-                row.messages = tuple([WORDS.get(text, text) for text in messages])
-
-    def conclude(self, result: ComparisonResult) -> None:
-        """No row is blamed for the first divergence."""
+                row.messages = tuple(messages)
 
 
 V26_2_ROWS = RowsOf26()

@@ -156,7 +156,7 @@ class _ByMsprobe:
                 continue
             judged, twins = as_judged(of_node, self._mode)
             if twins:
-                V26_2_ROWS.classify_rows(twins, self._mode, self._comparison.across_frameworks)
+                V26_2_ROWS.classify_rows(twins, self._mode)
             for row, twin in zip(judged, twins):
                 row.result, row.messages = twin.result, twin.messages
             # By their checksums, msProbe shows what it leaves out of these calls as an error.

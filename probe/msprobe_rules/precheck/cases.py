@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -15,6 +15,7 @@ from probe.common.dump.reading.items import OUTPUT
 from probe.msprobe_rules.output.details import SKIP, DetailsRow
 from probe.msprobe_rules.precheck.case_tables import DropInTables
 from probe.msprobe_rules.precheck.methods import Method
+from probe.msprobe_rules.precheck.our_outputs import by_verdicts
 from probe.msprobe_rules.precheck.outputs import Tensor
 from probe.precheck.evaluated import Evaluated
 
@@ -24,7 +25,7 @@ class MsprobeCases:
     """The rules of msProbe as `probe.precheck.rules.CaseRules`.
 
     Args:
-        method: That of the documentation, or that of 26.2.
+        method: Our verdicts, or release 26.2.
         headers: ``english`` or ``msprobe``: what the tables look like.
         against: A table of details of another device, by which the cases are judged as well.
     """
@@ -35,14 +36,17 @@ class MsprobeCases:
 
     @property
     def name(self) -> str:
-        """``msprobe-documented`` or ``msprobe``."""
+        """``probe`` or ``msprobe``."""
         return self.method.name
 
-    def judge(self, evaluated: Evaluated, framework: str) -> tuple[Mapping[str, Any], ...]:
+    def judge(
+        self, evaluated: Evaluated, judged: Sequence[JudgedResult], framework: str
+    ) -> tuple[Mapping[str, Any], ...]:
         """A row for each output, and one for each tensor among the arguments: its gradient, or that there is none."""
         rows: list[DetailsRow] = []
         if evaluated.results is not None:
             rows = self._of_results(evaluated, evaluated.results, mindspore=of_dump(framework).in_msprobe_mindspore)
+            rows = by_verdicts(rows, judged) if self.method.follows_verdicts else rows
         return tuple(vars(row) for row in (*rows, *self._of_raised(evaluated.raised)))
 
     def _of_results(self, evaluated: Evaluated, results: Results, mindspore: bool) -> list[DetailsRow]:

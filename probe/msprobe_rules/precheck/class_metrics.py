@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.numerics.formats import rounding_format
 from probe.msprobe_rules.output.layout import Number
-from probe.msprobe_rules.precheck.constants import PRECISIONS, Constants
+from probe.msprobe_rules.precheck.constants import Constants
 
 Array = NDArray[Any]
 Metrics = dict[str, Number]
@@ -37,11 +36,6 @@ class Block:
         self.result, self.reference = result, reference
         self.size = result.size
         self._dtype, self._constants = dtype, constants
-
-    @property
-    def epsilon(self) -> float:
-        """The distance from 1 to the next number of the dtype of the result."""
-        return PRECISIONS[self._dtype].epsilon
 
     @cached_property
     def magnitude(self) -> Array:
@@ -164,12 +158,9 @@ class Dual:
 
     Args:
         shares: Which of 100, 1000 and 10000.
-        constants: If given, an element also counts when its error is no more than one unit in the last place, or than
-            what small elements may be off.
     """
 
-    def __init__(self, shares: Sequence[int], constants: Constants | None = None) -> None:
-        self._constants = constants
+    def __init__(self, shares: Sequence[int]) -> None:
         self._below = dict.fromkeys(shares, 0)
         self._count = 0
 
@@ -180,11 +171,7 @@ class Dual:
             if block.worst_relative < 1 / share:
                 self._below[share] += block.size
                 continue
-            holds = block.relative < 1 / share
-            if self._constants is not None:
-                holds |= block.relative <= block.epsilon
-                holds |= block.small & (block.error <= self._constants.small_error)
-            self._below[share] += int(np.count_nonzero(holds))
+            self._below[share] += int(np.count_nonzero(block.relative < 1 / share))
 
     def metrics(self) -> Metrics:
         return {f"dual_{share}": below / self._count for share, below in self._below.items()}
@@ -194,7 +181,7 @@ class Benchmark:
     """`error_balance`, `rmse`, `small_value_share`, `max_rel`, `mean_rel`."""
 
     def __init__(self, constants: Constants) -> None:
-        self._limit = constants.small_error_benchmark
+        self._limit = constants.small_error
         self._squares, self._mean = _Mean(), _Mean()
         self._small = self._small_wrong = self._masked = self._count = self._balance = 0
         # 0 of no normal element, and 0.0 of exact ones: the release writes them so.
@@ -231,89 +218,15 @@ class Benchmark:
         }
 
 
-class Specials:
-    """`inf_nan_rate`."""
-
-    def __init__(self, dtype: str) -> None:
-        self._largest = _largest(dtype)
-        self._special = self._wrong = 0
-
-    def add(self, block: Block) -> None:
-        """Count in a part."""
-        if not block.is_finite:
-            special = ~block.finite
-            self._special += int(np.count_nonzero(special))
-            self._wrong += _differing(block.result[special], block.reference[special], self._largest)
-
-    def metrics(self) -> Metrics:
-        return {"inf_nan_rate": _share(self._wrong, self._special)}
-
-
-class AbsoluteThreshold:
-    """`rel_rate` and `abs_rate`, which belong to one class with `inf_nan_rate`."""
-
-    def __init__(self, constants: Constants) -> None:
-        self._constants = constants
-        self._normal = self._small = self._normal_wrong = self._small_wrong = 0
-
-    def add(self, block: Block) -> None:
-        """Count in a part."""
-        normal, small = block.normal, block.small
-        self._normal += int(np.count_nonzero(normal))
-        self._normal_wrong += int(np.count_nonzero(normal & (block.relative > self._constants.relative)))
-        self._small += int(np.count_nonzero(small))
-        self._small_wrong += int(np.count_nonzero(small & (block.error > self._constants.small_error)))
-
-    def metrics(self) -> Metrics:
-        return {
-            "rel_rate": _share(self._normal_wrong, self._normal),
-            "abs_rate": _share(self._small_wrong, self._small),
-        }
-
-
-class Ulp:
-    """`max_ulp`, `mean_ulp`, `ulp_share`: errors in units in the last place of the reference."""
-
-    def __init__(self, constants: Constants, dtype: str) -> None:
-        self._limit, self._precision = constants.ulp, PRECISIONS[dtype]
-        self._kind = np.dtype(self._precision.wider)
-        self._mean = _Mean()
-        self._max = 0.0
-        self._over = self._count = 0
-
-    def add(self, block: Block) -> None:
-        zero = block.magnitude == 0
-        # An error at zero is measured as if the reference were 1.
-        exponents = np.floor(np.log2(np.where(zero, 1, block.magnitude)))
-        exponents = np.maximum(exponents, self._precision.lowest_exponent)
-        units = np.exp2(self._precision.mantissa - exponents).astype(self._kind)
-        error = np.abs((block.result.astype(self._kind) - block.reference).astype(self._kind) * units)
-        self._count += block.size
-        self._mean.add(error)
-        self._max = _larger(self._max, error.max())
-        self._over += int(np.count_nonzero(error > self._limit))
-
-    def metrics(self) -> Metrics:
-        return {"max_ulp": self._max, "mean_ulp": self._mean.value(), "ulp_share": self._over / self._count}
-
-
 class Binary:
-    """`binary_error_rate`: the share of elements that are not equal.
+    """`binary_error_rate`: the share of elements that are not equal."""
 
-    Args:
-        equal_nan: True if NaN on both sides is equal.
-    """
-
-    def __init__(self, equal_nan: bool = False) -> None:
-        self._equal_nan = equal_nan
+    def __init__(self) -> None:
         self._wrong = self._count = 0
 
     def add(self, block: Block) -> None:
         self._count += block.size
-        wrong = block.result != block.reference
-        if self._equal_nan:
-            wrong &= ~((block.result != block.result) & (block.reference != block.reference))
-        self._wrong += int(np.count_nonzero(wrong))
+        self._wrong += int(np.count_nonzero(block.result != block.reference))
 
     def metrics(self) -> Metrics:
         return {"binary_error_rate": self._wrong / self._count}
@@ -354,22 +267,6 @@ def is_zero(largest: float) -> bool:
     return largest <= _ZERO
 
 
-def _differing(result: Array, reference: Array, largest: float) -> int:
-    """The number of elements that differ after both are clipped to the range of a dtype; NaN equals NaN."""
-    one, other = np.clip(result.astype(np.float64), -largest, largest), np.clip(reference, -largest, largest)
-    return int(np.count_nonzero((one != other) & ~(np.isnan(one) & np.isnan(other))))
-
-
-def _largest(dtype: str) -> float:
-    form = rounding_format(dtype)
-    assert form is not None
-    return form.largest
-
-
 def _larger(found: float, other: float) -> float:
     """The larger of both, NaN where one is."""
     return float(other) if other > found or other != other else found
-
-
-def _share(wrong: int, of: int) -> float:
-    return wrong / of if of else 0.0

@@ -1,4 +1,4 @@
-"""The two methods of msProbe for a pre-check: that of its documentation, and that of release 26.2 with its defects."""
+"""The two methods for the drop-in tables of a pre-check: our verdicts, and release 26.2 with its defects."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from typing import Any
 from probe.msprobe_rules.output.comparisons import ComparisonRow
 from probe.msprobe_rules.output.details import ERROR, SKIP, DetailsRow
 from probe.msprobe_rules.output.results import ResultRow
-from probe.msprobe_rules.precheck import (
-    documented_single,
-    documented_two_device,
-    v26_2_single,
-    v26_2_two_device,
-)
+from probe.msprobe_rules.precheck import our_outputs, our_two_device, v26_2_single, v26_2_two_device
 
 
 @dataclass(frozen=True)
@@ -23,6 +18,8 @@ class Method:
 
     name: str
     """The name of the method for ``--rules``."""
+    follows_verdicts: bool
+    """True if the statuses of rows are those of our verdicts."""
     raised: str
     """The status of a direction that raised."""
     outputs: Callable[[str, Any, Any, str, bool], Iterable[DetailsRow]]
@@ -34,11 +31,9 @@ class Method:
     """The rows of one device judged by those of another; a name that is in a file twice raises MsprobeException."""
 
 
-def _documented(base: str, result: Any, reference: Any, prefix: str, _: bool) -> Iterable[DetailsRow]:
-    return documented_single.classify_output(base, result, reference, prefix)
-
-
-DOCUMENTED = Method("msprobe-documented", ERROR, _documented, documented_single.worst_of, documented_two_device.compare)
-"""The judgement of msProbe's documentation."""
-V26_2 = Method("msprobe", SKIP, v26_2_single.classify_output, v26_2_single.worst_of, v26_2_two_device.compare)
+PROBE_METHOD = Method("probe", True, ERROR, our_outputs.measured_output, our_outputs.worst_of, our_two_device.compare)
+"""Our verdicts."""
+V26_2 = Method(
+    "msprobe", False, SKIP, v26_2_single.classify_output, v26_2_single.worst_of, v26_2_two_device.compare
+)
 """The judgement of msProbe 26.2, which does not judge a call that it cannot run."""

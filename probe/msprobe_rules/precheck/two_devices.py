@@ -9,8 +9,8 @@ from typing import Optional
 from probe.msprobe_rules.output.comparisons import write
 from probe.msprobe_rules.output.details import SKIP, read_details
 from probe.msprobe_rules.output.layout import LAYOUTS
-from probe.msprobe_rules.precheck.documented_single import worst_of
 from probe.msprobe_rules.precheck.methods import Method
+from probe.msprobe_rules.precheck.our_outputs import worst_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def compare_devices(npu: str, gpu: str, folder: str, method: Method, headers: st
     Args:
         npu, gpu: The two tables of details.
         folder: Where the tables are written.
-        method: That of the documentation, or that of 26.2.
+        method: Ours, or that of release 26.2.
         headers: ``english`` or ``msprobe``: what the tables look like.
 
     Raises:

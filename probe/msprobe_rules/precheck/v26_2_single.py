@@ -22,7 +22,7 @@ from probe.msprobe_rules.precheck.class_metrics import (
     measure,
     overall,
 )
-from probe.msprobe_rules.precheck.constants import PRECISIONS, V26_2
+from probe.msprobe_rules.precheck.constants import REFERENCE_DTYPES, V26_2
 from probe.msprobe_rules.precheck.outputs import Output, Tensor, is_sequence, plain_row
 
 Array = NDArray[Any]
@@ -40,7 +40,7 @@ _GO_ON = ", skip other check and set to SPACE."
 def classify_output(
     base: str, result: Output, reference: Output, prefix: str, mindspore: bool = False
 ) -> Iterator[DetailsRow]:
-    """The rows of everything that an API returned; the arguments are those of `documented_single.judge_output`.
+    """The rows of everything that an API returned; the arguments are those of `our_outputs.measured_output`.
 
     Args:
         mindspore: True to judge as the release does for MindSpore.
@@ -77,7 +77,7 @@ def _judge_tensor(base: str, result: Tensor, reference: Tensor, name: str, minds
 
 
 def classify_tensor(base: str, result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
-    """The row of one tensor; the arguments are those of `documented_single.judge`.
+    """The row of one tensor; the arguments are those of `our_outputs.measured_tensor`.
 
     The reference is rounded to the precision in which the release computes it.
     """
@@ -114,8 +114,8 @@ def _of_mindspore(result: Array, reference: Array) -> Metrics:
 
 def in_reference_precision(reference: Array, dtype: str) -> Array:
     """The reference as the release computes it: in float32 for half precision, otherwise no wider than it is given."""
-    if reference.dtype.kind == "f" and dtype in PRECISIONS:
-        return reference.astype(PRECISIONS[dtype].wider, copy=False)
+    if reference.dtype.kind == "f" and dtype in REFERENCE_DTYPES:
+        return reference.astype(REFERENCE_DTYPES[dtype], copy=False)
     if reference.dtype.kind == "c" and dtype.startswith("complex"):
         return reference.astype(dtype, copy=False)
     return reference
@@ -139,7 +139,7 @@ def _verdict(base: str, result: Array, reference: Array, dtype: str) -> tuple[st
         equal = metrics["binary_error_rate"] == 0 or ("quant" in base and _off_by_one(result, reference))
         message = f"Current {reference.dtype.name} data, only perform binary comparison."
         return (PASS if equal else ERROR), message, metrics
-    if kinds != {"f"} or dtype not in PRECISIONS:
+    if kinds != {"f"} or dtype not in REFERENCE_DTYPES:
         of_device = result.dtype.name if result.dtype.kind != "f" else dtype
         kinds_differ = f"Bench out dtype is {reference.dtype.name} but npu output dtype is {of_device}, cannot compare."
         return ERROR, kinds_differ, {}

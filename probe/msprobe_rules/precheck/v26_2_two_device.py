@@ -18,8 +18,8 @@ from probe.msprobe_rules.output.details import (
     is_exact,
 )
 from probe.msprobe_rules.output.results import ResultRow
-from probe.msprobe_rules.precheck.api_classes import ABSOLUTE_THRESHOLD, BENCHMARK, BINARY, ULP, ratio_limits
 from probe.msprobe_rules.precheck.constants import V26_2
+from probe.msprobe_rules.precheck.ratio_limits import ABSOLUTE_THRESHOLD, BENCHMARK, BINARY, ULP, ratio_limits
 
 _UNSUPPORTED = "This data type does not support benchmark compare."
 _BLANK = "ERROR: Input data is an empty string"

@@ -15,8 +15,8 @@ from probe._version import __version__
 from probe.common.errors import MsprobeException
 from probe.precheck.options import PrecheckOptions
 
-NO_RULES = "probe"
-"""The name of no rules besides ours."""
+NO_RULES = "none"
+"""The name of no rules, and so of no tables of another tool."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RunSettings:
         dump: The path of the dump.
         device: The devices on which cases are run, joined with commas.
         seed: The seed of generated inputs.
-        rules: The name of the rules of the drop-in tables; ``probe`` if there are none.
+        rules: The name of the rules of the drop-in tables; ``none`` if there are none.
         version: The version of msprobe.
     """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from probe.compare import sentences
-from probe.compare.rules import PROBE_ROWS
+from probe.compare.rules import RESULTS
 from probe.compare.sentences import item_words
 from probe.overflow.findings import KINDS
 
@@ -55,7 +55,7 @@ def test_the_words_that_commands_print_are_explained() -> None:
     verdict = next(line for line in text_of("docs/glossary.md").splitlines() if line.startswith("| verdict |"))
     assert set(re.findall(r"`([a-z ]+)`", verdict)) == set(verdicts)
     graph = text_of("docs/graph.md").partition("## Keys")[0]
-    assert [status for status in PROBE_ROWS.results if f"| {status} |" not in graph] == []
+    assert [status for status in RESULTS if f"| {status} |" not in graph] == []
     overflow = text_of("docs/reference/overflow-check.md")
     assert [kind for kind, meaning in KINDS.items() if f"| `{kind}` | {meaning}" not in overflow] == []
 

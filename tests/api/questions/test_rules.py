@@ -11,9 +11,9 @@ import probe
 from probe.api import cli
 from probe.api.commands import arguments
 from probe.api.questions.rules import (
-    DOCUMENTED,
     MSPROBE,
     NAMES,
+    OLDER,
     PROBE,
     RULES,
     VARIABLE,
@@ -24,10 +24,9 @@ from probe.api.questions.rules import (
     rules_for,
     writer,
 )
+from probe.common import log
 from probe.common.errors import MsprobeException
-from probe.compare.rules import PROBE_ROWS
 from probe.graph.rules.probe import PROBE_GRAPH
-from probe.msprobe_rules.compare.rows import DOCUMENTED_ROWS
 from probe.msprobe_rules.compare.v26_2 import V26_2_ROWS
 
 CASES = Path(__file__).parents[2] / "compare" / "cases" / "identical_stat"
@@ -48,17 +47,17 @@ def test_a_name_is_taken_from_the_flag_before_the_variable(name: str, monkeypatc
 
 def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
-    assert chosen(None, DOCUMENTED) == DOCUMENTED
+    assert chosen(None, MSPROBE) == MSPROBE
 
 
 def test_a_wrong_name_is_an_error_that_names_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MsprobeException) as raised:
         chosen("mine", PROBE)
-    assert str(raised.value) == "rules is 'mine'; allowed: probe, msprobe, msprobe-documented."
+    assert str(raised.value) == "rules is 'mine'; allowed: probe, msprobe."
     monkeypatch.setenv(VARIABLE, "mine")
     with pytest.raises(MsprobeException) as raised:
         chosen(None, PROBE)
-    assert str(raised.value) == "MSPROBE_RULES is 'mine'; allowed: probe, msprobe, msprobe-documented."
+    assert str(raised.value) == "MSPROBE_RULES is 'mine'; allowed: probe, msprobe."
 
 
 @pytest.mark.parametrize("command", ["compare", "graph_visualize"])
@@ -71,7 +70,7 @@ def test_a_wrong_name_ends_a_command_with_one_line(
     monkeypatch.setenv(VARIABLE, "mine")
     assert cli.main([command, *SIDES, "-o", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
-        f"msprobe {command}: MSPROBE_RULES is 'mine'; allowed: probe, msprobe, msprobe-documented.\n"
+        f"msprobe {command}: MSPROBE_RULES is 'mine'; allowed: probe, msprobe.\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -79,14 +78,11 @@ def test_a_wrong_name_ends_a_command_with_one_line(
 def test_rules_of_the_variable_are_not_called_those_of_a_flag(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table = Path(__file__).parents[2] / "precheck" / "cases" / "replay" / "clean_details.csv"
-    devices = ["-npu", str(table), "-gpu", str(table)]
-    dump = ["-api_info", str(CASES / "target"), "--against", str(table), "-d", "cpu"]
+    dump = ["-api_info", str(CASES / "target"), "--against", "details.csv", "-d", "cpu"]
     for name, command, said in (
         (MSPROBE, ["graph_visualize", *SIDES, "--fail-on", "divergence"], "MSPROBE_RULES=msprobe is set"),
         (MSPROBE, ["graph_visualize", *SIDES, "-lm"], "the rules msprobe match as msProbe does"),
-        (PROBE, ["api_precision_compare", *devices], "MSPROBE_RULES is 'probe'; allowed: msprobe, msprobe-documented."),
-        (PROBE, ["acc_check", *dump], "there is MSPROBE_RULES=probe; allowed: msprobe, msprobe-documented."),
+        (PROBE, ["acc_check", *dump], "compared with the drop-in tables, and MSPROBE_RULES=probe writes none"),
     ):
         monkeypatch.setenv(VARIABLE, name)
         assert cli.main([*command, "-o", str(tmp_path / "out")]) == 2
@@ -94,9 +90,17 @@ def test_rules_of_the_variable_are_not_called_those_of_a_flag(
         assert said in error and "--rules msprobe" not in error and error.count("\n") == 1
 
 
-def test_what_only_msprobe_judges_has_no_rules_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(MsprobeException, match="rules is 'probe'; allowed: msprobe, msprobe-documented"):
-        chosen(PROBE, DOCUMENTED, (MSPROBE, DOCUMENTED))
+def test_the_older_name_is_answered_and_stands_for_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = f"is '{OLDER}', and these rules are no more: the default, 'probe', is used.\n"
+    for command in (["compare", *SIDES], ["graph_visualize", *SIDES]):
+        log.reset()
+        assert cli.main([*command, "-o", str(tmp_path / "out"), "--rules", OLDER]) == 0
+        error = capsys.readouterr().err
+        assert said in error and error.count(OLDER) == 1
+    monkeypatch.setenv(VARIABLE, OLDER)
+    assert chosen(None, MSPROBE) == MSPROBE and rules_for("rows", None) is None
 
 
 def test_older_flags_mean_names() -> None:
@@ -106,7 +110,7 @@ def test_older_flags_mean_names() -> None:
     arguments.add_standard(group)
     given = {
         "--compat": MSPROBE,
-        "--standard=documented": DOCUMENTED,
+        "--standard=documented": OLDER,
         "--standard=26.2": MSPROBE,
         "--rules=probe": PROBE,
     }
@@ -118,13 +122,11 @@ def test_older_flags_mean_names() -> None:
 
 
 def test_each_question_has_the_rules_of_a_name() -> None:
-    rows = [rules_for("rows", name) for name in (None, *NAMES)]
-    assert rows == [DOCUMENTED_ROWS, PROBE_ROWS, V26_2_ROWS, DOCUMENTED_ROWS]
-    # By default nodes are judged by us, and the messages of their items are msProbe's.
-    assert graph_rules(None) == (PROBE_GRAPH, DOCUMENTED_ROWS)
-    assert graph_rules(PROBE) == (PROBE_GRAPH, PROBE_ROWS)
-    assert [graph_rules(name)[0].name for name in (MSPROBE, DOCUMENTED)] == [MSPROBE, MSPROBE]
-    assert case_rules(PROBE) is None and case_rules(None) is not None
+    assert [rules_for("rows", name) for name in (None, *NAMES)] == [None, None, V26_2_ROWS]
+    assert graph_rules(None) == graph_rules(PROBE) == (PROBE_GRAPH, None)
+    assert graph_rules(MSPROBE)[0].name == MSPROBE and graph_rules(MSPROBE)[1] is V26_2_ROWS
+    names = [rules and rules.name for rules in map(case_rules, (None, PROBE, MSPROBE))]
+    assert names == [PROBE, None, MSPROBE]
     assert rules_for("anomalies", PROBE) is None and rules_for("anomalies", None) is not None
 
 
@@ -139,14 +141,10 @@ def test_each_location_of_the_table_exists() -> None:
 
 def test_python_takes_the_same_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sides = CASES / "target", CASES / "golden"
-    counts = {name: set(probe.verdict(*sides, rules=name).summaries[0].counts) for name in NAMES}
-    assert counts == {
-        PROBE: set(PROBE_ROWS.results),
-        MSPROBE: {"pass", "warning", "error"},
-        DOCUMENTED: {"pass", "warning", "error"},
-    }
+    for name in NAMES:
+        assert set(probe.verdict(*sides, rules=name).summaries[0].counts) == {"pass", "warning", "error"}
     monkeypatch.setenv(VARIABLE, MSPROBE)
     assert probe.graph_diff(*sides).answer[0].startswith("by the rules of msProbe: ")
     assert not probe.graph_diff(*sides, rules=PROBE).answer[0].startswith("by the rules of msProbe: ")
-    with pytest.raises(MsprobeException, match="rules is 'mine'; allowed: probe, msprobe, msprobe-documented"):
+    with pytest.raises(MsprobeException, match="rules is 'mine'; allowed: probe, msprobe"):
         probe.verdict(*sides, rules="mine")

@@ -11,10 +11,8 @@ from made_dumps import call, plain, written
 
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
-from probe.compare.options import Options
 from probe.compare.output import summary_text
 from probe.compare.output.summary import SUSPECTS, Summary, summarise
-from probe.msprobe_rules.compare.rows import DOCUMENTED_ROWS
 
 CASES = Path(__file__).parents[1] / "cases"
 CALLS = 10
@@ -38,7 +36,7 @@ def run_of(apart: float, argument: float = 1.0, names: str = "mul") -> Data:
 
 def summary_of(folder: Path, target: Data, golden: Data) -> Summary:
     sides = written(folder / "target", target, level="L1"), written(folder / "golden", golden, level="L1")
-    return summarise(compare_dumps(*sides, Options(rules=DOCUMENTED_ROWS)), DOCUMENTED_ROWS)
+    return summarise(compare_dumps(*sides))
 
 
 def test_every_call_that_diverges_is_there_and_the_text_names_some(tmp_path: Path) -> None:

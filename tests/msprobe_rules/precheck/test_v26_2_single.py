@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from probe.msprobe_rules.precheck.class_metrics import (
-    AbsoluteThreshold,
-    Benchmark,
-    Binary,
-    Dual,
-    Specials,
-    Ulp,
-    measure,
-)
+from probe.msprobe_rules.precheck.class_metrics import Benchmark, Binary, Dual, measure
 from probe.msprobe_rules.precheck.constants import V26_2
 from probe.msprobe_rules.precheck.outputs import Tensor
 from probe.msprobe_rules.precheck.v26_2_single import classify_output, classify_tensor, worst_of
@@ -95,8 +87,6 @@ def test_class_metrics_are_the_recorded_ones(pair: str) -> None:
     dtype = DTYPES[pair.split(".")[0]]
     constants = V26_2[dtype]
     meters = {
-        "absolute_threshold": [Specials(dtype), AbsoluteThreshold(constants)],
-        "ulp": [Ulp(constants, dtype)],
         "dual_1000": [Dual([1000])],
         "binary": [Binary()],
         "benchmark": [Benchmark(constants)],

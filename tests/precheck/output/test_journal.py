@@ -104,7 +104,7 @@ def test_a_journal_without_settings_is_refused(tmp_path: Path) -> None:
 
 def test_later_settings_hold_from_there_on(tmp_path: Path) -> None:
     path = written(tmp_path / "j.jsonl")
-    other = replace(SETTINGS, rules="msprobe-documented")
+    other = replace(SETTINGS, rules="msprobe")
     with closing(Journal(str(path))) as journal:
         journal.begin(other)
         journal.add(RESULTS[0])

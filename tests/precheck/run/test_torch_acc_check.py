@@ -167,7 +167,7 @@ def test_the_tables_of_a_run_have_their_names_from_its_beginning(recorded: dict[
     [
         ("-d", "recorded", "device was cpu in the earlier run and is recorded now"),
         ("--seed", "7", "seed was 1234 in the earlier run and is 7 now"),
-        ("--rules", "msprobe", "rules was msprobe-documented in the earlier run and is msprobe now"),
+        ("--rules", "msprobe", "rules was probe in the earlier run and is msprobe now"),
     ],
 )
 def test_a_run_goes_on_with_its_own_settings_only(
@@ -215,6 +215,24 @@ def test_cases_that_no_other_rules_have_judged_are_run_again_for_their_tables(
     assert {row["API Name"].partition(".forward.")[0].partition(".backward.")[0] for row in rows(str(details))} == {
         result.name for result in report.results if not result.not_run
     }
+
+
+@pytest.mark.parametrize("fault", ["", "every element 5 % high"])
+def test_the_drop_in_tables_have_the_statuses_of_the_verdicts(
+    recorded: dict[str, str], tmp_path: Path, fault: str
+) -> None:
+    words = {"exact": "pass", "pass": "pass", "suspect": "warning"}
+    with planted(torch.nn.functional, "silu", FAULTS[fault]) if fault else contextlib.nullcontext():
+        report = check(recorded["tensor"], tmp_path)
+    verdicts = {
+        row.name: words.get(row.verdict.status, "error") for result in report.results for row in result.rows
+    }
+    (details,), (results,) = (tmp_path.glob(f"accuracy_checking_{kind}_*.csv") for kind in ("details", "result"))
+    statuses = {row["API Name"]: row["Status"] for row in rows(str(details))}
+    assert {name: statuses[name] for name in verdicts} == verdicts
+    assert {status for name, status in statuses.items() if name not in verdicts} <= {"SKIP"}
+    wrong = {row["API Name"] for row in rows(str(results)) if "error" in row.values()}
+    assert wrong == {result.name for result in report.failed} and bool(wrong) == bool(fault)
 
 
 def test_the_command_says_which_call_is_wrong(

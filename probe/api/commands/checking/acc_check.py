@@ -52,9 +52,7 @@ class AccCheck(Question):
         add("-j", "--jit_compile", action="store_true", help="accepted and without effect")
         add("--seed", metavar="N", type=int, default=1234, help="of generated inputs (1234)")
         arguments.add_max_memory(parser)
-        arguments.add_standard(
-            arguments.add_rules(parser, "judge the drop-in tables; probe: none (msprobe-documented)")
-        )
+        arguments.add_standard(arguments.add_rules(parser, "judge the drop-in tables; named, probe writes none"))
         add("--headers", choices=["english", "msprobe"], default="english", help="form of the drop-in tables")
         add("--against", metavar="FILE", type=arguments.path, help="details of another device, for the second stage")
         arguments.add_fail_on(parser, "suspect", "suspect")

@@ -11,7 +11,7 @@ from typing import Any
 from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Question
-from probe.api.questions.rules import DOCUMENTED, MSPROBE, rules_for, writer
+from probe.api.questions.rules import rules_for, writer
 from probe.common.errors import FileCheckException
 from probe.common.progress import ProgressCallback
 
@@ -32,8 +32,7 @@ class ApiPrecisionCompare(Question):
         add("-npu", "--npu_csv_path", help="accuracy_checking_details_<time>.csv of the NPU", **table)
         add("-gpu", "--gpu_csv_path", help="the same of the GPU", **table)
         add("-o", "--out_path", metavar="DIR", type=arguments.path, default="./", help="for the two tables (./)")
-        rules = arguments.add_rules(parser, "judge (msprobe-documented)", (MSPROBE, DOCUMENTED))
-        arguments.add_standard(rules)
+        arguments.add_standard(arguments.add_rules(parser, "judge (probe)"))
         add("--headers", choices=["english", "msprobe"], default="english", help="of the tables (english)")
         arguments.add_fail_on(parser, "warning", "error")
 
@@ -42,8 +41,8 @@ class ApiPrecisionCompare(Question):
             if not os.path.isfile(path):
                 needed = "give a table accuracy_checking_details_<time>.csv"
                 raise FileCheckException(f"{path}: there is no such file; {needed}.")
-        method = rules_for("devices", args.rules)
         compare_devices = writer("devices", self.name)
+        method = rules_for("cases", args.rules)
         found = compare_devices(args.npu_csv_path, args.gpu_csv_path, args.out_path, method, args.headers)
         if not found.is_any_judged:
             invocation.problem(f"no case of {args.npu_csv_path} and {args.gpu_csv_path} can be judged.")

@@ -74,11 +74,11 @@ class Compare(Question):
         add("--rerun", action="store_true", help="run the first calls that diverge again on the golden run's inputs")
         arguments.add_max_memory(parser, "with --rerun: ")
         add_merging(parser)
-        arguments.add_compat(arguments.add_rules(parser, "give rows their results (msprobe-documented)"))
+        arguments.add_compat(arguments.add_rules(parser, "give rows their results; named, probe adds columns (probe)"))
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         # Not needed by the other commands, and what it imports takes time.
-        from probe.api.questions.rules import rules_for
+        from probe.api.questions.rules import PROBE, is_asked_for, rules_for
         from probe.common.parallel.tasks import Where
         from probe.compare.options import Options
         from probe.monitor.gradients.files import probed_ranks
@@ -88,6 +88,7 @@ class Compare(Question):
             return _gradients(args)
         options = Options(
             rules=rules_for("rows", args.rules),
+            distances=is_asked_for(PROBE, args.rules),
             fuzzy=args.fuzzy_match,
             api_mapping=args.api_mapping,
             cell_mapping=args.cell_mapping,
@@ -156,7 +157,7 @@ def _compared(
             found = list(compared)
     if run_again is not None:
         found = list(with_reruns(found, run_again))
-    is_bad = is_failed(found, args.fail_on, invocation)
+    is_bad = is_failed(found, args.fail_on, invocation, options.rules is None)
     last = [f"time: {time.perf_counter() - start:.2f} s", *([f"page: {page}"] if page else [])]
     content = [{**summary.as_json(), "page": page or None} for summary in found]
     return Answer(lambda: [*styled_lines(found), *last], lambda: content, is_bad)
@@ -177,7 +178,7 @@ def _analysed(
         # A divergence may be smaller than what -da looks for.
         is_found = is_failed(compared, DIVERGENCE, invocation)
     elif args.fail_on != NEVER and not is_found:
-        report_untold(compared, args.fail_on, invocation)
+        report_untold(compared, args.fail_on, invocation, options.rules is None)
     steps = [
         {
             "step": each.step,

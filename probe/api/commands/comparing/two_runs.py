@@ -153,34 +153,43 @@ def _order(text: str) -> str:
 # --- --fail-on
 
 
-def is_failed(summaries: Sequence[Summary], level: str, invocation: Invocation) -> bool:
-    """Return True if the runs differ by as much as `level`; if that cannot be told, it is reported as a problem."""
+def is_failed(summaries: Sequence[Summary], level: str, invocation: Invocation, is_by_answer: bool = True) -> bool:
+    """Return True if the runs differ by as much as `level`; if that cannot be told, it is reported as a problem.
+
+    Args:
+        summaries: The pairs of dumps.
+        level: A value of ``--fail-on``.
+        invocation: It takes the problem.
+        is_by_answer: False if the rules of another tool give rows their results, whatever the answer is.
+    """
     from probe.compare.output.summary import fails
 
     if level == NEVER:
         return False
     if fails(summaries, level):
         return True
-    report_untold(summaries, level, invocation)
+    report_untold(summaries, level, invocation, is_by_answer)
     return False
 
 
-def report_untold(summaries: Sequence[Summary], level: str, invocation: Invocation) -> None:
+def report_untold(
+    summaries: Sequence[Summary], level: str, invocation: Invocation, is_by_answer: bool = True
+) -> None:
     """Report as a problem that runs without a difference of this level may have one in what was not compared."""
-    why = _why_untold(summaries, level)
+    why = _why_untold(summaries, level == DIVERGENCE or is_by_answer)
     if why:
         what = "the runs diverge" if level == DIVERGENCE else f"--fail-on {level} applies"
         invocation.problem(f"cannot be told whether {what}: {why}")
 
 
-def _why_untold(summaries: Sequence[Summary], level: str) -> str:
+def _why_untold(summaries: Sequence[Summary], is_by_answer: bool) -> str:
     """Reason why a difference of this level is not excluded; empty if it is."""
     from probe.compare.output.summary import is_unjudged
     from probe.compare.output.summary_text import UNTOLD, headline, uncompared
 
     if not summaries:
         return "no dump of one has a counterpart in the other"
-    if level == DIVERGENCE:
+    if is_by_answer:
         said = headline(summaries)[:1] if is_unjudged(summaries) else []
     else:
         said = uncompared(summaries)[:1]

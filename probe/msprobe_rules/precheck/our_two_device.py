@@ -1,4 +1,7 @@
-"""An NPU's details judged by a GPU's, as msProbe's documentation says: ``--rules msprobe-documented``."""
+"""An NPU's details judged by a GPU's: by the ratios of msProbe, and by what these do not show.
+
+A status of the first stage counts, and so do a NaN or an infinity on the NPU alone, another dtype and another shape.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,11 @@ from probe.common.report.csv_lines import Cell
 from probe.msprobe_rules.output.comparisons import RATIOS, ComparisonRow
 from probe.msprobe_rules.output.details import ERROR, PASS, SKIP, DetailsRow, by_name, case_and_direction, is_exact
 from probe.msprobe_rules.output.results import ResultRow
-from probe.msprobe_rules.precheck.api_classes import (
-    ABSOLUTE_THRESHOLD,
-    BENCHMARK,
-    BINARY,
-    DUAL_1000,
-    ULP,
-    api_class,
-    ratio_limits,
-)
-from probe.msprobe_rules.precheck.constants import DOCUMENTED
-from probe.msprobe_rules.precheck.documented_single import DUAL_1000_SHARE, ulp_holds, worst_of
+from probe.msprobe_rules.precheck.constants import V26_2
+from probe.msprobe_rules.precheck.our_outputs import worst_of
+from probe.msprobe_rules.precheck.ratio_limits import BENCHMARK, BINARY, ratio_limits
 
-_RATES = {"inf_nan_rate": "inf_nan_verdict", "rel_rate": "rel_verdict", "abs_rate": "abs_verdict"}
-_NEEDED: Mapping[str, tuple[str, ...]] = {
-    BINARY: ("binary_error_rate",),
-    ABSOLUTE_THRESHOLD: tuple(_RATES),
-    ULP: ("mean_ulp", "ulp_share"),
-    DUAL_1000: ("dual_1000",),
-    BENCHMARK: tuple(RATIOS),
-}
+_NEEDED: Mapping[str, tuple[str, ...]] = {BINARY: ("binary_error_rate",), BENCHMARK: tuple(RATIOS)}
 
 
 def compare(npu: Sequence[DetailsRow], gpu: Sequence[DetailsRow]) -> tuple[list[ComparisonRow], list[ResultRow]]:
@@ -107,28 +95,23 @@ def _has_special(row: DetailsRow) -> bool:
 
 def _judged(npu: DetailsRow, gpu: DetailsRow) -> ComparisonRow:
     base, dtype = npu.case.rpartition(".")[0], npu.device_dtype
-    exact = is_exact(dtype)
-    if not exact and dtype not in DOCUMENTED:
-        return ComparisonRow(npu.name, SKIP, message=f"there are no documented limits for {dtype}.")
-    method = BINARY if exact else api_class(base)
-    remark = ""
-    if not exact and method != BENCHMARK and _lacking(method, npu, gpu):
-        remark = f"without the columns of method {method}, which 26.2.0 leaves blank: judged against a benchmark."
-        method = BENCHMARK
+    method = BINARY if is_exact(dtype) else BENCHMARK
+    if method == BENCHMARK and dtype not in V26_2:
+        return ComparisonRow(npu.name, SKIP, message=f"there are no limits for {dtype}.")
     if _lacking(method, gpu):
         return ComparisonRow(npu.name, npu.status, message="the GPU has no metrics: what the first stage says stands.")
     if _lacking(method, npu):
         return ComparisonRow(npu.name, SKIP, message=f"the NPU has no {', '.join(_lacking(method, npu))}.")
-    judged = _METHODS[method](npu, gpu, base)
-    return ComparisonRow(npu.name, judged.status, method, f"{remark} {judged.message}".strip(), judged.cells)
+    judged = _by_equality(npu, base) if method == BINARY else _by_ratios(npu, gpu, base)
+    return ComparisonRow(npu.name, judged.status, method, judged.message, judged.cells)
 
 
-def _lacking(method: str, *rows: DetailsRow) -> list[str]:
-    """The metrics that a method needs and one of the rows has not."""
-    return [name for name in _NEEDED[method] if any(name not in row.metrics for row in rows)]
+def _lacking(method: str, row: DetailsRow) -> list[str]:
+    """The metrics that a method needs and a row lacks."""
+    return [name for name in _NEEDED[method] if name not in row.metrics]
 
 
-def _by_equality(npu: DetailsRow, gpu: DetailsRow, base: str) -> ComparisonRow:
+def _by_equality(npu: DetailsRow, base: str) -> ComparisonRow:
     rate = npu.metrics["binary_error_rate"]
     # Where it quantises the first stage allows a difference of one, and then says pass of a rate.
     status = PASS if rate == 0 or ("quant" in base and npu.status == PASS) else ERROR
@@ -136,38 +119,9 @@ def _by_equality(npu: DetailsRow, gpu: DetailsRow, base: str) -> ComparisonRow:
     return ComparisonRow(npu.name, status, message=message, cells={"binary_error_rate": rate, "binary_verdict": status})
 
 
-def _by_rates(npu: DetailsRow, gpu: DetailsRow, base: str) -> ComparisonRow:
-    cells: dict[str, Cell] = {}
-    wrong = []
-    for rate, verdict in _RATES.items():
-        cells[rate], cells[verdict] = npu.metrics[rate], PASS
-        if npu.metrics[rate] != 0:
-            cells[verdict] = ERROR
-            wrong.append(f"{rate} is {npu.metrics[rate]:.2%}; allowed: 0.")
-    return ComparisonRow(npu.name, ERROR if wrong else PASS, message=" ".join(wrong), cells=cells)
-
-
-def _by_ulp(npu: DetailsRow, gpu: DetailsRow, base: str) -> ComparisonRow:
-    share, of_gpu = npu.metrics["ulp_share"], gpu.metrics["ulp_share"]
-    ratio = share / max(of_gpu, DOCUMENTED[npu.device_dtype].floor)
-    status = PASS if ulp_holds(npu.device_dtype, dict(npu.metrics)) or share <= of_gpu else ERROR
-    message = "" if status == PASS else f"{share:.2%} of the elements are too many ULP off, on the GPU {of_gpu:.2%}."
-    cells: dict[str, Cell] = {
-        "mean_ulp": npu.metrics["mean_ulp"], "ulp_share": share, "ulp_share_ratio": ratio, "ulp_verdict": status
-    }  # fmt: skip
-    return ComparisonRow(npu.name, status, message=message, cells=cells)
-
-
-def _by_dual_1000(npu: DetailsRow, gpu: DetailsRow, base: str) -> ComparisonRow:
-    held = npu.metrics["dual_1000"]
-    status = PASS if held > DUAL_1000_SHARE else ERROR
-    message = "" if status == PASS else f"{1 - held:.2%} of the elements are more than 0.1 % off; allowed: 0.1 %."
-    return ComparisonRow(npu.name, status, message=message, cells={"dual_1000": held, "dual_1000_verdict": status})
-
-
 def _by_ratios(npu: DetailsRow, gpu: DetailsRow, base: str) -> ComparisonRow:
     limits = ratio_limits(base)
-    floor = DOCUMENTED[npu.device_dtype].floor
+    floor = V26_2[npu.device_dtype].floor
     cells: dict[str, Cell] = {}
     wrong = []
     for metric, column in RATIOS.items():
@@ -181,12 +135,3 @@ def _by_ratios(npu: DetailsRow, gpu: DetailsRow, base: str) -> ComparisonRow:
         if not passes and metric != "error_balance":
             wrong.append(f"{metric} is {ratio:.3g} times the GPU's; allowed: {limits[metric]:g}.")
     return ComparisonRow(npu.name, ERROR if wrong else PASS, message=" ".join(wrong), cells=cells)
-
-
-_METHODS = {
-    BINARY: _by_equality,
-    ABSOLUTE_THRESHOLD: _by_rates,
-    ULP: _by_ulp,
-    DUAL_1000: _by_dual_1000,
-    BENCHMARK: _by_ratios,
-}
