@@ -38,7 +38,7 @@ from probe.common import files
 from probe.common.callstack import CallStacks, Frame, StackTree, without_middle
 from probe.common.dump.layout import record_file
 from probe.common.dump.naming import OUTSIDE_MODULES
-from probe.common.dump.sketch_file import SketchWriter
+from probe.common.dump.sketch_writer import SketchWriter
 from probe.common.errors import DumpFormatError
 
 FORMAT_VERSION = 3

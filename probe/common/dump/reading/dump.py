@@ -27,7 +27,7 @@ from probe.common.dump.reading.call_tree import CallTree, circle_in
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item, Record
 from probe.common.dump.reading.selection import Selected, Selection
 from probe.common.dump.reading.sources import DumpSource, Files, JournalSource, Stacks
-from probe.common.dump.sketch_file import SketchTable, UnreadTable
+from probe.common.dump.sketch_file import SketchTable
 from probe.common.dump.update_file import Update
 from probe.common.errors import DumpFormatError, FileCheckException
 
@@ -208,7 +208,7 @@ class Dump:
         return self._source.updates()
 
     @cached_property
-    def sketches(self) -> SketchTable | UnreadTable | None:
+    def sketches(self) -> SketchTable | None:
         """The sketches and makers of all tensors by the names of items; ``None`` without any."""
         return self._source.sketches()
 

@@ -9,7 +9,7 @@ import msgspec
 from probe.common.dump.naming import ParsedName, parse
 from probe.common.dump.reading import fast_path, flattening
 from probe.common.dump.reading.items import DEBUG, INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item
-from probe.common.dump.sketch_file import SketchTable, UnreadTable
+from probe.common.dump.sketch_file import SketchTable
 from probe.common.errors import DumpFormatError
 
 __all__ = ["DEBUG", "INPUT", "OUTPUT", "PARAMETERS", "PARAMETERS_GRAD", "Item", "Record"]
@@ -25,7 +25,7 @@ class Record:
         name: str,
         content: msgspec.Raw | dict[str, Any],
         path: str,
-        sketches: SketchTable | UnreadTable | None = None,
+        sketches: SketchTable | None = None,
     ) -> None:
         self.name = name
         self._content: msgspec.Raw | dict[str, Any] | None = content
@@ -95,7 +95,7 @@ class Record:
         return found if isinstance(found, str) else None
 
     @property
-    def sketches(self) -> SketchTable | UnreadTable | None:
+    def sketches(self) -> SketchTable | None:
         """The table of sketches that its items are looked up in; ``None`` without one."""
         return self._sketches
 
