@@ -130,12 +130,6 @@ def function_name(name: str) -> str:
     return "" if parsed is None or parsed.is_module else parsed.base.rpartition(".")[2]
 
 
-def kind_name(name: str) -> str:
-    """The class of a module, or the name of a function: ``Linear`` of ``Module.fc.Linear.forward.0``."""
-    parsed = parse(name)
-    return "" if parsed is None else parsed.base.rpartition(".")[2]
-
-
 def unused(name: str, used: Collection[str]) -> str:
     """`name`, or where it is in `used` ``name~<n>``, the `n`-th of them."""
     found = name

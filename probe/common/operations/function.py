@@ -40,8 +40,6 @@ class Trait(Enum):
     """It returns its argument in another dtype or on another device."""
     OVERWRITES = auto()
     """It writes into all of its first argument and reads nothing of it."""
-    OVERWRITES_A_PART = auto()
-    """It writes into a part of its first argument and reads nothing of it; the rest stays."""
     INFINITE = auto()
     """Its exact result may be minus infinity though its arguments are finite."""
     MASKED = auto()
@@ -66,12 +64,6 @@ class Trait(Enum):
     """It draws random numbers if an argument asks it to drop something."""
     ADDS_A_DIMENSION = auto()
     """Its result has one dimension more than its argument, which an argument `dim` counts in."""
-    RECURRENT = auto()
-    """It goes through its argument step by step, and takes at each step what it made at the one before."""
-    GATED = auto()
-    """It multiplies what it carries from step to step with gates between 0 and 1."""
-    MULTIPLIES = auto()
-    """It multiplies its argument with each matrix among its arguments, one after the other."""
     WEIGHS = auto()
     """It returns means of its third argument, weighted by what the first two give."""
     NEVER_TWICE = auto()
@@ -109,12 +101,8 @@ class Trait(Enum):
     """It adds up many elements, which may cancel, and does not divide by their number."""
     TWO_OPERATIONS = auto()
     """PyTorch computes it as two operations and records the gradient of the second."""
-    STANDARDISES = auto()
-    """It brings each channel to one mean and one variance, so that those of its result are the same of any argument."""
     FITS = auto()
     """It changes no value and no order: one program needs it to fit a shape or a dtype, and another needs nothing."""
-    BENDS = auto()
-    """It is the curve of activations: that of GELU is `erf`, or `tanh`, and of its approximations `sigmoid`."""
     SAME_NUMBERS = auto()
     """A plain number at any position means the same in every framework."""
     COMMUTES = auto()
@@ -140,14 +128,10 @@ class Function(NamedTuple):
     """The classes of MindSpore's primitives that compute it."""
     akin: str = ""
     """The function that gives the same values if the shapes agree; empty if there is none."""
-    order: tuple[int, ...] = ()
-    """The tensor of the primitive that stands in each place of PyTorch's function, if the order is another."""
     arguments: tuple[str, ...] = ()
     """The names of its first arguments in order, if they are needed; ``_`` for one that decides no value."""
     in_mindspore: tuple[str, ...] = ()
     """The same in mindspore.ops, if the order is another."""
-    keeps: tuple[str, ...] = ()
-    """The arguments into which it writes what it keeps from call to call."""
     rounding: Rounding = CONDITIONING
     """The rounding errors that a correct kernel makes in its result."""
     gradient: Rounding = CONDITIONING
@@ -182,10 +166,8 @@ def op(
     also: str = "",
     primitive: str = "",
     akin: str = "",
-    order: tuple[int, ...] = (),
     arguments: str = "",
     in_mindspore: str = "",
-    keeps: str = "",
     rounding: Rounding = CONDITIONING,
     gradient: Rounding = CONDITIONING,
     summed: int | None = None,
@@ -203,10 +185,8 @@ def op(
         tuple(also.split()),
         tuple(primitive.split()),
         akin,
-        order,
         tuple(arguments.split()),
         tuple(in_mindspore.split()),
-        tuple(keeps.split()),
         rounding,
         gradient,
         summed,
