@@ -57,7 +57,7 @@ class _Analysis:
         """The findings that had reached a rank when it began a call with a value that is not finite."""
         self._given_by_link: dict[int, Sequence[Finding] | None] = {}
         self._found: list[Finding] = []
-        self._places: dict[Finding, int] = {}
+        self._numbers: dict[Finding, int] = {}
         """The number of the record of each finding."""
         self._unseen: list[int] = []
         """Ranks to which gradients came that nothing recorded has brought."""
@@ -93,8 +93,8 @@ class _Analysis:
 
     # --- records
 
-    def _records_before(self, rank: _Rank, place: float) -> None:
-        while rank.ahead and rank.ahead[0].place < place:
+    def _records_before(self, rank: _Rank, number: float) -> None:
+        while rank.ahead and rank.ahead[0].number < number:
             self._record(rank, rank.ahead.popleft())
 
     def _record(self, rank: _Rank, record: BadRecord) -> None:
@@ -115,10 +115,10 @@ class _Analysis:
         else:
             kind, item, source = OUTSIDE, record.input, record.unwritten if flags & UNWRITTEN else ""
             source = source or (record.inside and f"{INSIDE}{record.inside}")
-        self._find(rank, Finding(kind, rank.scan.rank, record.name, item, source=source), record.place)
+        self._find(rank, Finding(kind, rank.scan.rank, record.name, item, source=source), record.number)
 
     def _explain(self, rank: _Rank, record: str, item: str) -> None:
-        causes = [cause.place for cause in rank.causes]
+        causes = [cause.key for cause in rank.causes]
         self._result.explained.append(Explanation(rank.scan.rank, record, item, causes))
 
     def _spread(self, rank: _Rank, record: str) -> None:
@@ -126,8 +126,8 @@ class _Analysis:
             if len(cause.path) < _LONGEST_PATH:
                 cause.path.append((rank.scan.rank, record))
 
-    def _find(self, rank: _Rank, finding: Finding, place: int) -> None:
-        self._places[finding] = place
+    def _find(self, rank: _Rank, finding: Finding, number: int) -> None:
+        self._numbers[finding] = number
         finding.is_first = not rank.causes
         if finding.is_first:
             rank.causes.append(finding)
@@ -166,17 +166,17 @@ class _Analysis:
         if key not in self._given_by_link:
             causes = None
             for member in exchange.members:
-                place = (member.rank, member.index)
-                if member.rank in exchange.sources and place in self._causes_at and self._gives(place, exchange):
-                    causes = [*(causes or ()), *self._causes_at[place]]
+                giver = (member.rank, member.index)
+                if member.rank in exchange.sources and giver in self._causes_at and self._gives(giver, exchange):
+                    causes = [*(causes or ()), *self._causes_at[giver]]
             self._given_by_link[key] = None if causes is None else list(dict.fromkeys(causes))
         return self._given_by_link[key]
 
-    def _gives(self, place: tuple[int, int], exchange: Exchange) -> bool:
+    def _gives(self, key: tuple[int, int], exchange: Exchange) -> bool:
         """True if what a call gives in an exchange, of which it may have several, is not finite."""
-        own = (each for each in self._exchanges[place] if each.members is exchange.members)
+        own = (each for each in self._exchanges[key] if each.members is exchange.members)
         gives = [name for each in own for name in each.flow.gives]
-        return any(is_among(name, gives) for name in self._calls[place].inputs)
+        return any(is_among(name, gives) for name in self._calls[key].inputs)
 
     def _reach(self, rank: _Rank, call: Communication, causes: Iterable[Finding]) -> None:
         new = [cause for cause in dict.fromkeys(causes) if cause not in rank.causes]
@@ -235,18 +235,18 @@ class _Analysis:
         for finding in unseen:
             for source in sources:
                 if len(source.path) < _LONGEST_PATH:
-                    source.path.append(finding.place)
+                    source.path.append(finding.key)
             self._unseen.append(finding.rank)
             for each in self._result.explained:
-                if each.rank == finding.rank and each.causes in ([], [finding.place]):
-                    each.causes = [source.place for source in sources]
+                if each.rank == finding.rank and each.causes in ([], [finding.key]):
+                    each.causes = [source.key for source in sources]
         return [finding for finding in self._found if finding not in unseen]
 
     def _is_behind_backward(self, finding: Finding) -> bool:
         parsed = parse(finding.record)
         if finding.kind != OUTSIDE or finding.source or parsed is None or parsed.direction != FORWARD:
             return False
-        return self._places[finding] > self._ranks[finding.rank].scan.first_backward
+        return self._numbers[finding] > self._ranks[finding.rank].scan.first_backward
 
     @staticmethod
     def _bad_communication(scan: RankScan) -> int:

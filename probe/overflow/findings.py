@@ -66,7 +66,7 @@ class Finding:
     """The record as it stands in its file."""
 
     @property
-    def place(self) -> tuple[int, str]:
+    def key(self) -> tuple[int, str]:
         """Rank and record."""
         return self.rank, self.record
 

@@ -13,12 +13,14 @@ from probe.common.collectives.collectives import Exchange
 from probe.common.nonfinite.bad_record import BadRecord
 from probe.overflow.scan import Communication
 
-Place = tuple[int, int]
+CallKey = tuple[int, int]
 """Rank, and the number of a record."""
 
 
 def settle(
-    calls: dict[Place, Communication], bad: dict[int, list[BadRecord]], exchanges: Mapping[Place, Sequence[Exchange]]
+    calls: dict[CallKey, Communication],
+    bad: dict[int, list[BadRecord]],
+    exchanges: Mapping[CallKey, Sequence[Exchange]],
 ) -> None:
     """Take for not finite what was sent as a mask and was none.
 
@@ -28,50 +30,50 @@ def settle(
             which stand in `calls`, are taken out.
         exchanges: what each call exchanges.
     """
-    waiting = deque((rank, record.place) for rank, of_rank in bad.items() for record in of_rank)
-    waiting = deque(place for place in waiting if place in calls)
+    waiting = deque((rank, record.number) for rank, of_rank in bad.items() for record in of_rank)
+    waiting = deque(key for key in waiting if key in calls)
     own = set(waiting)
     for rank, of_rank in bad.items():
-        of_rank[:] = [record for record in of_rank if (rank, record.place) not in own]
-    for place, call in calls.items():
-        senders = [calls[sender] for sender in _senders(calls, exchanges, place)]
+        of_rank[:] = [record for record in of_rank if (rank, record.number) not in own]
+    for key, call in calls.items():
+        senders = [calls[sender] for sender in _senders(calls, exchanges, key)]
         if call.masked_outputs and not any(sender.inputs or sender.masked_inputs for sender in senders):
             # All that went into it is finite, so that it arose on the way.
-            waiting.append(place)
+            waiting.append(key)
         elif call.outputs and senders and not any(sender.inputs for sender in senders):
             # Something else came of masks alone.
-            waiting.append(place)
+            waiting.append(key)
     seen = set()
     while waiting:
-        place = waiting.popleft()
-        if place in seen:
+        key = waiting.popleft()
+        if key in seen:
             continue
-        seen.add(place)
-        call = calls[place]
-        calls[place] = call._replace(outputs=(*call.outputs, *call.masked_outputs), masked_outputs=())
-        givers = [place] if place in own else []
-        for sender in (*givers, *_senders(calls, exchanges, place)):
+        seen.add(key)
+        call = calls[key]
+        calls[key] = call._replace(outputs=(*call.outputs, *call.masked_outputs), masked_outputs=())
+        givers = [key] if key in own else []
+        for sender in (*givers, *_senders(calls, exchanges, key)):
             waiting.extend(_blamed(calls, bad, sender))
     for of_rank in bad.values():
-        of_rank.sort(key=lambda record: record.place)
+        of_rank.sort(key=lambda record: record.number)
 
 
-def _blamed(calls: dict[Place, Communication], bad: dict[int, list[BadRecord]], sender: Place) -> Iterator[Place]:
+def _blamed(calls: dict[CallKey, Communication], bad: dict[int, list[BadRecord]], sender: CallKey) -> Iterator[CallKey]:
     """Take what a call gave for no mask; the calls by which it came to that rank."""
     call = calls[sender]
     calls[sender] = call._replace(inputs=(*call.inputs, *call.masked_inputs), masked_inputs=(), masks=())
     for mask in call.masks:
-        place = (sender[0], mask.place)
-        if place in calls:
-            yield place
+        key = (sender[0], mask.number)
+        if key in calls:
+            yield key
         elif mask not in bad[sender[0]]:
             bad[sender[0]].append(mask)
 
 
 def _senders(
-    calls: Mapping[Place, Communication], exchanges: Mapping[Place, Sequence[Exchange]], place: Place
-) -> Iterator[Place]:
-    for exchange in exchanges.get(place, ()):
+    calls: Mapping[CallKey, Communication], exchanges: Mapping[CallKey, Sequence[Exchange]], key: CallKey
+) -> Iterator[CallKey]:
+    for exchange in exchanges.get(key, ()):
         for call in (exchange.call, *exchange.partners):
             if call.rank in exchange.sources and (call.rank, call.index) in calls:
                 yield call.rank, call.index

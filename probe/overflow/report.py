@@ -87,7 +87,7 @@ def explanation(report: Report, record: str) -> Iterator[str]:
 
 
 def _explained(each: Explanation, step: StepFindings) -> str:
-    own = next((finding for finding in step.findings if finding.place == (each.rank, each.record)), None)
+    own = next((finding for finding in step.findings if finding.key == (each.rank, each.record)), None)
     if own is None:
         own = next((one for one in step.findings if (each.rank, each.record) in one.members), None)
     if own is not None:

@@ -102,11 +102,11 @@ def _scans(locations: Sequence[DumpLocation], where: Where, watch: ProgressCallb
 def _count_skips(scans: list[RankScan], tasks: Sequence[tuple[str, int | None]]) -> None:
     """Look again at steps that a gradient scaler has skipped, if it has skipped too many in a row."""
     in_a_row: dict[int, int] = {}
-    for place in sorted(range(len(scans)), key=lambda place: scans[place].step or 0):
-        rank = scans[place].rank
-        in_a_row[rank] = in_a_row.get(rank, 0) + 1 if scans[place].is_skipped else 0
+    for index in sorted(range(len(scans)), key=lambda index: scans[index].step or 0):
+        rank = scans[index].rank
+        in_a_row[rank] = in_a_row.get(rank, 0) + 1 if scans[index].is_skipped else 0
         if in_a_row[rank] >= MOST_SKIPS:
-            scans[place] = scan(tasks[place], skips_count=True)
+            scans[index] = scan(tasks[index], skips_count=True)
 
 
 def _numbers(locations: Sequence[DumpLocation]) -> list[int | None]:

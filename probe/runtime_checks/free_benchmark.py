@@ -23,7 +23,7 @@ from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has
 from probe.runtime_checks.examination import Examination, Said
 from probe.runtime_checks.findings import CheckFinding, FindingsFile
-from probe.runtime_checks.running_call import RunningCall
+from probe.runtime_checks.running_call import RunningCall, kept_random_states
 
 _MOST_REASONS = 3
 _MOST_NAMES = 5
@@ -177,19 +177,12 @@ class FreeBenchmark:
     def _examine(
         self, call: RunningCall, name: str, shown: Sequence[tuple[str, str]], examined: Callable[[], list[Said]]
     ) -> None:
-        states = self._execution.random_states()
-        try:
-            said = examined()
-        except Exception as error:
-            self._leave_out(error)
-            return
-        finally:
+        with kept_random_states(self._execution):
             try:
-                self._execution.set_random_states(states)
-            except Exception:
-                # Once more, before this is told: the training must draw what it would have drawn.
-                self._execution.set_random_states(states)
-                raise
+                said = examined()
+            except Exception as error:
+                self._leave_out(error)
+                return
         self._checked += 1
         for each in said:
             self._verdicts[each.verdict] += 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from probe.backends.protocol import Execution, FrameworkAdapter, execution_of
 from probe.calls.arguments import Unreadable
 from probe.calls.evaluation import Call, Output, Results, autocast_for, run
+from probe.calls.judged_results import ExactCall, depends_on_seed
 from probe.calls.memory_errors import is_out_of_memory
 from probe.calls.prepared import half_of_mixed
-from probe.calls.verdict.subject import KernelVerdict, Subject
-from probe.calls.verdict.verdict import judge
+from probe.calls.verdict.subject import KernelVerdict
 from probe.common.numerics.formats import is_float
 from probe.runtime_checks.arguments import LiveArguments
 
@@ -130,15 +130,16 @@ class RunningCall:
 
     def draws(self, autocast: str | None) -> bool:
         """True if it draws random numbers: what it returns depends on where the generators stand."""
-        found = []
-        for seed in (0, 1):
+
+        def run(seed: int) -> Results:
             self.execution.seed_draws(seed)
             states, self.states = self.states, self.execution.random_states()
             try:
-                found.append(self.again(autocast=autocast))
+                return self.again(autocast=autocast)
             finally:
                 self.states = states
-        return any(differing(one.value, other.value) for one, other in zip(found[0].outputs, found[1].outputs))
+
+        return depends_on_seed(run)
 
 
 class Exact:
@@ -160,68 +161,56 @@ class Exact:
         autocast: str | None,
         near: Exact | None = None,
     ) -> None:
-        self._running, self._values, self._of_outputs = call, values, of_outputs
-        self._autocast = autocast
         gradients = [None if each is None else each.value for each in of_outputs]
-        self.call = Call(call.execution, call.function, call.arguments, values, gradients, call.name)
-        self._on_cpu: Results | None = None
-        self._moving = self.call if near is None else near.call
+        given = [each for each in of_outputs if each is not None]
+        self._part = "gradients" if of_outputs else "outputs"
+        self._exact: ExactCall = ExactCall(
+            call.base,
+            Call(call.execution, call.function, call.arguments, values, gradients, call.name),
+            [*values, *(each.value for each in given)],
+            [*call.dtypes, *(each.dtype or "" for each in given)],
+            len(values),
+            call.arguments.settings,
+            autocast or "",
+            call.on_accelerator,
+            None if near is None else near._exact.call,
+        )
 
     @property
     def results(self) -> list[Output]:
         """The results in float64: outputs, or gradients where those of the outputs are given."""
-        return self._part(self.call.reference)
+        found: list[Output] = getattr(self._exact.call.reference, self._part)
+        return found
 
     def on_cpu(self) -> list[Output]:
         """The results of the CPU's own kernels in the dtypes of the call."""
-        if self._on_cpu is None:
-            self._on_cpu = self.call.on("cpu", self._autocast)
-        return self._part(self._on_cpu)
+        found: list[Output] = getattr(self._exact.on_cpu(), self._part)
+        return found
 
     def verdict_of(self, index: int, result: Output, precision: str = "") -> KernelVerdict:
         """The verdict on result number `index`.
 
         Args:
+            index: The number of the result.
+            result: The result.
             precision: The dtype in which it was computed, where that is not its own.
         """
-        running = self._running
-        given = [each for each in self._of_outputs if each is not None]
-        return judge(
-            Subject(
-                base=running.base,
-                direction="backward" if self._of_outputs else "forward",
-                result=result.value,
-                reference=self.results[index].value,
-                dtype=result.dtype or "",
-                inputs=[*self._values, *(each.value for each in given)],
-                input_dtypes=[*running.dtypes, *(each.dtype or "" for each in given)],
-                moved=lambda unit, inside: self._array(self._moving.moved(unit, inside), index),
-                rounded=lambda precision: self._array(self.call.rounded(precision), index),
-                yardstick=lambda: self._yardstick(index),
-                settings=running.arguments.settings,
-                moved_inside=lambda unit: self._array(self._moving.moved(unit, inside=True, inputs=False), index),
-                precision=precision or self._autocast or "",
-            )
-        )
+        return self._exact.verdict(self._part, index, result, self.results[index].value, precision)
 
-    def _yardstick(self, index: int) -> Array | None:
-        # On the CPU the kernel under test would be its own yardstick.
-        if not self._running.on_accelerator:
-            return None
+
+@contextlib.contextmanager
+def kept_random_states(execution: Execution) -> Iterator[None]:
+    """Put the states of the random generators back at the end: the program draws what it would have drawn."""
+    states = execution.random_states()
+    try:
+        yield
+    finally:
         try:
-            value = self.on_cpu()[index].value
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            return None  # Kernels of half precision are missing on CPUs; the other tolerances stay.
-        return value if isinstance(value, np.ndarray) else None
-
-    def _array(self, results: Results | None, index: int) -> Array | None:
-        value = None if results is None else self._part(results)[index].value
-        return value if isinstance(value, np.ndarray) else None
-
-    def _part(self, results: Results) -> list[Output]:
-        return results.gradients if self._of_outputs else results.outputs
+            execution.set_random_states(states)
+        except Exception:
+            # Once more, before this is told.
+            execution.set_random_states(states)
+            raise
 
 
 def differing(one: Any, other: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from probe.common.dump.naming import (
@@ -19,10 +19,18 @@ from probe.common.dump.naming import (
 )
 from probe.common.dump.reading.items import Item
 from probe.common.nonfinite.bad_record import INPUT, OUTPUT, PARAMETER, UNWRITTEN, BadRecord
-from probe.common.nonfinite.call_values import CallValues, infinite_sign, is_nonfinite, memory
-from probe.common.nonfinite.candidates import Candidate, Candidates, bad_items, leaves_it_at_that
-from probe.common.nonfinite.infinities import Infinities, Source, is_masked
-from probe.common.nonfinite.writes import fills, reads
+from probe.common.nonfinite.call_values import CallValues, fills, infinite_sign, is_nonfinite, memory, reads
+from probe.common.nonfinite.lineages import (
+    Candidate,
+    Candidates,
+    Infinities,
+    MakerOf,
+    Source,
+    TensorMap,
+    is_masked,
+    leaves_it_at_that,
+    no_maker,
+)
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has, writes_in_place
 
@@ -39,9 +47,13 @@ class Passed(NamedTuple):
 
 
 class FollowedCalls:
-    """The calls of one rank, as far as they were looked at; those whose values are all finite need not be shown."""
+    """The calls of one rank, as far as they were looked at; those whose values are all finite need not be shown.
 
-    def __init__(self) -> None:
+    Args:
+        maker_of: tells the maker of a tensor, if the dump records makers; otherwise tensors are known by statistics.
+    """
+
+    def __init__(self, maker_of: MakerOf = no_maker) -> None:
         self.bad: list[BadRecord] = []
         """The records that are not finite and were not meant to be, in order once `end` was called."""
         self.uninitialised: list[str] = []
@@ -50,16 +62,16 @@ class FollowedCalls:
         """True if a record before has made something that is not finite, so that anything may come of it."""
         self.ignores_gradients = False
         """True if gradients, and what is computed of them, may be infinite."""
-        self._infinities = Infinities()
-        self._candidates = Candidates()
-        self._places: dict[str, int] = {}
+        self._infinities = Infinities(maker_of)
+        self._candidates = Candidates(maker_of)
+        self._numbers: dict[str, int] = {}
         """The numbers of forward calls by their records, from the first candidate on."""
         self._in_backward = False
         """True if the last call was one of the backward."""
         self._has_gradients = False
         """True if a call of the backward was among those before."""
-        self._unwritten: dict[tuple[object, object], str] = {}
-        """Memory that was never written and is not finite: its record, by type and shape."""
+        self._unwritten: TensorMap[str] = TensorMap(maker_of, lambda item: (item.dtype, item.shape))
+        """Memory that was never written and is not finite: its record."""
         self._written: dict[tuple[object, int], BadRecord] = {}
         """Calls that were asked to write a NaN into a tensor and return nothing, by type and size of the tensor."""
 
@@ -68,16 +80,16 @@ class FollowedCalls:
 
         A gradient scaler skips a step for such gradients, and what clips or measures them is given them.
         """
-        found = copy.deepcopy(self)
-        found.ignores_gradients = True
-        return found
+        followed = copy.deepcopy(self)
+        followed.ignores_gradients = True
+        return followed
 
     def pass_by(self, index: int, name: str) -> None:
         """Tell of the next call, before it is looked at; of every call, its values finite or not."""
         if not is_of_backward(name):
             self._in_backward = False
             if self._candidates.are_there:
-                self._places[name] = index
+                self._numbers[name] = index
         elif not is_gradients(name):
             is_first = not self._in_backward
             self._in_backward = self._has_gradients = True
@@ -100,12 +112,12 @@ class FollowedCalls:
             return
         result = record_name(parsed._replace(direction=FORWARD))
         # Candidates that came later are of another batch, whose backward is still to come.
-        place = self._places.get(result, -1)
+        number = self._numbers.get(result, -1)
         if self.is_reached:
             if self._candidates.of_number(result) is not None:
                 self._go_back(name)
             elif all(record.name != result for record in self.bad):
-                self._candidates.leave_out(place)
+                self._candidates.leave_out(number)
             return
         candidate, source = self._candidates.of_record(result), self._infinities.of_record(result)
         if candidate is not None:
@@ -114,31 +126,31 @@ class FollowedCalls:
             # A mask, too: a loss of minus infinity is no mask.
             self._reach([_as_record(source)])
         else:
-            self._candidates.leave_out(place)
+            self._candidates.leave_out(number)
 
     def look_at(self, index: int, name: str, values: CallValues) -> bool:
-        """Go on to the next call; whether a value of it is not finite.
+        """Go on to the next call; true if a value of it is not finite.
 
         Args:
-            index: its number; every call has a greater one than those before.
-            name: its record.
-            values: its tensors and numbers.
+            index: the number of the call; every call has a greater one than those before.
+            name: the record of the call.
+            values: the tensors and numbers of the call.
         """
         if fills(name):
             self._infinities.write(index, name, values)
             if any(map(math.isnan, values.numbers)):
                 record = BadRecord(index, name, OUTPUT, "", f"{name}.input.0")
                 self._written.update({memory(item): record for item in values.inputs[:1]})
-        bad_inputs = [item for item in reads(name, values.inputs) if is_nonfinite(item)]
-        bad_parameters = [item for item in values.parameters if is_nonfinite(item)]
-        bad_outputs = [item for item in values.outputs if is_nonfinite(item)]
+        bad_inputs, bad_outputs = _bad(reads(name, values.inputs)), _bad(values.outputs)
+        bad_parameters = _bad(values.parameters)
         if not (bad_inputs or bad_parameters or bad_outputs):
             return False
         if has(function_name(name), Trait.UNWRITTEN):
             # Memory that nobody has written to may hold anything.
             if bad_outputs:
                 self.uninitialised.append(name)
-                self._unwritten.update({(item.dtype, item.shape): name for item in bad_outputs})
+                for item in bad_outputs:
+                    self._unwritten.add(item, name)
             return True
         flags = INPUT * bool(bad_inputs) | PARAMETER * bool(bad_parameters) | OUTPUT * bool(bad_outputs)
         first_input = _first_name(bad_inputs) or _first_name(bad_parameters)
@@ -153,20 +165,21 @@ class FollowedCalls:
 
     def _take(self, record: BadRecord, values: CallValues) -> None:
         """A call has something that is not finite, and no call before it was a finding."""
-        inputs, outputs = bad_items(reads(record.name, values.inputs)), bad_items(values.outputs)
+        inputs, outputs = _bad(reads(record.name, values.inputs)), _bad(values.outputs)
         # A module returns what a call inside of it made.
         is_returned = record.flags == OUTPUT and is_module(record.name)
         candidate = self._candidates.of_items(outputs if is_returned else inputs)
         if candidate is None or record.flags & PARAMETER:
-            found = self._of_reached_by_none(record, values, inputs)
-            if found is None:
+            records = self._of_reached_by_none(record, values, inputs)
+            if records is None:
                 return
-            if self._matters_at_once(found[-1]):
+            last = records[-1]
+            if self._matters_at_once(last):
                 self._report_of_forward(record.name)
-                self._reach(found)
+                self._reach(records)
                 return
-            is_beyond_type = found[-1].flags == OUTPUT and not found[-1].mask and all(map(infinite_sign, outputs))
-            candidate = self._candidates.begin(found, inputs, outputs, is_beyond_type)
+            is_beyond_type = last.flags == OUTPUT and not last.mask and all(map(infinite_sign, outputs))
+            candidate = self._candidates.begin(records, inputs, outputs, is_beyond_type)
             computes = bool(inputs) and not outputs and not leaves_it_at_that(record.name, False)
             if computes and is_masked(record.name) and all(infinite_sign(item) == -1 for item in inputs):
                 # Scores that were masked by a call that is not recorded.
@@ -200,7 +213,7 @@ class FollowedCalls:
     def _report(self, candidate: Candidate) -> None:
         """Report a candidate; the records that it reached are its consequences."""
         first = self._candidates.first_open()
-        if first is not None and first.place < candidate.place and candidate.records[0].flags != OUTPUT:
+        if first is not None and first.number < candidate.number and candidate.records[0].flags != OUTPUT:
             # A value that seems to come from outside most likely comes from there, by a call that is not recorded.
             self._reach(self._candidates.take(first))
         self._reach(self._candidates.take(candidate))
@@ -209,22 +222,22 @@ class FollowedCalls:
         if not self.is_reached:
             self.is_reached = True
             first = self._candidates.first_open()
-            if first is not None and records[0].flags & (INPUT | PARAMETER) and first.place < records[0].place:
+            if first is not None and records[0].flags & (INPUT | PARAMETER) and first.number < records[0].number:
                 self.bad += self._candidates.take(first)
             # The others are consequences of this one, or have none.
-            self._candidates.leave_out(records[-1].place if records else 0)
+            self._candidates.leave_out(records[-1].number if records else 0)
         self.bad += records
 
     def communicate(self, index: int, name: str, inputs: list[Item], outputs: list[Item]) -> Passed:
         """Go on to a call by which ranks exchange values.
 
         Args:
-            index: its number.
-            name: its record.
+            index: the number of the call.
+            name: the record of the call.
             inputs: the tensors that it gives.
-            outputs: those in which its result is.
+            outputs: the tensors in which its result is.
         """
-        bad_inputs, bad_outputs = list(filter(is_nonfinite, inputs)), list(filter(is_nonfinite, outputs))
+        bad_inputs, bad_outputs = _bad(inputs), _bad(outputs)
         if not (bad_inputs or bad_outputs):
             return Passed()
         given, got = _names(bad_inputs), _names(bad_outputs)
@@ -270,13 +283,13 @@ class FollowedCalls:
 
     def _of_infinities(self, record: BadRecord, sources: list[Source], values: CallValues) -> list[BadRecord] | None:
         """The findings at a call that uses infinities which are known."""
-        culprit = self._infinities.use(record.place, record.name, sources, values)
+        culprit = self._infinities.use(record.number, record.name, sources, values)
         if culprit is None:
             return None
         if culprit.user is not None and not is_masked(record.name):
             # No mask: infinities that came in, of which a call that knows no masks made something.
             came_in = _as_record(culprit)
-            return [came_in] if came_in.place == record.place else [came_in, record]
+            return [came_in] if came_in.number == record.number else [came_in, record]
         if culprit.is_asked_for:
             # The infinities were meant; what this call made of them was not.
             return [record._replace(flags=OUTPUT, mask=culprit.name or culprit.item)]
@@ -284,13 +297,13 @@ class FollowedCalls:
 
     def _writer_of(self, bad_inputs: list[Item]) -> BadRecord | None:
         """The call that wrote a NaN, the last one, into all of what a call got, whatever shape that has now."""
-        found = [self._written.get(memory(item)) for item in bad_inputs if not infinite_sign(item)]
-        known = [record for record in found if record is not None]
-        return max(known, key=lambda record: record.place) if known and len(known) == len(bad_inputs) else None
+        writers = [self._written.get(memory(item)) for item in bad_inputs if not infinite_sign(item)]
+        known = [record for record in writers if record is not None]
+        return max(known, key=lambda record: record.number) if known and len(known) == len(bad_inputs) else None
 
     def _unwritten_input(self, bad_inputs: list[Item]) -> str:
-        found = [self._unwritten.get((item.dtype, item.shape), "") for item in bad_inputs]
-        return found[0] if all(found) else ""
+        makers = [self._unwritten.get(item) or "" for item in bad_inputs]
+        return makers[0] if all(makers) else ""
 
     @property
     def waiting(self) -> list[BadRecord]:
@@ -310,15 +323,15 @@ class FollowedCalls:
         for source in list(self._infinities.unsettled):
             # What is not recorded may have used it, as a cast to integers does. It counts where it is what the forward
             # ends with, and where something comes out of nowhere behind it.
-            if is_end[source.last + 1] or (first is not None and first.flags & INPUT and first.place > source.last):
+            if is_end[source.last + 1] or (first is not None and first.flags & INPUT and first.number > source.last):
                 self.bad.append(_as_record(source))
-        self.bad.sort(key=lambda record: record.place)
+        self.bad.sort(key=lambda record: record.number)
         return self.bad
 
     @property
     def is_settled(self) -> bool:
         """True if all that is not finite was used by calls that made finite values of it, and no more is waited for."""
-        return not self._infinities.unsettled and not self._candidates.is_waiting
+        return not self._infinities.unsettled and self._candidates.first_open() is None
 
     @property
     def intended(self) -> list[str]:
@@ -334,7 +347,12 @@ def is_of_backward(name: str) -> bool:
 def _as_record(source: Source) -> BadRecord:
     if source.user is not None:
         return BadRecord(*source.user, INPUT | OUTPUT, source.item)
-    return BadRecord(source.index, source.name, OUTPUT, "", source.item)
+    return BadRecord(source.number, source.name, OUTPUT, "", source.item)
+
+
+def _bad(items: Iterable[Item]) -> list[Item]:
+    """The tensors that are not finite."""
+    return list(filter(is_nonfinite, items))
 
 
 def _names(items: list[Item]) -> tuple[str, ...]:
@@ -343,14 +361,14 @@ def _names(items: list[Item]) -> tuple[str, ...]:
 
 def _ends_of_forward(names: Sequence[str]) -> list[bool]:
     """For each record, and for the end, True if no forward call of a function comes before the next other record."""
-    found = [True] * (len(names) + 1)
-    for place in range(len(names) - 1, -1, -1):
-        parsed = parse(names[place])
-        if not names[place] or (parsed is not None and parsed.direction == FORWARD and parsed.is_module):
-            found[place] = found[place + 1]
+    is_end = [True] * (len(names) + 1)
+    for number in range(len(names) - 1, -1, -1):
+        parsed = parse(names[number])
+        if not names[number] or (parsed is not None and parsed.direction == FORWARD and parsed.is_module):
+            is_end[number] = is_end[number + 1]
         else:
-            found[place] = parsed is None or parsed.direction != FORWARD
-    return found
+            is_end[number] = parsed is None or parsed.direction != FORWARD
+    return is_end
 
 
 def _first_name(items: list[Item]) -> str:

@@ -60,4 +60,4 @@ def _more_than(truth: Truth, first: list[Finding]) -> str:
 
 def _places(finding: Finding) -> list[tuple[int, str]]:
     """What a finding names: of communication the calls of all ranks."""
-    return finding.members if finding.kind == COMMUNICATION else [finding.place]
+    return finding.members if finding.kind == COMMUNICATION else [finding.key]

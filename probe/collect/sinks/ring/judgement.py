@@ -17,11 +17,9 @@ from probe.common.dump.reading.call_tree import CallTree
 from probe.common.dump.reading.flattening import flatten
 from probe.common.dump.reading.records import Record
 from probe.common.interfaces import Entry
-from probe.common.nonfinite.bad_record import EXPLAINED, INPUT, PARAMETER, BadRecord
-from probe.common.nonfinite.call_values import CallValues
-from probe.common.nonfinite.explained import mark_explained
+from probe.common.nonfinite.bad_record import EXPLAINED, INPUT, PARAMETER, BadRecord, mark_explained
+from probe.common.nonfinite.call_values import CallValues, fills
 from probe.common.nonfinite.followed_calls import FollowedCalls, is_of_backward
-from probe.common.nonfinite.writes import fills
 
 _MOST_BAD = 2000
 """Records that are looked at once something is not finite; what made it is among the first."""
@@ -155,12 +153,12 @@ class _Followed:
 
     def first(self, tree: CallTree) -> Found | None:
         calls, waiting = self.calls, [] if self.is_over else self.calls.waiting
-        bad = mark_explained(sorted(calls.bad or waiting, key=lambda record: record.place), tree)
+        bad = mark_explained(sorted(calls.bad or waiting, key=lambda record: record.number), tree)
         found = [record for record in bad if not record.flags & EXPLAINED][:1]
         found += [] if self._exchanged is None else [self._exchanged]
         if not found:
             return None
-        record = min(found, key=lambda record: record.place)
+        record = min(found, key=lambda record: record.number)
         return Found(record.name, _where(record))
 
 
