@@ -35,7 +35,7 @@ from overflow_trainings.outcomes import make as make_trainings  # noqa: E402
 from overflow_trainings.outcomes import outcomes as outcomes_of_trainings  # noqa: E402
 
 from probe.common.parallel.tasks import Where  # noqa: E402
-from probe.overflow.run import find_overflow  # noqa: E402
+from probe.overflow.find_overflow import find_overflow  # noqa: E402
 
 _AT_ONCE = 100
 EXPLANATION = """\

@@ -15,16 +15,15 @@ from probe.common.dump.frameworks import BACKEND_OF
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import find_dumps, only_dump_in
 from probe.common.errors import FrameworkError, MissingDependency, MsprobeException
-from probe.common.parallel.memory import of_machine
+from probe.common.parallel.tasks import of_machine
 from probe.precheck.check import CheckOptions
-from probe.precheck.work import device_for, try_elsewhere
+from probe.precheck.run_cases import device_for, try_elsewhere
 from probe.rerun.emit import emit as write_script
 from probe.rerun.exchanged import RecordOf, exchange
 from probe.rerun.minimise import Minimised
 from probe.rerun.minimise import minimise as make_smaller
-from probe.rerun.report import as_json, lines
-from probe.rerun.rerun_call import Rerun, rerun_call
-from probe.rerun.selecting import select
+from probe.rerun.rerun_call import Rerun, rerun_call, select
+from probe.rerun.rerun_report import as_json, lines
 from probe.shards.split import Split
 
 if TYPE_CHECKING:

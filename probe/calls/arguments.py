@@ -1,6 +1,6 @@
 """The arguments of a call: a tree of plain values, with a numbered leaf for each tensor; here those of a record.
 
-Those of a call that is being made are in `probe.runtime_checks.arguments`.
+Those of a call that is being made are in `probe.runtime_checks.running_call`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
 from probe.calls.arguments import Arguments
-from probe.calls.memory_errors import raise_unless_refusal
 from probe.common.containers import parts_of
 from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name, rounding_format, rounds
 from probe.common.numerics.rounding import rounded_to
@@ -449,3 +448,31 @@ def _further(furthest: Any, first: Any, then: Any) -> Any:
             # From infinity to infinity is no distance: fmax takes the other one of a NaN.
             np.fmax(most[start : start + _BLOCK], distance, out=most[start : start + _BLOCK])
     return furthest
+
+
+# --- errors that tell of missing memory
+
+_WORDS = (
+    "out of memory", "can't allocate", "cannot allocate", "failed to allocate", "bad_alloc", "bad allocation",
+    "memory isn't enough", "memory not enough",
+)  # fmt: skip
+"""Frameworks raise RuntimeError where their own allocator gets no memory."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True if there was no memory for a call, on the host or on a device."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(words in text for words in _WORDS)
+
+
+def raise_unless_refusal(error: Exception) -> None:
+    """Raise the error of a call again if it says nothing of the call's inputs or settings.
+
+    Raises:
+        MemoryError: there was no memory for the call.
+        RecursionError: the stack was too deep already.
+    """
+    if isinstance(error, RecursionError):
+        raise error
+    if is_out_of_memory(error):
+        raise MemoryError(str(error)) from error

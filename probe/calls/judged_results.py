@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
-from probe.calls.evaluation import Call, Output, Results
-from probe.calls.memory_errors import raise_unless_refusal
+from probe.calls.evaluation import Call, Output, Results, raise_unless_refusal
 from probe.calls.prepared import RECORDED, Prepared
 from probe.calls.verdict.subject import ERROR, EXACT, STRUCTURE, KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from probe.backends.protocol import Execution, UnknownValue
 from probe.calls.arguments import RecordedArguments, Unreadable
 from probe.calls.cases import Case, not_run, unchecked
-from probe.calls.evaluation import Call, Output, Results, autocast_for
+from probe.calls.evaluation import Call, Output, Results, autocast_for, raise_unless_refusal
 from probe.calls.inputs import Values, values_of
-from probe.calls.memory_errors import raise_unless_refusal
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.flattening import add, flatten
 from probe.common.dump.reading.items import INPUT, OUTPUT, Item

@@ -1,30 +1,33 @@
-"""One case checked, in three steps: evaluated on the device and in float64, judged, explained."""
+"""One case checked, in three steps: evaluated on the device and in float64, judged, explained; its failing values."""
 
 from __future__ import annotations
 
 import math
+import os
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
+
+from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter, UnknownValue, execution_of
 from probe.calls import memory
 from probe.calls.arguments import Unreadable
 from probe.calls.cases import Case
+from probe.calls.evaluation import Output, Results, raise_unless_refusal
 from probe.calls.inputs import unloaded
 from probe.calls.judged_results import JudgedResult, are_equal, draws_random_numbers, judge_results
-from probe.calls.memory_errors import raise_unless_refusal
 from probe.calls.prepared import RECORDED, half_of_mixed, prepare, reason
 from probe.calls.verdict import dropout
 from probe.calls.verdict.subject import FAILURES, SUSPECT
-from probe.common import log
+from probe.common import files, log
+from probe.common.dump.naming import file_name
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.formats import plain_name
 from probe.precheck import in_parts
 from probe.precheck.evaluated import Evaluated, NotRun, evaluate
-from probe.precheck.output.error_data import write_error_data
 from probe.precheck.result import CaseResult
 from probe.precheck.rules import CaseRules
 
@@ -227,3 +230,58 @@ def _saved(adapter: FrameworkAdapter, folder: str, evaluated: Evaluated) -> tupl
     except Exception as error:
         log.warning(f"{prepared.case.name}: its values are not written: {error}", once="precheck-error-data")
         return ()
+
+
+# --- the files of a failing case
+
+Array = NDArray[Any]
+
+
+def write_error_data(
+    adapter: FrameworkAdapter,
+    folder: str,
+    case: str,
+    inputs: Sequence[tuple[Array, str]],
+    of_outputs: Sequence[tuple[Array, str]],
+    results: Results,
+    reference: Results,
+) -> tuple[str, ...]:
+    """Write what a case was run with and what came of it, on the device and in high precision (``bench``).
+
+    Args:
+        folder: It is made if it is not there.
+        case: ``Functional.silu.0``, with which the names of the files begin.
+        inputs: Values and dtypes of the tensors that went in, in order.
+        of_outputs: The same of the gradients of the outputs.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        OSError: they cannot be written.
+        FileCheckException: the folder cannot be made.
+    """
+    files.make_folder(folder)
+    named = [(f"forward.input.{place}", *each) for place, each in enumerate(inputs)]
+    named += [(f"backward.input.{place}", *each) for place, each in enumerate(of_outputs)]
+    for side, found in (("bench", reference), ("device", results)):
+        named += [(f"forward.output.{side}.{place}", *each) for place, each in _arrays(found.outputs)]
+        named += [(f"backward.output.{side}.{place}", *each) for place, each in _arrays(found.gradients)]
+    return tuple(_write(adapter, folder, f"{case}.{name}", values, dtype) for name, values, dtype in named)
+
+
+def _arrays(outputs: Sequence[Output]) -> Iterator[tuple[str, tuple[Array, str]]]:
+    for output in outputs:
+        if output.dtype is not None:
+            yield output.path, (output.value, output.dtype)
+
+
+def _write(adapter: FrameworkAdapter, folder: str, stem: str, values: Array, dtype: str) -> str:
+    file = adapter.tensors.tensor_file(execution_of(adapter).tensor(values, dtype, "cpu"), True)
+    if file is None:
+        raise OSError(f"{stem}: the framework has no file for a tensor of {dtype}")
+    path = os.path.join(folder, file_name(stem, file.suffix))
+    with files.replacing(path) as stream:
+        for part in (file.head, file.data, file.tail):
+            stream.write(part)
+    return path

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from probe.backends.protocol import Execution
-from probe.calls.evaluation import Results
+from probe.calls.evaluation import Results, is_out_of_memory
 from probe.calls.judged_results import JudgedResult
-from probe.calls.memory_errors import is_out_of_memory
 from probe.calls.prepared import RECORDED, Prepared, reason, recorded_results, run_as_recorded
 from probe.calls.verdict.subject import ERROR, KernelVerdict
 from probe.common.dump.naming import BACKWARD, FORWARD

@@ -22,8 +22,8 @@ from probe.common.containers import parts_of
 from probe.common.dump.reading.items import shape_text
 from probe.common.errors import MsprobeException
 from probe.common.source_text import Code, Unwritable, call, docstring, numbers, source, wrapped
-from probe.rerun.report import of_verdict
 from probe.rerun.rerun_call import Rerun
+from probe.rerun.rerun_report import of_verdict
 
 Array = NDArray[Any]
 _MOST_INLINE = 16

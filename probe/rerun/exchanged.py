@@ -35,8 +35,7 @@ from probe.common.dump.naming import BACKWARD, FORWARD, api_name, is_module, par
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import INPUT
 from probe.common.numerics.formats import plain_name
-from probe.rerun.rerun_call import check_memory
-from probe.rerun.selecting import SelectedCall
+from probe.rerun.rerun_call import SelectedCall, check_memory
 
 Array = NDArray[Any]
 

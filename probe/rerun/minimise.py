@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
 from probe.calls.arguments import RecordedArguments
+from probe.calls.evaluation import raise_unless_refusal
 from probe.calls.judged_results import judge_results
-from probe.calls.memory_errors import raise_unless_refusal
 from probe.calls.prepared import Prepared, run_as_recorded
 from probe.calls.verdict.subject import FAILURES
 from probe.common.dump.reading.dump import Dump

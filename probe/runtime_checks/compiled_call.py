@@ -18,16 +18,14 @@ from numpy.typing import NDArray
 from probe.backends.protocol import Execution, FrameworkAdapter, execution_of
 from probe.backends.protocol.compiling import Backend, Compilation, Given, KeptModule, NothingCompiled, Part
 from probe.calls.arguments import Unreadable
-from probe.calls.evaluation import DRAWS
-from probe.calls.memory_errors import raise_unless_refusal
+from probe.calls.evaluation import DRAWS, raise_unless_refusal
 from probe.calls.prepared import reason
 from probe.calls.verdict.subject import FAILURES, SUSPECT, KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge
 from probe.common.interfaces import Handle
 from probe.common.numerics.formats import is_float, unit_roundoff
 from probe.common.numerics.values import compare_values
-from probe.runtime_checks.arguments import LiveArguments
-from probe.runtime_checks.running_call import differing
+from probe.runtime_checks.running_call import LiveArguments, differing
 
 Array = NDArray[Any]
 Failed = Callable[[str, Exception], None]

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from probe.common.errors import MsprobeException
-from probe.kernels.atb_tensors import read
-from probe.kernels.parsing import Parsed, parse, write_npy
+from probe.kernels.parsing import Parsed, parse, read, write_npy
 
 VALUES = np.array([[1.5, -2.0, 0.25], [3.0, 100.0, 0.0]])
 # The numbers of Ascend's data types, and numpy's type of the same bits.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from made_dumps import call, plain, tensor, write
 
-from probe.overflow.run import find_overflow
+from probe.overflow.find_overflow import find_overflow
 
 NAN = float("nan")
 FINE, BROKEN = tensor(), tensor(NAN, NAN)

@@ -10,8 +10,8 @@ import pytest
 
 from probe.api.cli import main
 from probe.common.parallel.tasks import Where
+from probe.overflow.find_overflow import find_overflow
 from probe.overflow.findings import COMMUNICATION, ORIGIN, OUTSIDE, PARAMETER, Finding, Report
-from probe.overflow.run import find_overflow
 
 CASES = Path(__file__).parent / "cases"
 EDGES = json.loads((CASES / "edge" / "cases.json").read_text("utf-8"))

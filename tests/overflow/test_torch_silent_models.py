@@ -16,7 +16,7 @@ import pytest
 from healthy_models import MODELS
 
 from probe.common.parallel.tasks import Where
-from probe.overflow.run import find_overflow
+from probe.overflow.find_overflow import find_overflow
 
 pytest.importorskip("transformers", reason="models of Transformers are needed")
 

@@ -12,7 +12,10 @@ from typing import Any
 
 from probe.common import log
 from probe.common.config.fields import (
+    ABSENT,
+    ASCEND,
     Location,
+    check_scope,
     one_of,
     parse_ascending,
     parse_count,
@@ -20,24 +23,19 @@ from probe.common.config.fields import (
     parse_folder,
     parse_gib,
     parse_limit,
+    parse_names,
     parse_new_folder,
     parse_number_above,
     parse_numbers,
     parse_pattern,
+    parse_scope,
     parse_size,
+    parse_summary_mode,
     parse_texts,
     some_of,
 )
 from probe.common.config.json_file import read_object
 from probe.common.config.keys import Key, key, keys_of
-from probe.common.config.records import (
-    ABSENT,
-    ASCEND,
-    check_scope,
-    parse_names,
-    parse_scope,
-    parse_summary_mode,
-)
 from probe.common.dump.nearest_names import did_you_mean, nearest
 from probe.common.errors import MsprobeException
 from probe.common.show import show

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from probe.common.config.config import Config
-from probe.common.config.name_patterns import api_pattern, module_pattern
+from probe.common.config.record_filter import api_pattern, module_pattern
 from probe.common.dump import naming
 from probe.common.dump.nearest_names import nearest
 from probe.common.show import show

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from probe.common.environment.files import Environment
+from probe.common.environment.environment_file import Environment
 
 MOST_BYTES = 1 << 20
 """Size as JSON of all entries of one set of models. What is beyond it is left out.

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.numerics.differences import Sums
-from probe.common.numerics.missing import NOT_AVAILABLE, SHAPE_UNMATCHED, SPECIAL_VALUES_DIFFER, UNSUPPORTED
+from probe.common.numerics.one_pass import Sums
+from probe.common.numerics.statistics import NOT_AVAILABLE, SHAPE_UNMATCHED, SPECIAL_VALUES_DIFFER, UNSUPPORTED
 
 Cell = Union[float, str]
 Array = NDArray[Any]

@@ -32,7 +32,7 @@ from probe.common.numerics.error_bounds import (
     relative_difference,
 )
 from probe.common.numerics.formats import plain_name, unit_roundoff
-from probe.common.numerics.missing import SPECIAL_VALUES_DIFFER
+from probe.common.numerics.statistics import SPECIAL_VALUES_DIFFER
 from probe.compare.result import Mode
 
 _AT_ONCE = 4096

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from probe.common.align.row import ERROR, PASS, WARNING, Row
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading.records import OUTPUT, PARAMETERS, Item
-from probe.common.numerics.dtypes import is_device
 from probe.common.numerics.formats import is_integer, plain_name
+from probe.common.numerics.statistics import is_device
 from probe.compare.result import ComparisonResult, Mode
 from probe.compare.rules import Otherwise
 

@@ -23,8 +23,8 @@ from probe.calls import memory
 from probe.precheck import in_parts
 from probe.precheck.evaluated import Evaluated
 from probe.precheck.options import PrecheckOptions
-from probe.precheck.output.report import Report
-from probe.precheck.runner import precheck
+from probe.precheck.output.precheck_report import Report
+from probe.precheck.run_cases import precheck
 
 
 @pytest.fixture

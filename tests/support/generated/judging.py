@@ -7,8 +7,8 @@ from pathlib import Path
 
 from generated.truth import Truth, truth_of
 from probe.common.parallel.tasks import Where
+from probe.overflow.find_overflow import find_overflow
 from probe.overflow.findings import COMMUNICATION, Finding, Report
-from probe.overflow.run import find_overflow
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading import conditions
 from probe.common.dump.reading.call_tree import CallTree, circle_in
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item, Record
-from probe.common.dump.reading.selection import Selected, Selection
+from probe.common.dump.reading.selected_items import Selected, Selection
 from probe.common.dump.reading.sources import DumpSource, Files, JournalSource, Stacks
 from probe.common.dump.sketch_file import SketchTable
 from probe.common.dump.update_file import Update

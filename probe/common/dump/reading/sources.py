@@ -13,8 +13,8 @@ import msgspec
 from probe.common import log
 from probe.common.callstack import Frame
 from probe.common.dump import json_decode, update_file
-from probe.common.dump.cut_json import whole_parts
 from probe.common.dump.journal import JournalReader
+from probe.common.dump.json_decode import whole_parts
 from probe.common.dump.layout import CONSTRUCT_FILE, STACK_FILE
 from probe.common.dump.reading.records import Record
 from probe.common.dump.sketch_file import SketchTable, table_in

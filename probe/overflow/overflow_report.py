@@ -1,13 +1,16 @@
-"""The findings, as lines for a terminal and as plain data for ``overflow_report.json``."""
+"""A report of `overflow_check`: lines for a terminal, plain data, and the files."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from shlex import quote
 from typing import Any
 
+from probe.common import files
 from probe.common.config.fields import numbers_text
 from probe.common.dump.stack_text import short_frame, users_line
 from probe.overflow.findings import KINDS, OUTSIDE, PARAMETER, Explanation, Finding, Report, StepFindings
@@ -209,3 +212,29 @@ def _finding_as_json(finding: Finding) -> dict[str, Any]:
     # Its values are told already, with numbers as JSON has them.
     del found["fields"]
     return found
+
+
+# --- The files of a report
+
+REPORT_FILE = "overflow_report.json"
+WriteAnomalies = Callable[[Report, str], str]
+"""Writes another tool's file of a report to a folder; returns its path."""
+
+
+def write(report: Report, output: str, write_anomalies: WriteAnomalies | None = None) -> list[str]:
+    """Write the report; returns the paths of all files. The folder must be there.
+
+    Args:
+        report: The report.
+        output: The folder.
+        write_anomalies: Writes another tool's file, where something was found.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    path = os.path.join(output, REPORT_FILE)
+    with files.replacing(path) as stream:
+        stream.write(json.dumps(as_json(report), allow_nan=False, indent=1).encode())
+    if report.found is None or write_anomalies is None:
+        return [path]
+    return [path, write_anomalies(report, output)]

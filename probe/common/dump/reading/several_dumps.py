@@ -11,7 +11,7 @@ from probe.common import html_table
 from probe.common.dump.reading import conditions, dump
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.runs import DumpLocation, dumps_in
-from probe.common.dump.reading.selection import Selection
+from probe.common.dump.reading.selected_items import Selection
 
 
 class Run:

@@ -8,8 +8,7 @@ from typing import Any
 from probe.calls.verdict.subject import EXACT, FAILURES, KernelVerdict
 from probe.common.dump.reading.items import shape_text
 from probe.common.report.json_values import to_json
-from probe.rerun.difference import ElementDifference
-from probe.rerun.rerun_call import ComparedResult, Rerun
+from probe.rerun.rerun_call import ComparedResult, ElementDifference, Rerun
 
 
 def lines(rerun: Rerun) -> Iterator[str]:

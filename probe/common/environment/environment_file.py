@@ -1,15 +1,16 @@
-"""The file with the environment of a process: written next to the steps of a dump, and found again from a record."""
+"""The file with the environment of a process: written next to the steps of a dump, found from a record, and read."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from probe.common import files
 from probe.common.dump.layout import MODES, environment_file, environments_in
 from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.numerics.formats import unit_roundoff
 
 FORMAT = 1
 _LARGEST = 4 << 20
@@ -77,3 +78,25 @@ def all_in(root: str) -> dict[str, Environment]:
             "this file was written."
         )
     return {name: read(os.path.join(root, name)) for name in names}
+
+
+# --- what an environment says of products
+
+_TF32 = 2.0**-11
+"""The unit roundoff of TF32, whose significand has 11 bits, as that of float16 has."""
+_NAMED = {"high": _TF32, "medium": unit_roundoff("bfloat16")}
+"""The same of the values of `torch.set_float32_matmul_precision`, at worst; ``highest`` is float32."""
+
+
+def product_roundoff(environments: Iterable[Environment | None]) -> float:
+    """The coarsest unit roundoff of products of float32 in these runs; 0 if they are computed in float32.
+
+    A switch that is on counts on any device: a device that does not obey it rounds less.
+    """
+    found = [0.0]
+    for environment in environments:
+        switches = (environment or {}).get("switches")
+        if isinstance(switches, Mapping):
+            found.append(_TF32 if switches.get("matmul_tf32") is True else 0.0)
+            found.append(_NAMED.get(str(switches.get("float32_matmul_precision")), 0.0))
+    return max(found)

@@ -1,9 +1,9 @@
-"""A bar that shows how far a comparison is, on a terminal that rich can serve; anywhere else there is none."""
+"""What a terminal that rich can serve shows: a bar for the progress of a comparison, and its console."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from probe.common.progress import REFRESHES_PER_SECOND, ProgressCallback
 
@@ -43,3 +43,17 @@ def _bar() -> Any:
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     return Progress(*columns, transient=True, refresh_per_second=REFRESHES_PER_SECOND)
+
+
+# --- the console
+
+
+def console_of(stream: TextIO) -> Any:
+    """A rich console, or ``None`` where there is no terminal or rich is not installed."""
+    if not stream.isatty():
+        return None
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    return Console(file=stream)
