@@ -15,6 +15,7 @@ from probe.common.dump.reading.items import Item
 from probe.common.numerics.formats import is_complex, is_float, plain_name
 
 GB = 1e9
+"""Bytes."""
 _SHARE = 4
 """The part of the machine's memory that a call may take by default is one of so many, ..."""
 _SHARE_OF_PROCESSES = 2
@@ -24,7 +25,7 @@ _LEAF_ARRAYS, _GRADIENT_ARRAYS, _OUTPUT_ARRAYS, _OF_OUTPUT_ARRAYS = 2, 5, 4, 2
 gradient as a tensor and as an array, the one of the reference and the distance that it was moved; for an output: the
 reference, the tensor, its array, the distance; for the gradient of an output: moved, and as a tensor."""
 _OF_RULES = 2
-"""The same of each result while rules of another tool judge it: the reference, and what is computed block by block.
+"""Arrays of float64 of each result while rules of another tool judge it: the reference, and blocks that are computed.
 Measured for the documented rules: 1.6 for 64 MiB, 1.1 for 256 MiB."""
 
 

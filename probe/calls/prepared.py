@@ -25,6 +25,7 @@ Array = NDArray[Any]
 Load = Callable[[Dump, Item, str, "tuple[int, ...]", int], Values]
 """The signature of `values_of`."""
 _LONGEST_REASON = 300
+"""Characters of an error that are shown; a guess."""
 RECORDED = "recorded"
 """The name of the device whose results are those of the dump."""
 
@@ -48,7 +49,7 @@ class Prepared:
     """From what random numbers were drawn, where that is recorded."""
 
     def forward_alone(self, why: str = "") -> Prepared:
-        """The same case without its backward; `why` says for what reason."""
+        """The case without its backward; `why` says for what reason."""
         call = self.call.forward_alone()
         return replace(self, of_outputs=[], gradients=[], backward_not_run=why, call=call)
 

@@ -13,7 +13,8 @@ from probe.common import files, log
 from probe.common.align.dump_pairs import DumpPair, locate
 from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
-from probe.common.parallel.tasks import Outcomes, ProcessDied, Where, Work, finished, run_where_it_pays
+from probe.common.parallel.run_tasks import Work, run_where_it_pays
+from probe.common.parallel.tasks import Outcomes, ProcessDied, Where, finished
 from probe.common.progress import ProgressCallback
 from probe.compare.followers import followed
 from probe.compare.option_checks import check

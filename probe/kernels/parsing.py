@@ -172,7 +172,7 @@ def parse(path: str, output: str, suffix: str, write: Writer) -> Iterator[Parsed
     Args:
         path: A file or a folder.
         output: The folder that gets the files.
-        suffix: Of the files, ``.npy`` or ``.pt``.
+        suffix: The end of the names of files, ``.npy`` or ``.pt``.
         write: Writes one.
 
     Raises:

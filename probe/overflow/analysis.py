@@ -23,6 +23,7 @@ from probe.overflow.scan import Communication, RankScan
 _MOST_FURTHER = 20
 """Findings on ranks that were reached before."""
 _LONGEST_PATH = 12
+"""Records of a path that are kept; a guess."""
 
 
 @dataclass

@@ -115,9 +115,9 @@ for _name, _same in {
 }.items():  # fmt: skip
     _FORMULAS[_name] = _FORMULAS[_same]
 _SPREADS = ("layer_norm", "group_norm", "instance_norm", "batch_norm", "native_batch_norm")
-"""They divide by a standard deviation."""
+"""Functions that divide by a standard deviation."""
 _SIZES = ("normalize", "rms_norm", "cosine_similarity")
-"""They divide by a norm."""
+"""Functions that divide by a norm."""
 _NORMS = ("norm", "vector_norm", "matrix_norm", "cdist", "dist", "pairwise_distance")
 _MEANS = ("mean", "nanmean", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
           "bce_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div")  # fmt: skip

@@ -12,7 +12,8 @@ from probe.common.dump.reading.runs import DumpLocation, dumps_in
 from probe.common.dump.size import are_large
 from probe.common.environment.environment_file import of_record_file
 from probe.common.errors import MsprobeException
-from probe.common.parallel.tasks import Where, results, run
+from probe.common.parallel.run_tasks import run
+from probe.common.parallel.tasks import Where, results
 from probe.common.progress import ProgressCallback
 from probe.overflow.analysis import analyse
 from probe.overflow.details import add_details

@@ -16,6 +16,7 @@ from probe.common.dump.stack_text import short_frame, users_line
 from probe.overflow.findings import KINDS, OUTSIDE, PARAMETER, Explanation, Finding, Report, StepFindings
 
 _MOST_SHOWN = 8
+"""Findings that are printed; a guess."""
 
 
 def lines(report: Report) -> Iterator[str]:

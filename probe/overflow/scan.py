@@ -51,6 +51,7 @@ defaults of the settings ``min_scale`` and ``max_skips`` of the task that watche
 _UNSCALES, _SCALER = "reciprocal", "grad_scaler.py"
 """The function that a gradient scaler calls before it decides on a step, and the file that calls it."""
 _MOST_NOTED = 20
+"""Items that are kept for notes; a guess."""
 
 _HALF = tuple(
     f'"{name}"'.encode()
@@ -72,9 +73,9 @@ class Communication(NamedTuple):
 
     call: CollectiveCall
     inputs: tuple[str, ...]
-    """Its inputs that are not finite; buffers that it only fills are left out."""
+    """The inputs that are not finite; buffers that it only fills are left out."""
     outputs: tuple[str, ...]
-    """Its outputs that are not finite; those that mean nothing are left out."""
+    """The outputs that are not finite; those that mean nothing are left out."""
     has_output: bool
     ends_after: int
     """The number of the record after which its result was there: its own, or where it was waited for."""
@@ -133,8 +134,8 @@ def scan(task: tuple[str, int | None], skips_count: bool = False) -> RankScan:
     """Find the values of a dump that are not finite.
 
     Args:
-        task: Its path, and the number by which the process is known; ``None`` if that is its rank.
-        skips_count: Whether gradients count for which a gradient scaler has skipped the step.
+        task: The path of the dump, and the number by which the process is known; ``None`` if that is its rank.
+        skips_count: True if gradients count for which a gradient scaler has skipped the step.
 
     Raises:
         FileCheckException: there is no dump.

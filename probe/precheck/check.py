@@ -38,7 +38,7 @@ class CheckOptions:
 
     Args:
         device: Where they are run: ``cpu``, ``cuda:0``; ``recorded`` judges the results of the dump.
-        seed: What generated inputs are drawn from, besides the name of the record.
+        seed: The seed of generated inputs, besides the name of the record.
         rules: Rules that judge each case besides ours, for tables of their own; ``None`` for none.
         error_data: The folder for inputs and results that fail; none are written without.
         max_memory: Bytes that one case may take; one that needs more is not run.
@@ -249,10 +249,10 @@ def write_error_data(
     """Write what a case was run with and what came of it, on the device and in high precision (``bench``).
 
     Args:
-        folder: It is made if it is not there.
+        folder: The folder of the files, which is made if it is not there.
         case: ``Functional.silu.0``, with which the names of the files begin.
         inputs: Values and dtypes of the tensors that went in, in order.
-        of_outputs: The same of the gradients of the outputs.
+        of_outputs: The values and dtypes of the gradients of the outputs.
 
     Returns:
         The paths of the files.

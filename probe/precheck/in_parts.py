@@ -81,10 +81,10 @@ def judge_in_parts(
     """Run a case and judge it.
 
     Args:
-        execution: Of the framework.
+        execution: The framework.
         dump: The dump.
         prepared: The case, without its values.
-        seed: What generated inputs are drawn from.
+        seed: The seed of generated inputs.
         device: Where it is run.
         keep_whole: Keep all results with their reference, for rules that judge them as a whole.
 

@@ -22,15 +22,15 @@ class PrecheckOptions:
         output: The folder of the tables; ``None`` for none.
         devices: Where cases are run; several share the work. Empty for the accelerator that is there, else ``cpu``;
             ``recorded`` judges the results of the dump.
-        selection: Which calls are checked.
+        selection: The calls to check.
         rules: Rules of another tool, which judge each case besides ours and write tables of their own; ``None`` for
             none. Without `output` they are not asked.
         resume: A file of an earlier run, whose journal has the cases that are done already.
         error_data: The folder for inputs and results that fail; none are written without.
-        seed: What generated inputs are drawn from, besides the names of the records.
+        seed: The seed of generated inputs, besides the names of the records.
         max_memory: GB that one call may take; one that needs more is not run. ``None`` for a quarter of the machine's
             memory, or less where more than two processes work, so that they take no more than half of it together.
-        where: Which processes do it.
+        where: The processes that do it.
     """
 
     output: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)

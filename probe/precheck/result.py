@@ -29,7 +29,7 @@ class CaseResult:
     saved: tuple[str, ...] = field(default=())
     """Files of failing values."""
     details: Optional[tuple[Mapping[str, Any], ...]] = field(default=(), compare=False)  # noqa: UP045 (evaluated)
-    """Its rows by the rules of another tool; ``None`` where no such rules have judged it."""
+    """The rows of the case by the rules of another tool; ``None`` where no such rules have judged it."""
 
     @property
     def forward(self) -> str:

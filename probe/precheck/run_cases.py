@@ -17,7 +17,8 @@ from probe.common import log
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
-from probe.common.parallel.tasks import Outcomes, ProcessDied, Where, attempt, of_machine, processors, run
+from probe.common.parallel.run_tasks import run
+from probe.common.parallel.tasks import Outcomes, ProcessDied, Where, attempt, of_machine, processors
 from probe.common.progress import ProgressCallback
 from probe.precheck.check import CheckOptions, check
 from probe.precheck.options import PrecheckOptions
@@ -52,7 +53,7 @@ class Part:
     """The time when the dump was changed, and its size: a process that has read an older one reads it again."""
 
     def absolute(self) -> Part:
-        """The same for a process that runs in another folder."""
+        """The part for a process that runs in another folder."""
         error_data = self.options.error_data
         options = replace(self.options, error_data=None if error_data is None else os.path.abspath(error_data))
         return replace(self, path=os.path.abspath(self.path), options=options)
@@ -139,7 +140,7 @@ def precheck(path: str, options: PrecheckOptions, load: LoadAdapter, watch: Prog
 
     Args:
         path: A dump.json, a journal, or the folder that holds one.
-        options: What is checked, and how.
+        options: The cases to check, and how.
         load: Gives the adapter of the framework that the dump names.
         watch: Called with how many cases are done.
 

@@ -44,9 +44,9 @@ INPUTS = "inputs"
 CALL = "call"
 """The call gives the target's result: what was done is the cause."""
 NEITHER = "neither"
-"""It gives neither."""
+"""The call gives neither result."""
 EITHER = "either"
-"""It gives both, as far as rounding lets anybody tell."""
+"""The call gives both results, as far as rounding lets anybody tell."""
 NOT_REPRODUCED = "not_reproduced"
 """On the target's own inputs it does not give the target's result, so that it says nothing of the golden run's."""
 NOT_RUN = "not_run"
@@ -77,7 +77,7 @@ class Exchanged:
     by_inputs: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The move of the result by the inputs, relative to its norm; ``None`` if it was not run, or is not finite."""
     by_call: Optional[float] = None  # noqa: UP045
-    """The same by the call."""
+    """The move of the result by the call, relative to its norm."""
 
     @property
     def sentence(self) -> str:
@@ -111,7 +111,7 @@ def exchange(
     """Run the target's call on the golden run's inputs, and say which of both results it gives.
 
     Args:
-        execution: Of the framework of the target.
+        execution: The framework of the target.
         target: The call that is run.
         golden: The call whose inputs it gets; it may be one of another framework.
         device: Where it is run, such as ``cpu``.
@@ -295,7 +295,7 @@ class _Judged(NamedTuple):
 
 
 def _wide(results: Results) -> Results:
-    """The same numbers in the type of a reference."""
+    """The numbers of results in the type of a reference."""
     return replace(
         results,
         outputs=[_wide_output(each) for each in results.outputs],

@@ -27,6 +27,7 @@ from probe.rerun.rerun_call import Rerun, run_prepared
 
 Array = NDArray[Any]
 MOST_TRIES = 300
+"""Candidates that are tried; a guess: ten axes that are halved ten times take two hundred."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def minimise(execution: Execution, dump: Dump, rerun: Rerun, tries: int = MOST_T
     """Make the inputs of a call that fails now smaller while the same result fails in the same way.
 
     Args:
-        execution: Of the framework.
+        execution: The framework.
         dump: Where the call is recorded.
         rerun: The call.
         tries: How many candidates are tried at most.

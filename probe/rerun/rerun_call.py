@@ -223,11 +223,11 @@ def rerun_call(
     """Run a recorded call again.
 
     Args:
-        execution: Of the framework of the dump.
+        execution: The framework of the dump.
         dump: Where the call is recorded.
         selected: The call, and which direction of it.
         device: Where it is run, such as ``cpu``.
-        seed: What generated inputs are drawn from.
+        seed: The seed of generated inputs.
         max_memory: Bytes that it may take; a call that needs more is not run.
 
     Raises:

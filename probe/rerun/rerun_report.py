@@ -97,7 +97,7 @@ def _index_text(index: tuple[int, ...] | None) -> str:
 
 
 def as_json(rerun: Rerun) -> dict[str, Any]:
-    """The same for machines; numbers that JSON lacks are ``{"number": "NaN"}``."""
+    """A call that was run again, for machines; numbers that JSON lacks are ``{"number": "NaN"}``."""
     found = to_json(
         {
             "version": 1,

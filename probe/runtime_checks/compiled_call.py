@@ -30,9 +30,9 @@ from probe.runtime_checks.running_call import LiveArguments, differing
 Array = NDArray[Any]
 Failed = Callable[[str, Exception], None]
 IDENTICAL = "identical"
-"""The same bits."""
+"""The bits of both forms are equal."""
 ROUNDING = "rounding"
-"""Other bits, and no more than roundings make."""
+"""The bits differ by no more than roundings make."""
 DIFFERENT = "different"
 NOT_CHECKED = "not checked"
 
@@ -63,8 +63,8 @@ class KeptCall:
     Args:
         adapter: The framework.
         compilation: Its compiler.
-        name: Of the module.
-        class_name: Of the module.
+        name: The name of the module.
+        class_name: The class of the module.
         failed: Called with what a failure of the tool concerns, and the failure.
     """
 
@@ -94,7 +94,7 @@ class KeptCall:
             self._problem = str(error) if isinstance(error, Unreadable) else reason(error)
 
     def leave(self, outputs: Sequence[Any]) -> None:
-        """It returned these tensors."""
+        """The module returned these tensors."""
         self._gradients = [None] * len(outputs)
         for index, tensor in enumerate(outputs):
             about = f"the gradient of output {index} of {self.name or 'the model'}"

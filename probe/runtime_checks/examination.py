@@ -137,7 +137,7 @@ class Examination:
         call: The call.
         results: Its outputs, or with `of_outputs` its gradients.
         of_outputs: The gradients of the tensors that it returns; empty for the forward.
-        gradients: The same as tensors of the framework, which nobody else has.
+        gradients: These gradients as tensors of the framework, which nobody else has.
         autocast: The dtype to which it was cast.
     """
 

@@ -26,7 +26,9 @@ from probe.runtime_checks.free_benchmark_file import CheckFinding, FindingsFile
 from probe.runtime_checks.running_call import RunningCall, kept_random_states
 
 _MOST_REASONS = 3
+"""Reasons that are logged; a guess."""
 _MOST_NAMES = 5
+"""Functions that are logged; a guess."""
 
 
 @dataclass

@@ -26,6 +26,7 @@ HEADER = (
     "worst_reference", "max_ulp", "interpretation",
 )  # fmt: skip
 _MOST_SHOWN = 20
+"""Operators that are printed; a guess."""
 
 
 @dataclass(frozen=True)

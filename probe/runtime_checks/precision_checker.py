@@ -22,6 +22,7 @@ HEADER = (
     "allclose", "tolerance", "why",
 )  # fmt: skip
 _MOST_REASONS = 5
+"""Modules that are printed; a guess."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ class PrecisionChecker:
         """Judge the calls that were made since `install`, and leave the model alone again.
 
         Args:
-            loss: What the step gave; it is not used, and its backward is yours to call before this.
+            loss: The loss of the step, which is not used, and its backward is yours to call before this.
         """
         if not self._watched:
             raise MsprobeException("PrecisionChecker: nothing is watched; call install(model) before the step.")

@@ -21,7 +21,7 @@ class StepFolders(NamedTuple):
     golden: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """``None`` where there is one run."""
     name: str
-    """Its name below the folder of the target; empty where that is the step itself."""
+    """The name of the step below the folder of the target; empty where that is the step itself."""
 
 
 def check_folders(paths: Sequence[str]) -> None:

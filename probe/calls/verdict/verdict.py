@@ -42,8 +42,8 @@ LEAST_FACTOR_OF_OTHERS = 2.5
 """Elsewhere it is this part of the tolerance, and this many unit roundoffs: a constant that is rounded inside, or a
 number that a whole row is divided by, makes a factor of one."""
 SIGMAS = 8.0
-"""And if independent roundings would give it with a probability of about 1e-15; the same of errors that are large on
-average."""
+"""A factor, or errors that are large on average, are reported beyond so many standard deviations of independent
+roundings, which these reach with a probability of about 1e-15."""
 LEAST_UNIT = 2.0**-14
 """In finer formats a factor this small is of no consequence, and the tolerance of each element finds a larger one."""
 NEAR_OVERFLOW = 16.0
@@ -223,7 +223,7 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, bey
 
 
 def _differences(result: Array, reference: Array, of: Format) -> tuple[Array, Array, Array]:
-    """Both in the type in which they are compared, and how much the result is larger."""
+    """Result and reference in the type in which they are compared, and how much the result is larger."""
     kind: Any = np.complex128 if of.is_complex else np.float64
     result, reference = np.asarray(result, kind), np.asarray(reference, kind)
     return result, reference, result - reference

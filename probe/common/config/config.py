@@ -69,6 +69,7 @@ WITHOUT_EFFECT = (
 """Keys that files written for msProbe carry and that change nothing here; the warning says so without a guess."""
 
 _MOST_KEYS_LOGGED = 10
+"""Keys without effect that are named; a guess."""
 
 
 def _without_async_dump(config: Config) -> str:

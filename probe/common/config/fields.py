@@ -14,6 +14,7 @@ from probe.common.errors import FileCheckException, MsprobeException, ScopeExcep
 from probe.common.show import show
 
 MAX_NUMBER = 1_000_000
+"""The largest step, rank or amount; a guess: longer trainings are not known."""
 _LARGEST = 2.0**63
 """The bounds of intervals are at most as large as 64-bit integers."""
 
@@ -319,7 +320,7 @@ def parse_scope(value: object, location: Location) -> tuple[str, ...]:
 
     Raises:
         MsprobeException: `value` is no list.
-        ScopeException: It is not a pair of complete names, or the second cannot come after the first.
+        ScopeException: `value` is not a pair of complete names, or the second cannot come after the first.
     """
     if not isinstance(value, list):
         raise location.wrong(value, "a list of two names of records, or an empty one")

@@ -15,6 +15,7 @@ from probe.common import log
 from probe.common.errors import ConfigSyntaxError, FileCheckException
 
 MAX_BYTES = 10 * 1024 * 1024
+"""Bytes of a configuration; a guess: they have some kilobytes."""
 # Longer integers are no setting of ours, and converting them takes quadratic time on older Pythons.
 _LONGEST_INTEGER = 100
 

@@ -13,7 +13,9 @@ from probe.common.dump.nearest_names import nearest
 from probe.common.show import show
 
 _MOST_SHOWN = 3
+"""Names in a sentence; a guess."""
 _MOST_COMPARED = 5000
+"""Names among which the nearest are looked for, which takes 0.1 s."""
 _MOST_NUMBERS = 5000
 """Calls of one function whose names are looked through."""
 

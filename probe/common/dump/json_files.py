@@ -29,6 +29,7 @@ _Record = tuple[str, Any, bool]
 _source_lines: dict[Frame, str] = {}
 """Lines of stack.json as JSON, by their frames. The next step has mostly the same."""
 _MOST_SOURCE_LINES = 1 << 14
+"""Lines that are kept; a guess: some thousand occur in a program."""
 
 
 def skeleton(folder: str, header: Header) -> None:

@@ -40,6 +40,7 @@ _DEBUG = ".debug"
 _FORWARD, _BACKWARD = f".{FORWARD}", f".{BACKWARD}"
 _MODEL, _PART = "model", "part"
 _LONGEST_FILE_NAME = 255
+"""Bytes of a name, the limit of most file systems."""
 
 
 class ParsedName(NamedTuple):

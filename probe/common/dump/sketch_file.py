@@ -47,6 +47,7 @@ DATA, VIEW = "data:", "view:"
 """The beginnings of a maker's text: of what no recorded call made, and of a view that no recorded call made."""
 
 LANES = 64
+"""Sums of a sketch, as `probe.common.numerics.sketch` defines it."""
 ROW = 4 * LANES
 """Bytes; see `probe.common.numerics.sketch.Sketch.packed`."""
 _LOCAL_HEADER, _LENGTHS_AT = 30, 26
@@ -57,6 +58,7 @@ DAMAGED = (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, NotImple
 NO_SKETCH = b"\0\0\xc0\x7f" * LANES
 """A row of NaN."""
 _LONGEST_REASON = 200
+"""Characters of an error that are shown; a guess."""
 IN_MEMORY = 8 << 20
 """Bytes of rows, and of names, beyond which they wait in a file until all are known."""
 AT_ONCE = 1024

@@ -47,11 +47,13 @@ if TYPE_CHECKING:
     from probe.common.numerics.sketch import Distance, Sketch
 
 VERSION = 1
+"""The version of the file. 1: the first one (2026-11)."""
 _COLUMNS = ("names", "notes", "group", "state_step", "elements", "gradient_norm", "parameter_norm", "excluded")
 _SKETCHES = ("gradient", "update")
 _TEXT = "updates.json"
 _NUMBERS = (int, float)
 _ROUNDING = 2.0**-24
+"""The unit roundoff of float32."""
 
 Count = Union[int, float, Entry, None]
 """A number, or the entry of a tensor of one element, whose statistics may come later."""

@@ -55,7 +55,7 @@ class OutsideDifference:
     """One difference outside of the model."""
 
     kind: str
-    """One of `KINDS`."""
+    """The kind, one of `KINDS`."""
     name: str
     """The name as in the file: ``packages.torch``, ``seeds.numpy``, ``variables.NCCL_ALGO``."""
     title: str

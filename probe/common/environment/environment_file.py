@@ -13,6 +13,7 @@ from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.numerics.formats import unit_roundoff
 
 FORMAT = 1
+"""The version of the file. 1: the first one (2026-11)."""
 _LARGEST = 4 << 20
 """Bytes of a file that can be one of ours."""
 
@@ -85,7 +86,7 @@ def all_in(root: str) -> dict[str, Environment]:
 _TF32 = 2.0**-11
 """The unit roundoff of TF32, whose significand has 11 bits, as that of float16 has."""
 _NAMED = {"high": _TF32, "medium": unit_roundoff("bfloat16")}
-"""The same of the values of `torch.set_float32_matmul_precision`, at worst; ``highest`` is float32."""
+"""The unit roundoff of the values of `torch.set_float32_matmul_precision`, at worst; ``highest`` is float32."""
 
 
 def product_roundoff(environments: Iterable[Environment | None]) -> float:

@@ -21,7 +21,7 @@ from probe.common.environment.secrets import clean_variables
 _NOT_AN_INTEGER = 0x80000000
 """The first number in the state of a Mersenne twister that was not seeded with one integer, as the algorithm has it."""
 _FRESH = 624
-"""Its position before the first number is drawn."""
+"""The position in the state of a Mersenne twister before the first number is drawn."""
 
 
 class FrameworkFacts(NamedTuple):

@@ -49,7 +49,7 @@ class ModuleSettings(NamedTuple):
     """The settings of one module."""
 
     kind: str
-    """Its class with the Python module that defines it: ``torch.nn.modules.normalization.LayerNorm``."""
+    """The class of the module with the Python module that defines it: ``torch.nn.modules.normalization.LayerNorm``."""
     is_layer: bool = False
     """True if the framework brings the class."""
     training: bool = False

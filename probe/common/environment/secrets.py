@@ -26,7 +26,7 @@ NAMES = frozenset(
         "CPU_AFFINITY_CONF",
     )
 )  # fmt: skip
-"""Further names."""
+"""Names of variables that do not begin in this way and are written too."""
 LONGEST_VARIABLE = 200
 """Characters of the value of a variable. No switch of a library needs as many; the number is a guess."""
 LONGEST_SETTING = 2000

@@ -44,8 +44,8 @@ def differences(one: NDArray[Any], other: NDArray[Any], of: Format | None) -> Su
     """The numbers of two vectors of one length; ``None`` if there is no compiled function for them.
 
     Args:
-        one: In float32; of another dtype there is none.
-        other: The same.
+        one: The first vector, in float32; there is no compiled function for another dtype.
+        other: The second vector, in float32.
         of: The format whose units in the last place count; ``None`` counts none.
     """
     if _compiled is None or not one.dtype == other.dtype == np.float32 or (of is not None and of.tapers):

@@ -104,7 +104,7 @@ def _number_texts(cells: Cells) -> list[str]:
 
 
 _NO_NUMBER = '"lu'
-"""One of these is in every text, in null, which NaN and infinity are too, in true and in false."""
+"""Characters of which one is in every text, in null, which NaN and infinity are too, in true and in false."""
 
 
 def _as_repr(encoded: str, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""What a terminal that rich can serve shows: a bar for the progress of a comparison, and its console."""
+"""A bar for the progress of a comparison, and a console, on a terminal that rich can serve."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ from probe.precheck.result import CaseResult
 from probe.precheck.rules import AgainstDevice
 
 _MOST_SHOWN = 20
+"""Cases that are printed; a guess."""
 _MOST_REASONS = 6
+"""Reasons that are printed; a guess."""
 
 
 @dataclass(frozen=True)

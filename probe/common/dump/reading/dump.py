@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SHOWN = 30
+"""Records in a table for notebooks; a guess."""
 
 
 class Dump:

@@ -17,9 +17,12 @@ from probe.common import files
 from probe.common.errors import FileCheckException
 
 _LARGEST_PICKLE = 1 << 20
+"""Bytes; a guess: that of one tensor has some hundred."""
 _MOST_ENTRIES = 1000
+"""Entries of an archive; a guess: that of one tensor has fewer than ten."""
 _END = b"PK\5\6"
 _END_SIZE = 22
+"""Bytes of the end of an archive without a comment."""
 _HEADER = struct.Struct("<26xHH")
 """Before the content of an entry: it ends in the lengths of the name and of the extra field, which follow it."""
 

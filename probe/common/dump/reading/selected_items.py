@@ -17,7 +17,9 @@ from probe.common.errors import MissingDependency, MsprobeException
 FRAME_LIBRARIES = ("polars", "pandas")
 """The libraries that `Selection.to_frame` serves; the first that is installed, unless one is named."""
 _SHOWN = 50
+"""Rows in a table for notebooks; a guess."""
 _LONGEST_VALUE = 80
+"""Characters of a value in it; a guess."""
 # Of a column of whole numbers.
 _LARGEST = 2**63 - 1
 

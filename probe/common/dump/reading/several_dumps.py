@@ -108,6 +108,7 @@ class Run:
 
 
 _SHOWN = 50
+"""Rows in a table for notebooks; a guess."""
 
 
 def read(path: str | os.PathLike[str]) -> Dump | Run:

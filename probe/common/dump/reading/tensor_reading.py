@@ -20,6 +20,7 @@ _LARGE = 1 << 20
 _MOST_REPEATED = 256 << 20
 """Bytes that a tensor may have though its file has less: one that was saved as a view repeats its elements."""
 _LONGEST_REASON = 300
+"""Characters of an error that are shown; a guess."""
 
 
 def read_tensor(path: str, mapped: bool = False) -> Array:
@@ -160,6 +161,7 @@ class _Form(NamedTuple):
 
 _known_forms: dict[bytes, _Form] = {}
 _MOST_FORMS = 4096
+"""Forms that are kept; a guess: a dump has some hundred dtypes and shapes."""
 
 
 def _remember(form: bytes, tensor: Any) -> None:

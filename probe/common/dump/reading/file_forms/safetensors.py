@@ -15,6 +15,7 @@ from probe.common.errors import DumpFormatError
 from probe.common.numerics.formats import format_of
 
 _LARGEST_HEADER = 100 << 20
+"""Bytes; the limit of the format."""
 DTYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E5M2": "float8_e5m2",
     "F8_E4M3": "float8_e4m3fn", "F8_E5M2FNUZ": "float8_e5m2fnuz", "F8_E4M3FNUZ": "float8_e4m3fnuz",
@@ -31,7 +32,7 @@ class Placed(NamedTuple):
     offset: int
     """The byte of the file at which its elements begin; they follow each other, the least significant byte first."""
     dtype: str
-    """Its plain name."""
+    """The plain name of the dtype."""
     shape: tuple[int, ...]
 
 
