@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import probe
-from probe.common.dump.reading import fast_path, flattening
+from probe.common.dump.reading import flattening
 from probe.common.dump.reading.items import Item
+from probe.common.dump.reading.records import usual_items
 from probe.common.errors import DumpFormatError
 
 CASES = Path(__file__).parents[3] / "compare" / "cases"
@@ -80,7 +81,7 @@ def flattened(name: str, raw: bytes) -> list[Item] | str:
 
 def quickly(name: str, raw: bytes) -> list[Item] | str | None:
     try:
-        return fast_path.items(name, msgspec.Raw(raw))
+        return usual_items(name, msgspec.Raw(raw))
     except DumpFormatError as error:
         return str(error)
 
@@ -98,7 +99,7 @@ def test_recorded_records_are_nearly_all_of_the_usual_form(case: str) -> None:
     folder = CASES / case
     dump = probe.read(folder if (folder / "dump.json").exists() else folder / "target")
     plain = json.loads(Path(dump.path).read_text())["data"]
-    quick = [fast_path.items(name, msgspec.Raw(json.dumps(plain[name]).encode())) for name in plain]
+    quick = [usual_items(name, msgspec.Raw(json.dumps(plain[name]).encode())) for name in plain]
     assert sum(items is not None for items in quick) >= 0.9 * len(plain)
 
 
