@@ -103,7 +103,8 @@ def _large(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOpti
             found = in_parts.judge_in_parts(
                 execution_of(adapter), dump, outline, options.seed, options.device, keep_whole=with_rules
             )
-            return _of_parts(adapter, dump, found, options)
+            # The files of failing values are those of the worst part.
+            return explain(adapter, dump, Judged(found.worst, found.rows), options, found.whole)
         except Exception as error:
             raise_unless_refusal(error)
             # It is raised as a whole again, and what it means is said there.
@@ -115,27 +116,6 @@ def _large(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOpti
 def _check_memory(need: float, options: CheckOptions) -> None:
     if need > options.max_memory:
         raise NotRun(memory.why_too_much(need, options.max_memory))
-
-
-def _of_parts(adapter: FrameworkAdapter, dump: Dump, found: in_parts.InParts, options: CheckOptions) -> CaseResult:
-    """The result of a case that was judged in parts; the files of failing values are those of the worst part."""
-    prepared = found.worst.prepared
-    details: tuple[Any, ...] = ()
-    if options.rules is not None and found.whole is not None:
-        details = options.rules.judge(found.whole, dump.framework)
-    saved: tuple[str, ...] = ()
-    if options.error_data is not None and any(row.verdict.status in FAILURES for row in found.rows):
-        saved = _saved(adapter, options.error_data, found.worst)
-    return CaseResult(
-        prepared.case.name,
-        prepared.case.base,
-        found.rows,
-        backward_not_run=prepared.backward_not_run,
-        stands_for=prepared.case.stands_for,
-        inputs="generated" if prepared.generated else "recorded",
-        saved=saved,
-        details=details,
-    )
 
 
 def judge(adapter: FrameworkAdapter, evaluated: Evaluated, device: str) -> Judged:
@@ -192,11 +172,21 @@ def _under_autocast(without: Evaluated, device: str) -> Judged | None:
     return None if _fails(rows) else Judged(replace(without, results=results, autocast=half), rows)
 
 
-def explain(adapter: FrameworkAdapter, dump: Dump, judged: Judged, options: CheckOptions) -> CaseResult:
-    """The result of a case: its verdicts, how it was run, the files of failing values, and rows of other rules."""
+def explain(
+    adapter: FrameworkAdapter, dump: Dump, judged: Judged, options: CheckOptions, whole: Evaluated | None = None
+) -> CaseResult:
+    """The result of a case: its verdicts, how it was run, the files of failing values, and rows of other rules.
+
+    Args:
+        adapter: The framework.
+        dump: The dump of the case.
+        judged: The case, or a part of it with the verdicts on all parts.
+        options: The options of the run.
+        whole: The case as other rules judge it, if `judged` is a part.
+    """
     evaluated, prepared = judged.evaluated, judged.evaluated.prepared
     case = prepared.case
-    details = None if options.rules is None else options.rules.judge(evaluated, dump.framework)
+    details = None if options.rules is None else options.rules.judge(whole or evaluated, dump.framework)
     if evaluated.results is None:
         return CaseResult(case.name, case.base, judged.rows, stands_for=case.stands_for, details=details)
     saved: tuple[str, ...] = ()
