@@ -66,7 +66,7 @@ class Arguments:
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments without tensors: by keyword, or by their number as text."""
-        found = {str(place): value for place, value in enumerate(self._args)}
+        found = {str(index): value for index, value in enumerate(self._args)}
         found.update(self._kwargs)
         return {key: _shown(value) for key, value in found.items() if not isinstance(value, Leaf)}
 

@@ -196,8 +196,8 @@ class Call:
             results = self._unless_refused(leaves, gradients, (unit, draw) if inside else None)
             if results is None:
                 return None
-            for place, (first, then) in enumerate(zip(_all(self.reference), _all(results))):
-                furthest[place] = _further(furthest[place], first.value, then.value)
+            for index, (first, then) in enumerate(zip(_all(self.reference), _all(results))):
+                furthest[index] = _further(furthest[index], first.value, then.value)
             # Before the next draw is made: of a large tensor each is as large.
             del leaves, gradients, results
         outputs = len(self.reference.outputs)

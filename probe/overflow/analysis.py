@@ -72,7 +72,7 @@ class _Analysis:
         self._settle_masks(events)
         for event in events:
             rank = self._ranks[event.call.rank]
-            self._records_before(rank, event.place)
+            self._records_before(rank, event.position)
             if event.is_forced:
                 self._unmatched.append(f"rank {event.call.rank}: {event.call.record}")
             if event.is_end:

@@ -225,10 +225,10 @@ def _beyond(finite: Item, cast: Item) -> str:
 
 _WEIGHTS = ("linear", "embedding", "conv1d", "conv2d", "conv3d", "dense")
 _PARTS = {
-    **{(name, place): part for name in _WEIGHTS for place, part in (("input.1", "weight"), ("input.2", "bias"))},
+    **{(name, index): part for name in _WEIGHTS for index, part in (("input.1", "weight"), ("input.2", "bias"))},
     **{
-        ("batch_norm", f"input.{place}"): part
-        for place, part in enumerate(("input", "running mean", "running variance", "weight", "bias")) if place
+        ("batch_norm", f"input.{index}"): part
+        for index, part in enumerate(("input", "running mean", "running variance", "weight", "bias")) if index
     },
     ("layer_norm", "input.2"): "weight", ("layer_norm", "input.3"): "bias",
     ("rms_norm", "input.2"): "weight", ("embedding", "input.1"): "table",

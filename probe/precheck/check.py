@@ -252,11 +252,11 @@ def write_error_data(
         FileCheckException: the folder cannot be made.
     """
     files.make_folder(folder)
-    named = [(f"forward.input.{place}", *each) for place, each in enumerate(inputs)]
-    named += [(f"backward.input.{place}", *each) for place, each in enumerate(of_outputs)]
+    named = [(f"forward.input.{index}", *each) for index, each in enumerate(inputs)]
+    named += [(f"backward.input.{index}", *each) for index, each in enumerate(of_outputs)]
     for side, found in (("bench", reference), ("device", results)):
-        named += [(f"forward.output.{side}.{place}", *each) for place, each in _arrays(found.outputs)]
-        named += [(f"backward.output.{side}.{place}", *each) for place, each in _arrays(found.gradients)]
+        named += [(f"forward.output.{side}.{index}", *each) for index, each in _arrays(found.outputs)]
+        named += [(f"backward.output.{side}.{index}", *each) for index, each in _arrays(found.gradients)]
     return tuple(_write(adapter, folder, f"{case}.{name}", values, dtype) for name, values, dtype in named)
 
 

@@ -219,13 +219,13 @@ class _Whole:
     def add(self, part: slice, evaluated: Evaluated) -> None:
         assert evaluated.results is not None
         for side, found in enumerate((evaluated.results, evaluated.reference)):
-            for place, output in enumerate((*found.outputs, *found.gradients)):
+            for index, output in enumerate((*found.outputs, *found.gradients)):
                 if output.value is None:
                     continue
-                array = self._sides[side][place]
+                array = self._sides[side][index]
                 if array is None:
-                    array = self._sides[side][place] = np.empty(self._size, output.value.dtype)
-                    self._dtypes[side][place] = output.dtype
+                    array = self._sides[side][index] = np.empty(self._size, output.value.dtype)
+                    self._dtypes[side][index] = output.dtype
                 array[part] = output.value
 
     def evaluated(self, prepared: Prepared, shape: tuple[int, ...]) -> Evaluated:

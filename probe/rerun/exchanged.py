@@ -209,8 +209,8 @@ def _given(own: Prepared, golden: RecordedValues, direction: str) -> Prepared:
         Unreadable: these are other tensors than the call takes.
     """
     order = _in_order(own.arguments.leaves, golden.arguments.leaves)
-    for mine, place in zip(own.arguments.leaves, order):
-        theirs = golden.arguments.leaves[place]
+    for mine, index in zip(own.arguments.leaves, order):
+        theirs = golden.arguments.leaves[index]
         if mine.shape != theirs.shape:
             raise Unreadable(f"{_short(mine)} has the shape {list(mine.shape)}, in the golden run {list(theirs.shape)}")
     if direction == BACKWARD and golden.backward_not_run:
@@ -218,8 +218,8 @@ def _given(own: Prepared, golden: RecordedValues, direction: str) -> Prepared:
     of_outputs = golden.of_outputs if direction == BACKWARD else []
     if _shapes(own.of_outputs) != _shapes(of_outputs):
         raise Unreadable("the gradients of its outputs have other shapes in the golden run")
-    arguments = own.arguments.with_leaves([golden.arguments.leaves[place] for place in order])
-    leaves = [golden.leaves[place] for place in order]
+    arguments = own.arguments.with_leaves([golden.arguments.leaves[index] for index in order])
+    leaves = [golden.leaves[index] for index in order]
     call = own.call.with_inputs(arguments, leaves, of_outputs)
     return replace(
         own,
@@ -237,14 +237,14 @@ def _shapes(of_outputs: Sequence[Array | None]) -> list[tuple[int, ...] | None]:
 
 
 def _in_order(mine: Sequence[RecordedLeaf], theirs: Sequence[RecordedLeaf]) -> list[int]:
-    """The place of the golden run's tensor for each of the target's: by its name, or else by its place.
+    """The index of the golden run's tensor for each of the target's: by its name, or else by its index.
 
     Raises:
         Unreadable: one side has more.
     """
     if len(mine) != len(theirs):
         raise Unreadable(f"it takes {len(mine)} tensors, in the golden run {len(theirs)}")
-    names = {_short(leaf): place for place, leaf in enumerate(theirs)}
+    names = {_short(leaf): index for index, leaf in enumerate(theirs)}
     if names.keys() == {_short(leaf) for leaf in mine}:
         return [names[_short(leaf)] for leaf in mine]
     return list(range(len(mine)))
@@ -347,7 +347,7 @@ def _inputs_of(prepared: Prepared) -> dict[str, Array]:
     """The values that a call was given, by short names."""
     found = {_short(leaf): values for leaf, values in zip(prepared.arguments.leaves, prepared.leaves)}
     gradients = enumerate(prepared.of_outputs)
-    return {**found, **{f"gradient of output {place}": each for place, each in gradients if each is not None}}
+    return {**found, **{f"gradient of output {index}": each for index, each in gradients if each is not None}}
 
 
 def _are_equal(one: Array, other: Array) -> bool:

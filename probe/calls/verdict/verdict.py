@@ -167,15 +167,15 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, bey
         least = tolerance.least_tolerance(magnitude, reference, bound, of, unit)
         allowed = beyond.over(least, part)
         ratios = distance / allowed
-        place = int(ratios.argmax())
-        ratio = float(ratios[place])
+        flat = int(ratios.argmax())
+        ratio = float(ratios[flat])
         if is_nearest and ratio != ratio:
             # Nothing is granted, and nothing was needed.
             ratio = 0.0
         if not (ratio <= 1 or is_nearest):
             return None
         if ratio > worst:
-            worst, where, level = ratio, start + place, float(allowed[place])
+            worst, where, level = ratio, start + flat, float(allowed[flat])
         reached += float(ratios.sum())
         likely += float((beyond.likely(least, share, part) / allowed).sum())
         ulps = distance / spacing(magnitude, of)
@@ -273,8 +273,8 @@ def _flushed(result: Array, magnitude: Array, over: Array, of: Format) -> str | 
     return f"{int(np.count_nonzero(over))} of {over.size} numbers below {of.smallest_normal:.2g} are set to zero"
 
 
-def _index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(map(int, np.unravel_index(place, shape)))
+def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(int, np.unravel_index(flat, shape)))
 
 
 def _inner(one: Array, other: Array) -> float:

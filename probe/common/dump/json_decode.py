@@ -91,8 +91,8 @@ def _refuse_long_numbers(path: str, content: bytes) -> None:
     with contextlib.suppress(ValueError, RecursionError):  # no JSON at all, which has an error of its own
         json.loads(content, parse_int=check, parse_float=check)
     if found:
-        place = f"at byte {content.find(found[0].encode())} of {len(content)}"
-        raise DumpFormatError(f"{path}: damaged {place}: a number of {len(found[0])} digits, beyond all formats.")
+        position = f"at byte {content.find(found[0].encode())} of {len(content)}"
+        raise DumpFormatError(f"{path}: damaged {position}: a number of {len(found[0])} digits, beyond all formats.")
 
 
 def _with_blank(content: bytes) -> bytes:

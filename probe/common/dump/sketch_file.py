@@ -88,7 +88,7 @@ class _Rows:
 
     Args:
         path: the file.
-        start: the place of the first sketch in it, or in `content`.
+        start: the position of the first sketch in it, or in `content`.
         count: how many there are.
         content: the bytes, if there is no such file.
     """

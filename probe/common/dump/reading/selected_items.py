@@ -39,7 +39,7 @@ class Selected(NamedTuple):
     item: Item
 
     @property
-    def place(self) -> str:
+    def path(self) -> str:
         """The place of the item in its record: ``input.0``, ``parameters.weight``."""
         return self.item.name[len(self.record) + 1 :] if self.item.name != self.record else self.item.state
 
@@ -194,7 +194,7 @@ _COLUMNS: dict[str, Callable[[Selected], Any]] = {
     "number": _parsed("number"),
     "direction": _parsed("direction"),
     "module": _module,
-    "item": lambda row: row.place,
+    "item": lambda row: row.path,
     "state": lambda row: row.item.state,
     "dtype": lambda row: row.item.dtype,
     "shape": lambda row: None if row.item.shape is None else shape_text(row.item.shape),
