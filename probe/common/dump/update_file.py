@@ -20,7 +20,8 @@ Such an object has the class of the optimizer (``optimizer``), its number (``ind
     parameter_norm   the norm of the parameter after the update
     excluded         the number of elements that the sketch of the gradient leaves out
 
-The sketch of the update is the sketch of the parameter after it, less that of the parameter before it.
+The sketch of the update is the sketch of the parameter after it, less that of the parameter before it. The text is read
+by Python's json, because NaN stands in it, which msgspec does not read.
 """
 
 from __future__ import annotations

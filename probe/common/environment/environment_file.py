@@ -1,4 +1,7 @@
-"""The file with the environment of a process: written next to the steps of a dump, found from a record, and read."""
+"""The file with the environment of a process: written next to the steps of a dump, found from a record, and read.
+
+Python's json reads it and not msgspec, because a setting may be infinite.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The one filter between a user's machine and the files of this tool: secrets, home folders and host names stay.
 
-Variables pass by an allow-list of names. Every value, of a variable or a setting, is looked at besides. A value that
-may be a secret is left out and counted: neither its name nor a hash is kept, because short secrets can be guessed.
+Variables pass by an allow-list of names. Settings and arguments have the names that users gave them, so that for these
+there is none: names and values of the form of a secret are left out. A value that may be a secret is left out and
+counted: neither its name nor a hash is kept, because short secrets can be guessed.
 """
 
 from __future__ import annotations
