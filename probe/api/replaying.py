@@ -20,7 +20,7 @@ from probe.precheck.check import CheckOptions
 from probe.precheck.run_cases import device_for, try_elsewhere
 from probe.rerun.emit import emit as write_script
 from probe.rerun.exchanged import RecordOf, exchange
-from probe.rerun.minimise import Minimised
+from probe.rerun.minimise import MinimisedCall
 from probe.rerun.minimise import minimise as make_smaller
 from probe.rerun.rerun_call import Rerun, rerun_call, select
 from probe.rerun.rerun_report import as_json, lines
@@ -40,7 +40,7 @@ class Replay:
 
     replayed: Rerun
     """The comparisons: each of its ``results`` has the ``difference`` from the recorded one, and the verdicts."""
-    smaller: Optional[Minimised] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    smaller: Optional[MinimisedCall] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The same with smaller inputs, where that was asked for."""
     files: Sequence[str] = ()
     """The script, and the files that it reads."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
 from probe.calls.evaluation import Call, Output, Results, raise_unless_refusal
-from probe.calls.prepared import RECORDED, Prepared
+from probe.calls.prepared import RECORDED, PreparedCall
 from probe.calls.verdict.subject import ERROR, EXACT, STRUCTURE, KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge
 from probe.common.dump.reading.items import OUTPUT
@@ -35,7 +35,7 @@ class JudgedResult:
     verdict: KernelVerdict
 
 
-def draws_random_numbers(execution: Execution, prepared: Prepared, device: str, autocast: str) -> bool:
+def draws_random_numbers(execution: Execution, prepared: PreparedCall, device: str, autocast: str) -> bool:
     """Tell whether the function of a recorded call draws random numbers.
 
     Raises:
@@ -156,7 +156,7 @@ class ExactCall:
 
 
 def judge_results(
-    prepared: Prepared, results: Results, reference: Results, device: str, autocast: str
+    prepared: PreparedCall, results: Results, reference: Results, device: str, autocast: str
 ) -> Iterator[JudgedResult]:
     """A row for each of `results`, and for each gradient that there is."""
     return _JudgedCall(prepared, results, reference, device, autocast).rows()
@@ -165,7 +165,9 @@ def judge_results(
 class _JudgedCall:
     """Judges the results of one case."""
 
-    def __init__(self, prepared: Prepared, results: Results, reference: Results, device: str, autocast: str) -> None:
+    def __init__(
+        self, prepared: PreparedCall, results: Results, reference: Results, device: str, autocast: str
+    ) -> None:
         self._prepared, self._results, self._reference = prepared, results, reference
         given = [each for each in prepared.of_outputs if each is not None]
         dtypes = [leaf.dtype for leaf in prepared.arguments.leaves]

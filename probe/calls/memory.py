@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 
 from probe.calls.cases import Case
-from probe.calls.prepared import Prepared
+from probe.calls.prepared import PreparedCall
 from probe.common.dump.reading.items import Item
 from probe.common.numerics.formats import is_complex, is_float, plain_name
 
@@ -39,7 +39,7 @@ def most_elements(case: Case) -> int:
     return max((math.prod(item.shape or ()) for item in case.forward.items() if item.is_tensor), default=0)
 
 
-def needed(prepared: Prepared) -> int:
+def needed(prepared: PreparedCall) -> int:
     """Bytes for a call that is run and judged as a whole; its values need not be there."""
     has_backward = bool(prepared.of_outputs)
     total = 0
@@ -53,7 +53,7 @@ def needed(prepared: Prepared) -> int:
     return total
 
 
-def needed_in_parts(prepared: Prepared, with_rules: bool) -> int:
+def needed_in_parts(prepared: PreparedCall, with_rules: bool) -> int:
     """Bytes for a call that the device runs as a whole, and of which parts are judged.
 
     Args:

@@ -27,7 +27,7 @@ _NUMPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedFile:
     """One file, and what was made of it."""
 
     source: str
@@ -166,7 +166,7 @@ def write_npy(path: str, tensor: AtbTensor) -> None:
         np.lib.format.write_array(stream, np.ascontiguousarray(tensor.values), allow_pickle=False)
 
 
-def parse(path: str, output: str, suffix: str, write: Writer) -> Iterator[Parsed]:
+def parse(path: str, output: str, suffix: str, write: Writer) -> Iterator[ParsedFile]:
     """Convert a file, or every file ``*.bin`` below a folder, whose folders are made again below `output`.
 
     Args:
@@ -190,16 +190,16 @@ def parse(path: str, output: str, suffix: str, write: Writer) -> Iterator[Parsed
         try:
             problem = _refused(read_head(source))
             if problem:
-                yield Parsed(source, "", problem=f"{source}: {problem}")
+                yield ParsedFile(source, "", problem=f"{source}: {problem}")
                 continue
             tensor = read(source)
             files.make_folder(os.path.dirname(target) or ".")
             write(target, tensor)
         except (MsprobeException, OSError) as error:
             text = str(error) if isinstance(error, MsprobeException) else f"{source}: {error.strerror}."
-            yield Parsed(source, "", problem=text)
+            yield ParsedFile(source, "", problem=text)
         else:
-            yield Parsed(source, target, tensor.dtype, tuple(tensor.values.shape))
+            yield ParsedFile(source, target, tensor.dtype, tuple(tensor.values.shape))
 
 
 def _nothing_in(folder: str) -> str:

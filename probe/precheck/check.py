@@ -27,7 +27,7 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.formats import plain_name
 from probe.precheck import in_parts
-from probe.precheck.evaluated import Evaluated, NotRun, evaluate
+from probe.precheck.evaluated import EvaluatedCase, NotRun, evaluate
 from probe.precheck.result import CaseResult
 from probe.precheck.rules import CaseRules
 
@@ -52,10 +52,10 @@ class CheckOptions:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedCase:
     """A case with the verdicts on its results."""
 
-    evaluated: Evaluated
+    evaluated: EvaluatedCase
     rows: tuple[JudgedResult, ...]
 
     @property
@@ -104,7 +104,7 @@ def _large(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOpti
                 execution_of(adapter), dump, outline, options.seed, options.device, keep_whole=with_rules
             )
             # The files of failing values are those of the worst part.
-            return explain(adapter, dump, Judged(found.worst, found.rows), options, found.whole)
+            return explain(adapter, dump, JudgedCase(found.worst, found.rows), options, found.whole)
         except Exception as error:
             raise_unless_refusal(error)
             # It is raised as a whole again, and what it means is said there.
@@ -118,7 +118,7 @@ def _check_memory(need: float, options: CheckOptions) -> None:
         raise NotRun(memory.why_too_much(need, options.max_memory))
 
 
-def judge(adapter: FrameworkAdapter, evaluated: Evaluated, device: str) -> Judged:
+def judge(adapter: FrameworkAdapter, evaluated: EvaluatedCase, device: str) -> JudgedCase:
     """Judge each result of a case; one that fails is looked at again under autocast.
 
     Raises:
@@ -136,19 +136,19 @@ def judge(adapter: FrameworkAdapter, evaluated: Evaluated, device: str) -> Judge
     return judged
 
 
-def _judged(evaluated: Evaluated, device: str) -> Judged:
+def _judged(evaluated: EvaluatedCase, device: str) -> JudgedCase:
     results, raised = evaluated.results, evaluated.raised
     if results is None:
-        return Judged(evaluated, raised)
+        return JudgedCase(evaluated, raised)
     rows = judge_results(evaluated.prepared, results, evaluated.reference, device, evaluated.autocast)
-    return Judged(evaluated, (*rows, *raised))
+    return JudgedCase(evaluated, (*rows, *raised))
 
 
 def _fails(rows: Iterable[JudgedResult]) -> bool:
     return any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
 
 
-def _under_autocast(without: Evaluated, device: str) -> Judged | None:
+def _under_autocast(without: EvaluatedCase, device: str) -> JudgedCase | None:
     """The case under autocast, if it is right then: not every function shows by its dtype that it was cast.
 
     Where autocast changes no result, the tolerance is not that of autocast either.
@@ -169,11 +169,11 @@ def _under_autocast(without: Evaluated, device: str) -> Judged | None:
     if are_equal(results, without.results):
         return None
     rows = tuple(judge_results(without.prepared, results, without.reference, device, half))
-    return None if _fails(rows) else Judged(replace(without, results=results, autocast=half), rows)
+    return None if _fails(rows) else JudgedCase(replace(without, results=results, autocast=half), rows)
 
 
 def explain(
-    adapter: FrameworkAdapter, dump: Dump, judged: Judged, options: CheckOptions, whole: Evaluated | None = None
+    adapter: FrameworkAdapter, dump: Dump, judged: JudgedCase, options: CheckOptions, whole: EvaluatedCase | None = None
 ) -> CaseResult:
     """The result of a case: its verdicts, how it was run, the files of failing values, and rows of other rules.
 
@@ -205,7 +205,7 @@ def explain(
     )
 
 
-def _saved(adapter: FrameworkAdapter, folder: str, evaluated: Evaluated) -> tuple[str, ...]:
+def _saved(adapter: FrameworkAdapter, folder: str, evaluated: EvaluatedCase) -> tuple[str, ...]:
     """The files of a failing case; none where they cannot be written, which costs no verdict."""
     prepared, results = evaluated.prepared, evaluated.results
     assert results is not None

@@ -8,7 +8,7 @@ from typing import Optional
 from probe.backends.protocol import Execution
 from probe.calls.evaluation import Results, is_out_of_memory
 from probe.calls.judged_results import JudgedResult
-from probe.calls.prepared import RECORDED, Prepared, reason, recorded_results, run_as_recorded
+from probe.calls.prepared import RECORDED, PreparedCall, reason, recorded_results, run_as_recorded
 from probe.calls.verdict.subject import ERROR, KernelVerdict
 from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.common.dump.reading.dump import Dump
@@ -23,10 +23,10 @@ class NotRun(Exception):
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedCase:
     """One case with its results."""
 
-    prepared: Prepared
+    prepared: PreparedCall
     """The case as far as it was run: without its backward, where that could not be."""
     reference: Results
     """In float64."""
@@ -38,7 +38,7 @@ class Evaluated:
     """A row for the direction that raised on the device and not in float64."""
 
 
-def evaluate(execution: Execution, dump: Dump, prepared: Prepared, device: str) -> Evaluated:
+def evaluate(execution: Execution, dump: Dump, prepared: PreparedCall, device: str) -> EvaluatedCase:
     """Run a case on a device and in float64.
 
     Args:
@@ -54,22 +54,22 @@ def evaluate(execution: Execution, dump: Dump, prepared: Prepared, device: str) 
     if device == RECORDED:
         return _recorded(dump, prepared, reference)
     try:
-        return Evaluated(prepared, reference, *run_as_recorded(execution, prepared, device))
+        return EvaluatedCase(prepared, reference, *run_as_recorded(execution, prepared, device))
     except Exception as error:
         if _is_no_fault(error) or _is_of_short_floats(prepared):
             raise _cannot_be_run(device, error) from None
         # The reference has no trouble with these inputs, and the recorded run had none.
         if not prepared.of_outputs:
-            return Evaluated(prepared, reference, raised=(_raised(f"{prepared.case.name}.{FORWARD}", error),))
+            return EvaluatedCase(prepared, reference, raised=(_raised(f"{prepared.case.name}.{FORWARD}", error),))
         of_backward = _raised(f"{prepared.case.name}.{BACKWARD}", error)
     prepared, reference = prepared.forward_alone(), replace(reference, gradients=[])
     try:
-        return Evaluated(prepared, reference, *run_as_recorded(execution, prepared, device), (of_backward,))
+        return EvaluatedCase(prepared, reference, *run_as_recorded(execution, prepared, device), (of_backward,))
     except Exception as error:
-        return Evaluated(prepared, reference, raised=(_raised(prepared.case.forward.name, error),))
+        return EvaluatedCase(prepared, reference, raised=(_raised(prepared.case.forward.name, error),))
 
 
-def _with_reference(prepared: Prepared) -> tuple[Prepared, Results]:
+def _with_reference(prepared: PreparedCall) -> tuple[PreparedCall, Results]:
     """The case with its reference; without its backward where the framework has none in float64."""
     try:
         return prepared, prepared.call.reference
@@ -84,7 +84,7 @@ def _with_reference(prepared: Prepared) -> tuple[Prepared, Results]:
         raise NotRun(f"the reference cannot be computed: {reason(error)}") from None
 
 
-def _recorded(dump: Dump, prepared: Prepared, reference: Results) -> Evaluated:
+def _recorded(dump: Dump, prepared: PreparedCall, reference: Results) -> EvaluatedCase:
     """The results of the dump, and the reference without the gradients that the dump lacks."""
     try:
         results = recorded_results(dump, prepared, reference)
@@ -96,7 +96,7 @@ def _recorded(dump: Dump, prepared: Prepared, reference: Results) -> Evaluated:
     ]
     if prepared.of_outputs and not any(each.value is not None for each in results.gradients):
         prepared = replace(prepared, backward_not_run=prepared.backward_not_run or _NO_RECORDED_GRADIENTS)
-    return Evaluated(prepared, replace(reference, gradients=gradients), results)
+    return EvaluatedCase(prepared, replace(reference, gradients=gradients), results)
 
 
 def _cannot_be_run(device: str, error: Exception) -> NotRun:
@@ -110,7 +110,7 @@ def _is_no_fault(error: BaseException) -> bool:
     return has_no_kernel or is_out_of_memory(error)
 
 
-def _is_of_short_floats(prepared: Prepared) -> bool:
+def _is_of_short_floats(prepared: PreparedCall) -> bool:
     """True if a tensor has less than 16 bits a number: few devices compute with those, and each says so differently."""
     dtypes = (*(leaf.dtype for leaf in prepared.arguments.leaves), *(item.dtype or "" for item in prepared.outputs))
     formats = [rounding_format(dtype) for dtype in dtypes]

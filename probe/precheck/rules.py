@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from typing_extensions import Protocol
 
-from probe.precheck.evaluated import Evaluated
+from probe.precheck.evaluated import EvaluatedCase
 from probe.precheck.result import CaseResult
 
 
@@ -48,7 +48,7 @@ class CaseRules(Protocol):
     def name(self) -> str:
         """The name by which users choose these rules; a run goes on under the same ones only."""
 
-    def judge(self, evaluated: Evaluated, framework: str) -> tuple[Mapping[str, Any], ...]:
+    def judge(self, evaluated: EvaluatedCase, framework: str) -> tuple[Mapping[str, Any], ...]:
         """The rows of a case in values of JSON, also tuples and floats that are not finite; the journal keeps them.
 
         Args:

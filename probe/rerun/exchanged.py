@@ -22,7 +22,7 @@ from probe.calls.evaluation import Output, Results
 from probe.calls.inputs import rounded_as
 from probe.calls.judged_results import draws_random_numbers, judge_results
 from probe.calls.prepared import (
-    Prepared,
+    PreparedCall,
     RecordedValues,
     prepare,
     reason,
@@ -66,7 +66,7 @@ class RecordOf(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Exchanged:
+class ExchangedInputs:
     """The outcome of the call on the other run's inputs."""
 
     answer: str
@@ -107,7 +107,7 @@ _ANSWERS = {
 
 def exchange(
     execution: Execution, target: RecordOf, golden: RecordOf, device: str, max_memory: float = math.inf
-) -> Exchanged:
+) -> ExchangedInputs:
     """Run the target's call on the golden run's inputs, and say which of both results it gives.
 
     Args:
@@ -121,10 +121,12 @@ def exchange(
         return _exchanged(execution, target, golden, device, max_memory)
     except Exception as error:
         # A framework raises what it likes, and a comparison has its answer without this one.
-        return Exchanged(NOT_RUN, reason(error))
+        return ExchangedInputs(NOT_RUN, reason(error))
 
 
-def _exchanged(execution: Execution, target: RecordOf, golden: RecordOf, device: str, max_memory: float) -> Exchanged:
+def _exchanged(
+    execution: Execution, target: RecordOf, golden: RecordOf, device: str, max_memory: float
+) -> ExchangedInputs:
     mine, theirs = _selected(target), _selected(golden)
     if mine.direction != theirs.direction:
         raise Unreadable(f"it is the {mine.direction} of one side and the {theirs.direction} of the other")
@@ -135,13 +137,13 @@ def _exchanged(execution: Execution, target: RecordOf, golden: RecordOf, device:
     again, autocast = run_as_recorded(execution, own, device)
     recorded = _recorded(target.dump, own, again, mine.direction)
     if not _Judged(own, device, autocast, mine.direction).agree(again, recorded):
-        return Exchanged(NOT_REPRODUCED)
+        return ExchangedInputs(NOT_REPRODUCED)
     return _between(execution, own, recorded, (golden.dump, theirs.case), device, mine.direction)
 
 
 def _between(
-    execution: Execution, own: Prepared, of_target: Results, golden: tuple[Dump, Case], device: str, direction: str
-) -> Exchanged:
+    execution: Execution, own: PreparedCall, of_target: Results, golden: tuple[Dump, Case], device: str, direction: str
+) -> ExchangedInputs:
     """The recorded result, of the two, that the call gives on the golden run's inputs."""
     dump, case = golden
     as_golden = _given(own, recorded_values(dump, case, 0), direction)
@@ -162,7 +164,7 @@ def _between(
         answer = CALL if by_call and _are_same(own, as_golden) else EITHER
     else:
         answer = _answer(is_golden, is_target, by_inputs, by_call)
-    return Exchanged(answer, "", _differing(own, as_target), _finite(by_inputs), _finite(by_call))
+    return ExchangedInputs(answer, "", _differing(own, as_target), _finite(by_inputs), _finite(by_call))
 
 
 def _answer(is_golden: bool, is_target: bool, by_inputs: float, by_call: float) -> str:
@@ -194,7 +196,7 @@ def _selected(record: RecordOf) -> SelectedCall:
     return SelectedCall(case, named.direction)
 
 
-def _of_direction(prepared: Prepared, direction: str) -> Prepared:
+def _of_direction(prepared: PreparedCall, direction: str) -> PreparedCall:
     if direction == FORWARD:
         return prepared.forward_alone()
     if prepared.backward_not_run:
@@ -202,7 +204,7 @@ def _of_direction(prepared: Prepared, direction: str) -> Prepared:
     return prepared
 
 
-def _given(own: Prepared, golden: RecordedValues, direction: str) -> Prepared:
+def _given(own: PreparedCall, golden: RecordedValues, direction: str) -> PreparedCall:
     """The call with what the golden run gave it, as that run had it.
 
     Raises:
@@ -255,7 +257,7 @@ def _short(leaf: RecordedLeaf) -> str:
     return f"{INPUT}{leaf.item.name.partition(f'.{INPUT}')[2]}"
 
 
-def _in_dtypes_of(own: Prepared, as_golden: Prepared) -> Prepared:
+def _in_dtypes_of(own: PreparedCall, as_golden: PreparedCall) -> PreparedCall:
     """The golden run's inputs in the dtypes that the target's call takes."""
     leaves = [rounded_as(each, leaf.dtype) for each, leaf in zip(as_golden.leaves, own.arguments.leaves)]
     dtypes = [plain_name(item.dtype or "") for item in own.outputs]
@@ -264,7 +266,7 @@ def _in_dtypes_of(own: Prepared, as_golden: Prepared) -> Prepared:
     return replace(own, leaves=leaves, of_outputs=of_outputs, call=call)
 
 
-def _recorded(dump: Dump, prepared: Prepared, like: Results, direction: str) -> Results:
+def _recorded(dump: Dump, prepared: PreparedCall, like: Results, direction: str) -> Results:
     """The recorded values of a dump in the places of `like`.
 
     Raises:
@@ -282,7 +284,7 @@ def _recorded(dump: Dump, prepared: Prepared, like: Results, direction: str) -> 
 class _Judged(NamedTuple):
     """Holds results of one call against each other."""
 
-    prepared: Prepared
+    prepared: PreparedCall
     device: str
     autocast: str
     direction: str
@@ -343,7 +345,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _inputs_of(prepared: Prepared) -> dict[str, Array]:
+def _inputs_of(prepared: PreparedCall) -> dict[str, Array]:
     """The values that a call was given, by short names."""
     found = {_short(leaf): values for leaf, values in zip(prepared.arguments.leaves, prepared.leaves)}
     gradients = enumerate(prepared.of_outputs)
@@ -354,12 +356,12 @@ def _are_equal(one: Array, other: Array) -> bool:
     return np.array_equal(one, other, equal_nan=one.dtype.kind in "fc" and other.dtype.kind in "fc")
 
 
-def _are_same(own: Prepared, golden: Prepared) -> bool:
+def _are_same(own: PreparedCall, golden: PreparedCall) -> bool:
     """Tell whether both runs gave the call the same values."""
     return all(map(_are_equal, _inputs_of(own).values(), _inputs_of(golden).values()))
 
 
-def _differing(own: Prepared, other: Prepared) -> list[str]:
+def _differing(own: PreparedCall, other: PreparedCall) -> list[str]:
     """The inputs whose values differ; none where all of them do, of which names say nothing."""
     mine, theirs = _inputs_of(own), _inputs_of(other)
     found = [name for name, values in mine.items() if not _are_equal(values, theirs[name])]

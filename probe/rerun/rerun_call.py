@@ -20,7 +20,7 @@ from probe.calls.cases import Case, case_of, check_dump
 from probe.calls.evaluation import Output, Results
 from probe.calls.inputs import unloaded
 from probe.calls.judged_results import JudgedResult, draws_random_numbers, judge_results
-from probe.calls.prepared import RECORDED, Prepared, prepare, reason, recorded_results, run_as_recorded
+from probe.calls.prepared import RECORDED, PreparedCall, prepare, reason, recorded_results, run_as_recorded
 from probe.calls.verdict import dropout
 from probe.calls.verdict.subject import FAILURES, NONFINITE, SUSPECT, KernelVerdict, worst_of
 from probe.common.dump.naming import BACKWARD, FORWARD, api_name, is_module, parse
@@ -174,7 +174,7 @@ class Rerun:
     autocast: str
     """The dtype of the autocast under which it was run; empty without."""
     results: Sequence[ComparedResult]
-    prepared: Prepared
+    prepared: PreparedCall
     values: Results
     """The results of this run."""
     recorded_values: Optional[Results]  # noqa: UP045 (evaluated, on Python 3.9 too)
@@ -261,7 +261,7 @@ def check_memory(execution: Execution, dump: Dump, selected: SelectedCall, max_m
 
 
 def run_prepared(
-    execution: Execution, dump: Dump, prepared: Prepared, device: str, direction: str, with_recorded: bool = True
+    execution: Execution, dump: Dump, prepared: PreparedCall, device: str, direction: str, with_recorded: bool = True
 ) -> Rerun:
     """Run a call that is ready, and compare; without `with_recorded` its inputs are not those of the dump.
 
@@ -298,7 +298,7 @@ def _run(where: str, run: Callable[[], Any]) -> Any:
         raise Unreadable(f"it cannot be run {where}: {reason(error)}") from error
 
 
-def _recorded(dump: Dump, prepared: Prepared, like: Results, notes: list[str]) -> Results | None:
+def _recorded(dump: Dump, prepared: PreparedCall, like: Results, notes: list[str]) -> Results | None:
     """The results of the dump, or a note why there are none."""
     if prepared.generated:
         notes.append("its inputs are generated from statistics, so there are no recorded values to compare with")
@@ -313,7 +313,7 @@ def _recorded(dump: Dump, prepared: Prepared, like: Results, notes: list[str]) -
     return found
 
 
-def _named(prepared: Prepared, results: Results) -> Iterator[tuple[str, Output]]:
+def _named(prepared: PreparedCall, results: Results) -> Iterator[tuple[str, Output]]:
     """Each result under the name of its row."""
     for output in results.outputs:
         yield f"{prepared.case.forward.name}.{OUTPUT}.{output.path}", output
@@ -322,7 +322,7 @@ def _named(prepared: Prepared, results: Results) -> Iterator[tuple[str, Output]]
 
 
 def _compared(
-    prepared: Prepared,
+    prepared: PreparedCall,
     row: JudgedResult,
     before: dict[str, KernelVerdict],
     now: Output | None,
@@ -339,7 +339,7 @@ def _compared(
     return ComparedResult(row, verdict, found, overflow)
 
 
-def _overflow(prepared: Prepared, exact: Any, verdicts: Sequence[KernelVerdict | None]) -> str:
+def _overflow(prepared: PreparedCall, exact: Any, verdicts: Sequence[KernelVerdict | None]) -> str:
     """The origin of a value that is not finite."""
     if any(verdict is not None and verdict.status == NONFINITE for verdict in verdicts):
         return KERNEL_OVERFLOW if _is_finite(exact) else ""

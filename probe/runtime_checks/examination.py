@@ -120,7 +120,7 @@ _CHANGED = {
 }
 
 
-class Said(NamedTuple):
+class Message(NamedTuple):
     """The message on one result."""
 
     output_index: int
@@ -146,9 +146,9 @@ class Examination:
     of_outputs: Sequence[Output | None] = ()
     gradients: Sequence[Any] = ()
     autocast: str | None = None
-    said: list[Said] = field(default_factory=list)
+    said: list[Message] = field(default_factory=list)
 
-    def under(self, mode: str) -> list[Said]:
+    def under(self, mode: str) -> list[Message]:
         """The messages on the results in a mode of task ``free_benchmark``.
 
         Raises:
@@ -167,7 +167,7 @@ class Examination:
 
     # --- the same inputs
 
-    def _repeated(self) -> Iterator[Said]:
+    def _repeated(self) -> Iterator[Message]:
         again = self._again()
         repeats: list[Sequence[Output]] = []
         for index, (first, then) in enumerate(zip(self.results, again)):
@@ -182,11 +182,11 @@ class Examination:
                 text = f"{where}, from one repetition to the next"
             else:
                 text = f"{where}; its repetitions agree with each other, so it depends on memory or on what ran before"
-            yield Said(index, _most_relative(first.value, then.value), NOT_DETERMINISTIC, text)
+            yield Message(index, _most_relative(first.value, then.value), NOT_DETERMINISTIC, text)
 
     # --- other inputs
 
-    def _perturbed(self, mode: str) -> Iterator[Said]:
+    def _perturbed(self, mode: str) -> Iterator[Message]:
         call = self.call
         values = call.values()
         other = PERTURBATIONS[mode](values, call.dtypes)
@@ -203,7 +203,7 @@ class Examination:
         for index in indexes:
             yield from self._moved(index, moved[index], before, after, _CHANGED[mode])
 
-    def _moved(self, index: int, moved: Output, before: Exact, after: Exact, words: str) -> Iterator[Said]:
+    def _moved(self, index: int, moved: Output, before: Exact, after: Exact, words: str) -> Iterator[Message]:
         """The messages on one result that became `moved` with the other inputs."""
         result = self.results[index]
         max_rel = _most_relative(result.value, moved.value)
@@ -212,7 +212,7 @@ class Examination:
             if verdict.status in FAILURES:
                 effect = _share(result.value, moved.value)
                 effects = f"it moved by {effect:.2g} of its size, the function itself by {own:.2g}"
-                yield Said(index, max_rel, UNSTABLE, f"{where}{verdict.interpretation}; {effects}")
+                yield Message(index, max_rel, UNSTABLE, f"{where}{verdict.interpretation}; {effects}")
                 return
         # A unit in the last place is two roundings.
         per_rounding = own / 2
@@ -221,7 +221,7 @@ class Examination:
 
     # --- the same inputs, another way to compute
 
-    def _held_against(self, mode: str) -> Iterator[Said]:
+    def _held_against(self, mode: str) -> Iterator[Message]:
         exact = Exact(self.call, self.call.values(), self.of_outputs, self.autocast)
         others = exact.on_cpu() if mode == TO_CPU else exact.results
         for index in self._judged_indexes():
@@ -231,7 +231,7 @@ class Examination:
             max_rel = _most_relative(result.value, other.value)
             verdict = exact.verdict_of(index, result)
             if verdict.status in FAILURES:
-                yield Said(index, max_rel, UNSTABLE, _with_numbers(verdict))
+                yield Message(index, max_rel, UNSTABLE, _with_numbers(verdict))
             else:
                 off = _share(exact.results[index].value, result.value)
                 text = f"the result is off by {off:.2g} of its size, which roundings of these inputs explain"
@@ -245,7 +245,7 @@ class Examination:
             if result.dtype is not None and is_float(result.dtype) and result.value is not None and result.value.size
         ]
 
-    def _ill_conditioned(self, index: int, max_rel: float, share: float, text: str) -> Iterator[Said]:
+    def _ill_conditioned(self, index: int, max_rel: float, share: float, text: str) -> Iterator[Message]:
         """The message for a correct result that loses more than half of its digits by one rounding."""
         # The roundings of the coarsest dtype are the ones that count: an input of bfloat16 came rounded to it.
         dtypes = [self.autocast or "", self.results[index].dtype or "", *self.call.dtypes]
@@ -254,7 +254,7 @@ class Examination:
         if form is None or not share > math.sqrt(form.unit):
             return
         lost = f"{form.name} rounds to {form.unit:.2g}: more than half of its digits are lost, whatever the kernel"
-        yield Said(index, max_rel, ILL_CONDITIONED, f"{text}; {lost}")
+        yield Message(index, max_rel, ILL_CONDITIONED, f"{text}; {lost}")
 
 
 def _with_numbers(verdict: KernelVerdict) -> str:

@@ -35,7 +35,7 @@ from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has, writes_in_place
 
 
-class Passed(NamedTuple):
+class PassedValues(NamedTuple):
     """Values in a communication call that are not finite; masks are minus infinities that caused nothing else."""
 
     inputs: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ class FollowedCalls:
             self._candidates.leave_out(records[-1].number if records else 0)
         self.bad += records
 
-    def communicate(self, index: int, name: str, inputs: list[Item], outputs: list[Item]) -> Passed:
+    def communicate(self, index: int, name: str, inputs: list[Item], outputs: list[Item]) -> PassedValues:
         """Go on to a call by which ranks exchange values.
 
         Args:
@@ -239,7 +239,7 @@ class FollowedCalls:
         """
         bad_inputs, bad_outputs = _bad(inputs), _bad(outputs)
         if not (bad_inputs or bad_outputs):
-            return Passed()
+            return PassedValues()
         given, got = _names(bad_inputs), _names(bad_outputs)
         candidate = None if self.is_reached else self._candidates.of_items(bad_inputs)
         if candidate is not None:
@@ -249,17 +249,17 @@ class FollowedCalls:
             self.is_reached = True
             # A mask may come to a rank that was reached, too.
             masked = _names([item for item in bad_outputs if infinite_sign(item) == -1])
-            return Passed(given, tuple(name for name in got if name not in masked), (), masked)
+            return PassedValues(given, tuple(name for name in got if name not in masked), (), masked)
         for source in sources:
             source.last = index
         masks = tuple(map(_as_record, sources))
         if any(infinite_sign(item) != -1 for item in bad_outputs):
             # Its own values may be a mask, and other values have come from other ranks.
             self.is_reached = True
-            return Passed((), got, given, (), masks)
+            return PassedValues((), got, given, (), masks)
         for item in bad_outputs:
             self._infinities.receive(index, name, item)
-        return Passed((), (), given, got, masks)
+        return PassedValues((), (), given, got, masks)
 
     def _of_reached_by_none(
         self, record: BadRecord, values: CallValues, bad_inputs: list[Item]

@@ -16,7 +16,7 @@ from probe.msprobe_rules.output.details import SKIP, DetailsRow
 from probe.msprobe_rules.precheck.case_tables import DropInTables
 from probe.msprobe_rules.precheck.methods import Method
 from probe.msprobe_rules.precheck.outputs import Tensor
-from probe.precheck.evaluated import Evaluated
+from probe.precheck.evaluated import EvaluatedCase
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class MsprobeCases:
         """``msprobe-documented`` or ``msprobe``."""
         return self.method.name
 
-    def judge(self, evaluated: Evaluated, framework: str) -> tuple[Mapping[str, Any], ...]:
+    def judge(self, evaluated: EvaluatedCase, framework: str) -> tuple[Mapping[str, Any], ...]:
         """A row for each output, and one for each tensor among the arguments: its gradient, or that there is none."""
         rows: list[DetailsRow] = []
         if evaluated.results is not None:
             rows = self._of_results(evaluated, evaluated.results, mindspore=of_dump(framework).in_msprobe_mindspore)
         return tuple(vars(row) for row in (*rows, *self._of_raised(evaluated.raised)))
 
-    def _of_results(self, evaluated: Evaluated, results: Results, mindspore: bool) -> list[DetailsRow]:
+    def _of_results(self, evaluated: EvaluatedCase, results: Results, mindspore: bool) -> list[DetailsRow]:
         case, arguments, reference = evaluated.prepared.case, evaluated.prepared.arguments, evaluated.reference
         prefix = f"{case.forward.name}.{OUTPUT}"
         returned = results.nested(_value), reference.nested(_value)

@@ -21,7 +21,7 @@ from probe.api.cli import main
 from probe.api.precheck import acc_check
 from probe.calls import memory
 from probe.precheck import in_parts
-from probe.precheck.evaluated import Evaluated
+from probe.precheck.evaluated import EvaluatedCase
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.precheck_report import Report
 from probe.precheck.run_cases import precheck
@@ -150,7 +150,7 @@ def test_drop_in_tables_have_the_same_rows(
 class NeverAsked:
     """Rules whose tables nobody asks for."""
 
-    def judge(self, evaluated: Evaluated, framework: str) -> tuple[Any, ...]:
+    def judge(self, evaluated: EvaluatedCase, framework: str) -> tuple[Any, ...]:
         raise AssertionError("nobody reads these rows")
 
 

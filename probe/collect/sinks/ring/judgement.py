@@ -38,7 +38,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class FirstRecord:
     """A record with a value that is not finite."""
 
     name: str
@@ -69,7 +69,7 @@ class Judgement:
         """The calls around records that are not finite, as far as they have ended."""
 
     @property
-    def first(self) -> Found | None:
+    def first(self) -> FirstRecord | None:
         """The first record; until `end`, it may still turn out to be of no consequence."""
         followed = self._forward if self._leaves_out_backward and self._forward is not None else self._followed
         return followed.first(self._tree)
@@ -151,7 +151,7 @@ class _Followed:
         elif len(self.calls.bad) < _MOST_BAD:
             self.calls.look_at(index, name, values)
 
-    def first(self, tree: CallTree) -> Found | None:
+    def first(self, tree: CallTree) -> FirstRecord | None:
         calls, waiting = self.calls, [] if self.is_over else self.calls.waiting
         bad = mark_explained(sorted(calls.bad or waiting, key=lambda record: record.number), tree)
         found = [record for record in bad if not record.flags & EXPLAINED][:1]
@@ -159,7 +159,7 @@ class _Followed:
         if not found:
             return None
         record = min(found, key=lambda record: record.number)
-        return Found(record.name, _where(record))
+        return FirstRecord(record.name, _where(record))
 
 
 def _where(record: BadRecord) -> str:

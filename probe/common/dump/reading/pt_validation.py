@@ -1,7 +1,7 @@
 """Check that a ``.pt`` file is what `torch.save` writes of one tensor, before torch makes anything of it.
 
 ``weights_only`` keeps torch from executing what a file says, but not from taking memory: an archive may be compressed a
-thousand times over, and its pickle may ask for a ``bytearray`` or a ``Tensor`` of any size. The pickle is looked through
+thousand times over, and its pickle may ask for a ``bytearray`` or a ``Tensor`` of any size. The pickle is looked at
 here, by an allow-list of names and a limit of its size; torch's own unpickler makes the tensor.
 """
 

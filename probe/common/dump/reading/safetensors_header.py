@@ -26,7 +26,7 @@ _PACKED = {"F4": 2}
 """Formats of several numbers in a byte, compared as bytes."""
 
 
-class Placed(NamedTuple):
+class StoredTensor(NamedTuple):
     """A tensor of a file."""
 
     offset: int
@@ -39,7 +39,7 @@ class Placed(NamedTuple):
 class Header(NamedTuple):
     """The tensors of a file by their names, and the texts that its writer added."""
 
-    tensors: Mapping[str, Placed]
+    tensors: Mapping[str, StoredTensor]
     metadata: Mapping[str, str]
 
 
@@ -74,7 +74,7 @@ def read_header(path: str, size: int, read: Callable[[int, int], bytes]) -> Head
                 "header is wrong: copy the file again."
             )
         used.append((begin, end, name))
-        tensors[name] = Placed(start + begin, dtype, shape)
+        tensors[name] = StoredTensor(start + begin, dtype, shape)
     used.sort()
     for (_, end, name), (begin, _, other) in zip(used, used[1:]):
         if begin < end:
