@@ -27,8 +27,7 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.formats import plain_name
 from probe.precheck import in_parts
-from probe.precheck.evaluated import EvaluatedCase, NotRun, evaluate
-from probe.precheck.result import CaseResult
+from probe.precheck.case_results import CaseResult, EvaluatedCase, NotRun, evaluate
 from probe.precheck.rules import CaseRules
 
 

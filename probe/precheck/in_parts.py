@@ -27,7 +27,7 @@ from probe.common.dump.reading.items import INPUT, OUTPUT, Item
 from probe.common.numerics.formats import plain_name, rounds
 from probe.common.operations.function import ACTIVATION, ELEMENTWISE, ROUNDED_ONCE, Trait
 from probe.common.operations.lookup import has
-from probe.precheck.evaluated import EvaluatedCase
+from probe.precheck.case_results import EvaluatedCase
 
 Array = NDArray[Any]
 LARGE = 1 << 22

@@ -11,8 +11,7 @@ from typing import Any, Optional
 
 from typing_extensions import Protocol
 
-from probe.precheck.evaluated import EvaluatedCase
-from probe.precheck.result import CaseResult
+from probe.precheck.case_results import CaseResult, EvaluatedCase
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from probe.common.errors import MsprobeException
 from probe.common.parallel.run_tasks import run
 from probe.common.parallel.tasks import Outcomes, ProcessDied, Where, attempt, of_machine, processors
 from probe.common.progress import ProgressCallback
+from probe.precheck.case_results import CaseResult
 from probe.precheck.check import CheckOptions, check
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.precheck_report import Report
 from probe.precheck.output.run_journal import RunSettings
 from probe.precheck.output.run_output import Output, OutputFiles
-from probe.precheck.result import CaseResult
 
 LoadAdapter = Callable[[str], FrameworkAdapter]
 """Gives the adapter of a framework by the name that dumps have for it; a function at the top of a module."""

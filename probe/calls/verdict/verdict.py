@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from probe.calls.verdict import bounds, dropout, fits, interpretation, places, tolerance
+from probe.calls.verdict import bounds, dropout, fits, interpretation, ties, tolerance
 from probe.calls.verdict.bounds import Bound
 from probe.calls.verdict.subject import (
     ERROR,
@@ -107,7 +107,7 @@ def _judge_integers(subject: Subject) -> KernelVerdict:
     differs = np.asarray(result != reference)
     if not differs.any():
         return KernelVerdict(EXACT, "equal", "exact", 0.0, 0.0, share_over=0.0)
-    if places.are_ties(subject):
+    if ties.are_ties(subject):
         return KernelVerdict(EXACT, "other places of equal values", "exact", 0.0, 0.0, share_over=0.0)
     first = np.unravel_index(int(differs.argmax()), differs.shape)
     count = int(np.count_nonzero(differs))

@@ -16,7 +16,7 @@ from probe.msprobe_rules.output.details import SKIP, DetailsRow
 from probe.msprobe_rules.precheck.case_tables import DropInTables
 from probe.msprobe_rules.precheck.methods import Method
 from probe.msprobe_rules.precheck.outputs import Tensor
-from probe.precheck.evaluated import EvaluatedCase
+from probe.precheck.case_results import EvaluatedCase
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any, Optional
 from probe.calls.judged_results import JudgedResult
 from probe.calls.verdict.subject import FAILURES, NOT_RUN, SUSPECT, KernelVerdict
 from probe.common.dump.naming import file_name
+from probe.precheck.case_results import CaseResult
 from probe.precheck.output.run_journal import VERSION, plain
-from probe.precheck.result import CaseResult
 from probe.precheck.rules import AgainstDevice
 
 _MOST_SHOWN = 20

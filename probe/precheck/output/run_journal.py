@@ -19,8 +19,8 @@ from probe.calls.verdict.subject import KernelVerdict
 from probe.common import files
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.report.json_values import from_json, to_json
+from probe.precheck.case_results import CaseResult
 from probe.precheck.options import PrecheckOptions
-from probe.precheck.result import CaseResult
 
 NO_RULES = "probe"
 """The name of no rules besides ours."""

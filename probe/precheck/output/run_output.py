@@ -18,10 +18,10 @@ from probe.calls.judged_results import JudgedResult
 from probe.common import files
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.report.csv_lines import Cell, csv_line
+from probe.precheck.case_results import CaseResult
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.precheck_report import Report, as_json
 from probe.precheck.output.run_journal import Journal, RunSettings
-from probe.precheck.result import CaseResult
 
 _FILE_OF_A_RUN = re.compile(r"\w+_(?P<time>\d{14})\.(csv|jsonl|json)")
 _TIME = "%Y%m%d%H%M%S"

@@ -21,7 +21,7 @@ from probe.api.cli import main
 from probe.api.precheck import acc_check
 from probe.calls import memory
 from probe.precheck import in_parts
-from probe.precheck.evaluated import EvaluatedCase
+from probe.precheck.case_results import EvaluatedCase
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.precheck_report import Report
 from probe.precheck.run_cases import precheck

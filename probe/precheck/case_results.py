@@ -1,15 +1,16 @@
-"""A case evaluated: its results on the device and in float64, as far as it can be run."""
+"""A case evaluated on the device and in float64, as far as it can be run, and its result."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Optional
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Optional
 
 from probe.backends.protocol import Execution
 from probe.calls.evaluation import Results, is_out_of_memory
 from probe.calls.judged_results import JudgedResult
 from probe.calls.prepared import RECORDED, PreparedCall, reason, recorded_results, run_as_recorded
-from probe.calls.verdict.subject import ERROR, KernelVerdict
+from probe.calls.verdict.subject import ERROR, NOT_RUN, KernelVerdict, worst_of
 from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.common.dump.reading.dump import Dump
 from probe.common.numerics.formats import rounding_format
@@ -121,3 +122,43 @@ def _raised(name: str, error: Exception) -> JudgedResult:
     """The row of a direction that could not be run, though its reference was."""
     of = "" if name.endswith(FORWARD) else "every input"
     return JudgedResult(name, of, "", "", (), KernelVerdict(ERROR, f"it raises {reason(error)}"))
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One case."""
+
+    name: str
+    base: str
+    rows: tuple[JudgedResult, ...] = ()
+    not_run: str = ""
+    """The reason why it was not run; empty if it was."""
+    backward_not_run: str = ""
+    """The reason why its backward was not run, if the dump has one."""
+    stands_for: int = 1
+    autocast: str = ""
+    """The dtype of the autocast under which it was run; empty without."""
+    inputs: str = "recorded"
+    """``recorded`` values, or ``generated`` ones."""
+    saved: tuple[str, ...] = field(default=())
+    """Files of failing values."""
+    details: Optional[tuple[Mapping[str, Any], ...]] = field(default=(), compare=False)  # noqa: UP045 (evaluated)
+    """The rows of the case by the rules of another tool; ``None`` where no such rules have judged it."""
+
+    @property
+    def forward(self) -> str:
+        """The worst status of its outputs."""
+        return NOT_RUN if self.not_run else worst_of(row.verdict.status for row in self.rows if not row.of)
+
+    @property
+    def backward(self) -> str:
+        """The worst status of its gradients; empty where there are none."""
+        if self.not_run or self.backward_not_run:
+            return NOT_RUN
+        found = [row.verdict.status for row in self.rows if row.of]
+        return worst_of(found) if found else ""
+
+    @property
+    def status(self) -> str:
+        """The worse of both."""
+        return worst_of(status for status in (self.forward, self.backward) if status)
