@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from probe.common.dump.naming import (
-    BACKWARD,
     FORWARD,
     function_name,
     is_backward,
@@ -32,7 +31,7 @@ from probe.common.nonfinite.lineages import (
     no_maker,
 )
 from probe.common.operations.function import Trait
-from probe.common.operations.lookup import has, writes_in_place
+from probe.common.operations.lookup import has
 
 
 class PassedValues(NamedTuple):
@@ -114,10 +113,7 @@ class FollowedCalls:
         # Candidates that came later are of another batch, whose backward is still to come.
         number = self._numbers.get(result, -1)
         if self.is_reached:
-            if self._candidates.of_number(result) is not None:
-                self._go_back(name)
-            elif all(record.name != result for record in self.bad):
-                self._candidates.leave_out(number)
+            self._go_back(name)
             return
         candidate, source = self._candidates.of_record(result), self._infinities.of_record(result)
         if candidate is not None:
@@ -175,7 +171,6 @@ class FollowedCalls:
                 return
             last = records[-1]
             if self._matters_at_once(last):
-                self._report_of_forward(record.name)
                 self._reach(records)
                 return
             is_beyond_type = last.flags == OUTPUT and not last.mask and all(map(infinite_sign, outputs))
@@ -186,36 +181,15 @@ class FollowedCalls:
                 return
         else:
             computes = self._candidates.go_on(candidate, record, inputs, outputs)
-        if computes or is_of_backward(record.name) or (outputs and self._is_kept(record.name)):
-            self._report(candidate)
-
-    def _report_of_forward(self, name: str) -> None:
-        """Report the candidate of a backward's forward call: its result is not finite, and nothing left it out."""
-        parsed = parse(name)
-        candidate = None
-        if is_gradients(name):
-            # They stand before the backward of their module, which need not have shown where the backward begins.
-            candidate = self._candidates.first_open()
-        elif parsed is not None and parsed.direction == BACKWARD:
-            candidate = self._candidates.of_record(record_name(parsed._replace(direction=FORWARD)))
-        if candidate is not None and candidate.open:
+        if computes or is_of_backward(record.name):
             self._report(candidate)
 
     def _matters_at_once(self, record: BadRecord) -> bool:
         """True if a record is a finding whatever comes of it."""
-        return bool(record.flags & PARAMETER) or is_of_backward(record.name) or self._is_kept(record.name)
-
-    def _is_kept(self, name: str) -> bool:
-        """True if a call writes where the next step may read: once there are gradients, it is an optimizer's."""
-        function = function_name(name)
-        return self._has_gradients and (writes_in_place(function) or function.startswith(("_foreach_", "_fused_")))
+        return bool(record.flags & PARAMETER) or is_of_backward(record.name)
 
     def _report(self, candidate: Candidate) -> None:
         """Report a candidate; the records that it reached are its consequences."""
-        first = self._candidates.first_open()
-        if first is not None and first.number < candidate.number and candidate.records[0].flags != OUTPUT:
-            # A value that seems to come from outside most likely comes from there, by a call that is not recorded.
-            self._reach(self._candidates.take(first))
         self._reach(self._candidates.take(candidate))
 
     def _reach(self, records: Sequence[BadRecord]) -> None:
@@ -319,11 +293,10 @@ class FollowedCalls:
         """
         is_end = _ends_of_forward(names) if self._infinities.unsettled else []
         self.bad += self._candidates.end()
-        first = self.bad[0] if self.bad else None
         for source in list(self._infinities.unsettled):
-            # What is not recorded may have used it, as a cast to integers does. It counts where it is what the forward
-            # ends with, and where something comes out of nowhere behind it.
-            if is_end[source.last + 1] or (first is not None and first.flags & INPUT and first.number > source.last):
+            # A call that is not recorded may have used it, such as a cast to integers. It counts if the forward ends
+            # with it.
+            if is_end[source.last + 1]:
                 self.bad.append(_as_record(source))
         self.bad.sort(key=lambda record: record.number)
         return self.bad
