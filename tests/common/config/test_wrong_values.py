@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
-from configurations import GOOD, NUMBERS, exactly, load, write
+from configurations import ANSWERS, GOOD, NUMBERS, exactly, load, write
 
 from probe.common.config.config import KEYS, load_config
 from probe.common.errors import MsprobeException, ScopeException
@@ -15,9 +14,7 @@ from probe.common.errors import MsprobeException, ScopeException
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
-GOLDEN = Path(__file__).with_name("wrong_values.txt")
-"""A line for each wrong configuration: what it has besides a good one, the class of the error, and the message."""
-CASES = [line.split("\t") for line in GOLDEN.read_text(encoding="utf-8").splitlines()]
+CASES = [case for case in ANSWERS if case[1] != "warning"]
 ALL_TASKS = '"statistics", "tensor", "structure", "overflow_check", "free_benchmark", "grad_probe"'
 
 
