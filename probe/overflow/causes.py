@@ -366,8 +366,6 @@ def _forward(line: Function, given: list[_Operand], items: Sequence[Item], resul
     odd = [each for each in given if any(map(math.isinf, each.numbers)) or each.has_nan]
     if odd and all(each.size == 1 for each in odd):
         yield f"its argument {odd[0].name} is {number(odd[0].numbers[0]) if odd[0].numbers else 'NaN'}"
-    if formula is None and line.rounding == CONDITIONING and len(given) > 1:
-        yield from _product(given[:2], result)
     cast = max((abs(each) for one in given for each in one.numbers if math.isfinite(each)), default=0.0)
     if cast > result.limit:
         yield f"an input is {_size(cast, result)}"
