@@ -86,6 +86,7 @@ class ExactCall:
         autocast: The dtype to which it was cast; empty without.
         on_accelerator: True if the results are not of the CPU, so that the CPU's own kernel is a yardstick for them.
         near: The call with inputs that differ by a rounding, whose conditioning is the same; ``None`` for the call.
+        part: The results that are judged unless `verdict` is given another part: ``outputs`` or ``gradients``.
     """
 
     base: str
@@ -97,26 +98,40 @@ class ExactCall:
     autocast: str
     on_accelerator: bool
     near: Optional[Call] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    part: str = "outputs"
 
     def __post_init__(self) -> None:
-        self._on_cpu: Results | None = None
+        self._cpu_results: Results | None = None
 
-    def on_cpu(self) -> Results:
+    @property
+    def results(self) -> list[Output]:
+        """The exact results."""
+        found: list[Output] = getattr(self.call.reference, self.part)
+        return found
+
+    def on_cpu(self) -> list[Output]:
         """The results of the CPU's own kernels in the dtypes of the call."""
-        if self._on_cpu is None:
-            self._on_cpu = self.call.on("cpu", self.autocast or None)
-        return self._on_cpu
+        found: list[Output] = getattr(self._on_cpu(), self.part)
+        return found
 
-    def verdict(self, part: str, index: int, result: Output, reference: Array, precision: str = "") -> KernelVerdict:
+    def _on_cpu(self) -> Results:
+        if self._cpu_results is None:
+            self._cpu_results = self.call.on("cpu", self.autocast or None)
+        return self._cpu_results
+
+    def verdict(
+        self, index: int, result: Output, reference: Array | None = None, part: str = "", precision: str = ""
+    ) -> KernelVerdict:
         """The verdict on one result.
 
         Args:
-            part: ``outputs`` or ``gradients``.
-            index: The number of the result among these.
+            index: The number of the result in its part.
             result: The result.
-            reference: The exact values.
+            reference: The exact values, if they are not those of `results`.
+            part: The part of the result, if it is another one.
             precision: The dtype in which it was computed, if that is neither its own nor that of autocast.
         """
+        part = part or self.part
 
         def pick(results: Results | None) -> Array | None:
             value = None if results is None else getattr(results, part)[index].value
@@ -129,7 +144,7 @@ class ExactCall:
                 base=self.base,
                 direction="backward" if is_gradient else "forward",
                 result=result.value,
-                reference=reference,
+                reference=self.results[index].value if reference is None else reference,
                 dtype=result.dtype or "",
                 inputs=self.inputs[:count],
                 input_dtypes=self.dtypes[:count],
@@ -147,7 +162,7 @@ class ExactCall:
         if not self.on_accelerator:
             return None
         try:
-            return self.on_cpu()
+            return self._on_cpu()
         except Exception as error:
             raise_unless_refusal(error)
             # Kernels of half precision are missing on CPUs; the other tolerances stay.
@@ -208,7 +223,7 @@ class _JudgedCall:
         if wanted != dtype and is_float(wanted) and is_float(dtype):
             verdict = KernelVerdict(STRUCTURE, f"{dtype} where {wanted} was recorded")
             return JudgedResult(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict)
-        verdict = self._exact.verdict(part, index, result, expected.value)
+        verdict = self._exact.verdict(index, result, expected.value, part)
         return JudgedResult(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict)
 
     def _recorded_dtype(self, of: str, part: str, index: int) -> str:

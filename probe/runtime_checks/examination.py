@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.calls.evaluation import Output
+from probe.calls.judged_results import ExactCall
 from probe.calls.verdict.subject import FAILURES, KernelVerdict
 from probe.common.numerics.formats import Format, format_of, is_float, rounding_format
 from probe.common.numerics.rounding import spacing
 from probe.runtime_checks.free_benchmark_file import ILL_CONDITIONED, NOT_DETERMINISTIC, UNSTABLE
-from probe.runtime_checks.running_call import Exact, RunningCall, differing
+from probe.runtime_checks.running_call import RunningCall, differing, exact_call
 
 Array = NDArray[Any]
 Perturbed = Optional[list[Array]]
@@ -192,8 +193,8 @@ class Examination:
         other = PERTURBATIONS[mode](values, call.dtypes)
         if other is None:
             return
-        before = Exact(call, values, self.of_outputs, self.autocast)
-        after = Exact(call, other, self.of_outputs, self.autocast, None if mode == EXCHANGED else before)
+        before = exact_call(call, values, self.of_outputs, self.autocast)
+        after = exact_call(call, other, self.of_outputs, self.autocast, None if mode == EXCHANGED else before)
         indexes = self._judged_indexes()
         if mode == EXCHANGED:
             # Of an exchange that changes the result nothing is to be learned.
@@ -203,12 +204,12 @@ class Examination:
         for index in indexes:
             yield from self._moved(index, moved[index], before, after, _CHANGED[mode])
 
-    def _moved(self, index: int, moved: Output, before: Exact, after: Exact, words: str) -> Iterator[Message]:
+    def _moved(self, index: int, moved: Output, before: ExactCall, after: ExactCall, words: str) -> Iterator[Message]:
         """The messages on one result that became `moved` with the other inputs."""
         result = self.results[index]
         max_rel = _most_relative(result.value, moved.value)
         own = _share(before.results[index].value, after.results[index].value)
-        for verdict, where in ((before.verdict_of(index, result), ""), (after.verdict_of(index, moved), f"{words}: ")):
+        for verdict, where in ((before.verdict(index, result), ""), (after.verdict(index, moved), f"{words}: ")):
             if verdict.status in FAILURES:
                 effect = _share(result.value, moved.value)
                 effects = f"it moved by {effect:.2g} of its size, the function itself by {own:.2g}"
@@ -222,14 +223,14 @@ class Examination:
     # --- the same inputs, another way to compute
 
     def _held_against(self, mode: str) -> Iterator[Message]:
-        exact = Exact(self.call, self.call.values(), self.of_outputs, self.autocast)
+        exact = exact_call(self.call, self.call.values(), self.of_outputs, self.autocast)
         others = exact.on_cpu() if mode == TO_CPU else exact.results
         for index in self._judged_indexes():
             result, other = self.results[index], others[index]
             if mode == TO_CPU and not differing(result.value, other.value):
                 continue
             max_rel = _most_relative(result.value, other.value)
-            verdict = exact.verdict_of(index, result)
+            verdict = exact.verdict(index, result)
             if verdict.status in FAILURES:
                 yield Message(index, max_rel, UNSTABLE, _with_numbers(verdict))
             else:

@@ -19,7 +19,7 @@ from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
 from probe.common.numerics.formats import is_float, rounding_format
 from probe.common.report.csv_lines import Cell, csv_line
-from probe.runtime_checks.running_call import Exact, RunningCall, kept_random_states
+from probe.runtime_checks.running_call import RunningCall, exact_call, kept_random_states
 
 HEADER = (
     "operation", "output_index", "dtype", "shape", "verdict", "ratio", "tolerance", "worst_index", "worst_result",
@@ -167,14 +167,14 @@ class OnlineCheck:
 
     def _judged(self, call: RunningCall, output: Any) -> Iterator[OperatorResult]:
         outputs = outputs_of(call.execution, output)
-        exact = Exact(call, call.values(), (), None)
+        exact = exact_call(call, call.values())
         for index, result in enumerate(outputs):
             if result.dtype is None or not is_float(result.dtype) or not result.value.size:
                 continue
             # What an operator keeps for its backward beside its result, the sums of softmax say, has a wider dtype than
             # what it was computed in.
             precision = _lowest(call.dtypes) if index else ""
-            verdict = exact.verdict_of(index, result, precision)
+            verdict = exact.verdict(index, result, precision=precision)
             yield OperatorResult(call.name, index, result.dtype, result.value.shape, verdict)
 
     def failed(self, about: Any, error: Exception) -> None:

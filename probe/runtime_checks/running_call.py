@@ -19,7 +19,6 @@ from probe.calls.arguments import Arguments, Leaf, OwnValue, Unreadable, same_co
 from probe.calls.evaluation import Call, Output, Results, autocast_for, is_out_of_memory, run
 from probe.calls.judged_results import ExactCall, depends_on_seed
 from probe.calls.prepared import half_of_mixed
-from probe.calls.verdict.subject import KernelVerdict
 from probe.common.containers import MAX_DEPTH
 from probe.common.numerics.formats import is_float, rounds
 
@@ -206,60 +205,36 @@ class RunningCall:
         return depends_on_seed(run)
 
 
-class Exact:
-    """A call in float64, and what that says of results of it.
+def exact_call(
+    call: RunningCall,
+    values: Sequence[Array],
+    of_outputs: Sequence[Output | None] = (),
+    autocast: str | None = None,
+    near: ExactCall | None = None,
+) -> ExactCall:
+    """A call in float64, which judges its outputs, or its gradients if those of the outputs are given.
 
     Args:
         call: The call.
         values: The values of its tensors, its own or others.
-        of_outputs: The gradients of the tensors that it returns, ``None`` for one without; empty for the forward alone.
+        of_outputs: The gradients of the tensors that it returns, ``None`` for one without.
         autocast: As for `RunningCall.again`.
         near: The call with values that differ by a rounding, whose conditioning is the same.
     """
-
-    def __init__(
-        self,
-        call: RunningCall,
-        values: Sequence[Array],
-        of_outputs: Sequence[Output | None],
-        autocast: str | None,
-        near: Exact | None = None,
-    ) -> None:
-        gradients = [None if each is None else each.value for each in of_outputs]
-        given = [each for each in of_outputs if each is not None]
-        self._part = "gradients" if of_outputs else "outputs"
-        self._exact: ExactCall = ExactCall(
-            call.base,
-            Call(call.execution, call.function, call.arguments, values, gradients, call.name),
-            [*values, *(each.value for each in given)],
-            [*call.dtypes, *(each.dtype or "" for each in given)],
-            len(values),
-            call.arguments.settings,
-            autocast or "",
-            call.on_accelerator,
-            None if near is None else near._exact.call,
-        )
-
-    @property
-    def results(self) -> list[Output]:
-        """The results in float64: outputs, or gradients where those of the outputs are given."""
-        found: list[Output] = getattr(self._exact.call.reference, self._part)
-        return found
-
-    def on_cpu(self) -> list[Output]:
-        """The results of the CPU's own kernels in the dtypes of the call."""
-        found: list[Output] = getattr(self._exact.on_cpu(), self._part)
-        return found
-
-    def verdict_of(self, index: int, result: Output, precision: str = "") -> KernelVerdict:
-        """The verdict on result number `index`.
-
-        Args:
-            index: The number of the result.
-            result: The result.
-            precision: The dtype in which it was computed, where that is not its own.
-        """
-        return self._exact.verdict(self._part, index, result, self.results[index].value, precision)
+    gradients = [None if each is None else each.value for each in of_outputs]
+    given = [each for each in of_outputs if each is not None]
+    return ExactCall(
+        call.base,
+        Call(call.execution, call.function, call.arguments, values, gradients, call.name),
+        [*values, *(each.value for each in given)],
+        [*call.dtypes, *(each.dtype or "" for each in given)],
+        len(values),
+        call.arguments.settings,
+        autocast or "",
+        call.on_accelerator,
+        None if near is None else near.call,
+        "gradients" if of_outputs else "outputs",
+    )
 
 
 @contextlib.contextmanager
