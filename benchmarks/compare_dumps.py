@@ -130,7 +130,8 @@ def _write_sketches(folder: Path, data: dict[str, Record], apart: float) -> None
     """The sketches that tensors of these norms could have; nobody made what calls take."""
     import numpy as np
 
-    from probe.common.dump.sketch_file import MAKER, SERIAL, SKETCH, SketchWriter
+    from probe.common.dump.sketch_file import MAKER, SERIAL, SKETCH
+    from probe.common.dump.sketch_writer import SketchWriter
 
     writer, numbers, noise, serial = SketchWriter(), np.random.default_rng(1), np.random.default_rng(2), count(1)
     for name, record in data.items():

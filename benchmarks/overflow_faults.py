@@ -35,7 +35,7 @@ from overflow_trainings.outcomes import make as make_trainings  # noqa: E402
 from overflow_trainings.outcomes import outcomes as outcomes_of_trainings  # noqa: E402
 
 from probe.common.parallel.tasks import Where  # noqa: E402
-from probe.overflow.run import find_overflow  # noqa: E402
+from probe.overflow.find_overflow import find_overflow  # noqa: E402
 
 _AT_ONCE = 100
 EXPLANATION = """\
@@ -132,7 +132,7 @@ def models(found: list[str]) -> int:
                 said = f"failed: {ran.stderr.strip().splitlines()[-1:]}"
             else:
                 report = find_overflow(str(Path(folder, name)), where=Where(jobs=1))
-                places = [finding.place for finding in report.findings]
+                places = [finding.key for finding in report.findings]
                 meant = sum(len(step.intended) for step in report.steps)
                 said = f"found {places}" if places else f"silent, {meant} calls that make infinities"
             loud += not said.startswith("silent")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from probe.collect.sinks.sink import Needs as Needs
     from probe.collect.sinks.sink import Sink as Sink
     from probe.common.dump.reading.dump import Dump as Dump
-    from probe.common.dump.reading.run import Run as Run
-    from probe.common.dump.reading.run import read as read
+    from probe.common.dump.reading.several_dumps import Run as Run
+    from probe.common.dump.reading.several_dumps import read as read
     from probe.common.numerics.sketch import cosine as cosine
     from probe.common.numerics.sketch import distance as distance
     from probe.common.numerics.sketch import factor as factor
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from probe.graph.in_python import GraphView as GraphView
     from probe.graph.in_python import open_graph as open_graph
     from probe.monitor.reading.run import load_monitor as load_monitor
-    from probe.overflow.run import find_overflow as find_overflow
+    from probe.overflow.find_overflow import find_overflow as find_overflow
     from probe.rollout.report import RolloutReport as RolloutReport
     from probe.rollout.response_anomaly import ResponseAnomaly as ResponseAnomaly
     from probe.rollout.response_anomaly import response_anomaly as response_anomaly
@@ -55,7 +55,7 @@ _FOUND_IN = {
     "Graph": "probe.graph.graph",
     "GraphDiff": "probe.graph.diff",
     "GraphView": "probe.graph.in_python",
-    "find_overflow": "probe.overflow.run",
+    "find_overflow": "probe.overflow.find_overflow",
     "graph_diff": "probe.api.questions.comparing",
     "load_monitor": "probe.monitor.reading.run",
     "open_graph": "probe.graph.in_python",
@@ -64,8 +64,8 @@ _FOUND_IN = {
     "Dump": "probe.common.dump.reading.dump",
     "Needs": "probe.collect.sinks.sink",
     "Sink": "probe.collect.sinks.sink",
-    "Run": "probe.common.dump.reading.run",
-    "read": "probe.common.dump.reading.run",
+    "Run": "probe.common.dump.reading.several_dumps",
+    "read": "probe.common.dump.reading.several_dumps",
     "cosine": "probe.common.numerics.sketch",
     "distance": "probe.common.numerics.sketch",
     "factor": "probe.common.numerics.sketch",

@@ -13,7 +13,7 @@ from probe.common.dump.reading.runs import only_dump_in
 from probe.common.errors import MsprobeException
 
 if TYPE_CHECKING:
-    from probe.precheck.output.report import Report
+    from probe.precheck.output.precheck_report import Report
 
 
 def load(framework: str) -> FrameworkAdapter:
@@ -58,7 +58,7 @@ def acc_check(
         ['Functional.silu.0']
     """
     from probe.precheck.options import PrecheckOptions
-    from probe.precheck.runner import precheck
+    from probe.precheck.run_cases import precheck
 
     if standard is not None and rules is None:
         if standard not in STANDARDS:

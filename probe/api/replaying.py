@@ -15,16 +15,15 @@ from probe.common.dump.frameworks import BACKEND_OF
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import find_dumps, only_dump_in
 from probe.common.errors import FrameworkError, MissingDependency, MsprobeException
-from probe.common.parallel.memory import of_machine
+from probe.common.parallel.tasks import of_machine
 from probe.precheck.check import CheckOptions
-from probe.precheck.work import device_for, try_elsewhere
+from probe.precheck.run_cases import device_for, try_elsewhere
 from probe.rerun.emit import emit as write_script
 from probe.rerun.exchanged import RecordOf, exchange
-from probe.rerun.minimise import Minimised
+from probe.rerun.minimise import MinimisedCall
 from probe.rerun.minimise import minimise as make_smaller
-from probe.rerun.report import as_json, lines
-from probe.rerun.rerun_call import Rerun, rerun_call
-from probe.rerun.selecting import select
+from probe.rerun.rerun_call import Rerun, rerun_call, select
+from probe.rerun.rerun_report import as_json, lines
 from probe.shards.split import Split
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Replay:
 
     replayed: Rerun
     """The comparisons: each of its ``results`` has the ``difference`` from the recorded one, and the verdicts."""
-    smaller: Optional[Minimised] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    smaller: Optional[MinimisedCall] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The step with smaller inputs, where that was asked for."""
     files: Sequence[str] = ()
     """The script, and the files that it reads."""

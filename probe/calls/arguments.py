@@ -1,6 +1,6 @@
 """The arguments of a call: a tree of plain values, with a numbered leaf for each tensor; here those of a record.
 
-Those of a call that is being made are in `probe.runtime_checks.arguments`.
+Those of a call that is being made are in `probe.runtime_checks.running_call`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Leaf:
 
     number: int
     dtype: str
-    """Its plain name: ``bfloat16``."""
+    """The plain name of the dtype: ``bfloat16``."""
     is_differentiated: bool
     """True if the call has a gradient for it."""
 
@@ -66,7 +66,7 @@ class Arguments:
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments without tensors: by keyword, or by their number as text."""
-        found = {str(place): value for place, value in enumerate(self._args)}
+        found = {str(index): value for index, value in enumerate(self._args)}
         found.update(self._kwargs)
         return {key: _shown(value) for key, value in found.items() if not isinstance(value, Leaf)}
 
@@ -75,7 +75,7 @@ class Arguments:
         return self._filled(lambda node: tensors[node.number] if isinstance(node, Leaf) else plain_value(node.entry))
 
     def as_given(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The same with the framework's own values as the call that is being made has them."""
+        """The positional and the keyword arguments, with the framework's own values of the call that is being made."""
         return self._filled(lambda node: tensors[node.number] if isinstance(node, Leaf) else node.value)
 
     def _filled(self, fill: Callable[[_Node], Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -150,7 +150,7 @@ class RecordedArguments(Arguments):
         super().__init__(self.leaves, args, kwargs)
 
     def with_leaves(self, leaves: Sequence[RecordedLeaf]) -> RecordedArguments:
-        """The same arguments with other tensors, one for each leaf."""
+        """The arguments with other tensors, one for each leaf."""
         found = copy.copy(self)
         found.leaves = [
             replace(mine, item=each.item, dtype=each.dtype, shape=each.shape) for mine, each in zip(self.leaves, leaves)

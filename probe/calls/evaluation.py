@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
 from probe.calls.arguments import Arguments
-from probe.calls.memory_errors import raise_unless_refusal
 from probe.common.containers import parts_of
 from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name, rounding_format, rounds
 from probe.common.numerics.rounding import rounded_to
@@ -41,7 +40,7 @@ class Output:
     """One tensor or plain value that a call returned, or the gradient of one of its inputs."""
 
     path: str
-    """Its place: ``0``, ``1.hidden``."""
+    """The position among the outputs: ``0``, ``1.hidden``."""
     value: Any
     """An array for a tensor; ``None`` for a gradient that is not there."""
     dtype: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
@@ -77,15 +76,15 @@ class Call:
     """A recorded call with its inputs, which can be evaluated in several ways.
 
     Args:
-        execution: Of the framework.
-        function: What is called on the device.
+        execution: The framework.
+        function: The function that is called on the device.
         arguments: The tree of arguments.
         leaves: The values of its tensors.
         of_outputs: The gradients of the tensors among the outputs, in their order; ``None`` for one without. An empty
             list leaves the backward out.
-        name: What random moves are drawn from.
-        reference_function: What computes the reference; `function` itself where there is none.
-        returns_nothing: Whether the function is called for what it writes to its first argument.
+        name: The seed of random moves.
+        reference_function: The function that computes the reference; `function` itself where there is none.
+        returns_nothing: True if the function is called for what it writes to its first argument.
     """
 
     def __init__(
@@ -112,18 +111,18 @@ class Call:
         self._is_part = False
 
     def with_inputs(self, arguments: Arguments, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Call:
-        """The same call of other values."""
+        """The call with other values."""
         functions = self.reference_function, self._returns_nothing
         return Call(self._execution, self.function, arguments, leaves, of_outputs, self._name, *functions)
 
     def part(self, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Call:
-        """The same call of a part of the elements, of which each is made of one element of each input."""
+        """The call with a part of the elements, each of which is made of one element of each input."""
         found = self.with_inputs(self._arguments, leaves, of_outputs)
         found._is_part = True
         return found
 
     def forward_alone(self) -> Call:
-        """The same call without its backward."""
+        """The call without its backward."""
         found = self.with_inputs(self._arguments, self._leaves, [])
         if self._reference is not None:
             found._reference = dataclasses.replace(self._reference, gradients=[])
@@ -157,8 +156,8 @@ class Call:
         ``None`` where the moved inputs are none that the function takes.
 
         Args:
-            inside: Whether what the framework shows of what is computed inside is moved as well.
-            inputs: Whether the inputs are moved.
+            inside: True moves also the values that the framework shows of the inside of the call.
+            inputs: True moves the inputs.
 
         Raises:
             MemoryError: there is no memory for it.
@@ -197,8 +196,8 @@ class Call:
             results = self._unless_refused(leaves, gradients, (unit, draw) if inside else None)
             if results is None:
                 return None
-            for place, (first, then) in enumerate(zip(_all(self.reference), _all(results))):
-                furthest[place] = _further(furthest[place], first.value, then.value)
+            for index, (first, then) in enumerate(zip(_all(self.reference), _all(results))):
+                furthest[index] = _further(furthest[index], first.value, then.value)
             # Before the next draw is made: of a large tensor each is as large.
             del leaves, gradients, results
         outputs = len(self.reference.outputs)
@@ -291,10 +290,10 @@ def run(
     """Make a call, and its backward if an input is differentiated.
 
     Args:
-        execution: Of the framework.
+        execution: The framework.
         call: As for `Execution.evaluate`.
         inputs: Tensors that the call may write to.
-        differentiated: Which of these.
+        differentiated: The numbers of the inputs that are differentiated.
         gradients_of: Gives the gradient of each tensor that the call returns, ``None`` for one without.
 
     Raises:
@@ -354,7 +353,7 @@ def autocast_for(recorded: Sequence[str], results: Results, inputs: Sequence[str
 
     Args:
         recorded: The dtypes of the tensors that were returned, in their order.
-        results: What the function returns without autocast.
+        results: The results of the function without autocast.
         inputs: The dtypes of its tensors.
     """
     now = [output.dtype for output in results.outputs if output.dtype is not None]
@@ -449,3 +448,31 @@ def _further(furthest: Any, first: Any, then: Any) -> Any:
             # From infinity to infinity is no distance: fmax takes the other one of a NaN.
             np.fmax(most[start : start + _BLOCK], distance, out=most[start : start + _BLOCK])
     return furthest
+
+
+# --- errors that tell of missing memory
+
+_WORDS = (
+    "out of memory", "can't allocate", "cannot allocate", "failed to allocate", "bad_alloc", "bad allocation",
+    "memory isn't enough", "memory not enough",
+)  # fmt: skip
+"""Frameworks raise RuntimeError where their own allocator gets no memory."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True if there was no memory for a call, on the host or on a device."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(words in text for words in _WORDS)
+
+
+def raise_unless_refusal(error: Exception) -> None:
+    """Raise the error of a call again if it says nothing of the call's inputs or settings.
+
+    Raises:
+        MemoryError: there was no memory for the call.
+        RecursionError: the stack was too deep already.
+    """
+    if isinstance(error, RecursionError):
+        raise error
+    if is_out_of_memory(error):
+        raise MemoryError(str(error)) from error

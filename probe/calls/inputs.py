@@ -117,8 +117,8 @@ def _generated_floats(
         return _mask(shape, -np.inf if special else low, draws)
     # A range as wide as all of float64 has no width in float64.
     values = _ends(np.asarray(2 * draws.uniform(low / 2, high / 2, shape)), low, high)
-    for place, value in enumerate(special[: values.size]):
-        values.reshape(-1)[-1 - place if value > 0 else place] = value
+    for index, value in enumerate(special[: values.size]):
+        values.reshape(-1)[-1 - index if value > 0 else index] = value
     return values
 
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from probe.backends.protocol import Execution, UnknownValue
 from probe.calls.arguments import RecordedArguments, Unreadable
 from probe.calls.cases import Case, not_run, unchecked
-from probe.calls.evaluation import Call, Output, Results, autocast_for
+from probe.calls.evaluation import Call, Output, Results, autocast_for, raise_unless_refusal
 from probe.calls.inputs import Values, values_of
-from probe.calls.memory_errors import raise_unless_refusal
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.flattening import add, flatten
 from probe.common.dump.reading.items import INPUT, OUTPUT, Item
@@ -26,12 +25,13 @@ Array = NDArray[Any]
 Load = Callable[[Dump, Item, str, "tuple[int, ...]", int], Values]
 """The signature of `values_of`."""
 _LONGEST_REASON = 300
+"""Characters of an error that are shown; a guess."""
 RECORDED = "recorded"
 """The name of the device whose results are those of the dump."""
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedCall:
     """A case ready to be evaluated."""
 
     case: Case
@@ -48,8 +48,8 @@ class Prepared:
     random_state: Optional[Array] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """From what random numbers were drawn, where that is recorded."""
 
-    def forward_alone(self, why: str = "") -> Prepared:
-        """The same case without its backward; `why` says for what reason."""
+    def forward_alone(self, why: str = "") -> PreparedCall:
+        """The case without its backward; `why` says for what reason."""
         call = self.call.forward_alone()
         return replace(self, of_outputs=[], gradients=[], backward_not_run=why, call=call)
 
@@ -87,7 +87,7 @@ def recorded_values(dump: Dump, case: Case, seed: int, load: Load = values_of) -
     return RecordedValues(arguments, leaves, of_outputs, outputs, gradients, generated, why_not)
 
 
-def prepare(execution: Execution, dump: Dump, case: Case, seed: int, load: Load = values_of) -> Prepared:
+def prepare(execution: Execution, dump: Dump, case: Case, seed: int, load: Load = values_of) -> PreparedCall:
     """Find the function and the values of a case.
 
     Args:
@@ -115,7 +115,7 @@ def prepare(execution: Execution, dump: Dump, case: Case, seed: int, load: Load 
     state = _random_state(dump, case)
     results = given.outputs, given.gradients
     why_not = given.backward_not_run
-    return Prepared(case, given.arguments, *values, *results, given.generated, why_not, call, state)
+    return PreparedCall(case, given.arguments, *values, *results, given.generated, why_not, call, state)
 
 
 def _random_state(dump: Dump, case: Case) -> Array | None:
@@ -202,7 +202,7 @@ def _aligned(gradients: Sequence[Item], outputs: Sequence[Item]) -> list[Item | 
     return found if fits else None
 
 
-def run_as_recorded(execution: Execution, prepared: Prepared, device: str) -> tuple[Results, str]:
+def run_as_recorded(execution: Execution, prepared: PreparedCall, device: str) -> tuple[Results, str]:
     """The results on a device, and the dtype of the autocast under which they were made, if the record was.
 
     Raises:
@@ -237,13 +237,13 @@ def half_of_mixed(inputs: Sequence[str]) -> str | None:
     return half if "float32" in inputs else None
 
 
-def draw_as_recorded(execution: Execution, prepared: Prepared, device: str) -> None:
+def draw_as_recorded(execution: Execution, prepared: PreparedCall, device: str) -> None:
     """Let the next call draw the random numbers that it drew when it was recorded, or else always the same ones."""
     if prepared.random_state is None or not execution.restore_draws(prepared.random_state, device):
         execution.seed_draws(0)
 
 
-def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
+def recorded_results(dump: Dump, prepared: PreparedCall, like: Results) -> Results:
     """The results that the dump has, in the places of `like`.
 
     The gradients of a backward record are those of the node of the gradient graph that was watched: where a function is
@@ -275,7 +275,7 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     return Results(list(found.values()), gradients, like.nested(lambda output: found[output.path]))
 
 
-def _returned_its_input(prepared: Prepared) -> bool:
+def _returned_its_input(prepared: PreparedCall) -> bool:
     """True if the call was a cast to the dtype that its input had.
 
     It returned the input itself, which no node of the graph made, though in float64 it is a cast. The gradients of the

@@ -10,8 +10,8 @@ import numpy as np
 
 from probe.checkpoint.stored.tensors import Array, Tensor
 from probe.common.numerics.decoding import decoded
-from probe.common.numerics.differences import Sums, differences
 from probe.common.numerics.formats import FORMATS, Format, Kind, format_of
+from probe.common.numerics.one_pass import Sums, differences
 from probe.common.numerics.rounding import rounded_to, spacing
 from probe.common.numerics.values import BLOCK, Totals
 

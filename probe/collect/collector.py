@@ -19,7 +19,7 @@ from probe.collect.step import CollectedStep, Receivers, name_of, note_failure, 
 from probe.common import log
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
-from probe.common.config.selection import RecordFilter, RecordPatterns, wanted_by_risk
+from probe.common.config.record_filter import RecordFilter, RecordPatterns, wanted_by_risk
 from probe.common.config.unmatched import Met, unmatched
 from probe.common.dump import journal as journals
 from probe.common.dump import naming

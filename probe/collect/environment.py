@@ -13,7 +13,7 @@ from probe.collect.collector import Collector
 from probe.collect.module_settings import DescribedModels
 from probe.common.config.config import Config
 from probe.common.dump.layout import process_folder
-from probe.common.environment import files as environment_files
+from probe.common.environment import environment_file as environment_files
 from probe.common.environment.command import command
 from probe.common.environment.gathered import FrameworkFacts, gathered
 from probe.common.environment.secrets import clean_settings

@@ -24,12 +24,14 @@ Buffer: TypeAlias = Union[bytes, memoryview]
 
 FOLDER_MODE = 0o750
 FILE_MODE = 0o640
+"""Permissions of what the tool makes: its user writes, and its group reads."""
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _UNFINISHED = ".tmp"
 _LONGEST_NAME = 255
 """Bytes of a file's name, the limit of most file systems."""
 _BUFFER = 1 << 20
+"""Bytes of the buffer of a written file; a guess."""
 
 
 def make_folder(path: str) -> None:

@@ -33,7 +33,7 @@ class ApiName:
     """The arguments that the function was made with rather than called with, such as the epsilon of a primitive of
     MindSpore."""
     deciding: Optional[Entry] = field(default=None, compare=False)  # noqa: UP045
-    """Those of `attributes` that decide values where neither inputs nor outputs show it."""
+    """Attributes among `attributes` that decide values where neither inputs nor outputs show it."""
     function: str = field(default="", compare=False)
     """The full name of the function, such as ``torch.linalg.svd``, where `base` is the name of another one."""
 
@@ -100,16 +100,16 @@ class Listener(Protocol):
         """A watched function is about to run. Returns the call, to be given back."""
 
     def leave_api(self, call: Any, output: Any) -> bool:
-        """It returned `output`; true if the caller should watch the call's backward."""
+        """The call returned `output`; true if the caller should watch the call's backward."""
 
     def fail_api(self, call: Any) -> None:
-        """It raised."""
+        """The call raised."""
 
     def cancel_api(self, call: Any) -> None:
-        """It declined (``NotImplemented``): as if it had not been called."""
+        """The call declined (``NotImplemented``): as if it had not been called."""
 
     def suspend_api(self, call: Any) -> None:
-        """It returned but works on in the background; its output is not known yet."""
+        """The call returned but works on in the background; its output is not known yet."""
 
     def update_api(self, call: Any, output: Any) -> None:
         """The background work of a suspended call has ended."""
@@ -121,10 +121,10 @@ class Listener(Protocol):
         """A module's forward is about to run."""
 
     def leave_module(self, call: Any, output: Any, parameters: Mapping[str, Any]) -> bool:
-        """It returned; `parameters` are the module's own, ``None`` for one that it goes without."""
+        """The module returned; `parameters` are the module's own, ``None`` for one that it goes without."""
 
     def fail_module(self, call: Any, parameters: Mapping[str, Any]) -> None:
-        """It raised."""
+        """The module raised."""
 
     def enter_backward(self, call: Any, outputs: int, inputs: int) -> Any:
         """The first gradient of a module's output has arrived. Returns the backward call, ``None`` if unwanted.
@@ -172,17 +172,17 @@ class CallChecker(Protocol):
         """The wanted call `name`, as ``Torch.sum.0``, is about to run; ``None`` if it is not checked."""
 
     def leave(self, entered: Any, output: Any) -> Any:
-        """It returned `output`; gives what `backward` is to be told, ``None`` if the backward does not matter.
+        """The call returned `output`; gives what `backward` is to be told, ``None`` if the backward does not matter.
 
         Args:
-            entered: What `enter` gave.
+            entered: The value that `enter` gave.
         """
 
     def backward(self, left: Any, grad_output: Sequence[Any]) -> None:
         """The gradients of its outputs have arrived.
 
         Args:
-            left: What `leave` gave.
+            left: The value that `leave` gave.
         """
 
     def end_step(self) -> None: ...

@@ -155,7 +155,7 @@ def error(text: str) -> None:
 # --- failures of the tool
 
 
-class Logged(NamedTuple):
+class LogEntry(NamedTuple):
     """An entry of the log."""
 
     is_first: bool
@@ -179,7 +179,7 @@ class ErrorLog:
         """True if something was added."""
         return bool(self._known)
 
-    def add(self, name: str, error: BaseException) -> Logged:
+    def add(self, name: str, error: BaseException) -> LogEntry:
         """Add a failure. A file that cannot be written raises nothing.
 
         Args:
@@ -197,8 +197,8 @@ class ErrorLog:
             with files.open_for_writing(self.path, append=True) as stream:
                 stream.write(f"{clock.stamp('%Y-%m-%d %H:%M:%S')} {name}\n{details}\n".encode("utf-8", "replace"))
         except OSError as second:
-            return Logged(is_first, second.strerror or str(second))
-        return Logged(is_first, "")
+            return LogEntry(is_first, second.strerror or str(second))
+        return LogEntry(is_first, "")
 
 
 def _kind(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 _SHOWN_CHARACTERS = 80
+"""Characters of a value in a message; a guess."""
 
 
 def show(value: object) -> str:

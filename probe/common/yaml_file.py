@@ -16,12 +16,14 @@ from probe.common.containers import MOST_LEVELS
 from probe.common.errors import FileCheckException, MsprobeException
 
 MAX_BYTES = 64 << 20
+"""Bytes of a file; a guess: mappings have some kilobytes."""
 MAX_VALUES = 1_000_000
 """The largest number of values and keys together."""
 _LONGEST_NUMBER = 100
 """Characters: longer ones take quadratic time, or cannot be shown."""
 
 _LONGEST_REASON = 400
+"""Characters of a parser's message that are shown; a guess."""
 
 
 def load_yaml(path: str) -> Any:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from probe.common import files, log
 from probe.common.align.dump_pairs import DumpPair, locate
-from probe.common.dump.size import are_large
+from probe.common.dump.layout import are_large
 from probe.common.errors import MsprobeException
-from probe.common.parallel.run import Work, run_where_it_pays
+from probe.common.parallel.run_tasks import Work, run_where_it_pays
 from probe.common.parallel.tasks import Outcomes, ProcessDied, Where, finished
 from probe.common.progress import ProgressCallback
 from probe.compare.followers import followed

@@ -7,8 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from probe.common.environment.gathered import gathered
-from probe.common.environment.packages import all_versions
+from probe.common.environment.gathered import all_versions, gathered
 from probe.common.environment.secrets import clean_settings, clean_variables, is_secret_value
 from probe.common.errors import MsprobeException
 from probe.configcheck.hyper.settings_files import read_settings, referenced_files

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from probe.common import files
-from probe.common.environment import files as environment_files
-from probe.common.environment.files import Environment
+from probe.common.environment import environment_file as environment_files
+from probe.common.environment.environment_file import Environment
 from probe.common.environment.secrets import clean_variables
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.configcheck.checks.hyperparameters import check_hyperparameters

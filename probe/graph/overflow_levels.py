@@ -10,7 +10,7 @@ Two more say what a healthy run does, too, and are hints: with `SATURATED` an ou
 input is, with `GROWTH` an output has more than a hundred times the norm of the largest input, which is what every
 ``rsqrt`` of a normalisation does.
 
-An infinity that was meant is no overflow: that is how attention is masked; see `probe.common.nonfinite.infinities`.
+An infinity that was meant is no overflow: that is how attention is masked; see `probe.common.nonfinite.lineages`.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ def _overflow(graph: Graph, items: Callable[[int], Iterable[Item]]) -> OverflowL
             elif not calls.look_at(node, name, values):
                 levels[node] = _hint(values)
     names = [name if graph.has_record[node] else "" for node, name in enumerate(graph.names)]
-    bad = sorted([*calls.end(names), *exchanged], key=lambda record: record.place)
+    bad = sorted([*calls.end(names), *exchanged], key=lambda record: record.number)
     for record in bad:
-        levels[record.place] = _level(record)
-    return OverflowLevels(levels, bad[0].place if bad else -1)
+        levels[record.number] = _level(record)
+    return OverflowLevels(levels, bad[0].number if bad else -1)
 
 
 def _level(record: BadRecord) -> int:

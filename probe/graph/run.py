@@ -11,9 +11,9 @@ from typing import Optional
 
 from probe.common import log
 from probe.common.align.dump_pairs import DumpPair
-from probe.common.dump.size import are_large
+from probe.common.dump.layout import are_large
 from probe.common.errors import MsprobeException
-from probe.common.parallel.run import run_where_it_pays
+from probe.common.parallel.run_tasks import run_where_it_pays
 from probe.common.parallel.tasks import Where, finished
 from probe.common.progress import ProgressCallback
 from probe.compare.evidence import Followers, Options, Summary, check, first_of, headline, hints

@@ -31,8 +31,8 @@ def _anomalies(report: Report) -> dict[str, Any]:
     """The first findings as msProbe writes them, rank by rank."""
     found: dict[str, Any] = {}
     for finding in report.first:
-        for rank, record in finding.members or [finding.place]:
-            is_own = (rank, record) == finding.place and bool(finding.fields)
+        for rank, record in finding.members or [finding.key]:
+            is_own = (rank, record) == finding.key and bool(finding.fields)
             entry = _entry(record, finding) if is_own else _member(report, rank, record)
             found.setdefault(f"rank_{rank}", []).append(entry)
     return found

@@ -9,7 +9,7 @@ from before.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from probe.common.collectives.collectives import Exchange, is_among
@@ -18,12 +18,12 @@ from probe.common.dump.naming import FORWARD, is_gradients, is_module, parse
 from probe.common.nonfinite.bad_record import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
 from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
 from probe.overflow.findings import PARAMETER as OF_PARAMETER
-from probe.overflow.passed_infinities import settle
 from probe.overflow.scan import Communication, RankScan
 
 _MOST_FURTHER = 20
 """Findings on ranks that were reached before."""
 _LONGEST_PATH = 12
+"""Records of a path that are kept; a guess."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class _Analysis:
         """The findings that had reached a rank when it began a call with a value that is not finite."""
         self._given_by_link: dict[int, Sequence[Finding] | None] = {}
         self._found: list[Finding] = []
-        self._places: dict[Finding, int] = {}
+        self._numbers: dict[Finding, int] = {}
         """The number of the record of each finding."""
         self._unseen: list[int] = []
         """Ranks to which gradients came that nothing recorded has brought."""
@@ -72,7 +72,7 @@ class _Analysis:
         self._settle_masks(events)
         for event in events:
             rank = self._ranks[event.call.rank]
-            self._records_before(rank, event.place)
+            self._records_before(rank, event.position)
             if event.is_forced:
                 self._unmatched.append(f"rank {event.call.rank}: {event.call.record}")
             if event.is_end:
@@ -93,8 +93,8 @@ class _Analysis:
 
     # --- records
 
-    def _records_before(self, rank: _Rank, place: float) -> None:
-        while rank.ahead and rank.ahead[0].place < place:
+    def _records_before(self, rank: _Rank, number: float) -> None:
+        while rank.ahead and rank.ahead[0].number < number:
             self._record(rank, rank.ahead.popleft())
 
     def _record(self, rank: _Rank, record: BadRecord) -> None:
@@ -115,10 +115,10 @@ class _Analysis:
         else:
             kind, item, source = OUTSIDE, record.input, record.unwritten if flags & UNWRITTEN else ""
             source = source or (record.inside and f"{INSIDE}{record.inside}")
-        self._find(rank, Finding(kind, rank.scan.rank, record.name, item, source=source), record.place)
+        self._find(rank, Finding(kind, rank.scan.rank, record.name, item, source=source), record.number)
 
     def _explain(self, rank: _Rank, record: str, item: str) -> None:
-        causes = [cause.place for cause in rank.causes]
+        causes = [cause.key for cause in rank.causes]
         self._result.explained.append(Explanation(rank.scan.rank, record, item, causes))
 
     def _spread(self, rank: _Rank, record: str) -> None:
@@ -126,8 +126,8 @@ class _Analysis:
             if len(cause.path) < _LONGEST_PATH:
                 cause.path.append((rank.scan.rank, record))
 
-    def _find(self, rank: _Rank, finding: Finding, place: int) -> None:
-        self._places[finding] = place
+    def _find(self, rank: _Rank, finding: Finding, number: int) -> None:
+        self._numbers[finding] = number
         finding.is_first = not rank.causes
         if finding.is_first:
             rank.causes.append(finding)
@@ -166,17 +166,17 @@ class _Analysis:
         if key not in self._given_by_link:
             causes = None
             for member in exchange.members:
-                place = (member.rank, member.index)
-                if member.rank in exchange.sources and place in self._causes_at and self._gives(place, exchange):
-                    causes = [*(causes or ()), *self._causes_at[place]]
+                giver = (member.rank, member.index)
+                if member.rank in exchange.sources and giver in self._causes_at and self._gives(giver, exchange):
+                    causes = [*(causes or ()), *self._causes_at[giver]]
             self._given_by_link[key] = None if causes is None else list(dict.fromkeys(causes))
         return self._given_by_link[key]
 
-    def _gives(self, place: tuple[int, int], exchange: Exchange) -> bool:
+    def _gives(self, key: tuple[int, int], exchange: Exchange) -> bool:
         """True if what a call gives in an exchange, of which it may have several, is not finite."""
-        own = (each for each in self._exchanges[place] if each.members is exchange.members)
+        own = (each for each in self._exchanges[key] if each.members is exchange.members)
         gives = [name for each in own for name in each.flow.gives]
-        return any(is_among(name, gives) for name in self._calls[place].inputs)
+        return any(is_among(name, gives) for name in self._calls[key].inputs)
 
     def _reach(self, rank: _Rank, call: Communication, causes: Iterable[Finding]) -> None:
         new = [cause for cause in dict.fromkeys(causes) if cause not in rank.causes]
@@ -235,18 +235,18 @@ class _Analysis:
         for finding in unseen:
             for source in sources:
                 if len(source.path) < _LONGEST_PATH:
-                    source.path.append(finding.place)
+                    source.path.append(finding.key)
             self._unseen.append(finding.rank)
             for each in self._result.explained:
-                if each.rank == finding.rank and each.causes in ([], [finding.place]):
-                    each.causes = [source.place for source in sources]
+                if each.rank == finding.rank and each.causes in ([], [finding.key]):
+                    each.causes = [source.key for source in sources]
         return [finding for finding in self._found if finding not in unseen]
 
     def _is_behind_backward(self, finding: Finding) -> bool:
         parsed = parse(finding.record)
         if finding.kind != OUTSIDE or finding.source or parsed is None or parsed.direction != FORWARD:
             return False
-        return self._places[finding] > self._ranks[finding.rank].scan.first_backward
+        return self._numbers[finding] > self._ranks[finding.rank].scan.first_backward
 
     @staticmethod
     def _bad_communication(scan: RankScan) -> int:
@@ -282,3 +282,71 @@ class _Analysis:
             yield f"{name}: {item} reaches {part:.0%} of the largest number of its dtype."
         if len(nearly) > 5:
             yield f"{len(nearly) - 5} more tensors are close to the largest number of their dtype."
+
+
+# --- infinities that ranks send each other
+
+CallKey = tuple[int, int]
+"""Rank, and the number of a record."""
+
+
+def settle(
+    calls: dict[CallKey, Communication],
+    bad: dict[int, list[BadRecord]],
+    exchanges: Mapping[CallKey, Sequence[Exchange]],
+) -> None:
+    """Take for not finite what was sent as a mask and was none.
+
+    Args:
+        calls: those of all ranks; what is no mask is moved to their `inputs` and `outputs`.
+        bad: what is not finite on each rank; calls that made what is no mask are added, and those that communicate,
+            which stand in `calls`, are taken out.
+        exchanges: what each call exchanges.
+    """
+    waiting = deque((rank, record.number) for rank, of_rank in bad.items() for record in of_rank)
+    waiting = deque(key for key in waiting if key in calls)
+    own = set(waiting)
+    for rank, of_rank in bad.items():
+        of_rank[:] = [record for record in of_rank if (rank, record.number) not in own]
+    for key, call in calls.items():
+        senders = [calls[sender] for sender in _senders(calls, exchanges, key)]
+        if call.masked_outputs and not any(sender.inputs or sender.masked_inputs for sender in senders):
+            # All that went into it is finite, so that it arose on the way.
+            waiting.append(key)
+        elif call.outputs and senders and not any(sender.inputs for sender in senders):
+            # Something else came of masks alone.
+            waiting.append(key)
+    seen = set()
+    while waiting:
+        key = waiting.popleft()
+        if key in seen:
+            continue
+        seen.add(key)
+        call = calls[key]
+        calls[key] = call._replace(outputs=(*call.outputs, *call.masked_outputs), masked_outputs=())
+        givers = [key] if key in own else []
+        for sender in (*givers, *_senders(calls, exchanges, key)):
+            waiting.extend(_blamed(calls, bad, sender))
+    for of_rank in bad.values():
+        of_rank.sort(key=lambda record: record.number)
+
+
+def _blamed(calls: dict[CallKey, Communication], bad: dict[int, list[BadRecord]], sender: CallKey) -> Iterator[CallKey]:
+    """Take what a call gave for no mask; the calls by which it came to that rank."""
+    call = calls[sender]
+    calls[sender] = call._replace(inputs=(*call.inputs, *call.masked_inputs), masked_inputs=(), masks=())
+    for mask in call.masks:
+        key = (sender[0], mask.number)
+        if key in calls:
+            yield key
+        elif mask not in bad[sender[0]]:
+            bad[sender[0]].append(mask)
+
+
+def _senders(
+    calls: Mapping[CallKey, Communication], exchanges: Mapping[CallKey, Sequence[Exchange]], key: CallKey
+) -> Iterator[CallKey]:
+    for exchange in exchanges.get(key, ()):
+        for call in (exchange.call, *exchange.partners):
+            if call.rank in exchange.sources and (call.rank, call.index) in calls:
+                yield call.rank, call.index

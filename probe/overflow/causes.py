@@ -115,9 +115,9 @@ for _name, _same in {
 }.items():  # fmt: skip
     _FORMULAS[_name] = _FORMULAS[_same]
 _SPREADS = ("layer_norm", "group_norm", "instance_norm", "batch_norm", "native_batch_norm")
-"""They divide by a standard deviation."""
+"""Functions that divide by a standard deviation."""
 _SIZES = ("normalize", "rms_norm", "cosine_similarity")
-"""They divide by a norm."""
+"""Functions that divide by a norm."""
 _NORMS = ("norm", "vector_norm", "matrix_norm", "cdist", "dist", "pairwise_distance")
 _MEANS = ("mean", "nanmean", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
           "bce_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div")  # fmt: skip
@@ -366,8 +366,6 @@ def _forward(line: Function, given: list[_Operand], items: Sequence[Item], resul
     odd = [each for each in given if any(map(math.isinf, each.numbers)) or each.has_nan]
     if odd and all(each.size == 1 for each in odd):
         yield f"its argument {odd[0].name} is {number(odd[0].numbers[0]) if odd[0].numbers else 'NaN'}"
-    if formula is None and line.rounding == CONDITIONING and len(given) > 1:
-        yield from _product(given[:2], result)
     cast = max((abs(each) for one in given for each in one.numbers if math.isfinite(each)), default=0.0)
     if cast > result.limit:
         yield f"an input is {_size(cast, result)}"

@@ -9,9 +9,11 @@ from probe.common.dump import naming
 from probe.common.dump.frameworks import BACKEND_OF, FRAMEWORKS
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import OUTPUT, PARAMETERS, Item
+from probe.common.dump.sketch_file import VIEW
 from probe.common.nonfinite.call_values import CallValues, is_nonfinite, is_number, limit_of, mark_of, with_numbers
 from probe.overflow.causes import beyond_range, why, why_backward
 from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, PARAMETER, Finding
+from probe.overflow.scan import Makers
 
 MOST_STEPS = 5
 """The number of steps before that are looked at."""
@@ -120,7 +122,10 @@ def _brought_back(finding: Finding, dump: Dump, forward: list[Item]) -> str:
 
 
 def _maker(item: Item, dump: Dump, before: str) -> str:
-    """The first function that returned the values of `item`, which are not finite."""
+    """The function that returned `item`, which is not finite; if its maker is not recorded, the first one like it."""
+    maker = (Makers()(item) or "").removeprefix(VIEW).partition(f".{OUTPUT}.")[0]
+    if maker in dump:
+        return maker
     for record in dump:
         if record.name == before:
             break
@@ -220,10 +225,10 @@ def _beyond(finite: Item, cast: Item) -> str:
 
 _WEIGHTS = ("linear", "embedding", "conv1d", "conv2d", "conv3d", "dense")
 _PARTS = {
-    **{(name, place): part for name in _WEIGHTS for place, part in (("input.1", "weight"), ("input.2", "bias"))},
+    **{(name, index): part for name in _WEIGHTS for index, part in (("input.1", "weight"), ("input.2", "bias"))},
     **{
-        ("batch_norm", f"input.{place}"): part
-        for place, part in enumerate(("input", "running mean", "running variance", "weight", "bias")) if place
+        ("batch_norm", f"input.{index}"): part
+        for index, part in enumerate(("input", "running mean", "running variance", "weight", "bias")) if index
     },
     ("layer_norm", "input.2"): "weight", ("layer_norm", "input.3"): "bias",
     ("rms_norm", "input.2"): "weight", ("embedding", "input.1"): "table",

@@ -51,7 +51,7 @@ class Finding:
     values: list[dict[str, Any]] = field(default_factory=list)
     """The tensors of the record: name, type, shape, extremes."""
     forward: list[dict[str, Any]] = field(default_factory=list)
-    """Those of the forward call, where the record is a backward."""
+    """The tensors of the forward call, if the record is a backward."""
     around: list[str] = field(default_factory=list)
     """The modules around the record, innermost first."""
     path: list[tuple[int, str]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Finding:
     """The record as it stands in its file."""
 
     @property
-    def place(self) -> tuple[int, str]:
+    def key(self) -> tuple[int, str]:
         """Rank and record."""
         return self.rank, self.record
 
@@ -78,7 +78,7 @@ class Explanation:
     rank: int
     record: str
     item: str
-    """Its first tensor that is not finite."""
+    """The first tensor of the record that is not finite."""
     causes: list[tuple[int, str]]
     """The findings that had reached its rank before; none where it is one itself."""
 
@@ -169,7 +169,7 @@ class Report:
 
     @property
     def findings(self) -> list[Finding]:
-        """Those of the first step that has some."""
+        """The findings of the first step that has some."""
         return [] if self.found is None else self.found.findings
 
     @property

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
+from probe.common import log
 from probe.common.collectives.collectives import (
     CollectiveCall,
     collective_call,
@@ -25,8 +26,8 @@ from probe.common.dump.layout import folder_of
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item, is_inf
 from probe.common.dump.reading.records import Record
-from probe.common.errors import MsprobeException
-from probe.common.nonfinite.bad_record import BadRecord
+from probe.common.errors import DumpFormatError, MsprobeException
+from probe.common.nonfinite.bad_record import BadRecord, mark_explained
 from probe.common.nonfinite.call_values import (
     CallValues,
     infinite_sign,
@@ -35,7 +36,6 @@ from probe.common.nonfinite.call_values import (
     is_number,
     part_of_limit,
 )
-from probe.common.nonfinite.explained import mark_explained
 from probe.common.nonfinite.followed_calls import FollowedCalls
 from probe.common.numerics.formats import FORMATS, TABLE
 from probe.common.operations.function import Trait
@@ -51,6 +51,7 @@ defaults of the settings ``min_scale`` and ``max_skips`` of the task that watche
 _UNSCALES, _SCALER = "reciprocal", "grad_scaler.py"
 """The function that a gradient scaler calls before it decides on a step, and the file that calls it."""
 _MOST_NOTED = 20
+"""Items that are kept for notes; a guess."""
 
 _HALF = tuple(
     f'"{name}"'.encode()
@@ -72,9 +73,9 @@ class Communication(NamedTuple):
 
     call: CollectiveCall
     inputs: tuple[str, ...]
-    """Its inputs that are not finite; buffers that it only fills are left out."""
+    """The inputs that are not finite; buffers that it only fills are left out."""
     outputs: tuple[str, ...]
-    """Its outputs that are not finite; those that mean nothing are left out."""
+    """The outputs that are not finite; those that mean nothing are left out."""
     has_output: bool
     ends_after: int
     """The number of the record after which its result was there: its own, or where it was waited for."""
@@ -133,8 +134,8 @@ def scan(task: tuple[str, int | None], skips_count: bool = False) -> RankScan:
     """Find the values of a dump that are not finite.
 
     Args:
-        task: Its path, and the number by which the process is known; ``None`` if that is its rank.
-        skips_count: Whether gradients count for which a gradient scaler has skipped the step.
+        task: The path of the dump, and the number by which the process is known; ``None`` if that is its rank.
+        skips_count: True if gradients count for which a gradient scaler has skipped the step.
 
     Raises:
         FileCheckException: there is no dump.
@@ -161,6 +162,21 @@ def scan_dump(dump: Dump) -> RankScan:
     return _Scan(dump, _nothing_yet(dump, dump.rank or 0), False).run()
 
 
+class Makers:
+    """The makers that a dump records of its tensors; a damaged file of makers costs no answer."""
+
+    def __init__(self) -> None:
+        self._are_there = True
+
+    def __call__(self, item: Item) -> str | None:
+        try:
+            return item.made_by if self._are_there else None
+        except DumpFormatError as error:
+            self._are_there = False
+            log.warning(str(error), once="damaged-makers")
+            return None
+
+
 def _nothing_yet(dump: Dump, rank: int) -> RankScan:
     return RankScan(
         folder_of(dump.path), dump.step, rank, dump.framework, dump.level or "", len(dump), ending=dump.ending
@@ -172,7 +188,8 @@ class _Scan:
         self._skips_count = skips_count
         self._dump = dump
         self._result = result
-        self._calls = FollowedCalls()
+        self._makers = Makers()
+        self._calls = FollowedCalls(self._makers)
         self._outputs: list[tuple[str, str]] = []
         """Outputs that are not finite: the record, and ``-inf``, ``inf`` or ``NaN``."""
 
@@ -182,7 +199,7 @@ class _Scan:
         if result.bad and not self._skips_count and self._scale() >= LEAST_SCALE:
             # The scaler skips the step for such gradients, and what clips or measures them is given them.
             before = len(result.bad)
-            self._calls = FollowedCalls()
+            self._calls = FollowedCalls(self._makers)
             self._calls.ignores_gradients = True
             result.communication, result.more, result.nearly_full, result.norms = [], 0, [], []
             self._outputs = []

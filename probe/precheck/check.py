@@ -1,31 +1,33 @@
-"""One case checked, in three steps: evaluated on the device and in float64, judged, explained."""
+"""One case checked, in three steps: evaluated on the device and in float64, judged, explained; its failing values."""
 
 from __future__ import annotations
 
 import math
+import os
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
+
+from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter, UnknownValue, execution_of
 from probe.calls import memory
 from probe.calls.arguments import Unreadable
 from probe.calls.cases import Case
+from probe.calls.evaluation import Output, Results, raise_unless_refusal
 from probe.calls.inputs import unloaded
 from probe.calls.judged_results import JudgedResult, are_equal, draws_random_numbers, judge_results
-from probe.calls.memory_errors import raise_unless_refusal
 from probe.calls.prepared import RECORDED, half_of_mixed, prepare, reason
 from probe.calls.verdict import dropout
 from probe.calls.verdict.subject import FAILURES, SUSPECT
-from probe.common import log
+from probe.common import files, log
+from probe.common.dump.naming import file_name
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.formats import plain_name
 from probe.precheck import in_parts
-from probe.precheck.evaluated import Evaluated, NotRun, evaluate
-from probe.precheck.output.error_data import write_error_data
-from probe.precheck.result import CaseResult
+from probe.precheck.case_results import CaseResult, EvaluatedCase, NotRun, evaluate
 from probe.precheck.rules import CaseRules
 
 
@@ -35,7 +37,7 @@ class CheckOptions:
 
     Args:
         device: Where they are run: ``cpu``, ``cuda:0``; ``recorded`` judges the results of the dump.
-        seed: What generated inputs are drawn from, besides the name of the record.
+        seed: The seed of generated inputs, besides the name of the record.
         rules: Rules that judge each case besides ours, for tables of their own; ``None`` for none.
         error_data: The folder for inputs and results that fail; none are written without.
         max_memory: Bytes that one case may take; one that needs more is not run.
@@ -49,10 +51,10 @@ class CheckOptions:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedCase:
     """A case with the verdicts on its results."""
 
-    evaluated: Evaluated
+    evaluated: EvaluatedCase
     rows: tuple[JudgedResult, ...]
 
     @property
@@ -100,7 +102,8 @@ def _large(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOpti
             found = in_parts.judge_in_parts(
                 execution_of(adapter), dump, outline, options.seed, options.device, keep_whole=with_rules
             )
-            return _of_parts(adapter, dump, found, options)
+            # The files of failing values are those of the worst part.
+            return explain(adapter, dump, JudgedCase(found.worst, found.rows), options, found.whole)
         except Exception as error:
             raise_unless_refusal(error)
             # It is raised as a whole again, and what it means is said there.
@@ -114,28 +117,7 @@ def _check_memory(need: float, options: CheckOptions) -> None:
         raise NotRun(memory.why_too_much(need, options.max_memory))
 
 
-def _of_parts(adapter: FrameworkAdapter, dump: Dump, found: in_parts.InParts, options: CheckOptions) -> CaseResult:
-    """The result of a case that was judged in parts; the files of failing values are those of the worst part."""
-    prepared = found.worst.prepared
-    details: tuple[Any, ...] = ()
-    if options.rules is not None and found.whole is not None:
-        details = options.rules.judge(found.whole, found.rows, dump.framework)
-    saved: tuple[str, ...] = ()
-    if options.error_data is not None and any(row.verdict.status in FAILURES for row in found.rows):
-        saved = _saved(adapter, options.error_data, found.worst)
-    return CaseResult(
-        prepared.case.name,
-        prepared.case.base,
-        found.rows,
-        backward_not_run=prepared.backward_not_run,
-        stands_for=prepared.case.stands_for,
-        inputs="generated" if prepared.generated else "recorded",
-        saved=saved,
-        details=details,
-    )
-
-
-def judge(adapter: FrameworkAdapter, evaluated: Evaluated, device: str) -> Judged:
+def judge(adapter: FrameworkAdapter, evaluated: EvaluatedCase, device: str) -> JudgedCase:
     """Judge each result of a case; one that fails is looked at again under autocast.
 
     Raises:
@@ -153,19 +135,19 @@ def judge(adapter: FrameworkAdapter, evaluated: Evaluated, device: str) -> Judge
     return judged
 
 
-def _judged(evaluated: Evaluated, device: str) -> Judged:
+def _judged(evaluated: EvaluatedCase, device: str) -> JudgedCase:
     results, raised = evaluated.results, evaluated.raised
     if results is None:
-        return Judged(evaluated, raised)
+        return JudgedCase(evaluated, raised)
     rows = judge_results(evaluated.prepared, results, evaluated.reference, device, evaluated.autocast)
-    return Judged(evaluated, (*rows, *raised))
+    return JudgedCase(evaluated, (*rows, *raised))
 
 
 def _fails(rows: Iterable[JudgedResult]) -> bool:
     return any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
 
 
-def _under_autocast(without: Evaluated, device: str) -> Judged | None:
+def _under_autocast(without: EvaluatedCase, device: str) -> JudgedCase | None:
     """The case under autocast, if it is right then: not every function shows by its dtype that it was cast.
 
     Where autocast changes no result, the tolerance is not that of autocast either.
@@ -186,14 +168,24 @@ def _under_autocast(without: Evaluated, device: str) -> Judged | None:
     if are_equal(results, without.results):
         return None
     rows = tuple(judge_results(without.prepared, results, without.reference, device, half))
-    return None if _fails(rows) else Judged(replace(without, results=results, autocast=half), rows)
+    return None if _fails(rows) else JudgedCase(replace(without, results=results, autocast=half), rows)
 
 
-def explain(adapter: FrameworkAdapter, dump: Dump, judged: Judged, options: CheckOptions) -> CaseResult:
-    """The result of a case: its verdicts, how it was run, the files of failing values, and rows of other rules."""
+def explain(
+    adapter: FrameworkAdapter, dump: Dump, judged: JudgedCase, options: CheckOptions, whole: EvaluatedCase | None = None
+) -> CaseResult:
+    """The result of a case: its verdicts, how it was run, the files of failing values, and rows of other rules.
+
+    Args:
+        adapter: The framework.
+        dump: The dump of the case.
+        judged: The case, or a part of it with the verdicts on all parts.
+        options: The options of the run.
+        whole: The case as other rules judge it, if `judged` is a part.
+    """
     evaluated, prepared = judged.evaluated, judged.evaluated.prepared
     case = prepared.case
-    details = None if options.rules is None else options.rules.judge(evaluated, judged.rows, dump.framework)
+    details = None if options.rules is None else options.rules.judge(whole or evaluated, judged.rows, dump.framework)
     if evaluated.results is None:
         return CaseResult(case.name, case.base, judged.rows, stands_for=case.stands_for, details=details)
     saved: tuple[str, ...] = ()
@@ -212,7 +204,7 @@ def explain(adapter: FrameworkAdapter, dump: Dump, judged: Judged, options: Chec
     )
 
 
-def _saved(adapter: FrameworkAdapter, folder: str, evaluated: Evaluated) -> tuple[str, ...]:
+def _saved(adapter: FrameworkAdapter, folder: str, evaluated: EvaluatedCase) -> tuple[str, ...]:
     """The files of a failing case; none where they cannot be written, which costs no verdict."""
     prepared, results = evaluated.prepared, evaluated.results
     assert results is not None
@@ -227,3 +219,58 @@ def _saved(adapter: FrameworkAdapter, folder: str, evaluated: Evaluated) -> tupl
     except Exception as error:
         log.warning(f"{prepared.case.name}: its values are not written: {error}", once="precheck-error-data")
         return ()
+
+
+# --- the files of a failing case
+
+Array = NDArray[Any]
+
+
+def write_error_data(
+    adapter: FrameworkAdapter,
+    folder: str,
+    case: str,
+    inputs: Sequence[tuple[Array, str]],
+    of_outputs: Sequence[tuple[Array, str]],
+    results: Results,
+    reference: Results,
+) -> tuple[str, ...]:
+    """Write what a case was run with and what came of it, on the device and in high precision (``bench``).
+
+    Args:
+        folder: The folder of the files, which is made if it is not there.
+        case: ``Functional.silu.0``, with which the names of the files begin.
+        inputs: Values and dtypes of the tensors that went in, in order.
+        of_outputs: The values and dtypes of the gradients of the outputs.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        OSError: they cannot be written.
+        FileCheckException: the folder cannot be made.
+    """
+    files.make_folder(folder)
+    named = [(f"forward.input.{index}", *each) for index, each in enumerate(inputs)]
+    named += [(f"backward.input.{index}", *each) for index, each in enumerate(of_outputs)]
+    for side, found in (("bench", reference), ("device", results)):
+        named += [(f"forward.output.{side}.{index}", *each) for index, each in _arrays(found.outputs)]
+        named += [(f"backward.output.{side}.{index}", *each) for index, each in _arrays(found.gradients)]
+    return tuple(_write(adapter, folder, f"{case}.{name}", values, dtype) for name, values, dtype in named)
+
+
+def _arrays(outputs: Sequence[Output]) -> Iterator[tuple[str, tuple[Array, str]]]:
+    for output in outputs:
+        if output.dtype is not None:
+            yield output.path, (output.value, output.dtype)
+
+
+def _write(adapter: FrameworkAdapter, folder: str, stem: str, values: Array, dtype: str) -> str:
+    file = adapter.tensors.tensor_file(execution_of(adapter).tensor(values, dtype, "cpu"), True)
+    if file is None:
+        raise OSError(f"{stem}: the framework has no file for a tensor of {dtype}")
+    path = os.path.join(folder, file_name(stem, file.suffix))
+    with files.replacing(path) as stream:
+        for part in (file.head, file.data, file.tail):
+            stream.write(part)
+    return path

@@ -18,7 +18,7 @@ from probe.backends.protocol import Execution
 from probe.calls.evaluation import Output, Results
 from probe.calls.inputs import Values, values_of
 from probe.calls.judged_results import JudgedResult, judge_results
-from probe.calls.prepared import RECORDED, Prepared
+from probe.calls.prepared import RECORDED, PreparedCall
 from probe.calls.verdict.bounds import known_of
 from probe.calls.verdict.subject import EXACT, PASS, SEVERITY, KernelVerdict
 from probe.common.dump.reading.dump import Dump
@@ -27,7 +27,7 @@ from probe.common.dump.reading.items import INPUT, OUTPUT, Item
 from probe.common.numerics.formats import plain_name, rounds
 from probe.common.operations.function import ACTIVATION, ELEMENTWISE, ROUNDED_ONCE, Trait
 from probe.common.operations.lookup import has
-from probe.precheck.evaluated import Evaluated
+from probe.precheck.case_results import EvaluatedCase
 
 Array = NDArray[Any]
 LARGE = 1 << 22
@@ -36,7 +36,7 @@ PART = 1 << 19
 """Elements of a part. Measured for `gelu`: smaller ones take a third more time, larger ones no less."""
 
 
-def is_possible(prepared: Prepared, device: str) -> bool:
+def is_possible(prepared: PreparedCall, device: str) -> bool:
     """True of a case that may be judged in parts; its values need not be there.
 
     All tensors have the shape and the dtype of the one output, but for single numbers that have no gradient.
@@ -69,22 +69,22 @@ class InParts:
     """A case that was judged in parts."""
 
     rows: tuple[JudgedResult, ...]
-    worst: Evaluated
+    worst: EvaluatedCase
     """The part with the worst verdict."""
-    whole: Optional[Evaluated]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    whole: Optional[EvaluatedCase]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """All of it, where that was asked for."""
 
 
 def judge_in_parts(
-    execution: Execution, dump: Dump, prepared: Prepared, seed: int, device: str, keep_whole: bool
+    execution: Execution, dump: Dump, prepared: PreparedCall, seed: int, device: str, keep_whole: bool
 ) -> InParts:
     """Run a case and judge it.
 
     Args:
-        execution: Of the framework.
+        execution: The framework.
         dump: The dump.
         prepared: The case, without its values.
-        seed: What generated inputs are drawn from.
+        seed: The seed of generated inputs.
         device: Where it is run.
         keep_whole: Keep all results with their reference, for rules that judge them as a whole.
 
@@ -99,12 +99,12 @@ def judge_in_parts(
     size = math.prod(shape)
     found: dict[str, list[_Part]] = {}
     whole = _Whole(ran, size) if keep_whole else None
-    ranked: tuple[tuple[int, float], Evaluated] | None = None
+    ranked: tuple[tuple[int, float], EvaluatedCase] | None = None
     for start in range(0, size, PART):
         part = slice(start, min(start + PART, size))
         of_part = _part(prepared, size, part)
         results, reference = ran.part(execution, part), of_part.call.reference
-        evaluated = Evaluated(of_part, reference, results)
+        evaluated = EvaluatedCase(of_part, reference, results)
         rows = list(judge_results(of_part, results, reference, device, ""))
         for row in rows:
             found.setdefault(row.name, []).append(_Part(start, row))
@@ -118,7 +118,7 @@ def judge_in_parts(
     return InParts(merged, ranked[1], None if whole is None else whole.evaluated(prepared, shape))
 
 
-def _part(prepared: Prepared, size: int, part: slice) -> Prepared:
+def _part(prepared: PreparedCall, size: int, part: slice) -> PreparedCall:
     """The case of some elements alone."""
     leaves = [_cut(each, size, part) for each in prepared.leaves]
     of_outputs = [None if each is None else _cut(each, size, part) for each in prepared.of_outputs]
@@ -128,7 +128,7 @@ def _part(prepared: Prepared, size: int, part: slice) -> Prepared:
 class _Loaded:
     """The values of a case, read anew each time: while the device computes they are not kept."""
 
-    def __init__(self, dump: Dump, prepared: Prepared, seed: int) -> None:
+    def __init__(self, dump: Dump, prepared: PreparedCall, seed: int) -> None:
         self._dump, self._seed = dump, seed
         self._leaves = prepared.arguments.leaves
         self._given: list[Item] = []
@@ -145,7 +145,7 @@ class _Loaded:
     def leaves(self) -> list[Array]:
         return [self.leaf(number) for number in range(len(self._leaves))]
 
-    def of_outputs(self) -> list[Optional[Array]]:  # noqa: UP045 (as in `Prepared`)
+    def of_outputs(self) -> list[Optional[Array]]:  # noqa: UP045 (as in `PreparedCall`)
         return [
             self._kept(values_of(self._dump, item, plain_name(item.dtype or ""), item.shape or (), self._seed))
             for item in self._given
@@ -177,7 +177,7 @@ class _Ran:
         return Output(path, execution.values(tensor[part]), execution.dtype_name(tensor))
 
 
-def _ran(execution: Execution, prepared: Prepared, values: _Loaded, device: str) -> _Ran:
+def _ran(execution: Execution, prepared: PreparedCall, values: _Loaded, device: str) -> _Ran:
     arguments, call = prepared.arguments, prepared.call
     # Each array is let go of as soon as there is a tensor of it.
     tensors = [execution.tensor(values.leaf(n), leaf.dtype, device) for n, leaf in enumerate(arguments.leaves)]
@@ -216,19 +216,19 @@ class _Whole:
         self._dtypes: list[list[str | None]] = [[None] * count, [None] * count]
         self._paths = ["0", *map(str, ran.gradients)]
 
-    def add(self, part: slice, evaluated: Evaluated) -> None:
+    def add(self, part: slice, evaluated: EvaluatedCase) -> None:
         assert evaluated.results is not None
         for side, found in enumerate((evaluated.results, evaluated.reference)):
-            for place, output in enumerate((*found.outputs, *found.gradients)):
+            for index, output in enumerate((*found.outputs, *found.gradients)):
                 if output.value is None:
                     continue
-                array = self._sides[side][place]
+                array = self._sides[side][index]
                 if array is None:
-                    array = self._sides[side][place] = np.empty(self._size, output.value.dtype)
-                    self._dtypes[side][place] = output.dtype
+                    array = self._sides[side][index] = np.empty(self._size, output.value.dtype)
+                    self._dtypes[side][index] = output.dtype
                 array[part] = output.value
 
-    def evaluated(self, prepared: Prepared, shape: tuple[int, ...]) -> Evaluated:
+    def evaluated(self, prepared: PreparedCall, shape: tuple[int, ...]) -> EvaluatedCase:
         sides = []
         for arrays, dtypes in zip(self._sides, self._dtypes):
             made = [
@@ -236,7 +236,7 @@ class _Whole:
                 for path, array, dtype in zip(self._paths, arrays, dtypes)
             ]
             sides.append(Results(made[:1], made[1:], made[0]))
-        return Evaluated(prepared, sides[1], sides[0])
+        return EvaluatedCase(prepared, sides[1], sides[0])
 
 
 # --- one verdict of many

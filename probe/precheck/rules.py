@@ -12,8 +12,7 @@ from typing import Any, Optional
 from typing_extensions import Protocol
 
 from probe.calls.judged_results import JudgedResult
-from probe.precheck.evaluated import Evaluated
-from probe.precheck.result import CaseResult
+from probe.precheck.case_results import CaseResult, EvaluatedCase
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class CaseRules(Protocol):
         """The name by which users choose these rules; a run goes on under the same ones only."""
 
     def judge(
-        self, evaluated: Evaluated, judged: Sequence[JudgedResult], framework: str
+        self, evaluated: EvaluatedCase, judged: Sequence[JudgedResult], framework: str
     ) -> tuple[Mapping[str, Any], ...]:
         """The rows of a case in values of JSON, also tuples and floats that are not finite; the journal keeps them.
 

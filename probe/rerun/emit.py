@@ -22,23 +22,24 @@ from probe.common.containers import parts_of
 from probe.common.dump.reading.items import shape_text
 from probe.common.errors import MsprobeException
 from probe.common.source_text import Code, Unwritable, call, docstring, numbers, source, wrapped
-from probe.rerun.report import of_verdict
 from probe.rerun.rerun_call import Rerun
+from probe.rerun.rerun_report import of_verdict
 
 Array = NDArray[Any]
 _MOST_INLINE = 16
 """Elements of a tensor up to which it stands in the script itself."""
 _TEXT_WIDTH = 110
+"""Characters of a line of text in a script."""
 
 
 def emit(execution: Execution, rerun: Rerun, path: str, smaller: str = "") -> list[str]:
     """Write a script of a call, and its larger tensors into a folder beside it; the paths, the script first.
 
     Args:
-        execution: Of the framework.
+        execution: The framework.
         rerun: The call, and what came of it.
         path: Where the script is written.
-        smaller: What its docstring says of inputs that were made smaller.
+        smaller: The sentence of its docstring on inputs that were made smaller.
 
     Raises:
         MsprobeException: no script can say this call.

@@ -22,7 +22,7 @@ from probe.calls.evaluation import Output, Results
 from probe.calls.inputs import rounded_as
 from probe.calls.judged_results import draws_random_numbers, judge_results
 from probe.calls.prepared import (
-    Prepared,
+    PreparedCall,
     RecordedValues,
     prepare,
     reason,
@@ -35,8 +35,7 @@ from probe.common.dump.naming import BACKWARD, FORWARD, api_name, is_module, par
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import INPUT
 from probe.common.numerics.formats import plain_name
-from probe.rerun.rerun_call import check_memory
-from probe.rerun.selecting import SelectedCall
+from probe.rerun.rerun_call import SelectedCall, check_memory
 
 Array = NDArray[Any]
 
@@ -45,9 +44,9 @@ INPUTS = "inputs"
 CALL = "call"
 """The call gives the target's result: what was done is the cause."""
 NEITHER = "neither"
-"""It gives neither."""
+"""The call gives neither result."""
 EITHER = "either"
-"""It gives both, as far as rounding lets anybody tell."""
+"""The call gives both results, as far as rounding lets anybody tell."""
 NOT_REPRODUCED = "not_reproduced"
 """On the target's own inputs it does not give the target's result, so that it says nothing of the golden run's."""
 NOT_RUN = "not_run"
@@ -67,7 +66,7 @@ class RecordOf(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Exchanged:
+class ExchangedInputs:
     """The outcome of the call on the other run's inputs."""
 
     answer: str
@@ -78,7 +77,7 @@ class Exchanged:
     by_inputs: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The move of the result by the inputs, relative to its norm; ``None`` if it was not run, or is not finite."""
     by_call: Optional[float] = None  # noqa: UP045
-    """The same by the call."""
+    """The move of the result by the call, relative to its norm."""
 
     @property
     def sentence(self) -> str:
@@ -108,11 +107,11 @@ _ANSWERS = {
 
 def exchange(
     execution: Execution, target: RecordOf, golden: RecordOf, device: str, max_memory: float = math.inf
-) -> Exchanged:
+) -> ExchangedInputs:
     """Run the target's call on the golden run's inputs, and say which of both results it gives.
 
     Args:
-        execution: Of the framework of the target.
+        execution: The framework of the target.
         target: The call that is run.
         golden: The call whose inputs it gets; it may be one of another framework.
         device: Where it is run, such as ``cpu``.
@@ -122,10 +121,12 @@ def exchange(
         return _exchanged(execution, target, golden, device, max_memory)
     except Exception as error:
         # A framework raises what it likes, and a comparison has its answer without this one.
-        return Exchanged(NOT_RUN, reason(error))
+        return ExchangedInputs(NOT_RUN, reason(error))
 
 
-def _exchanged(execution: Execution, target: RecordOf, golden: RecordOf, device: str, max_memory: float) -> Exchanged:
+def _exchanged(
+    execution: Execution, target: RecordOf, golden: RecordOf, device: str, max_memory: float
+) -> ExchangedInputs:
     mine, theirs = _selected(target), _selected(golden)
     if mine.direction != theirs.direction:
         raise Unreadable(f"it is the {mine.direction} of one side and the {theirs.direction} of the other")
@@ -136,13 +137,13 @@ def _exchanged(execution: Execution, target: RecordOf, golden: RecordOf, device:
     again, autocast = run_as_recorded(execution, own, device)
     recorded = _recorded(target.dump, own, again, mine.direction)
     if not _Judged(own, device, autocast, mine.direction).agree(again, recorded):
-        return Exchanged(NOT_REPRODUCED)
+        return ExchangedInputs(NOT_REPRODUCED)
     return _between(execution, own, recorded, (golden.dump, theirs.case), device, mine.direction)
 
 
 def _between(
-    execution: Execution, own: Prepared, of_target: Results, golden: tuple[Dump, Case], device: str, direction: str
-) -> Exchanged:
+    execution: Execution, own: PreparedCall, of_target: Results, golden: tuple[Dump, Case], device: str, direction: str
+) -> ExchangedInputs:
     """The recorded result, of the two, that the call gives on the golden run's inputs."""
     dump, case = golden
     as_golden = _given(own, recorded_values(dump, case, 0), direction)
@@ -163,7 +164,7 @@ def _between(
         answer = CALL if by_call and _are_same(own, as_golden) else EITHER
     else:
         answer = _answer(is_golden, is_target, by_inputs, by_call)
-    return Exchanged(answer, "", _differing(own, as_target), _finite(by_inputs), _finite(by_call))
+    return ExchangedInputs(answer, "", _differing(own, as_target), _finite(by_inputs), _finite(by_call))
 
 
 def _answer(is_golden: bool, is_target: bool, by_inputs: float, by_call: float) -> str:
@@ -195,7 +196,7 @@ def _selected(record: RecordOf) -> SelectedCall:
     return SelectedCall(case, named.direction)
 
 
-def _of_direction(prepared: Prepared, direction: str) -> Prepared:
+def _of_direction(prepared: PreparedCall, direction: str) -> PreparedCall:
     if direction == FORWARD:
         return prepared.forward_alone()
     if prepared.backward_not_run:
@@ -203,15 +204,15 @@ def _of_direction(prepared: Prepared, direction: str) -> Prepared:
     return prepared
 
 
-def _given(own: Prepared, golden: RecordedValues, direction: str) -> Prepared:
+def _given(own: PreparedCall, golden: RecordedValues, direction: str) -> PreparedCall:
     """The call with what the golden run gave it, as that run had it.
 
     Raises:
         Unreadable: these are other tensors than the call takes.
     """
     order = _in_order(own.arguments.leaves, golden.arguments.leaves)
-    for mine, place in zip(own.arguments.leaves, order):
-        theirs = golden.arguments.leaves[place]
+    for mine, index in zip(own.arguments.leaves, order):
+        theirs = golden.arguments.leaves[index]
         if mine.shape != theirs.shape:
             raise Unreadable(f"{_short(mine)} has the shape {list(mine.shape)}, in the golden run {list(theirs.shape)}")
     if direction == BACKWARD and golden.backward_not_run:
@@ -219,8 +220,8 @@ def _given(own: Prepared, golden: RecordedValues, direction: str) -> Prepared:
     of_outputs = golden.of_outputs if direction == BACKWARD else []
     if _shapes(own.of_outputs) != _shapes(of_outputs):
         raise Unreadable("the gradients of its outputs have other shapes in the golden run")
-    arguments = own.arguments.with_leaves([golden.arguments.leaves[place] for place in order])
-    leaves = [golden.leaves[place] for place in order]
+    arguments = own.arguments.with_leaves([golden.arguments.leaves[index] for index in order])
+    leaves = [golden.leaves[index] for index in order]
     call = own.call.with_inputs(arguments, leaves, of_outputs)
     return replace(
         own,
@@ -238,14 +239,14 @@ def _shapes(of_outputs: Sequence[Array | None]) -> list[tuple[int, ...] | None]:
 
 
 def _in_order(mine: Sequence[RecordedLeaf], theirs: Sequence[RecordedLeaf]) -> list[int]:
-    """The place of the golden run's tensor for each of the target's: by its name, or else by its place.
+    """The index of the golden run's tensor for each of the target's: by its name, or else by its index.
 
     Raises:
         Unreadable: one side has more.
     """
     if len(mine) != len(theirs):
         raise Unreadable(f"it takes {len(mine)} tensors, in the golden run {len(theirs)}")
-    names = {_short(leaf): place for place, leaf in enumerate(theirs)}
+    names = {_short(leaf): index for index, leaf in enumerate(theirs)}
     if names.keys() == {_short(leaf) for leaf in mine}:
         return [names[_short(leaf)] for leaf in mine]
     return list(range(len(mine)))
@@ -256,7 +257,7 @@ def _short(leaf: RecordedLeaf) -> str:
     return f"{INPUT}{leaf.item.name.partition(f'.{INPUT}')[2]}"
 
 
-def _in_dtypes_of(own: Prepared, as_golden: Prepared) -> Prepared:
+def _in_dtypes_of(own: PreparedCall, as_golden: PreparedCall) -> PreparedCall:
     """The golden run's inputs in the dtypes that the target's call takes."""
     leaves = [rounded_as(each, leaf.dtype) for each, leaf in zip(as_golden.leaves, own.arguments.leaves)]
     dtypes = [plain_name(item.dtype or "") for item in own.outputs]
@@ -265,7 +266,7 @@ def _in_dtypes_of(own: Prepared, as_golden: Prepared) -> Prepared:
     return replace(own, leaves=leaves, of_outputs=of_outputs, call=call)
 
 
-def _recorded(dump: Dump, prepared: Prepared, like: Results, direction: str) -> Results:
+def _recorded(dump: Dump, prepared: PreparedCall, like: Results, direction: str) -> Results:
     """The recorded values of a dump in the places of `like`.
 
     Raises:
@@ -283,7 +284,7 @@ def _recorded(dump: Dump, prepared: Prepared, like: Results, direction: str) -> 
 class _Judged(NamedTuple):
     """Holds results of one call against each other."""
 
-    prepared: Prepared
+    prepared: PreparedCall
     device: str
     autocast: str
     direction: str
@@ -296,7 +297,7 @@ class _Judged(NamedTuple):
 
 
 def _wide(results: Results) -> Results:
-    """The same numbers in the type of a reference."""
+    """The numbers of results in the type of a reference."""
     return replace(
         results,
         outputs=[_wide_output(each) for each in results.outputs],
@@ -344,23 +345,23 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _inputs_of(prepared: Prepared) -> dict[str, Array]:
+def _inputs_of(prepared: PreparedCall) -> dict[str, Array]:
     """The values that a call was given, by short names."""
     found = {_short(leaf): values for leaf, values in zip(prepared.arguments.leaves, prepared.leaves)}
     gradients = enumerate(prepared.of_outputs)
-    return {**found, **{f"gradient of output {place}": each for place, each in gradients if each is not None}}
+    return {**found, **{f"gradient of output {index}": each for index, each in gradients if each is not None}}
 
 
 def _are_equal(one: Array, other: Array) -> bool:
     return np.array_equal(one, other, equal_nan=one.dtype.kind in "fc" and other.dtype.kind in "fc")
 
 
-def _are_same(own: Prepared, golden: Prepared) -> bool:
+def _are_same(own: PreparedCall, golden: PreparedCall) -> bool:
     """Tell whether both runs gave the call the same values."""
     return all(map(_are_equal, _inputs_of(own).values(), _inputs_of(golden).values()))
 
 
-def _differing(own: Prepared, other: Prepared) -> list[str]:
+def _differing(own: PreparedCall, other: PreparedCall) -> list[str]:
     """The inputs whose values differ; none where all of them do, of which names say nothing."""
     mine, theirs = _inputs_of(own), _inputs_of(other)
     found = [name for name, values in mine.items() if not _are_equal(values, theirs[name])]

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
 from probe.calls.arguments import RecordedArguments
+from probe.calls.evaluation import raise_unless_refusal
 from probe.calls.judged_results import judge_results
-from probe.calls.memory_errors import raise_unless_refusal
-from probe.calls.prepared import Prepared, run_as_recorded
+from probe.calls.prepared import PreparedCall, run_as_recorded
 from probe.calls.verdict.subject import FAILURES
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import shape_text
@@ -27,10 +27,11 @@ from probe.rerun.rerun_call import Rerun, run_prepared
 
 Array = NDArray[Any]
 MOST_TRIES = 300
+"""Candidates that are tried; a guess: ten axes that are halved ten times take two hundred."""
 
 
 @dataclass(frozen=True)
-class Minimised:
+class MinimisedCall:
     """A call whose inputs were made smaller."""
 
     replayed: Rerun
@@ -68,11 +69,11 @@ class _Cut(NamedTuple):
         return slice(0, self.left) if self.is_first else slice(self.length - self.left, self.length)
 
 
-def minimise(execution: Execution, dump: Dump, rerun: Rerun, tries: int = MOST_TRIES) -> Minimised:
+def minimise(execution: Execution, dump: Dump, rerun: Rerun, tries: int = MOST_TRIES) -> MinimisedCall:
     """Make the inputs of a call that fails now smaller while the same result fails in the same way.
 
     Args:
-        execution: Of the framework.
+        execution: The framework.
         dump: Where the call is recorded.
         rerun: The call.
         tries: How many candidates are tried at most.
@@ -88,7 +89,7 @@ def minimise(execution: Execution, dump: Dump, rerun: Rerun, tries: int = MOST_T
     small = search.run()
     found = run_prepared(execution, dump, small, rerun.device, rerun.direction, with_recorded=False)
     before, after = ([each.shape for each in prepared.leaves] for prepared in (rerun.prepared, small))
-    return Minimised(found, before, after, search.tried)
+    return MinimisedCall(found, before, after, search.tried)
 
 
 class _SmallerSearch:
@@ -99,7 +100,7 @@ class _SmallerSearch:
         self._refused: set[tuple[_Cut, bool]] = set()
         self.tried = 0
 
-    def run(self) -> Prepared:
+    def run(self) -> PreparedCall:
         """The smallest call that was found."""
         current = self._rerun.prepared
         while True:
@@ -108,7 +109,7 @@ class _SmallerSearch:
                 return current
             current = smaller
 
-    def _smaller(self, current: Prepared) -> Prepared | None:
+    def _smaller(self, current: PreparedCall) -> PreparedCall | None:
         for cut in _cuts([each.shape for each in current.leaves]):
             for with_numbers in (False, True):
                 if (cut, with_numbers) in self._refused:
@@ -122,7 +123,7 @@ class _SmallerSearch:
                 self._refused.add((cut, with_numbers))
         return None
 
-    def _fails(self, current: Prepared, cut: _Cut, with_numbers: bool) -> Prepared | None:
+    def _fails(self, current: PreparedCall, cut: _Cut, with_numbers: bool) -> PreparedCall | None:
         """The call with less of its inputs; ``None`` where that does not fail in the same way."""
         try:
             candidate = self._cut(current, cut, with_numbers)
@@ -138,7 +139,7 @@ class _SmallerSearch:
             return None
         return candidate if status == self._status else None
 
-    def _cut(self, current: Prepared, cut: _Cut, with_numbers: bool) -> Prepared | None:
+    def _cut(self, current: PreparedCall, cut: _Cut, with_numbers: bool) -> PreparedCall | None:
         leaves = list(current.leaves)
         for number, axis in cut.axes:
             leaves[number] = np.ascontiguousarray(leaves[number][(slice(None),) * axis + (cut.part,)])
@@ -160,7 +161,7 @@ class _SmallerSearch:
             [None if each is None else _fitting(each, shape, cut) for each, shape in zip(current.of_outputs, shapes)],
         )
 
-    def _with_call(self, small: Prepared, of_outputs: list[Array | None]) -> Prepared:
+    def _with_call(self, small: PreparedCall, of_outputs: list[Array | None]) -> PreparedCall:
         call = small.call.with_inputs(small.arguments, small.leaves, of_outputs)
         return replace(small, of_outputs=of_outputs, call=call)
 

@@ -1,11 +1,14 @@
-"""One recorded call run again: what the dump has, what this device gives now, and what high precision gives."""
+"""One recorded call, selected by its name and run again.
+
+The result of the dump, that of this device now and that of high precision are compared with each other.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +16,126 @@ from numpy.typing import NDArray
 from probe.backends.protocol import Execution, UnknownValue
 from probe.calls import memory
 from probe.calls.arguments import Unreadable
+from probe.calls.cases import Case, case_of, check_dump
 from probe.calls.evaluation import Output, Results
 from probe.calls.inputs import unloaded
 from probe.calls.judged_results import JudgedResult, draws_random_numbers, judge_results
-from probe.calls.prepared import RECORDED, Prepared, prepare, reason, recorded_results, run_as_recorded
+from probe.calls.prepared import RECORDED, PreparedCall, prepare, reason, recorded_results, run_as_recorded
 from probe.calls.verdict import dropout
 from probe.calls.verdict.subject import FAILURES, NONFINITE, SUSPECT, KernelVerdict, worst_of
-from probe.common.dump.naming import BACKWARD, FORWARD
+from probe.common.dump.naming import BACKWARD, FORWARD, api_name, is_module, parse
+from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import OUTPUT
 from probe.common.errors import DumpFormatError, FileCheckException, MsprobeException
-from probe.rerun.difference import ElementDifference, difference
-from probe.rerun.selecting import SelectedCall
+from probe.common.numerics.formats import rounding_format
+from probe.common.numerics.rounding import spacing
+
+
+class SelectedCall(NamedTuple):
+    """A call, and which part of it was asked for."""
+
+    case: Case
+    direction: str
+    """``forward`` or ``backward``; empty for both."""
+
+
+def select(dump: Dump, record: str) -> SelectedCall:
+    """The call whose record, or whose name without a direction, `record` is.
+
+    Raises:
+        MsprobeException: the dump has none of this name, or none that could be run; the message names the nearest ones.
+    """
+    check_dump(dump)
+    if is_module(record):
+        raise MsprobeException(f"{record} is a module; only functions can be run again, such as {_example(dump)}.")
+    given = parse(record)
+    named = given or parse(f"{record}.{FORWARD}")
+    forward = "" if named is None else api_name(named.base, named.number, FORWARD)
+    case = case_of(dump, dump[forward]) if forward in dump else None
+    if case is None:
+        raise MsprobeException(f"{dump.path} has no call {record!r}{_near(dump, record)}.")
+    direction = "" if given is None else given.direction
+    if direction == BACKWARD and case.backward is None:
+        raise MsprobeException(f"{dump.path} has no backward of {case.name}; give {forward}.")
+    return SelectedCall(case, direction)
+
+
+def _near(dump: Dump, record: str) -> str:
+    names = [each.name for each in dump if not is_module(each.name)]
+    found = nearest(record if parse(record) else f"{record}.{FORWARD}", names)
+    return f"; nearest names: {', '.join(found)}" if found else f"; it has {_example(dump)}"
+
+
+def _example(dump: Dump) -> str:
+    """The first call of a function."""
+    names = (each.name for each in dump if not is_module(each.name) and each.name.endswith(f".{FORWARD}"))
+    return next(names, "no call of a function")
+
+
+@dataclass(frozen=True)
+class ElementDifference:
+    """The difference between two results of one call."""
+
+    count: int
+    """Elements that differ, if only in the sign of a zero; NaN equals NaN."""
+    size: int
+    form: str = ""
+    """In words how dtype or shape differ; then nothing else is known."""
+    index: Optional[tuple[int, ...]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The element that is furthest off in units of the last place, one of them NaN first; ``None`` if all are equal."""
+    recorded: Any = None
+    now: Any = None
+    max_ulp: Optional[float] = None  # noqa: UP045
+    """The distance there; ``None`` of whole numbers, and of what is not finite."""
+
+    @property
+    def is_same(self) -> bool:
+        """True if both have the same values."""
+        return not self.count and not self.form
+
+
+def difference(recorded: Array, recorded_dtype: str, now: Array, dtype: str) -> ElementDifference:
+    """The difference between `recorded` and `now`.
+
+    Args:
+        recorded: The values of the dump.
+        recorded_dtype: The plain name of their dtype.
+        now: The values of the new run.
+        dtype: The plain name of their dtype.
+    """
+    if recorded.shape != now.shape:
+        return ElementDifference(0, now.size, f"recorded with the shape {list(recorded.shape)}, now {list(now.shape)}")
+    if recorded_dtype != dtype:
+        return ElementDifference(0, now.size, f"recorded as {recorded_dtype}, now {dtype}")
+    differs = np.asarray(recorded != now)
+    if now.dtype.kind == "f":
+        differs |= np.signbit(recorded) != np.signbit(now)
+    if now.dtype.kind in "fc":
+        differs &= ~(np.isnan(recorded) & np.isnan(now))
+    count = int(np.count_nonzero(differs))
+    if not count:
+        return ElementDifference(0, now.size)
+    distance = _ulps(recorded, now, dtype, differs)
+    worst = int(np.argmax(np.where(differs, np.nan_to_num(distance, nan=np.inf), -1.0)))
+    furthest = float(distance.flat[worst])
+    return ElementDifference(
+        count, now.size, "", tuple(map(int, np.unravel_index(worst, now.shape))), recorded.flat[worst].item(),
+        now.flat[worst].item(), furthest if rounding_format(dtype) is not None and np.isfinite(furthest) else None,
+    )  # fmt: skip
+
+
+def _ulps(recorded: Array, now: Array, dtype: str, differs: Array) -> Array:
+    """The distance of each pair that differs, in units of the last place of the recorded one."""
+    of = rounding_format(dtype)
+    if of is None:
+        return np.asarray(differs, np.float64)
+    wide: Any = np.complex128 if now.dtype.kind == "c" else np.float64
+    with np.errstate(all="ignore"):
+        magnitude = np.abs(recorded.astype(wide))
+        units = spacing(np.where(np.isfinite(magnitude), magnitude, 0.0), of)
+        return np.asarray(np.abs(now.astype(wide) - recorded.astype(wide)) / units)
+
 
 Array = NDArray[Any]
 NORMAL_OVERFLOW = "normal overflow: the exact result does not fit the dtype either"
@@ -63,7 +174,7 @@ class Rerun:
     autocast: str
     """The dtype of the autocast under which it was run; empty without."""
     results: Sequence[ComparedResult]
-    prepared: Prepared
+    prepared: PreparedCall
     values: Results
     """The results of this run."""
     recorded_values: Optional[Results]  # noqa: UP045 (evaluated, on Python 3.9 too)
@@ -112,11 +223,11 @@ def rerun_call(
     """Run a recorded call again.
 
     Args:
-        execution: Of the framework of the dump.
+        execution: The framework of the dump.
         dump: Where the call is recorded.
         selected: The call, and which direction of it.
         device: Where it is run, such as ``cpu``.
-        seed: What generated inputs are drawn from.
+        seed: The seed of generated inputs.
         max_memory: Bytes that it may take; a call that needs more is not run.
 
     Raises:
@@ -150,7 +261,7 @@ def check_memory(execution: Execution, dump: Dump, selected: SelectedCall, max_m
 
 
 def run_prepared(
-    execution: Execution, dump: Dump, prepared: Prepared, device: str, direction: str, with_recorded: bool = True
+    execution: Execution, dump: Dump, prepared: PreparedCall, device: str, direction: str, with_recorded: bool = True
 ) -> Rerun:
     """Run a call that is ready, and compare; without `with_recorded` its inputs are not those of the dump.
 
@@ -187,7 +298,7 @@ def _run(where: str, run: Callable[[], Any]) -> Any:
         raise Unreadable(f"it cannot be run {where}: {reason(error)}") from error
 
 
-def _recorded(dump: Dump, prepared: Prepared, like: Results, notes: list[str]) -> Results | None:
+def _recorded(dump: Dump, prepared: PreparedCall, like: Results, notes: list[str]) -> Results | None:
     """The results of the dump, or a note why there are none."""
     if prepared.generated:
         notes.append("its inputs are generated from statistics, so there are no recorded values to compare with")
@@ -202,7 +313,7 @@ def _recorded(dump: Dump, prepared: Prepared, like: Results, notes: list[str]) -
     return found
 
 
-def _named(prepared: Prepared, results: Results) -> Iterator[tuple[str, Output]]:
+def _named(prepared: PreparedCall, results: Results) -> Iterator[tuple[str, Output]]:
     """Each result under the name of its row."""
     for output in results.outputs:
         yield f"{prepared.case.forward.name}.{OUTPUT}.{output.path}", output
@@ -211,7 +322,7 @@ def _named(prepared: Prepared, results: Results) -> Iterator[tuple[str, Output]]
 
 
 def _compared(
-    prepared: Prepared,
+    prepared: PreparedCall,
     row: JudgedResult,
     before: dict[str, KernelVerdict],
     now: Output | None,
@@ -228,7 +339,7 @@ def _compared(
     return ComparedResult(row, verdict, found, overflow)
 
 
-def _overflow(prepared: Prepared, exact: Any, verdicts: Sequence[KernelVerdict | None]) -> str:
+def _overflow(prepared: PreparedCall, exact: Any, verdicts: Sequence[KernelVerdict | None]) -> str:
     """The origin of a value that is not finite."""
     if any(verdict is not None and verdict.status == NONFINITE for verdict in verdicts):
         return KERNEL_OVERFLOW if _is_finite(exact) else ""

@@ -13,7 +13,7 @@ from probe.common import files, log
 from probe.common.dump import naming
 from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import MsprobeException
-from probe.common.parallel.run import run
+from probe.common.parallel.run_tasks import run
 from probe.common.parallel.tasks import Where, results
 from probe.common.progress import ProgressCallback
 from probe.common.report.xlsx import Sheet, load_openpyxl, write_xlsx

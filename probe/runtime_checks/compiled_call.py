@@ -18,23 +18,21 @@ from numpy.typing import NDArray
 from probe.backends.protocol import Execution, FrameworkAdapter, execution_of
 from probe.backends.protocol.compiling import Backend, Compilation, Given, KeptModule, NothingCompiled, Part
 from probe.calls.arguments import Unreadable
-from probe.calls.evaluation import DRAWS
-from probe.calls.memory_errors import raise_unless_refusal
+from probe.calls.evaluation import DRAWS, raise_unless_refusal
 from probe.calls.prepared import reason
 from probe.calls.verdict.subject import FAILURES, SUSPECT, KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge
 from probe.common.interfaces import Handle
 from probe.common.numerics.formats import is_float, unit_roundoff
 from probe.common.numerics.values import compare_values
-from probe.runtime_checks.arguments import LiveArguments
-from probe.runtime_checks.running_call import differing
+from probe.runtime_checks.running_call import LiveArguments, differing
 
 Array = NDArray[Any]
 Failed = Callable[[str, Exception], None]
 IDENTICAL = "identical"
-"""The same bits."""
+"""The bits of both forms are equal."""
 ROUNDING = "rounding"
-"""Other bits, and no more than roundings make."""
+"""The bits differ by no more than roundings make."""
 DIFFERENT = "different"
 NOT_CHECKED = "not checked"
 
@@ -65,8 +63,8 @@ class KeptCall:
     Args:
         adapter: The framework.
         compilation: Its compiler.
-        name: Of the module.
-        class_name: Of the module.
+        name: The name of the module.
+        class_name: The class of the module.
         failed: Called with what a failure of the tool concerns, and the failure.
     """
 
@@ -96,7 +94,7 @@ class KeptCall:
             self._problem = str(error) if isinstance(error, Unreadable) else reason(error)
 
     def leave(self, outputs: Sequence[Any]) -> None:
-        """It returned these tensors."""
+        """The module returned these tensors."""
         self._gradients = [None] * len(outputs)
         for index, tensor in enumerate(outputs):
             about = f"the gradient of output {index} of {self.name or 'the model'}"

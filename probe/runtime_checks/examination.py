@@ -8,21 +8,108 @@ does not explain is one of the kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
 from probe.calls.evaluation import Output
+from probe.calls.judged_results import ExactCall
 from probe.calls.verdict.subject import FAILURES, KernelVerdict
-from probe.common.numerics.formats import is_float, rounding_format
-from probe.runtime_checks.findings import ILL_CONDITIONED, NOT_DETERMINISTIC, UNSTABLE
-from probe.runtime_checks.perturbations import PERTURBATIONS
-from probe.runtime_checks.running_call import Exact, RunningCall, differing
+from probe.common.numerics.formats import Format, format_of, is_float, rounding_format
+from probe.common.numerics.rounding import spacing
+from probe.runtime_checks.free_benchmark_file import ILL_CONDITIONED, NOT_DETERMINISTIC, UNSTABLE
+from probe.runtime_checks.running_call import RunningCall, differing, exact_call
 
 Array = NDArray[Any]
+Perturbed = Optional[list[Array]]
+_WORDS = {"float64": np.uint64, "float32": np.uint32, "float16": np.uint16}
+"""By the format in which values are held, the integers that have its bits."""
+
+
+def bits_flipped(values: Sequence[Array], dtypes: Sequence[str]) -> Perturbed:
+    """The last bit of every element of every tensor of floating-point numbers is the other one.
+
+    What it makes of a value is a neighbour of it, above or below as the bit was. Zero, subnormal numbers, infinities
+    and NaN stay: their neighbours are something else.
+    """
+    found = [_flipped(array, dtype) for array, dtype in zip(values, dtypes)]
+    return None if all(each is None for each in found) else _filled(found, values)
+
+
+def one_unit_added(values: Sequence[Array], dtypes: Sequence[str]) -> Perturbed:
+    """To each element of the first tensor of floating-point numbers one unit in its last place is added, or taken away.
+
+    Which of both is drawn, from the same seed each time: added to all elements alike it would do to a sum what no
+    rounding does. Only to the first tensor: what is added to all operands of a difference is not seen in it.
+    """
+    found: list[Array | None] = [None] * len(values)
+    for index, (array, dtype) in enumerate(zip(values, dtypes)):
+        found[index] = _added(array, dtype)
+        if found[index] is not None:
+            return _filled(found, values)
+    return None
+
+
+def ends_exchanged(values: Sequence[Array], dtypes: Sequence[str]) -> Perturbed:
+    """The first and the last element of the first tensor of floating-point numbers are exchanged."""
+    for index, (array, dtype) in enumerate(zip(values, dtypes)):
+        if rounding_format(dtype) is None or array.size < 2:
+            continue
+        exchanged = np.array(array)
+        flat = exchanged.reshape(-1)
+        flat[0], flat[-1] = array.flat[-1], array.flat[0]
+        return None if flat[0] == flat[-1] else [*values[:index], exchanged, *values[index + 1 :]]
+    return None
+
+
+PERTURBATIONS: dict[str, Callable[[Sequence[Array], Sequence[str]], Perturbed]] = {
+    "bit_noise": bits_flipped,
+    "add_noise": one_unit_added,
+    "change_value": ends_exchanged,
+}
+"""By ``pert_mode``. ``None`` is the answer where there is nothing to change."""
+
+
+def _filled(found: Sequence[Array | None], values: Sequence[Array]) -> list[Array]:
+    return [old if new is None else new for new, old in zip(found, values)]
+
+
+def _normal(values: Array, of: Format) -> Array:
+    sizes = np.abs(values)
+    return np.asarray((sizes >= of.smallest_normal) & (sizes <= of.largest))
+
+
+def _flipped(values: Array, dtype: str) -> Array | None:
+    of, held = rounding_format(dtype), format_of(values.dtype.name)
+    if of is None or of.digits < 2 or of.tapers or held is None or held.name not in _WORDS:
+        return None
+    word = _WORDS[held.name]
+    # A bfloat16 is the upper half of a float32: its last bit has as many below it as float32 has digits more.
+    flipped = (values.view(word) ^ word(1 << (held.digits - of.digits))).view(values.dtype)
+    chosen = _normal(values, of) & (np.abs(flipped) <= of.largest)
+    return np.where(chosen, flipped, values) if chosen.any() else None
+
+
+def _added(values: Array, dtype: str) -> Array | None:
+    of = rounding_format(dtype)
+    if of is None or of.is_complex or values.dtype.kind != "f":
+        return None
+    chosen = _normal(values, of) & (np.abs(values) < of.largest / 2)
+    if not chosen.any():
+        return None
+    added = np.array(values)
+    wide = values[chosen].astype(np.float64)
+    signs = np.random.default_rng(values.size).integers(0, 2, wide.shape) * 2 - 1
+    # Towards zero as far as away from it, also below a power of two, where the distance to the neighbour is half of it.
+    added[chosen] = wide + signs * spacing(np.abs(wide), of)
+    return added
+
+
+# --- the examination
+
 NO_CHANGE, TO_CPU, IMPROVE_PRECISION, EXCHANGED = "no_change", "to_cpu", "improve_precision", "change_value"
 MODES = (IMPROVE_PRECISION, *PERTURBATIONS, NO_CHANGE, TO_CPU)
 _INVARIANT = 2.0**-30
@@ -34,7 +121,7 @@ _CHANGED = {
 }
 
 
-class Said(NamedTuple):
+class Message(NamedTuple):
     """The message on one result."""
 
     output_index: int
@@ -51,7 +138,7 @@ class Examination:
         call: The call.
         results: Its outputs, or with `of_outputs` its gradients.
         of_outputs: The gradients of the tensors that it returns; empty for the forward.
-        gradients: The same as tensors of the framework, which nobody else has.
+        gradients: These gradients as tensors of the framework, which nobody else has.
         autocast: The dtype to which it was cast.
     """
 
@@ -60,9 +147,9 @@ class Examination:
     of_outputs: Sequence[Output | None] = ()
     gradients: Sequence[Any] = ()
     autocast: str | None = None
-    said: list[Said] = field(default_factory=list)
+    said: list[Message] = field(default_factory=list)
 
-    def under(self, mode: str) -> list[Said]:
+    def under(self, mode: str) -> list[Message]:
         """The messages on the results in a mode of task ``free_benchmark``.
 
         Raises:
@@ -81,7 +168,7 @@ class Examination:
 
     # --- the same inputs
 
-    def _repeated(self) -> Iterator[Said]:
+    def _repeated(self) -> Iterator[Message]:
         again = self._again()
         repeats: list[Sequence[Output]] = []
         for index, (first, then) in enumerate(zip(self.results, again)):
@@ -96,18 +183,18 @@ class Examination:
                 text = f"{where}, from one repetition to the next"
             else:
                 text = f"{where}; its repetitions agree with each other, so it depends on memory or on what ran before"
-            yield Said(index, _most_relative(first.value, then.value), NOT_DETERMINISTIC, text)
+            yield Message(index, _most_relative(first.value, then.value), NOT_DETERMINISTIC, text)
 
     # --- other inputs
 
-    def _perturbed(self, mode: str) -> Iterator[Said]:
+    def _perturbed(self, mode: str) -> Iterator[Message]:
         call = self.call
         values = call.values()
         other = PERTURBATIONS[mode](values, call.dtypes)
         if other is None:
             return
-        before = Exact(call, values, self.of_outputs, self.autocast)
-        after = Exact(call, other, self.of_outputs, self.autocast, None if mode == EXCHANGED else before)
+        before = exact_call(call, values, self.of_outputs, self.autocast)
+        after = exact_call(call, other, self.of_outputs, self.autocast, None if mode == EXCHANGED else before)
         indexes = self._judged_indexes()
         if mode == EXCHANGED:
             # Of an exchange that changes the result nothing is to be learned.
@@ -117,16 +204,16 @@ class Examination:
         for index in indexes:
             yield from self._moved(index, moved[index], before, after, _CHANGED[mode])
 
-    def _moved(self, index: int, moved: Output, before: Exact, after: Exact, words: str) -> Iterator[Said]:
+    def _moved(self, index: int, moved: Output, before: ExactCall, after: ExactCall, words: str) -> Iterator[Message]:
         """The messages on one result that became `moved` with the other inputs."""
         result = self.results[index]
         max_rel = _most_relative(result.value, moved.value)
         own = _share(before.results[index].value, after.results[index].value)
-        for verdict, where in ((before.verdict_of(index, result), ""), (after.verdict_of(index, moved), f"{words}: ")):
+        for verdict, where in ((before.verdict(index, result), ""), (after.verdict(index, moved), f"{words}: ")):
             if verdict.status in FAILURES:
                 effect = _share(result.value, moved.value)
                 effects = f"it moved by {effect:.2g} of its size, the function itself by {own:.2g}"
-                yield Said(index, max_rel, UNSTABLE, f"{where}{verdict.interpretation}; {effects}")
+                yield Message(index, max_rel, UNSTABLE, f"{where}{verdict.interpretation}; {effects}")
                 return
         # A unit in the last place is two roundings.
         per_rounding = own / 2
@@ -135,17 +222,17 @@ class Examination:
 
     # --- the same inputs, another way to compute
 
-    def _held_against(self, mode: str) -> Iterator[Said]:
-        exact = Exact(self.call, self.call.values(), self.of_outputs, self.autocast)
+    def _held_against(self, mode: str) -> Iterator[Message]:
+        exact = exact_call(self.call, self.call.values(), self.of_outputs, self.autocast)
         others = exact.on_cpu() if mode == TO_CPU else exact.results
         for index in self._judged_indexes():
             result, other = self.results[index], others[index]
             if mode == TO_CPU and not differing(result.value, other.value):
                 continue
             max_rel = _most_relative(result.value, other.value)
-            verdict = exact.verdict_of(index, result)
+            verdict = exact.verdict(index, result)
             if verdict.status in FAILURES:
-                yield Said(index, max_rel, UNSTABLE, _with_numbers(verdict))
+                yield Message(index, max_rel, UNSTABLE, _with_numbers(verdict))
             else:
                 off = _share(exact.results[index].value, result.value)
                 text = f"the result is off by {off:.2g} of its size, which roundings of these inputs explain"
@@ -159,7 +246,7 @@ class Examination:
             if result.dtype is not None and is_float(result.dtype) and result.value is not None and result.value.size
         ]
 
-    def _ill_conditioned(self, index: int, max_rel: float, share: float, text: str) -> Iterator[Said]:
+    def _ill_conditioned(self, index: int, max_rel: float, share: float, text: str) -> Iterator[Message]:
         """The message for a correct result that loses more than half of its digits by one rounding."""
         # The roundings of the coarsest dtype are the ones that count: an input of bfloat16 came rounded to it.
         dtypes = [self.autocast or "", self.results[index].dtype or "", *self.call.dtypes]
@@ -168,7 +255,7 @@ class Examination:
         if form is None or not share > math.sqrt(form.unit):
             return
         lost = f"{form.name} rounds to {form.unit:.2g}: more than half of its digits are lost, whatever the kernel"
-        yield Said(index, max_rel, ILL_CONDITIONED, f"{text}; {lost}")
+        yield Message(index, max_rel, ILL_CONDITIONED, f"{text}; {lost}")
 
 
 def _with_numbers(verdict: KernelVerdict) -> str:

@@ -21,12 +21,14 @@ from probe.common.errors import MsprobeException
 from probe.common.interfaces import ApiName
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has
-from probe.runtime_checks.examination import Examination, Said
-from probe.runtime_checks.findings import CheckFinding, FindingsFile
-from probe.runtime_checks.running_call import RunningCall
+from probe.runtime_checks.examination import Examination, Message
+from probe.runtime_checks.free_benchmark_file import CheckFinding, FindingsFile
+from probe.runtime_checks.running_call import RunningCall, kept_random_states
 
 _MOST_REASONS = 3
+"""Reasons that are logged; a guess."""
 _MOST_NAMES = 5
+"""Functions that are logged; a guess."""
 
 
 @dataclass
@@ -136,7 +138,7 @@ class FreeBenchmark:
             for _, value in output_places(output, self._execution.is_tensor)
         ]
 
-        def examined() -> list[Said]:
+        def examined() -> list[Message]:
             results = outputs_of(call.execution, output)
             return Examination(call, results, autocast=call.autocast_of(results)).under(self._mode)
 
@@ -156,7 +158,7 @@ class FreeBenchmark:
         leaves = [leaf for leaf in call.arguments.leaves if leaf.is_differentiated]
         shown = [(str(each.dtype), str(each.shape)) for each in (call.inputs[leaf.number] for leaf in leaves)]
 
-        def examined() -> list[Said]:
+        def examined() -> list[Message]:
             autocast = call.autocast_of(waiting.outputs)
             gradients = [
                 execution.copied(each) if execution.is_tensor(each) else None for each in _aligned(grad_output, waiting)
@@ -175,21 +177,14 @@ class FreeBenchmark:
     # --- what is found
 
     def _examine(
-        self, call: RunningCall, name: str, shown: Sequence[tuple[str, str]], examined: Callable[[], list[Said]]
+        self, call: RunningCall, name: str, shown: Sequence[tuple[str, str]], examined: Callable[[], list[Message]]
     ) -> None:
-        states = self._execution.random_states()
-        try:
-            said = examined()
-        except Exception as error:
-            self._leave_out(error)
-            return
-        finally:
+        with kept_random_states(self._execution):
             try:
-                self._execution.set_random_states(states)
-            except Exception:
-                # Once more, before this is told: the training must draw what it would have drawn.
-                self._execution.set_random_states(states)
-                raise
+                said = examined()
+            except Exception as error:
+                self._leave_out(error)
+                return
         self._checked += 1
         for each in said:
             self._verdicts[each.verdict] += 1
@@ -200,7 +195,7 @@ class FreeBenchmark:
             self._write(name, shown, each)
             self._written += 1
 
-    def _write(self, name: str, shown: Sequence[tuple[str, str]], said: Said) -> None:
+    def _write(self, name: str, shown: Sequence[tuple[str, str]], said: Message) -> None:
         index = said.output_index if len(shown) > 1 else None
         stage = "backward" if self._backward else "forward"
         self._file.add(CheckFinding(

@@ -19,13 +19,14 @@ from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
 from probe.common.numerics.formats import is_float, rounding_format
 from probe.common.report.csv_lines import Cell, csv_line
-from probe.runtime_checks.running_call import Exact, RunningCall
+from probe.runtime_checks.running_call import RunningCall, exact_call, kept_random_states
 
 HEADER = (
     "operation", "output_index", "dtype", "shape", "verdict", "ratio", "tolerance", "worst_index", "worst_result",
     "worst_reference", "max_ulp", "interpretation",
 )  # fmt: skip
 _MOST_SHOWN = 20
+"""Operators that are printed; a guess."""
 
 
 @dataclass(frozen=True)
@@ -147,34 +148,33 @@ class OnlineCheck:
 
     def leave_operator(self, entered: Any, output: Any) -> None:
         begun = time.monotonic()
-        states = execution_of(self.adapter).random_states()
         try:
-            found = list(self._judged(entered, output))
+            with kept_random_states(execution_of(self.adapter)):
+                results = self._results(entered, output)
+        finally:
+            self.seconds += time.monotonic() - begun
+        self.failures += [each for each in results if each.verdict.status in FAILURES]
+        self.suspects += [each for each in results if each.verdict.status == SUSPECT]
+
+    def _results(self, call: RunningCall, output: Any) -> list[OperatorResult]:
+        try:
+            results = list(self._judged(call, output))
         except Exception as error:
             self.left_out[reason(error)] += 1
-        else:
-            self.checked += 1
-            self.failures += [each for each in found if each.verdict.status in FAILURES]
-            self.suspects += [each for each in found if each.verdict.status == SUSPECT]
-        finally:
-            try:
-                execution_of(self.adapter).set_random_states(states)
-            except Exception:
-                # Once more, before this is told: the program must draw what it would have drawn.
-                execution_of(self.adapter).set_random_states(states)
-                raise
-            self.seconds += time.monotonic() - begun
+            return []
+        self.checked += 1
+        return results
 
     def _judged(self, call: RunningCall, output: Any) -> Iterator[OperatorResult]:
         outputs = outputs_of(call.execution, output)
-        exact = Exact(call, call.values(), (), None)
+        exact = exact_call(call, call.values())
         for index, result in enumerate(outputs):
             if result.dtype is None or not is_float(result.dtype) or not result.value.size:
                 continue
             # What an operator keeps for its backward beside its result, the sums of softmax say, has a wider dtype than
             # what it was computed in.
             precision = _lowest(call.dtypes) if index else ""
-            verdict = exact.verdict_of(index, result, precision)
+            verdict = exact.verdict(index, result, precision=precision)
             yield OperatorResult(call.name, index, result.dtype, result.value.shape, verdict)
 
     def failed(self, about: Any, error: Exception) -> None:

@@ -22,6 +22,7 @@ HEADER = (
     "allclose", "tolerance", "why",
 )  # fmt: skip
 _MOST_REASONS = 5
+"""Modules that are printed; a guess."""
 
 
 @dataclass(frozen=True)
@@ -211,14 +212,14 @@ class PrecisionChecker:
         modules = self._compilation.modules(model)
         holders = [holder for holder, _ in self._depths]
         holders += [policy.holder for policy in (*self._wanted, *self._unwanted)]
-        places = {id(at.module): at for at in modules}
+        by_id = {id(at.module): at for at in modules}
         for holder in holders:
-            if holder is not None and id(holder) not in places:
+            if holder is not None and id(holder) not in by_id:
                 raise MsprobeException(
                     f"PrecisionChecker: {type(holder).__name__}, of which modules are wrapped, is no part of the model "
                     "that is installed; install the model that holds it."
                 )
-        chosen = [at for at in modules if self._is_chosen(at, places)]
+        chosen = [at for at in modules if self._is_chosen(at, by_id)]
         if not chosen:
             raise MsprobeException(
                 "PrecisionChecker: no module of the model is wrapped; call wrap_all_children(model), "
@@ -236,7 +237,7 @@ class PrecisionChecker:
         """Judge the calls that were made since `install`, and leave the model alone again.
 
         Args:
-            loss: What the step gave; it is not used, and its backward is yours to call before this.
+            loss: The loss of the step, which is not used, and its backward is yours to call before this.
         """
         if not self._watched:
             raise MsprobeException("PrecisionChecker: nothing is watched; call install(model) before the step.")
@@ -296,12 +297,12 @@ class PrecisionChecker:
 
     # --- inside
 
-    def _is_chosen(self, at: ModuleAt, places: Mapping[int, ModuleAt]) -> bool:
-        if any(at.module is each for each in self._ignored) or _names(self._unwanted, at, places):
+    def _is_chosen(self, at: ModuleAt, by_id: Mapping[int, ModuleAt]) -> bool:
+        if any(at.module is each for each in self._ignored) or _names(self._unwanted, at, by_id):
             return False
-        if any(at.module is each for each in self._wrapped) or _names(self._wanted, at, places):
+        if any(at.module is each for each in self._wrapped) or _names(self._wanted, at, by_id):
             return True
-        return any(1 <= _depth_below(at, holder, places) <= depth for holder, depth in self._depths)
+        return any(1 <= _depth_below(at, holder, by_id) <= depth for holder, depth in self._depths)
 
     def _remove(self) -> None:
         for watched in self._watched:
@@ -358,17 +359,17 @@ class PrecisionChecker:
         return write
 
 
-def _names(policies: Sequence[_Policy], at: ModuleAt, places: Mapping[int, ModuleAt]) -> bool:
-    return any(_depth_below(at, each.holder, places) >= 0 and each.fits(at.module) for each in policies)
+def _names(policies: Sequence[_Policy], at: ModuleAt, by_id: Mapping[int, ModuleAt]) -> bool:
+    return any(_depth_below(at, each.holder, by_id) >= 0 and each.fits(at.module) for each in policies)
 
 
-def _depth_below(at: ModuleAt, holder: Any, places: Mapping[int, ModuleAt]) -> int:
+def _depth_below(at: ModuleAt, holder: Any, by_id: Mapping[int, ModuleAt]) -> int:
     """The number of modules around a module up to the holder, without one up to the model; -1 if it is not inside."""
-    if holder is None or not places[id(holder)].name:
+    if holder is None or not by_id[id(holder)].name:
         return at.depth
-    place = places[id(holder)]
-    is_inside = at.module is holder or at.name.startswith(f"{place.name}.")
-    return at.depth - place.depth if is_inside else -1
+    outer = by_id[id(holder)]
+    is_inside = at.module is holder or at.name.startswith(f"{outer.name}.")
+    return at.depth - outer.depth if is_inside else -1
 
 
 def _modules(number: int, kind: str = "") -> str:

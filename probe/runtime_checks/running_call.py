@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,77 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution, FrameworkAdapter, execution_of
-from probe.calls.arguments import Unreadable
-from probe.calls.evaluation import Call, Output, Results, autocast_for, run
-from probe.calls.memory_errors import is_out_of_memory
+from probe.calls.arguments import Arguments, Leaf, OwnValue, Unreadable, same_container
+from probe.calls.evaluation import Call, Output, Results, autocast_for, is_out_of_memory, run
+from probe.calls.judged_results import ExactCall, depends_on_seed
 from probe.calls.prepared import half_of_mixed
-from probe.calls.verdict.subject import KernelVerdict, Subject
-from probe.calls.verdict.verdict import judge
-from probe.common.numerics.formats import is_float
-from probe.runtime_checks.arguments import LiveArguments
+from probe.common.containers import MAX_DEPTH
+from probe.common.numerics.formats import is_float, rounds
+
+_PLAIN = (bool, int, float, complex, str, np.generic, type(None), type(Ellipsis))
+
+
+@dataclass(frozen=True)
+class LiveLeaf(Leaf):
+    """One tensor of a call."""
+
+    device: str
+
+
+class LiveArguments(Arguments):
+    """The arguments of a running call; a tensor that is given twice is one leaf.
+
+    Raises:
+        Unreadable: there is a value whose state another call would change, or that is not known.
+    """
+
+    leaves: list[LiveLeaf]
+
+    def __init__(self, adapter: FrameworkAdapter, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.leaves = []
+        self.tensors: list[Any] = []
+        """The tensors themselves."""
+        self._execution, self._describe_value = execution_of(adapter), adapter.tensors.describe_value
+        self._known: dict[int, LiveLeaf] = {}
+        read_args = [self._read(value, None, 0) for value in args]
+        super().__init__(self.leaves, read_args, {key: self._read(value, key, 0) for key, value in kwargs.items()})
+
+    def forget_tensors(self) -> list[Any]:
+        """Copies of the tensors as they are now, of which alone is known from now on."""
+        copies = [self._execution.copied(tensor) for tensor in self.tensors]
+        self.tensors, self._known = [], {}
+        return copies
+
+    def _read(self, value: Any, key: str | None, depth: int) -> Any:
+        if self._execution.is_tensor(value):
+            return self._leaf(value)
+        if isinstance(value, _PLAIN):
+            return value
+        entry = self._describe_value(value, key)
+        if entry is not None:
+            return OwnValue(entry, value)
+        if depth < MAX_DEPTH:
+            if type(value) in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_make")):
+                return same_container(value, [self._read(each, key, depth + 1) for each in value])
+            if type(value) is dict:
+                return {name: self._read(each, str(name), depth + 1) for name, each in value.items()}
+            if isinstance(value, slice):
+                parts = (value.start, value.stop, value.step)
+                return slice(*(self._read(each, None, depth + 1) for each in parts))
+        # A generator would be advanced, a function could do anything.
+        raise Unreadable(f"an argument of type {type(value).__name__} cannot be reproduced")
+
+    def _leaf(self, tensor: Any) -> LiveLeaf:
+        leaf = self._known.get(id(tensor))
+        if leaf is None:
+            execution = self._execution
+            dtype = execution.dtype_name(tensor)
+            takes = bool(getattr(tensor, "requires_grad", False)) and rounds(dtype)
+            leaf = self._known[id(tensor)] = LiveLeaf(len(self.leaves), dtype, takes, execution.device_name(tensor))
+            self.leaves.append(leaf)
+            self.tensors.append(tensor)
+        return leaf
+
 
 Array = NDArray[Any]
 
@@ -130,98 +193,63 @@ class RunningCall:
 
     def draws(self, autocast: str | None) -> bool:
         """True if it draws random numbers: what it returns depends on where the generators stand."""
-        found = []
-        for seed in (0, 1):
+
+        def run(seed: int) -> Results:
             self.execution.seed_draws(seed)
             states, self.states = self.states, self.execution.random_states()
             try:
-                found.append(self.again(autocast=autocast))
+                return self.again(autocast=autocast)
             finally:
                 self.states = states
-        return any(differing(one.value, other.value) for one, other in zip(found[0].outputs, found[1].outputs))
+
+        return depends_on_seed(run)
 
 
-class Exact:
-    """A call in float64, and what that says of results of it.
+def exact_call(
+    call: RunningCall,
+    values: Sequence[Array],
+    of_outputs: Sequence[Output | None] = (),
+    autocast: str | None = None,
+    near: ExactCall | None = None,
+) -> ExactCall:
+    """A call in float64, which judges its outputs, or its gradients if those of the outputs are given.
 
     Args:
         call: The call.
         values: The values of its tensors, its own or others.
-        of_outputs: The gradients of the tensors that it returns, ``None`` for one without; empty for the forward alone.
+        of_outputs: The gradients of the tensors that it returns, ``None`` for one without.
         autocast: As for `RunningCall.again`.
         near: The call with values that differ by a rounding, whose conditioning is the same.
     """
+    gradients = [None if each is None else each.value for each in of_outputs]
+    given = [each for each in of_outputs if each is not None]
+    return ExactCall(
+        call.base,
+        Call(call.execution, call.function, call.arguments, values, gradients, call.name),
+        [*values, *(each.value for each in given)],
+        [*call.dtypes, *(each.dtype or "" for each in given)],
+        len(values),
+        call.arguments.settings,
+        autocast or "",
+        call.on_accelerator,
+        None if near is None else near.call,
+        "gradients" if of_outputs else "outputs",
+    )
 
-    def __init__(
-        self,
-        call: RunningCall,
-        values: Sequence[Array],
-        of_outputs: Sequence[Output | None],
-        autocast: str | None,
-        near: Exact | None = None,
-    ) -> None:
-        self._running, self._values, self._of_outputs = call, values, of_outputs
-        self._autocast = autocast
-        gradients = [None if each is None else each.value for each in of_outputs]
-        self.call = Call(call.execution, call.function, call.arguments, values, gradients, call.name)
-        self._on_cpu: Results | None = None
-        self._moving = self.call if near is None else near.call
 
-    @property
-    def results(self) -> list[Output]:
-        """The results in float64: outputs, or gradients where those of the outputs are given."""
-        return self._part(self.call.reference)
-
-    def on_cpu(self) -> list[Output]:
-        """The results of the CPU's own kernels in the dtypes of the call."""
-        if self._on_cpu is None:
-            self._on_cpu = self.call.on("cpu", self._autocast)
-        return self._part(self._on_cpu)
-
-    def verdict_of(self, index: int, result: Output, precision: str = "") -> KernelVerdict:
-        """The verdict on result number `index`.
-
-        Args:
-            precision: The dtype in which it was computed, where that is not its own.
-        """
-        running = self._running
-        given = [each for each in self._of_outputs if each is not None]
-        return judge(
-            Subject(
-                base=running.base,
-                direction="backward" if self._of_outputs else "forward",
-                result=result.value,
-                reference=self.results[index].value,
-                dtype=result.dtype or "",
-                inputs=[*self._values, *(each.value for each in given)],
-                input_dtypes=[*running.dtypes, *(each.dtype or "" for each in given)],
-                moved=lambda unit, inside: self._array(self._moving.moved(unit, inside), index),
-                rounded=lambda precision: self._array(self.call.rounded(precision), index),
-                yardstick=lambda: self._yardstick(index),
-                settings=running.arguments.settings,
-                moved_inside=lambda unit: self._array(self._moving.moved(unit, inside=True, inputs=False), index),
-                precision=precision or self._autocast or "",
-            )
-        )
-
-    def _yardstick(self, index: int) -> Array | None:
-        # On the CPU the kernel under test would be its own yardstick.
-        if not self._running.on_accelerator:
-            return None
+@contextlib.contextmanager
+def kept_random_states(execution: Execution) -> Iterator[None]:
+    """Put the states of the random generators back at the end: the program draws what it would have drawn."""
+    states = execution.random_states()
+    try:
+        yield
+    finally:
         try:
-            value = self.on_cpu()[index].value
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            return None  # Kernels of half precision are missing on CPUs; the other tolerances stay.
-        return value if isinstance(value, np.ndarray) else None
-
-    def _array(self, results: Results | None, index: int) -> Array | None:
-        value = None if results is None else self._part(results)[index].value
-        return value if isinstance(value, np.ndarray) else None
-
-    def _part(self, results: Results) -> list[Output]:
-        return results.gradients if self._of_outputs else results.outputs
+            execution.set_random_states(states)
+        except Exception:
+            # Once more, before this is told.
+            execution.set_random_states(states)
+            raise
 
 
 def differing(one: Any, other: Any) -> int:

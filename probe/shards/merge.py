@@ -38,9 +38,9 @@ class Merged:
     """One copy of the model."""
 
     dump: Dump
-    """Its `rank` is the number of the copy: 0 where there is no data parallelism."""
+    """The merged dump; its `rank` is the number of the copy: 0 where there is no data parallelism."""
     ranks: list[int]
-    """Those that it was made of."""
+    """The dumps that it was made of."""
     origins: dict[str, list[tuple[int, str]]]
     """The ranks that have each record and call, with its name there."""
     items: dict[str, MergedItem]

@@ -31,7 +31,7 @@ class MergedItem:
     """One for each statistic, with its numbers, and one for the shape."""
     parts: list[PartOfItem]
     fields: Optional[dict[str, Any]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """Those of the record, with the shape of one piece, if it is not known along which dimension it is split."""
+    """The fields of the record, with the shape of one piece, if it is not known along which dimension it is split."""
 
 
 @dataclass
@@ -49,4 +49,4 @@ class Calls:
     """The way in which items were merged, by their names; what all ranks have alike is not in it."""
     notes: list[str] = field(default_factory=list)
     sentences: dict[str, list[str]] = field(default_factory=dict)
-    """Further sentences on a call."""
+    """More sentences on a call."""

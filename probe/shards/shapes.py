@@ -40,7 +40,7 @@ class SplitDimensions:
         """The values of the first input of the record, if these are pieces."""
         self._looks_up_own_words = self._has_own_matrices = False
         self._of_forward: dict[str, tuple[bool, bool]] = {}
-        """These two, of the calls of the forward pass."""
+        """For each call of the forward pass, true if it looks up own words, and true if it has own matrices."""
 
     def begin(self, record: str, pieces: Sequence[dict[str, Any]]) -> None:
         """The items that follow are of this record."""

@@ -10,7 +10,7 @@ import pytest
 from made_dumps import call, plain, tensor
 
 from probe.collect.describing.suspects import Suspects, is_finite
-from probe.collect.sinks.ring.judgement import Found, Frame, Judgement
+from probe.collect.sinks.ring.judgement import FirstRecord, Frame, Judgement
 from probe.collect.sinks.ring.norm_history import NormHistory
 from probe.collect.sinks.ring.step_ring import StepRing
 from probe.common.callstack import CallStacks
@@ -46,7 +46,7 @@ def judged(**records: dict[str, Any]) -> Judgement:
 @pytest.mark.parametrize("outputs", [lambda bad: [bad], lambda bad: [fine(), [bad]], lambda bad: {"values": bad}])
 def test_what_a_call_makes_of_finite_values_is_found(bad: Any, outputs: Any) -> None:
     found = judged(Torch__div__0__forward=call([fine()], [fine()]), Torch__div__1__forward=call([fine()], outputs(bad)))
-    assert found.first == Found("Torch.div.1.forward", "output")
+    assert found.first == FirstRecord("Torch.div.1.forward", "output")
 
 
 def test_gradients_are_told_apart() -> None:
@@ -54,16 +54,16 @@ def test_gradients_are_told_apart() -> None:
         Torch__sqrt__0__backward={"input": [fine()], "output": [tensor(INF, 0.0)]},
         Module__a__Linear__parameters_grad__0={"weight": [tensor(NAN, NAN)]},
     )
-    assert found.first == Found("Torch.sqrt.0.backward", "output")
+    assert found.first == FirstRecord("Torch.sqrt.0.backward", "output")
     found.leave_out_backward()
     assert found.first is None
     gradient = judged(Module__a__Linear__parameters_grad__0={"weight": [tensor(NAN, NAN)]}).first
-    assert gradient == Found("Module.a.Linear.parameters_grad.0", "gradient")
+    assert gradient == FirstRecord("Module.a.Linear.parameters_grad.0", "gradient")
 
 
 def test_a_parameter_is_found() -> None:
     record = call([fine()], [fine()], parameters={"weight": tensor(INF, 0.0)})
-    assert judged(Module__a__Linear__forward__0=record).first == Found("Module.a.Linear.forward.0", "parameters")
+    assert judged(Module__a__Linear__forward__0=record).first == FirstRecord("Module.a.Linear.forward.0", "parameters")
 
 
 MASK = tensor(1.0, -INF)
@@ -105,24 +105,24 @@ def test_what_comes_of_a_mask_is_found() -> None:
         Tensor__masked_fill__0__forward=call([fine(), fine(), plain(-INF)], [tensor(-INF, -INF)]),
         Torch__softmax__0__forward=call([tensor(-INF, -INF)], [tensor(NAN, NAN)]),
     )
-    assert found.first == Found("Torch.softmax.0.forward", "output")
+    assert found.first == FirstRecord("Torch.softmax.0.forward", "output")
 
 
 def test_an_infinity_of_a_logarithm_is_found_where_the_forward_ends_with_it() -> None:
     found = judged(Torch__log__0__forward=call([fine()], [MASK]))
-    assert found.first == Found("Torch.log.0.forward", "output")
+    assert found.first == FirstRecord("Torch.log.0.forward", "output")
 
 
 def test_data_that_is_not_finite_is_found_where_it_came_in_once_something_is_computed_of_it() -> None:
     handed_on = {"Tensor__view__0__forward": call([tensor(NAN, NAN)], [tensor(NAN, NAN)])}
     assert judged(**handed_on).first is None
     found = judged(**handed_on, Torch__matmul__0__forward=call([tensor(NAN, NAN), fine()], [tensor(NAN, NAN)]))
-    assert found.first == Found("Tensor.view.0.forward", "input")
+    assert found.first == FirstRecord("Tensor.view.0.forward", "input")
 
 
 def test_an_index_that_a_nan_decides_is_computed_of_it() -> None:
     found = judged(Torch__argmax__0__forward=call([tensor(NAN, NAN)], [fine()]))
-    assert found.first == Found("Torch.argmax.0.forward", "input")
+    assert found.first == FirstRecord("Torch.argmax.0.forward", "input")
 
 
 # --- gradient norms
@@ -158,13 +158,13 @@ def test_what_is_made_of_a_gradient_belongs_to_the_backward_pass_where_that_may_
         "Torch__mul__0__forward": call([tensor(INF, 0.0)], [bad]),
     }
     found = judged(**records)
-    assert found.first == Found("Torch.sqrt.0.backward", "output")
+    assert found.first == FirstRecord("Torch.sqrt.0.backward", "output")
     found.leave_out_backward()
     assert found.first is None
     # What comes of nothing that was given is a fault of its own.
     found = judged(**records, Torch__log__0__forward=call([fine()], [bad]))
     found.leave_out_backward()
-    assert found.first == Found("Torch.log.0.forward", "output")
+    assert found.first == FirstRecord("Torch.log.0.forward", "output")
     assert judged(Torch__mul__0__forward=call([tensor(INF, 0.0)], [bad])).first is not None
 
 
@@ -216,4 +216,4 @@ def test_what_is_not_finite_is_found_behind_any_number_of_others() -> None:
         suspects.add(entry)
     judgement = Judgement()
     judgement.look_at([Frame("Torch.log.0.forward", 0, -1, None, 0, 0, call([fine()], [bad]))], suspects.all())
-    assert judgement.first == Found("Torch.log.0.forward", "output")
+    assert judgement.first == FirstRecord("Torch.log.0.forward", "output")

@@ -115,7 +115,8 @@ def test_an_error_fails_where_a_divergence_does(dumps_of: Dumps, tmp_path: Path)
         run = dumps_of("pairs") / case
         for level in ("error", "divergence"):
             sides = str(run / "target"), str(run / "golden")
-            assert cli.main(["compare", *sides, "-o", str(tmp_path / "out"), "--fail-on", level, "--jobs", "1"]) == expected
+            command = ["compare", *sides, "-o", str(tmp_path / "out"), "--fail-on", level, "--jobs", "1"]
+            assert cli.main(command) == expected
     for side, norm in (("a", 1.0), ("b", 2.0)):
         written(tmp_path / side, {"loss.0.debug": tensor(norm)}, level="debug")
     for level, expected in (("error", 2), ("divergence", 2), ("warning", 1)):

@@ -15,8 +15,8 @@ from probe.common.parallel.tasks import Where
 from probe.graph.diff import diff_of
 from probe.graph.graph import graph_of
 from probe.graph.overflow_levels import CRITICAL, overflow, overflows
+from probe.overflow.find_overflow import find_overflow
 from probe.overflow.findings import ORIGIN
-from probe.overflow.run import find_overflow
 
 CASES = Path(__file__).parents[1] / "overflow" / "cases"
 RANKS = sorted(CASES.glob("*/step0/rank*"))

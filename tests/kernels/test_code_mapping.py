@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from probe.common.errors import MsprobeException
-from probe.kernels.code_mapping import AMBIGUOUS, NO_NODE, NO_SOURCE, map_code
-from probe.kernels.graph_source import read
+from probe.kernels.code_mapping import AMBIGUOUS, NO_NODE, NO_SOURCE, map_code, read
 
 # Two nodes as MindSpore 2.10 writes them, and one without lines of the source.
 GRAPH = """\

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from scripts import script
 
-from probe.kernels.code_mapping import map_code
-from probe.kernels.graph_source import read
+from probe.kernels.code_mapping import map_code, read
 
 PROGRAM = """
 import mindspore as ms

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from probe.common.errors import MsprobeException
-from probe.kernels.atb_tensors import read
-from probe.kernels.parsing import Parsed, parse, write_npy
+from probe.kernels.parsing import ParsedFile, parse, read, write_npy
 
 VALUES = np.array([[1.5, -2.0, 0.25], [3.0, 100.0, 0.0]])
 # The numbers of Ascend's data types, and numpy's type of the same bits.
@@ -28,7 +27,7 @@ def atb(dtype: int, dims: str, data: bytes, extent: str = "", lines: str = "form
     return f"{header}$Object.data={extent or f'0,{len(data)}'}\n$End=1\n".encode() + data
 
 
-def parsed(folder: Path, content: bytes, name: str = "x.bin") -> Parsed:
+def parsed(folder: Path, content: bytes, name: str = "x.bin") -> ParsedFile:
     (folder / name).write_bytes(content)
     (found,) = parse(str(folder / name), str(folder / "out"), ".npy", write_npy)
     return found

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from made_dumps import call, plain, tensor, write
 
-from probe.overflow.run import find_overflow
+from probe.overflow.find_overflow import find_overflow
 
 NAN = float("nan")
 FINE, BROKEN = tensor(), tensor(NAN, NAN)
@@ -54,3 +54,12 @@ def test_a_module_whose_path_has_the_word_backward_is_no_backward(tmp_path: Path
     report = find_overflow(str(write(tmp_path / "step0" / "rank0", {record: call([BROKEN], [BROKEN])})))
     assert report.first[0].record == record
     assert "loss" not in report.first[0].sentence and "the data" in report.first[0].sentence
+
+
+def test_a_damaged_file_of_makers_costs_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = {"Torch.log.0.forward": call([FINE], [BROKEN]), "Torch.sum.0.forward": call([BROKEN], [BROKEN])}
+    folder = write(tmp_path / "step0" / "rank0", data)
+    (folder / "sketch.npz").write_bytes(b"no archive")
+    report = find_overflow(str(folder))
+    assert [finding.record for finding in report.first] == ["Torch.log.0.forward"]
+    assert capsys.readouterr().err.count("sketch.npz is damaged") == 1

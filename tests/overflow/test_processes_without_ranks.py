@@ -11,7 +11,7 @@ from made_dumps import call, constant, write
 
 from probe.api.cli import main
 from probe.common.dump.layout import PROCESS_FILE
-from probe.overflow.run import find_overflow
+from probe.overflow.find_overflow import find_overflow
 
 
 def process(folder: Path, order: int, given: float, made: float) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from probe.api.cli import main
 from probe.common.parallel.tasks import Where
+from probe.overflow.find_overflow import find_overflow
 from probe.overflow.findings import COMMUNICATION, ORIGIN, OUTSIDE, PARAMETER, Finding, Report
-from probe.overflow.run import find_overflow
 
 CASES = Path(__file__).parent / "cases"
 EDGES = json.loads((CASES / "edge" / "cases.json").read_text("utf-8"))
@@ -51,7 +51,7 @@ def search(path: Path) -> Report:
 
 
 def places(finding: Finding) -> list[tuple[str, int, str]]:
-    return [(finding.kind, *place) for place in finding.members or [finding.place]]
+    return [(finding.kind, *key) for key in finding.members or [finding.key]]
 
 
 @pytest.mark.parametrize("case", TRUTH)
@@ -64,7 +64,7 @@ def test_what_is_true_is_found(case: str) -> None:
 @pytest.mark.parametrize("case", TRUTH)
 def test_a_step_is_searched_as_its_run_is(case: str) -> None:
     first = search(CASES / case).first
-    assert [finding.place for finding in search(CASES / case / "step0").first] == [finding.place for finding in first]
+    assert [finding.key for finding in search(CASES / case / "step0").first] == [finding.key for finding in first]
 
 
 @pytest.mark.parametrize("case", TRUTH)

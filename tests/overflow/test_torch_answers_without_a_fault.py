@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from msprobe.pytorch import PrecisionDebugger
-from probe.overflow.report import lines
-from probe.overflow.run import find_overflow
+from probe.overflow.find_overflow import find_overflow
+from probe.overflow.overflow_report import lines
 
 
 def answer(folder: Path, steps: list[int]) -> list[str]:

@@ -18,7 +18,7 @@ from while_running import while_running
 
 from probe.common.dump.reading.dump import read
 from probe.common.parallel.tasks import Where
-from probe.overflow.run import find_overflow
+from probe.overflow.find_overflow import find_overflow
 
 SEED = 1
 CASES = range(100)

@@ -16,7 +16,7 @@ import pytest
 from healthy_models import MODELS
 
 from probe.common.parallel.tasks import Where
-from probe.overflow.run import find_overflow
+from probe.overflow.find_overflow import find_overflow
 
 pytest.importorskip("transformers", reason="models of Transformers are needed")
 
@@ -37,5 +37,5 @@ def test_a_healthy_model_is_silent(name: str, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr[-2000:]
     report = find_overflow(str(tmp_path / name), where=Where(jobs=1))
     assert sum(step.records[0] for step in report.steps) > 50
-    assert [finding.place for step in report.steps for finding in step.findings] == []
+    assert [finding.key for step in report.steps for finding in step.findings] == []
     assert [note for step in report.steps for note in step.notes] == []

@@ -10,9 +10,9 @@ import pytest
 from made_dumps import call, plain, tensor, write
 
 from probe.common.parallel.tasks import Where
+from probe.overflow.find_overflow import find_overflow
 from probe.overflow.findings import ORIGIN, OUTSIDE, PARAMETER, Report
-from probe.overflow.report import lines
-from probe.overflow.run import find_overflow
+from probe.overflow.overflow_report import lines
 
 FINE, NAN = tensor(), tensor(math.nan, math.nan)
 MINUS, PLUS = tensor(1.0, -math.inf), tensor(math.inf, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from probe.rerun.difference import difference
+from probe.rerun.rerun_call import difference
 
 
 def test_equal_values_are_the_same() -> None:

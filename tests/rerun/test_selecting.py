@@ -10,7 +10,7 @@ import pytest
 
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
-from probe.rerun.selecting import select
+from probe.rerun.rerun_call import select
 
 CALL = {"input_args": [], "input_kwargs": {}, "output": []}
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from probe.runtime_checks.perturbations import bits_flipped, ends_exchanged, one_unit_added
+from probe.runtime_checks.examination import bits_flipped, ends_exchanged, one_unit_added
 
 _NUMPY = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": np.float32}
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, is_module, parse
 from probe.common.dump.reading.dump import read
-from probe.common.dump.sketch_file import MAKER, SERIAL, SKETCH, SketchWriter
+from probe.common.dump.sketch_file import MAKER, SERIAL, SKETCH
+from probe.common.dump.sketch_writer import SketchWriter
 from probe.common.numerics.sketch import sketch
 from probe.compare.comparison import compare_dumps
 from probe.compare.result import ComparisonResult, Divergence

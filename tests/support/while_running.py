@@ -13,7 +13,7 @@ from probe.common.callstack import CallStacks
 from probe.common.dump import journal as journals
 from probe.common.dump.json_decode import number
 from probe.common.dump.reading.dump import Dump, read
-from probe.overflow.run import find_overflow
+from probe.overflow.find_overflow import find_overflow
 
 
 class NothingPending:

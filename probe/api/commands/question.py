@@ -80,7 +80,7 @@ class Question(ABC):
 
     def run(self, args: argparse.Namespace, invocation: Invocation) -> int:
         # Not needed for help, and what it imports takes time.
-        from probe.common.report.progress_bar import Progress
+        from probe.common.report.terminal import Progress
 
         with log.quiet() if args.quiet else contextlib.nullcontext():
             with _prints_beside_answer(args.json), Progress(not (args.json or args.quiet)) as progress:
@@ -120,7 +120,7 @@ class CommandGroup:
 
 def print_lines(lines: Iterable[Line], stream: TextIO) -> None:
     """Print lines, with colours on a terminal that rich can serve."""
-    from probe.common.report.console import console_of
+    from probe.common.report.terminal import console_of
     from probe.common.terminal_text import print_text, printable
 
     console = console_of(stream)

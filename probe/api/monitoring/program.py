@@ -17,7 +17,7 @@ from probe.backends.protocol import trends_of
 from probe.common import log
 from probe.common.config.config import GRAD_PROBE, load_config
 from probe.common.config.json_file import read_object
-from probe.common.config.name_patterns import module_pattern
+from probe.common.config.record_filter import module_pattern
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.errors import MsprobeException, failure_text
 from probe.monitor.output.folders import VARIABLE, base

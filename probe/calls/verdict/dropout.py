@@ -61,8 +61,8 @@ def _is_mask(subject: Subject, source: Array, result: Array) -> bool:
     return is_primitive and bool(np.isin(result, (0, 1)).all()) and not np.isin(source, (0, 1)).all()
 
 
-def _setting(settings: Mapping[str, Any], names: tuple[str, ...], place: int) -> Any:
-    return next((settings[name] for name in (*names, str(place)) if name in settings), None)
+def _setting(settings: Mapping[str, Any], names: tuple[str, ...], position: int) -> Any:
+    return next((settings[name] for name in (*names, str(position)) if name in settings), None)
 
 
 def _told_by_scale(source: Array, result: Array) -> float | None:

@@ -21,7 +21,7 @@ STRUCTURE = "structure"
 SEVERITY = {status: rank for rank, status in enumerate((NOT_RUN, EXACT, PASS, SUSPECT, ERROR, NONFINITE, STRUCTURE))}
 """The statuses, the worst last."""
 FAILURES = (ERROR, NONFINITE, STRUCTURE)
-"""Those of a result that is wrong."""
+"""The statuses of a result that is wrong."""
 
 
 def worst_of(statuses: Iterable[str]) -> str:
@@ -40,7 +40,7 @@ class Subject:
     result: Array
     """The result of the device, exactly: a dtype that numpy lacks is held in float32."""
     reference: Array
-    """The same in float64 or complex128; in int64 or bool where the operation gives whole numbers."""
+    """The exact result in float64 or complex128; in int64 or bool where the operation gives whole numbers."""
     dtype: str
     """The plain name of the result's dtype, as ``bfloat16``."""
     inputs: Sequence[Array]
@@ -57,7 +57,7 @@ class Subject:
     settings: Mapping[str, Any]
     """The plain arguments, by place (``"0"``) or by name (``"dim"``)."""
     moved_inside: Callable[[float], Array | None] = lambda unit: None
-    """Like `moved`, but the values inside are moved and the inputs are not; ``None`` if nothing inside is seen."""
+    """The movement of the result by moves of values inside, not of inputs; ``None`` if nothing inside is seen."""
     precision: str = ""
     """The dtype of the autocast under which the result was computed; empty without. A linear layer of float32 under
     autocast to bfloat16 has gradients of float32 that were computed in bfloat16."""
@@ -68,7 +68,7 @@ class KernelVerdict:
     """The judgement of one subject."""
 
     status: str
-    """One of `SEVERITY`."""
+    """The status, one of `SEVERITY`."""
     interpretation: str
     """One line of plain English."""
     bound: str = ""

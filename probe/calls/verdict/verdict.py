@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from probe.calls.verdict import bounds, dropout, fits, interpretation, places, tolerance
+from probe.calls.verdict import bounds, dropout, fits, interpretation, ties, tolerance
 from probe.calls.verdict.bounds import Bound
 from probe.calls.verdict.subject import (
     ERROR,
@@ -42,8 +42,8 @@ LEAST_FACTOR_OF_OTHERS = 2.5
 """Elsewhere it is this part of the tolerance, and this many unit roundoffs: a constant that is rounded inside, or a
 number that a whole row is divided by, makes a factor of one."""
 SIGMAS = 8.0
-"""And if independent roundings would give it with a probability of about 1e-15; the same of errors that are large on
-average."""
+"""A factor, or errors that are large on average, are reported beyond so many standard deviations of independent
+roundings, which these reach with a probability of about 1e-15."""
 LEAST_UNIT = 2.0**-14
 """In finer formats a factor this small is of no consequence, and the tolerance of each element finds a larger one."""
 NEAR_OVERFLOW = 16.0
@@ -107,7 +107,7 @@ def _judge_integers(subject: Subject) -> KernelVerdict:
     differs = np.asarray(result != reference)
     if not differs.any():
         return KernelVerdict(EXACT, "equal", "exact", 0.0, 0.0, share_over=0.0)
-    if places.are_ties(subject):
+    if ties.are_ties(subject):
         return KernelVerdict(EXACT, "other places of equal values", "exact", 0.0, 0.0, share_over=0.0)
     first = np.unravel_index(int(differs.argmax()), differs.shape)
     count = int(np.count_nonzero(differs))
@@ -167,15 +167,15 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, bey
         least = tolerance.least_tolerance(magnitude, reference, bound, of, unit)
         allowed = beyond.over(least, part)
         ratios = distance / allowed
-        place = int(ratios.argmax())
-        ratio = float(ratios[place])
+        flat = int(ratios.argmax())
+        ratio = float(ratios[flat])
         if is_nearest and ratio != ratio:
             # Nothing is granted, and nothing was needed.
             ratio = 0.0
         if not (ratio <= 1 or is_nearest):
             return None
         if ratio > worst:
-            worst, where, level = ratio, start + place, float(allowed[place])
+            worst, where, level = ratio, start + flat, float(allowed[flat])
         reached += float(ratios.sum())
         likely += float((beyond.likely(least, share, part) / allowed).sum())
         ulps = distance / spacing(magnitude, of)
@@ -223,7 +223,7 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, bey
 
 
 def _differences(result: Array, reference: Array, of: Format) -> tuple[Array, Array, Array]:
-    """Both in the type in which they are compared, and how much the result is larger."""
+    """Result and reference in the type in which they are compared, and how much the result is larger."""
     kind: Any = np.complex128 if of.is_complex else np.float64
     result, reference = np.asarray(result, kind), np.asarray(reference, kind)
     return result, reference, result - reference
@@ -273,8 +273,8 @@ def _flushed(result: Array, magnitude: Array, over: Array, of: Format) -> str | 
     return f"{int(np.count_nonzero(over))} of {over.size} numbers below {of.smallest_normal:.2g} are set to zero"
 
 
-def _index(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(map(int, np.unravel_index(place, shape)))
+def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(int, np.unravel_index(flat, shape)))
 
 
 def _inner(one: Array, other: Array) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from probe.checkpoint.content import Checkpoint
 from probe.checkpoint.stored.files import File
 from probe.checkpoint.stored.tensors import Stored
-from probe.common.dump.reading.file_forms.safetensors import read_header
+from probe.common.dump.reading.safetensors_header import read_header
 from probe.common.errors import DumpFormatError
 
 

@@ -59,7 +59,7 @@ class CollectiveCall:
 
     @cached_property
     def group(self) -> Group | None:
-        """Its group, as `group_of` has it."""
+        """The group of the call, as `group_of` has it."""
         if self.record.startswith(_PRIMITIVE):
             return named_group(self.attributes.get("group"))
         for item in self.inputs:

@@ -28,7 +28,7 @@ class Event(NamedTuple):
     """One end of a communication call."""
 
     call: CollectiveCall
-    place: float
+    position: float
     """Between the numbers of which records of its rank it is."""
     is_end: bool
     exchanges: Sequence[Exchange]
@@ -111,7 +111,7 @@ def _events(of_rank: Sequence[TimedCall], by_call: dict[tuple[int, int], list[Ex
         of_call = by_call.get(_key(call), [])
         events.append(Event(call, call.index, False, of_call))
         events.append(Event(call, max(ends_after, call.index) + 0.5, True, of_call))
-    return sorted(events, key=lambda event: event.place)
+    return sorted(events, key=lambda event: event.position)
 
 
 def _key(call: CollectiveCall) -> tuple[int, int]:

@@ -181,7 +181,7 @@ PRIMITIVES = {
     "NeighborExchange": _primitive(ALL_TO_ALL),
     "NeighborExchangeV2": _primitive(ALL_TO_ALL),
 }
-"""Those that a cell of MindSpore has."""
+"""The collectives that a cell of MindSpore has."""
 
 # The longer name first where one is a part of another.
 _WORDS = (

@@ -6,13 +6,16 @@ what is allowed; an unknown key is only a warning, because files are shared betw
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from probe.common import log
 from probe.common.config.fields import (
+    ABSENT,
+    ASCEND,
     Location,
+    check_scope,
     one_of,
     parse_ascending,
     parse_count,
@@ -20,24 +23,19 @@ from probe.common.config.fields import (
     parse_folder,
     parse_gib,
     parse_limit,
+    parse_names,
     parse_new_folder,
     parse_number_above,
     parse_numbers,
     parse_pattern,
+    parse_scope,
     parse_size,
+    parse_summary_mode,
     parse_texts,
     some_of,
 )
 from probe.common.config.json_file import read_object
 from probe.common.config.keys import Key, key, keys_of
-from probe.common.config.records import (
-    ABSENT,
-    ASCEND,
-    check_scope,
-    parse_names,
-    parse_scope,
-    parse_summary_mode,
-)
 from probe.common.dump.nearest_names import did_you_mean, nearest
 from probe.common.errors import MsprobeException
 from probe.common.show import show
@@ -71,56 +69,37 @@ WITHOUT_EFFECT = (
 """Keys that files written for msProbe carry and that change nothing here; the warning says so without a guess."""
 
 _MOST_KEYS_LOGGED = 10
+"""Keys without effect that are named; a guess."""
 
 
-def _without_async_dump(config: Config) -> str:
-    return "" if config.async_dump else 'without "async_dump"'
+def _if(is_so: Callable[[Config], bool], words: str) -> Callable[[Config], str]:
+    """The reason why a key has no effect: `words` if the configuration has a property, and otherwise none."""
+    return lambda config: words.format(config=config) if is_so(config) else ""
 
 
-def _without_tensors(config: Config) -> str:
-    if config.task == "tensor" or config.tensor_list:
-        return ""
-    return 'if no tensors are saved; task "tensor" and "statistics.tensor_list" save them'
-
-
-def _without_reference(config: Config) -> str:
-    return "" if config.bench_path is not None else 'without "bench_path"'
-
-
-def _without_replay(config: Config) -> str:
-    return "" if config.replay_step else 'without "replay_step"'
-
-
-def _with_checksums_only(config: Config) -> str:
-    return "" if config.summary_mode != "xor" else 'if "summary_mode" is "xor", which computes no statistics'
-
-
-def _without_intervals(config: Config) -> str:
-    return "" if config.grad_level == "L2" else f'where "grad_level" is "{config.grad_level}"'
-
-
-def _without_apis(config: Config) -> str:
+_ALWAYS: Callable[[Config], bool] = lambda config: True  # noqa: E731 (one of several conditions)
+_WITHOUT_ASYNC_DUMP = _if(lambda config: not config.async_dump, 'without "async_dump"')
+_WITHOUT_TENSORS = _if(
+    lambda config: config.task != "tensor" and not config.tensor_list,
+    'if no tensors are saved; task "tensor" and "statistics.tensor_list" save them',
+)
+_WITHOUT_REFERENCE = _if(lambda config: config.bench_path is None, 'without "bench_path"')
+_WITHOUT_REPLAY = _if(lambda config: not config.replay_step, 'without "replay_step"')
+_WITH_CHECKSUMS_ONLY = _if(
+    lambda config: config.summary_mode == "xor", 'if "summary_mode" is "xor", which computes no statistics'
+)
+_WITHOUT_INTERVALS = _if(lambda config: config.grad_level != "L2", 'where "grad_level" is "{config.grad_level}"')
+_WITHOUT_APIS = _if(
     # "ALL" leaves nothing out anywhere.
-    if config.level not in ("L0", "debug") or config.risk_level == "ALL":
-        return ""
-    return f'at level "{config.level}", which collects no APIs'
-
-
-def _on_every_device(config: Config) -> str:
-    return "here: the statistics of every value are checked, not a unit of a device"
-
-
-def _as_the_framework_saves(config: Config) -> str:
-    return "here: the files of tensors are .pt with PyTorch and .npy with MindSpore"
-
-
-def _at_debug(config: Config) -> str:
-    return 'at level "debug", which records what the program saves' if config.level == "debug" else ""
-
-
-def _by_derived_limits(config: Config) -> str:
-    return "here: the limits of a correct kernel are derived for each call, not learned in the first steps"
-
+    lambda config: config.level in ("L0", "debug") and config.risk_level != "ALL",
+    'at level "{config.level}", which collects no APIs',
+)
+_ON_EVERY_DEVICE = _if(_ALWAYS, "here: the statistics of every value are checked, not a unit of a device")
+_AS_THE_FRAMEWORK_SAVES = _if(_ALWAYS, "here: the files of tensors are .pt with PyTorch and .npy with MindSpore")
+_AT_DEBUG = _if(lambda config: config.level == "debug", 'at level "debug", which records what the program saves')
+_BY_DERIVED_LIMITS = _if(
+    _ALWAYS, "here: the limits of a correct kernel are derived for each call, not learned in the first steps"
+)
 
 _BY_HAND = (
     "changes the results of the training, which this tool never does; compute the functions found in higher precision, "
@@ -189,48 +168,48 @@ class Config:
     step: tuple[int, ...] = key((), parse_numbers)
     rank: tuple[int, ...] = key((), parse_numbers)
     async_dump: bool = key(False, parse_flag)
-    async_dump_max_mib: int = key(1024, parse_size, unused=_without_async_dump)
-    max_gib: float = key(100.0, parse_gib, unused=_without_tensors)
+    async_dump_max_mib: int = key(1024, parse_size, unused=_WITHOUT_ASYNC_DUMP)
+    max_gib: float = key(100.0, parse_gib, unused=_WITHOUT_TENSORS)
     log_level: str = key("info", one_of(*log.LEVELS))
     dump_enable: bool | None = key(None, parse_flag)
     extra_info: bool = key(True, parse_flag)
     environment: bool = key(True, parse_flag)
     precision: str = key("low", one_of("low", "high"))
-    risk_level: str | None = key(None, one_of("ALL", "FOCUS", "CORE"), unused=_without_apis)
-    scope: tuple[str, ...] = key((), parse_scope, _OF_CALLS, _at_debug)
-    names: tuple[str, ...] = key((), parse_names, _OF_CALLS, _at_debug, name="list")
-    module: str | None = key(None, parse_pattern, _OF_CALLS, _at_debug)
-    api: str | None = key(None, parse_pattern, _OF_CALLS, _at_debug)
-    tensor_list: tuple[str, ...] = key((), parse_texts, ("statistics",), _at_debug)
+    risk_level: str | None = key(None, one_of("ALL", "FOCUS", "CORE"), unused=_WITHOUT_APIS)
+    scope: tuple[str, ...] = key((), parse_scope, _OF_CALLS, _AT_DEBUG)
+    names: tuple[str, ...] = key((), parse_names, _OF_CALLS, _AT_DEBUG, name="list")
+    module: str | None = key(None, parse_pattern, _OF_CALLS, _AT_DEBUG)
+    api: str | None = key(None, parse_pattern, _OF_CALLS, _AT_DEBUG)
+    tensor_list: tuple[str, ...] = key((), parse_texts, ("statistics",), _AT_DEBUG)
     data_mode: frozenset[str] = key(
-        frozenset(), some_of("forward", "backward", "input", "output", everything="all"), RECORDING, _at_debug
+        frozenset(), some_of("forward", "backward", "input", "output", everything="all"), RECORDING, _AT_DEBUG
     )
     summary_mode: str = key("statistics", parse_summary_mode, ("statistics", "tensor"))
-    nonfinite: bool = key(False, parse_flag, ("statistics", "tensor"), _with_checksums_only)
+    nonfinite: bool = key(False, parse_flag, ("statistics", "tensor"), _WITH_CHECKSUMS_ONLY)
     sketch: bool = key(True, parse_flag, ("statistics", "tensor"))
-    file_format: str | None = key(None, one_of("npy", "bin"), ("tensor",), _as_the_framework_saves)
-    bench_path: str | None = key(None, parse_folder, ("tensor",), _at_debug)
-    diff_nums: int = key(1, parse_limit, ("tensor",), _without_reference)
+    file_format: str | None = key(None, one_of("npy", "bin"), ("tensor",), _AS_THE_FRAMEWORK_SAVES)
+    bench_path: str | None = key(None, parse_folder, ("tensor",), _AT_DEBUG)
+    diff_nums: int = key(1, parse_limit, ("tensor",), _WITHOUT_REFERENCE)
     overflow_nums: int = key(1, parse_limit, ("overflow_check",))
-    check_mode: str | None = key(None, one_of("aicore", "atomic", "all"), ("overflow_check",), _on_every_device)
+    check_mode: str | None = key(None, one_of("aicore", "atomic", "all"), ("overflow_check",), _ON_EVERY_DEVICE)
     records_kept: int = key(20_000, parse_count, ("overflow_check",), name="ring")
     every: int = key(1, parse_count, ("overflow_check",))
     min_scale: float = key(1.0, parse_number_above, ("overflow_check",))
     max_skips: int = key(20, parse_count, ("overflow_check",))
     max_gradient_norm_score: float | None = key(None, parse_number_above, ("overflow_check",))
     replay_step: bool = key(False, parse_flag, ("overflow_check",))
-    keep: str = key("batch+params", one_of("batch", "batch+params"), ("overflow_check",), _without_replay)
+    keep: str = key("batch+params", one_of("batch", "batch+params"), ("overflow_check",), _WITHOUT_REPLAY)
     pert_mode: str = key("improve_precision", one_of(*PERT_MODES), ("free_benchmark",))
     handler_type: str = key("check", one_of("check", unavailable={"fix": _BY_HAND}), ("free_benchmark",))
     fuzz_stage: str = key("forward", one_of("forward", "backward"), ("free_benchmark",))
     fuzz_device: str = key("npu", one_of("npu", "cpu"), ("free_benchmark",))
     fuzz_level: str = key("L1", one_of("L1"), ("free_benchmark",))
-    if_preheat: bool = key(False, parse_flag, ("free_benchmark",), _by_derived_limits)
+    if_preheat: bool = key(False, parse_flag, ("free_benchmark",), _BY_DERIVED_LIMITS)
     preheat_step: int = key(15, parse_count, ("free_benchmark",))
     max_sample: int = key(20, parse_count, ("free_benchmark",))
     grad_level: str = key("L1", one_of("L0", "L1", "L2"), (GRAD_PROBE,))
     param_list: tuple[str, ...] = key((), parse_texts, (GRAD_PROBE,))
-    bounds: tuple[float, ...] = key((-1, 0, 1), parse_ascending, (GRAD_PROBE,), _without_intervals)
+    bounds: tuple[float, ...] = key((-1, 0, 1), parse_ascending, (GRAD_PROBE,), _WITHOUT_INTERVALS)
 
     @property
     def is_filtered(self) -> bool:

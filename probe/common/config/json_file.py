@@ -1,7 +1,8 @@
 """Read a JSON file that somebody else wrote into plain objects, and name what is wrong with it.
 
 Whatever the file holds, the result is a dictionary or a `FileCheckException`: sizes and numbers are checked
-before they cost anything, because the file may be half written, fetched from elsewhere or no JSON at all.
+before they cost anything, because the file may be half written, fetched from elsewhere or no JSON at all. Python's json
+reads it and not msgspec, because its errors have a line and a column, and it tells of keys that are given twice.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from probe.common import log
 from probe.common.errors import ConfigSyntaxError, FileCheckException
 
 MAX_BYTES = 10 * 1024 * 1024
+"""Bytes of a configuration; a guess: they have some kilobytes."""
 # Longer integers are no setting of ours, and converting them takes quadratic time on older Pythons.
 _LONGEST_INTEGER = 100
 

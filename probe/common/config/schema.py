@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from probe.common.config import fields, records
+from probe.common.config import fields
 from probe.common.config.config import KEYS, TASKS, WITHOUT_EFFECT, Config
 from probe.common.config.keys import Key
 
@@ -27,9 +27,9 @@ _SHAPES: dict[Callable[..., Any], Mapping[str, Any]] = {
     fields.parse_new_folder: _PATH,
     fields.parse_pattern: _TEXT,
     fields.parse_texts: _TEXTS,
-    records.parse_names: _TEXTS,
-    records.parse_scope: {"anyOf": [{**_TEXTS, "maxItems": 0}, {**_TEXTS, "minItems": 2, "maxItems": 2}]},
-    records.parse_summary_mode: {"enum": ["statistics", "md5", "xor"]},
+    fields.parse_names: _TEXTS,
+    fields.parse_scope: {"anyOf": [{**_TEXTS, "maxItems": 0}, {**_TEXTS, "minItems": 2, "maxItems": 2}]},
+    fields.parse_summary_mode: {"enum": ["statistics", "md5", "xor"]},
     fields.parse_numbers: _NUMBERS,
     fields.parse_count: {"type": "integer", "minimum": 1, "maximum": fields.MAX_NUMBER},
     fields.parse_size: {"type": "integer", "minimum": 0, "maximum": fields.MAX_NUMBER},

@@ -7,13 +7,15 @@ from itertools import islice
 from typing import NamedTuple
 
 from probe.common.config.config import Config
-from probe.common.config.name_patterns import api_pattern, module_pattern
+from probe.common.config.record_filter import api_pattern, module_pattern
 from probe.common.dump import naming
 from probe.common.dump.nearest_names import nearest
 from probe.common.show import show
 
 _MOST_SHOWN = 3
+"""Names in a sentence; a guess."""
 _MOST_COMPARED = 5000
+"""Names among which the nearest are looked for, which takes 0.1 s."""
 _MOST_NUMBERS = 5000
 """Calls of one function whose names are looked through."""
 

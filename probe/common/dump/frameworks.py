@@ -15,9 +15,9 @@ class Framework(NamedTuple):
     """One framework."""
 
     title: str
-    """Its name in messages."""
+    """The name in messages."""
     recorded: str
-    """Its name in the field ``framework`` of a dump."""
+    """The name in the field ``framework`` of a dump."""
     module: str
     """The module that a program imports."""
     distribution: str

@@ -38,7 +38,7 @@ from probe.common import files
 from probe.common.callstack import CallStacks, Frame, StackTree, without_middle
 from probe.common.dump.layout import record_file
 from probe.common.dump.naming import OUTSIDE_MODULES
-from probe.common.dump.sketch_file import SketchWriter
+from probe.common.dump.sketch_writer import SketchWriter
 from probe.common.errors import DumpFormatError
 
 FORMAT_VERSION = 3
@@ -53,6 +53,7 @@ _MOST_BITS = 1023
 """The largest integer that stays a number: readers refuse what is beyond all formats, so a larger one is a text."""
 _FRAME = struct.Struct("<II")
 _MAX_FRAME = 1 << 30
+"""Bytes of a frame; a guess: a damaged length is larger as a rule."""
 NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 """In MessagePack: a float whose exponent has all bits set. Other bytes can look the same, which costs time only."""
 _KEPT = 64 << 20
@@ -345,7 +346,7 @@ class JournalReader:
         return ((name, fields) for name, fields, _ in self.records_checked())
 
     def records_checked(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
-        """The same with a third value: whether all numbers of the record are known to be finite."""
+        """The records with a third value: true if all numbers of the record are known to be finite."""
         for name, (_, first, *others) in sorted(self._records.items(), key=_order):
             fields, finite = self._fields(name, first)
             for frame in others:

@@ -1,4 +1,4 @@
-"""The JSON files of a dump, decoded with errors that name file and place.
+"""The JSON files of a dump, also those that are cut short, decoded with errors that name file and byte.
 
 msgspec is several times as fast as the standard library but knows no NaN and no infinity, which a dump may hold. A
 file that has them is decoded with these numbers replaced by marked texts; `number` turns them back.
@@ -10,11 +10,13 @@ import contextlib
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
 
 from probe.common import files
+from probe.common.dump.naming import parse
 from probe.common.errors import DumpFormatError, FileCheckException
 
 T = TypeVar("T")
@@ -89,8 +91,8 @@ def _refuse_long_numbers(path: str, content: bytes) -> None:
     with contextlib.suppress(ValueError, RecursionError):  # no JSON at all, which has an error of its own
         json.loads(content, parse_int=check, parse_float=check)
     if found:
-        place = f"at byte {content.find(found[0].encode())} of {len(content)}"
-        raise DumpFormatError(f"{path}: damaged {place}: a number of {len(found[0])} digits, beyond all formats.")
+        position = f"at byte {content.find(found[0].encode())} of {len(content)}"
+        raise DumpFormatError(f"{path}: damaged {position}: a number of {len(found[0])} digits, beyond all formats.")
 
 
 def _with_blank(content: bytes) -> bytes:
@@ -131,3 +133,63 @@ def with_numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [with_numbers(inner) for inner in value]
     return number(value)
+
+
+# --- files that are cut short
+
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*("?)|[{}\[\],]', re.DOTALL)
+_KEY = re.compile(rb'"([^"\\]{1,300})"\s*:')
+_OPENING, _CLOSING = b"{[", b"}]"
+
+
+def whole_parts(content: bytes, depth: int) -> Iterator[bytes]:
+    """JSON texts of what is whole of a text that ends too early, the longest first; nothing where it does not.
+
+    Args:
+        content: the text.
+        depth: how deep the members are that are kept or left out whole: 1 for those of the outermost object, 2 for
+            those of an object in it.
+    """
+    open_brackets = bytearray()
+    ends: dict[int, tuple[int, bytes]] = {}
+    """The end of the last whole member of each depth, and the brackets to close there."""
+    begin = last_begin = 0
+    """The begin of a member at `depth`, and that of the last whole one."""
+    for token in _TOKEN.finditer(content):
+        first = token[0][0]
+        if first == ord('"'):
+            if not token[1]:
+                break  # The text ends inside of it.
+        elif first in _OPENING:
+            open_brackets.append(first)
+            if len(open_brackets) == depth:
+                begin = token.end()
+        elif first in _CLOSING:
+            if not open_brackets:
+                return
+            open_brackets.pop()
+            level = len(open_brackets)
+            if level <= depth:
+                ends[level] = token.end(), _closed(open_brackets)
+                last_begin = begin
+        elif len(open_brackets) <= depth:
+            level = len(open_brackets)
+            ends[level] = token.start(), _closed(open_brackets)
+            if level == depth:
+                last_begin, begin = begin, token.end()
+    if not open_brackets:
+        return
+    for end, closing in sorted(ends.values(), reverse=True):
+        # Where a bracket is lost in the middle, what follows is inside of one member.
+        is_one_each = max(map(_calls, (content[last_begin:end], content[end:]))) <= 1
+        if closing and (depth == 1 or is_one_each):
+            yield content[:end] + closing
+
+
+def _closed(open_brackets: bytearray) -> bytes:
+    return bytes(ord("}") if bracket == ord("{") else ord("]") for bracket in reversed(open_brackets))
+
+
+def _calls(content: bytes) -> int:
+    """The number of names of calls that a text has as keys."""
+    return sum(parse(found[1].decode(errors="replace")) is not None for found in _KEY.finditer(content))

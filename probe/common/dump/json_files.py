@@ -18,7 +18,7 @@ from probe.common.dump import update_file
 from probe.common.dump.journal import Header, JournalReader
 from probe.common.dump.json_encode import encode, encode_members, quote
 from probe.common.dump.layout import CONSTRUCT_FILE, JOURNAL_FILE, STACK_FILE, is_of_rank, is_without_rank
-from probe.common.dump.sketch_file import SketchWriter
+from probe.common.dump.sketch_writer import SketchWriter
 from probe.common.dump.stack_text import frame_text
 
 _AT_ONCE = 32
@@ -29,6 +29,7 @@ _Record = tuple[str, Any, bool]
 _source_lines: dict[Frame, str] = {}
 """Lines of stack.json as JSON, by their frames. The next step has mostly the same."""
 _MOST_SOURCE_LINES = 1 << 14
+"""Lines that are kept; a guess: some thousand occur in a program."""
 
 
 def skeleton(folder: str, header: Header) -> None:

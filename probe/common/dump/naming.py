@@ -40,6 +40,7 @@ _DEBUG = ".debug"
 _FORWARD, _BACKWARD = f".{FORWARD}", f".{BACKWARD}"
 _MODEL, _PART = "model", "part"
 _LONGEST_FILE_NAME = 255
+"""Bytes of a name, the limit of most file systems."""
 
 
 class ParsedName(NamedTuple):
@@ -128,12 +129,6 @@ def function_name(name: str) -> str:
     """``relu`` of ``Functional.relu.0.forward``; empty of what is no call of an API."""
     parsed = parse(name)
     return "" if parsed is None or parsed.is_module else parsed.base.rpartition(".")[2]
-
-
-def kind_name(name: str) -> str:
-    """The class of a module, or the name of a function: ``Linear`` of ``Module.fc.Linear.forward.0``."""
-    parsed = parse(name)
-    return "" if parsed is None else parsed.base.rpartition(".")[2]
 
 
 def unused(name: str, used: Collection[str]) -> str:

@@ -11,7 +11,9 @@ MOST = 3
 _MOST_COMPARED = 5000
 """Names among which the nearest are looked for, which takes 0.1 s."""
 _LONGEST_COMPARED = 200
+"""Characters that are compared; a guess."""
 _NEAR = 0.6
+"""The least similarity; the default of difflib."""
 
 
 def nearest(wanted: str, names: Iterable[str]) -> list[str]:

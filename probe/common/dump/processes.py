@@ -23,6 +23,7 @@ from probe.common.errors import FileCheckException
 _LARGEST = 1 << 16
 """Bytes of a file that can be one of ours."""
 _LONGEST_PROGRAM = 300
+"""Characters of a command line that are kept; a guess."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def present() -> RunProcess | None:
 
 
 def begin_run() -> RunProcess:
-    """This process begins a run, or is one of those that a launcher has started together."""
+    """Begin a run with this process, or is one of those that a launcher has started together."""
     return adopt(_launched() or RunProcess(f"{clock.stamp('%Y%m%d%H%M%S')}-{secrets.token_hex(8)}"))
 
 
@@ -87,7 +88,7 @@ def _launched() -> RunProcess | None:
 
 
 def adopt(process: RunProcess) -> RunProcess:
-    """This process is `process`, which another one may have named without knowing its process number."""
+    """Take this process for `process`, which another one may have named without knowing its process number."""
     global _present, _began, _started, _last
     _present = RunProcess(process.run, process.order, os.getpid())
     _began, _started, _last = clock.now(), 0, 0

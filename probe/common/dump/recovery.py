@@ -21,7 +21,7 @@ from probe.common.files import in_use, remove_left
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RecoveredFolder:
     """The result for one journal, or for files that have none and cannot be read."""
 
     folder: str
@@ -37,7 +37,7 @@ class Recovered:
     """The bytes from a damaged place to the end of the journal; 0 where the process died in the last record."""
 
 
-def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
+def recover(directory: str, remove: bool = False) -> Iterator[RecoveredFolder]:
     """Make the files of every folder below `directory` that holds a journal. Doing so again changes nothing.
 
     A journal that cannot be read does not keep the others from being used. One that a living process writes is left to
@@ -59,13 +59,13 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
         try:
             yield _recover_one(folder, remove)
         except (DumpFormatError, OSError) as error:
-            yield Recovered(folder, "", 0, None, _problem(folder, error))
+            yield RecoveredFolder(folder, "", 0, None, _problem(folder, error))
     for folder, name in _without_journal(directory):
         try:
             read(os.path.join(folder, name))
         except (DumpFormatError, FileCheckException, OSError) as error:
             problem = f"{_problem(folder, error)} There is no journal to make it from."
-            yield Recovered(folder, name, 0, None, problem)
+            yield RecoveredFolder(folder, name, 0, None, problem)
 
 
 def _problem(folder: str, error: Exception) -> str:
@@ -86,16 +86,16 @@ def set_aside(directory: str) -> list[str]:
     return [path for _, _, path in sorted(found) if is_journal(path)]
 
 
-def _recover_one(folder: str, remove: bool) -> Recovered:
+def _recover_one(folder: str, remove: bool) -> RecoveredFolder:
     journal = os.path.join(folder, JOURNAL_FILE)
     if in_use(journal):
-        return Recovered(
+        return RecoveredFolder(
             folder, "", 0, None, f"{folder}: a process is still collecting here; its files come when it ends."
         )
     files = _TensorFiles(os.path.join(folder, TENSOR_FOLDER))
     header = json_files.write(folder, files.forget_unwritten)
     with JournalReader(journal) as reader:
-        found = Recovered(
+        found = RecoveredFolder(
             folder,
             header.file_name,
             reader.records_count,

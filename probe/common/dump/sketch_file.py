@@ -16,27 +16,22 @@ An archive with two members, which ``numpy.load`` opens without pickles:
 from __future__ import annotations
 
 import contextlib
-import io
 import math
 import os
-import shutil
 import struct
-import tempfile
 import zipfile
-from array import array
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, BinaryIO, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Union
 
 import msgspec
 
 from probe.common import files
-from probe.common.dump import naming
 from probe.common.dump.layout import SKETCH_FILE
 from probe.common.errors import DumpFormatError
 
 if TYPE_CHECKING:
     # Statistics and checksums are read without numpy.
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -52,207 +47,25 @@ DATA, VIEW = "data:", "view:"
 """The beginnings of a maker's text: of what no recorded call made, and of a view that no recorded call made."""
 
 LANES = 64
+"""Sums of a sketch, as `probe.common.numerics.sketch` defines it."""
 ROW = 4 * LANES
 """Bytes; see `probe.common.numerics.sketch.Sketch.packed`."""
 _LOCAL_HEADER, _LENGTHS_AT = 30, 26
 """The bytes before the name of a member in a zip archive, and the place of the lengths of the name and what follows."""
-_EXCLUDED = struct.Struct("<9f")
-"""The number of excluded elements and eight marks, which may follow a row."""
-_ARRAY, _INDEX = "sketch.npy", "index.json"
+ARRAY, INDEX = "sketch.npy", "index.json"
 DAMAGED = (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 """The errors that reading an archive raises where it is damaged."""
 NO_SKETCH = b"\0\0\xc0\x7f" * LANES
 """A row of NaN."""
-_PARTS = {"input_args": "input", "input_kwargs": "input"}
-"""The words for the fields of a record in the names of items, where they are others."""
-_DEEPEST = 400
 _LONGEST_REASON = 200
-_IN_MEMORY = 8 << 20
+"""Characters of an error that are shown; a guess."""
+IN_MEMORY = 8 << 20
 """Bytes of rows, and of names, beyond which they wait in a file until all are known."""
-_AT_ONCE = 1024
-"""Rows that are put to those that wait at once."""
+AT_ONCE = 1024
+"""Rows that are read or written at once."""
 _NEARBY = 8
 """Rows that are read for each one that is wanted, at most, so that many are read at once. A guess."""
-_UNKNOWN, _TEXT = -1, -2
-_MakerRow = Union[int, str, None]
-
-
-class SketchWriter:
-    """Collects the sketches and the makers of tensors from the records of a journal, and writes the file."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._latest: list[bytes] = []
-        """Rows, and their names, that are not among those that wait yet."""
-        self._latest_names: list[str] = []
-        self._rows: Any = None
-        """The waiting rows: files in memory, or on the disk, from the first row on."""
-        self._names: Any = None
-        self._makers = array("q")
-        """For each row the number of its maker, `_UNKNOWN`, or `_TEXT` less the index of a text."""
-        self._views: list[int] = []
-        self._hashes = array("q")
-        """The hash of the packed sketch of each row; 0 without one."""
-        self._numbered: dict[int, int] = {}
-        """The rows of entries, by the numbers that makers have."""
-        self._texts: dict[str, int] = {}
-        self._excluded: dict[int, tuple[float, ...]] = {}
-
-    # --- from a journal
-
-    def take(self, name: str, fields: Any) -> None:
-        """Move sketches and makers of the record `name` out of its fields."""
-        if type(fields) is not dict:
-            self._take(name, fields, 0)
-        elif naming.is_gradients(name):
-            for parameter, value in fields.items():
-                # The one gradient of a parameter stands in a list of its own.
-                self._take_gradient(f"{name}.{parameter}", value)
-        elif type(fields.get("type")) is str:
-            self._take(name, fields, 0)  # a value that the program saved
-        else:
-            for key, value in fields.items():
-                if value and (type(value) is list or type(value) is dict):
-                    part = f"{name}.{_PARTS.get(key, key)}"
-                    if type(value) is dict and naming.is_gradients(key):
-                        for parameter, gradient in value.items():
-                            self._take_gradient(f"{part}.{parameter}", gradient)
-                    else:
-                        self._take(part, value, 0)
-
-    def _take_gradient(self, name: str, value: Any) -> None:
-        for entry in value if type(value) is list else (value,):
-            self._take(name, entry, 0)
-
-    def _take(self, name: str, value: Any, depth: int) -> None:
-        if type(value) is dict:
-            if type(value.get("type")) is str:
-                nested = value.get("tensor")
-                self._add(name, nested if type(nested) is dict else value)
-                return
-            children: Any = value.items()
-        elif type(value) is list:
-            children = enumerate(value)
-        else:
-            return
-        for key, child in children:
-            # Nearly all are tensors.
-            if type(child) is dict and type(child.get(SKETCH)) is bytes:
-                self._add(f"{name}.{key}", child)
-            elif child and depth < _DEEPEST:
-                self._take(f"{name}.{key}", child, depth + 1)
-
-    def _add(self, name: str, entry: dict[str, Any]) -> None:
-        sketch, maker, serial = entry.pop(SKETCH, None), entry.pop(MAKER, None), entry.pop(SERIAL, None)
-        if sketch is None and maker is None:
-            return
-        row = self._count
-        self._count = row + 1
-        self._latest_names.append(name)
-        self._hashes.append(hash(sketch) if type(sketch) is bytes else 0)
-        if type(sketch) is not bytes:
-            sketch = NO_SKETCH
-        elif len(sketch) != ROW:
-            if len(sketch) == ROW + _EXCLUDED.size:
-                self._excluded[row] = _EXCLUDED.unpack_from(sketch, ROW)
-            sketch = sketch[:ROW] if len(sketch) > ROW else NO_SKETCH
-        self._latest.append(sketch)
-        if len(self._latest) == _AT_ONCE:
-            self._settle()
-        if type(serial) is int:
-            self._numbered[serial] = row
-        if type(maker) is int:
-            if maker < 0:
-                self._views.append(row)
-            self._makers.append(abs(maker))
-        elif type(maker) is str:
-            text = maker
-            if text.startswith(VIEW):
-                self._views.append(row)
-                text = text[len(VIEW) :]
-            self._makers.append(_TEXT - self._texts.setdefault(text, len(self._texts)))
-        else:
-            self._makers.append(_UNKNOWN)
-
-    def _settle(self) -> None:
-        """Let the latest rows wait with the others."""
-        if self._latest:
-            if self._rows is None:
-                waiting = (tempfile.SpooledTemporaryFile(_IN_MEMORY) for _ in range(2))  # noqa: SIM115 (see `close`)
-                self._rows, self._names = waiting
-            self._rows.write(b"".join(self._latest))
-            self._names.write(msgspec.json.encode(self._latest_names)[1:-1] + b",")
-        self._latest, self._latest_names = [], []
-
-    def close(self) -> None:
-        """Give back what the rows wait in."""
-        for file in (self._rows, self._names):
-            if file is not None:
-                file.close()
-
-    # --- the file
-
-    def write(self, folder: str) -> None:
-        """Write the file into `folder`; if there was no tensor, remove an earlier one."""
-        path = os.path.join(folder, SKETCH_FILE)
-        if self._count:
-            with files.replacing(path) as stream:
-                self.write_to(stream)
-        else:
-            # A folder of this name is no earlier file, and no reader takes it for one.
-            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-                os.unlink(path)
-
-    def write_to(self, stream: BinaryIO) -> None:
-        """Write the archive."""
-        from probe.common.numerics.sketch import VERSION
-
-        rest = {"made_by": self._made_by(), "views": self._views, "excluded": self._excluded}
-        # What numpy's own writer takes for two arrays, this takes for the whole file several times over.
-        with zipfile.ZipFile(stream, "w") as archive:
-            if self._rows is None:
-                # None waits, so that each member is written at once.
-                index = {"version": VERSION, "items": self._latest_names, **rest}
-                archive.writestr(_ARRAY, array_header(self._count) + b"".join(self._latest))
-                archive.writestr(_INDEX, msgspec.json.encode(index))
-                return
-            self._settle()
-            with archive.open(_ARRAY, "w", force_zip64=True) as member:
-                member.write(array_header(self._count))
-                self._rows.seek(0)
-                shutil.copyfileobj(self._rows, member, _IN_MEMORY)
-            with archive.open(_INDEX, "w", force_zip64=True) as member:
-                member.write(f'{{"version":{VERSION},"items":['.encode())
-                shutil.copyfileobj(_WithoutLast(self._names), member, _IN_MEMORY)
-                member.write(b"]," + msgspec.json.encode(rest)[1:])
-
-    def _made_by(self) -> list[_MakerRow]:
-        texts = list(self._texts)
-        numbered, hashes, views = self._numbered, self._hashes, frozenset(self._views)
-        found: list[_MakerRow] = []
-        for row, number in enumerate(self._makers):
-            if number < 0:
-                found.append(None if number == _UNKNOWN else texts[_TEXT - number])
-                continue
-            maker = numbered.get(number)
-            # Nothing counts what is written through `data`, numpy or a foreign kernel: the values then are others.
-            is_same = maker is None or row in views or hashes[row] == hashes[maker]
-            found.append(maker if is_same else None)
-        return found
-
-
-class _WithoutLast:
-    """Reads a file but for its last byte."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._left = max(0, stream.seek(0, os.SEEK_END) - 1)
-        stream.seek(0)
-
-    def read(self, size: int = -1, /) -> bytes:
-        found = self._stream.read(self._left if size < 0 else min(size, self._left))
-        self._left -= len(found)
-        return found
+MakerRow = Union[int, str, None]
 
 
 def array_header(rows: int) -> bytes:
@@ -265,7 +78,7 @@ def array_header(rows: int) -> bytes:
 class _Index(msgspec.Struct):
     version: int
     items: list[str]
-    made_by: list[_MakerRow]
+    made_by: list[MakerRow]
     views: list[int] = []
     excluded: dict[int, tuple[float, ...]] = {}
 
@@ -275,7 +88,7 @@ class _Rows:
 
     Args:
         path: the file.
-        start: the place of the first sketch in it, or in `content`.
+        start: the position of the first sketch in it, or in `content`.
         count: how many there are.
         content: the bytes, if there is no such file.
     """
@@ -307,8 +120,8 @@ class _Rows:
         """The bytes of one sketch; the next that is asked for is mostly near it."""
         first, part = self._part
         if not first <= row < first + len(part) // ROW:
-            first = row - row % _AT_ONCE
-            part = self.read(first, min(_AT_ONCE, self.count - first))
+            first = row - row % AT_ONCE
+            part = self.read(first, min(AT_ONCE, self.count - first))
             self._part = first, part
         return part[(row - first) * ROW : (row - first + 1) * ROW]
 
@@ -325,13 +138,35 @@ class _Rows:
         return np.frombuffer(b"".join(map(self.one, rows.tolist())), "<f4").reshape(-1, LANES)
 
 
-class SketchTable:
-    """The sketch and the maker of each tensor of a dump, by the names of items."""
+class _Content(NamedTuple):
+    """The two members of a file."""
 
-    def __init__(self, index: _Index, rows: _Rows) -> None:
-        self._index = index
-        self._views = frozenset(index.views)
-        self._sketches = rows
+    columns: _Index
+    sketches: _Rows
+
+
+class SketchTable:
+    """The sketch and the maker of each tensor of a dump, by the names of items; read when something is asked of it.
+
+    Args:
+        load: reads the file; called once.
+        folder: the folder of the dump, if it has such a file.
+    """
+
+    def __init__(self, load: Callable[[], _Content | None], folder: str = "") -> None:
+        self._load, self._folder = load, folder
+
+    @cached_property
+    def _content(self) -> _Content:
+        return self._load() or _Content(_Index(0, [], []), _Rows("", 0, 0))
+
+    @cached_property
+    def _index(self) -> _Index:
+        return self._content.columns
+
+    @cached_property
+    def _views(self) -> frozenset[int]:
+        return frozenset(self._index.views)
 
     @cached_property
     def _rows(self) -> dict[str, int]:
@@ -352,7 +187,7 @@ class SketchTable:
 
         from probe.common.numerics.sketch import Sketch
 
-        sums = np.frombuffer(self._sketches.one(row), "<f4")
+        sums = np.frombuffer(self._content.sketches.one(row), "<f4")
         if sums[0] != sums[0]:
             return None
         excluded = self._index.excluded.get(row)
@@ -380,7 +215,7 @@ class SketchTable:
 
         rows = np.fromiter((self._rows.get(name, -1) for name in names), np.intp)
         found = np.full((len(rows), LANES), np.nan, np.float32)
-        found[rows >= 0] = self._sketches.at(rows[rows >= 0])
+        found[rows >= 0] = self._content.sketches.at(rows[rows >= 0])
         return found
 
     def made_by(self, name: str) -> str | None:
@@ -402,106 +237,55 @@ class SketchTable:
             text = maker
         return VIEW + text if row in self._views else text
 
-    def share(self, other: SketchTable | UnreadTable) -> bool:
+    def share(self, other: SketchTable) -> bool:
         """True if `other` has the same items and makers, which are kept once then."""
-        if isinstance(other, UnreadTable):
-            other = other._read()
         mine, theirs = self._index, other._index
         if mine.items != theirs.items or mine.made_by != theirs.made_by or self._views != other._views:
             return False
         theirs.items, theirs.made_by, other._rows = mine.items, mine.made_by, self._rows
         return True
 
-    def is_same(self, other: SketchTable | UnreadTable) -> bool:
+    def is_same(self, other: SketchTable) -> bool:
         """True if `other` has the same items, sketches and makers."""
-        if isinstance(other, UnreadTable):
-            other = other._read()
+        if self._folder and other._folder and "_content" not in self.__dict__ and "_content" not in other.__dict__:
+            return _have_same_members(self._folder, other._folder)
         if self._index != other._index:
             return False
-        mine, theirs = self._sketches, other._sketches
+        mine, theirs = self._content.sketches, other._content.sketches
         return all(
             mine.read(first, number) == theirs.read(first, number)
-            for first in range(0, mine.count, _AT_ONCE)
-            for number in (min(_AT_ONCE, mine.count - first),)
+            for first in range(0, mine.count, AT_ONCE)
+            for number in (min(AT_ONCE, mine.count - first),)
         )
 
-    def has_same(self, name: str, other: SketchTable | UnreadTable) -> bool:
+    def has_same(self, name: str, other: SketchTable) -> bool:
         """True if the item `name` has the same sketch and the same maker in `other`, or is in neither.
 
         Statistics of a short type may be the same where the tensors are not.
         """
-        if isinstance(other, UnreadTable):
-            other = other._read()
         row, another = self._rows.get(name), other._rows.get(name)
         if row is None or another is None:
             return row is another
         return (
-            self._sketches.one(row) == other._sketches.one(another)
+            self._content.sketches.one(row) == other._content.sketches.one(another)
             and self._index.excluded.get(row) == other._index.excluded.get(another)
             and self.made_by(name) == other.made_by(name)
         )
 
 
-class UnreadTable:
-    """The `SketchTable` of the dump in a folder, which is read when something is asked of it."""
+def table_in(folder: str) -> SketchTable | None:
+    """The table of the dump in `folder`; ``None`` where it has no such file.
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._table: SketchTable | None = None
-
-    def _read(self) -> SketchTable:
-        if self._table is None:
-            self._table = read(self._folder) or SketchTable(_Index(0, [], []), _Rows("", 0, 0))
-        return self._table
-
-    def sketch(self, name: str) -> Sketch | None:
-        """The sketch of the item `name`; ``None`` where there is none."""
-        return self._read().sketch(name)
-
-    def names(self) -> Iterable[str]:
-        """The names of the items, as `SketchTable.names` gives them."""
-        return self._read().names()
-
-    def first_of(self, kind: str) -> dict[str, str]:
-        """The first item of each parameter, as `SketchTable.first_of` gives it."""
-        return self._read().first_of(kind)
-
-    def sums(self, names: Iterable[str]) -> NDArray[Any]:
-        """The sketches of several items, as `SketchTable.sums` gives them."""
-        return self._read().sums(names)
-
-    def made_by(self, name: str) -> str | None:
-        """The maker of the item `name`, as `SketchTable.made_by` gives it."""
-        return self._read().made_by(name)
-
-    def share(self, other: SketchTable | UnreadTable) -> bool:
-        """True if `other` has the same items and makers, as `SketchTable.share` tells it."""
-        return self._read().share(other)
-
-    def is_same(self, other: SketchTable | UnreadTable) -> bool:
-        """True if `other` has the same content."""
-        if self._table is None and isinstance(other, UnreadTable) and other._table is None:
-            return _have_same_members(self._folder, other._folder)
-        return self._read().is_same(other)
-
-    def has_same(self, name: str, other: SketchTable | UnreadTable) -> bool:
-        """True if the item `name` is the same in `other`, as `SketchTable.has_same` tells it."""
-        return self._read().has_same(name, other)
-
-
-def read(folder: str) -> SketchTable | None:
-    """The table of the dump in `folder`; ``None`` where it has no such file, or one of another version.
-
-    No more memory is taken than a few times the bytes of the file.
-
-    Raises:
-        DumpFormatError: the file is damaged; the message names it.
+    A file of another version is an empty table. No more memory is taken than a few times the bytes of the file. What is
+    asked of a table raises `DumpFormatError`, which names the file, if that is damaged.
     """
     path = os.path.join(folder, SKETCH_FILE)
-    if not os.path.isfile(path):
-        return None
-    with files.open_for_reading(path) as stream:
-        return read_from(stream, path)
+
+    def load() -> _Content | None:
+        with files.open_for_reading(path) as stream:
+            return read_from(stream, path)
+
+    return SketchTable(load, folder) if os.path.isfile(path) else None
 
 
 def _have_same_members(folder: str, other: str) -> bool:
@@ -510,7 +294,7 @@ def _have_same_members(folder: str, other: str) -> bool:
     try:
         with contextlib.ExitStack() as stack:
             mine, theirs = (stack.enter_context(zipfile.ZipFile(path)) for path in paths)
-            for name in (_INDEX, _ARRAY):
+            for name in (INDEX, ARRAY):
                 entries = mine.getinfo(name), theirs.getinfo(name)
                 kinds = {(entry.file_size, entry.CRC, entry.compress_type) for entry in entries}
                 if kinds != {(entries[0].file_size, entries[0].CRC, zipfile.ZIP_STORED)}:
@@ -518,35 +302,30 @@ def _have_same_members(folder: str, other: str) -> bool:
                 members = [stack.enter_context(side.open(name)) for side in (mine, theirs)]
                 part = b" "
                 while part:
-                    part = members[0].read(_IN_MEMORY // 8)
-                    if part != members[1].read(_IN_MEMORY // 8):
+                    part = members[0].read(IN_MEMORY // 8)
+                    if part != members[1].read(IN_MEMORY // 8):
                         return False
     except DAMAGED:
         return False  # Reading it says what is wrong.
     return True
 
 
-def of_writer(writer: SketchWriter, path: str) -> SketchTable | None:
-    """The table of what was collected from the journal `path`; ``None`` if there was nothing."""
-    stream = io.BytesIO()
-    writer.write_to(stream)
-    found = read_from(stream, path, in_memory=True)
-    return found if found is not None and len(found) else None
-
-
-def read_from(stream: BinaryIO, path: str, in_memory: bool = False) -> SketchTable | None:
-    """The table in an open file that is called `path`; for the rest see `read`.
+def read_from(stream: BinaryIO, path: str, whole: bytes | None = None) -> _Content | None:
+    """The content of an open file; ``None`` of a file of another version.
 
     Args:
         stream: the file.
         path: its name; sketches are read from there when they are asked for.
-        in_memory: keep the sketches, because there is no such file.
+        whole: all bytes of the file, if there is none of this name.
+
+    Raises:
+        DumpFormatError: the file is damaged; the message names it.
     """
     from probe.common.numerics.sketch import VERSION
 
     try:
         with zipfile.ZipFile(stream) as archive:
-            index = msgspec.json.decode(read_member(archive, stream, _INDEX), type=_Index)
+            index = msgspec.json.decode(read_member(archive, stream, INDEX), type=_Index)
             if index.version != VERSION:
                 return None
             _check(index)
@@ -555,8 +334,7 @@ def read_from(stream: BinaryIO, path: str, in_memory: bool = False) -> SketchTab
     except (*DAMAGED, msgspec.MsgspecError) as error:
         reason = str(error)[:_LONGEST_REASON]
         raise DumpFormatError(f"{path} is damaged: {reason}. Collect the dump again, or delete this file.") from None
-    content = stream.getvalue() if in_memory and isinstance(stream, io.BytesIO) else None
-    return SketchTable(index, _Rows(path, start, len(index.items), content))
+    return _Content(index, _Rows(path, start, len(index.items), whole))
 
 
 def _start_of_rows(archive: zipfile.ZipFile, stream: BinaryIO, header: bytes, size: int) -> int:
@@ -565,13 +343,13 @@ def _start_of_rows(archive: zipfile.ZipFile, stream: BinaryIO, header: bytes, si
     Raises:
         ValueError: the member is none of so many bytes of sketches.
     """
-    entry = archive.getinfo(_ARRAY)
+    entry = archive.getinfo(ARRAY)
     if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != len(header) + size:
         raise ValueError(f"its rows are not those of {size // ROW} tensors")
     with archive.open(entry) as member:
         if member.read(len(header)) != header:
             raise ValueError(f"its rows are not those of {size // ROW} tensors")
-        while member.read(_IN_MEMORY // 8):
+        while member.read(IN_MEMORY // 8):
             pass
     stream.seek(entry.header_offset + _LENGTHS_AT)
     name, extra = struct.unpack("<HH", stream.read(4))

@@ -20,7 +20,8 @@ Such an object has the class of the optimizer (``optimizer``), its number (``ind
     parameter_norm   the norm of the parameter after the update
     excluded         the number of elements that the sketch of the gradient leaves out
 
-The sketch of the update is the sketch of the parameter after it, less that of the parameter before it.
+The sketch of the update is the sketch of the parameter after it, less that of the parameter before it. The text is read
+by Python's json, because NaN stands in it, which msgspec does not read.
 """
 
 from __future__ import annotations
@@ -47,11 +48,13 @@ if TYPE_CHECKING:
     from probe.common.numerics.sketch import Distance, Sketch
 
 VERSION = 1
+"""The version of the file. 1: the first one (2026-11)."""
 _COLUMNS = ("names", "notes", "group", "state_step", "elements", "gradient_norm", "parameter_norm", "excluded")
 _SKETCHES = ("gradient", "update")
 _TEXT = "updates.json"
 _NUMBERS = (int, float)
 _ROUNDING = 2.0**-24
+"""The unit roundoff of float32."""
 
 Count = Union[int, float, Entry, None]
 """A number, or the entry of a tensor of one element, whose statistics may come later."""

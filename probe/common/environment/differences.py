@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe.common.environment.command import named
-from probe.common.environment.files import Environment
+from probe.common.environment.environment_file import Environment
 from probe.common.environment.secrets import WITHHELD
 
 SEED, DATA, OPTIMIZER, COMMAND, SWITCH, VERSION, DEVICE, VARIABLE, RANDOM, MINOR = (
@@ -55,7 +55,7 @@ class OutsideDifference:
     """One difference outside of the model."""
 
     kind: str
-    """One of `KINDS`."""
+    """The kind, one of `KINDS`."""
     name: str
     """The name as in the file: ``packages.torch``, ``seeds.numpy``, ``variables.NCCL_ALGO``."""
     title: str

@@ -1,4 +1,7 @@
-"""The environment of this process as plain data: versions, variables, switches, seeds. It reads and changes nothing."""
+"""The environment of this process as plain data: versions, variables, switches, seeds.
+
+Nothing is changed by gathering it, and no package is imported.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,19 @@ import array
 import os
 import platform
 import random
+import re
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from probe._version import __version__
-from probe.common.environment.packages import versions
 from probe.common.environment.secrets import clean_variables
 
 _NOT_AN_INTEGER = 0x80000000
 """The first number in the state of a Mersenne twister that was not seeded with one integer, as the algorithm has it."""
 _FRESH = 624
-"""Its position before the first number is drawn."""
+"""The position in the state of a Mersenne twister before the first number is drawn."""
 
 
 class FrameworkFacts(NamedTuple):
@@ -93,3 +96,68 @@ def _add_python(seeds: dict[str, int], states: dict[str, str]) -> None:
         if random.Random(seed).getstate() == state:
             seeds["python"] = seed
             return
+
+
+# --- versions of packages
+
+PACKAGES = (
+    "torch", "torch_npu", "mindspore", "mindnlp", "numpy", "transformers", "accelerate", "deepspeed", "megatron_core",
+    "mindspeed", "peft", "datasets", "triton", "flash_attn", "transformer_engine", "apex", "lightning", "safetensors",
+    "vllm",
+)  # fmt: skip
+"""By the names of their distributions, ``-`` written as ``_``."""
+_FOLDER = re.compile(rf"({'|'.join(PACKAGES)})-([^-]+)\.(?:dist|egg)-info\Z", re.IGNORECASE)
+
+
+def versions() -> dict[str, str]:
+    """The version of each of `PACKAGES` that is installed; of one that is there twice the one that is imported."""
+    found: dict[str, str] = {}
+    for path in sys.path:
+        try:
+            names = os.listdir(path or os.curdir)
+        except OSError:
+            continue
+        for name in names:
+            match = _FOLDER.match(name) if name.endswith("-info") else None
+            if match:
+                found.setdefault(match[1].lower(), match[2])
+    for name in PACKAGES:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(version, str):
+            found[name] = version
+    return dict(sorted(found.items()))
+
+
+def all_versions() -> dict[str, str]:
+    """The version of every distribution that is installed, by its name; the first on the path, which is imported."""
+    found: dict[str, tuple[str, str]] = {}
+    for path in sys.path:
+        try:
+            folders = os.listdir(path or os.curdir)
+        except OSError:
+            continue
+        for folder in folders:
+            stem, dot, kind = folder.rpartition(".")
+            name, _, version = stem.partition("-")
+            if dot and kind in ("dist-info", "egg-info") and version:
+                own = _written_name(os.path.join(path, folder), name)
+                # One name in different spellings is one distribution.
+                found.setdefault(re.sub(r"[-_.]+", "-", own).lower(), (own, version.split("-py")[0]))
+    return dict(found[key] for key in sorted(found))
+
+
+def _written_name(folder: str, otherwise: str) -> str:
+    """The name of a distribution as its author spells it."""
+    for name in ("METADATA", "PKG-INFO"):
+        try:
+            with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as stream:
+                match = re.search(r"^Name: *([\w.-]+)", stream.read(_HEAD), re.MULTILINE)
+        except OSError:
+            continue
+        if match:
+            return match[1]
+    return otherwise
+
+
+_HEAD = 500
+"""Characters of a file of metadata, which begins with version and name."""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from probe.common.environment.files import Environment
+from probe.common.environment.environment_file import Environment
 
 MOST_BYTES = 1 << 20
 """Size as JSON of all entries of one set of models. What is beyond it is left out.
@@ -49,7 +49,7 @@ class ModuleSettings(NamedTuple):
     """The settings of one module."""
 
     kind: str
-    """Its class with the Python module that defines it: ``torch.nn.modules.normalization.LayerNorm``."""
+    """The class of the module with the Python module that defines it: ``torch.nn.modules.normalization.LayerNorm``."""
     is_layer: bool = False
     """True if the framework brings the class."""
     training: bool = False

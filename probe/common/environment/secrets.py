@@ -1,7 +1,8 @@
 """The one filter between a user's machine and the files of this tool: secrets, home folders and host names stay.
 
-Variables pass by an allow-list of names. Every value, of a variable or a setting, is looked at besides. A value that
-may be a secret is left out and counted: neither its name nor a hash is kept, because short secrets can be guessed.
+Variables pass by an allow-list of names. Settings and arguments have the names that users gave them, so that for these
+there is none: names and values of the form of a secret are left out. A value that may be a secret is left out and
+counted: neither its name nor a hash is kept, because short secrets can be guessed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NAMES = frozenset(
         "CPU_AFFINITY_CONF",
     )
 )  # fmt: skip
-"""Further names."""
+"""Names of variables that do not begin in this way and are written too."""
 LONGEST_VARIABLE = 200
 """Characters of the value of a variable. No switch of a library needs as many; the number is a guess."""
 LONGEST_SETTING = 2000

@@ -7,13 +7,18 @@ minus infinity. `infinite_sign` tells it from one with a NaN, as far as statisti
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
+from probe.common.dump.naming import function_name
 from probe.common.dump.reading.records import INPUT, PARAMETERS, PARAMETERS_GRAD, Item
 from probe.common.numerics.formats import rounding_format
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
+
+_ITEM = "__setitem__"
 
 
 @dataclass
@@ -39,7 +44,7 @@ class CallValues:
         return values
 
     def add(self, item: Item) -> None:
-        """Put a tensor where it belongs."""
+        """Add a tensor to the inputs, the parameters or the outputs."""
         item = with_numbers(item)
         if item.state == INPUT:
             self.inputs.append(item)
@@ -58,9 +63,9 @@ def with_numbers(item: Item) -> Item:
     """The item; that of a dump which writes the numbers that JSON lacks as texts has numbers then."""
     if str not in (type(item.max), type(item.min)):
         return item
-    found = copy(item)
-    found.max, found.min, found.mean, found.norm = map(_number, (item.max, item.min, item.mean, item.norm))
-    return found
+    numbered = copy(item)
+    numbered.max, numbered.min, numbered.mean, numbered.norm = map(_number, (item.max, item.min, item.mean, item.norm))
+    return numbered
 
 
 def _number(value: Any) -> Any:
@@ -95,9 +100,14 @@ def memory(item: Item) -> tuple[object, int]:
     return item.dtype, math.prod(item.shape or ())
 
 
+def extremes(item: Item) -> Any:
+    """The common property of tensors with the same infinities: moving, reshaping and masking keep both extremes."""
+    return item.max, item.min
+
+
 def mark_of(item: Item) -> Any:
     """The common property of a tensor and its views: the extremes if they are numbers, otherwise dtype and size."""
-    return (item.max, item.min) if infinite_sign(item) else memory(item)
+    return extremes(item) if infinite_sign(item) else memory(item)
 
 
 def limit_of(item: Item) -> float | None:
@@ -121,3 +131,24 @@ def is_masked_by_lowest(item: Item) -> bool:
     if limit is None or not is_number(item.max) or not is_number(item.min):
         return False
     return bool(item.min == -limit and item.max < limit / 2)
+
+
+def reads(name: str, inputs: Sequence[Item]) -> list[Item]:
+    """The inputs of a call that it reads; the former contents of those that it only writes to mean nothing.
+
+    Args:
+        name: of the record.
+        inputs: its tensors.
+    """
+    written = {f"{name}.input.out"}
+    function = function_name(name)
+    # Of a part that is written, what is returned has the rest as well: it is read then.
+    if function == _ITEM or has(function, Trait.OVERWRITES):
+        written.add(f"{name}.input.0")
+    prefix = f"{name}.input.out."
+    return [item for item in inputs if item.name not in written and not item.name.startswith(prefix)]
+
+
+def fills(name: str) -> bool:
+    """True if a call writes into a tensor of which its record does not say what it holds then."""
+    return _ITEM in name and function_name(name) == _ITEM

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from probe.common.dump.naming import (
-    BACKWARD,
     FORWARD,
     function_name,
     is_backward,
@@ -19,15 +18,23 @@ from probe.common.dump.naming import (
 )
 from probe.common.dump.reading.items import Item
 from probe.common.nonfinite.bad_record import INPUT, OUTPUT, PARAMETER, UNWRITTEN, BadRecord
-from probe.common.nonfinite.call_values import CallValues, infinite_sign, is_nonfinite, memory
-from probe.common.nonfinite.candidates import Candidate, Candidates, bad_items, leaves_it_at_that
-from probe.common.nonfinite.infinities import Infinities, Source, is_masked
-from probe.common.nonfinite.writes import fills, reads
+from probe.common.nonfinite.call_values import CallValues, fills, infinite_sign, is_nonfinite, memory, reads
+from probe.common.nonfinite.lineages import (
+    Candidate,
+    Candidates,
+    Infinities,
+    MakerOf,
+    Source,
+    TensorMap,
+    is_masked,
+    leaves_it_at_that,
+    no_maker,
+)
 from probe.common.operations.function import Trait
-from probe.common.operations.lookup import has, writes_in_place
+from probe.common.operations.lookup import has
 
 
-class Passed(NamedTuple):
+class PassedValues(NamedTuple):
     """Values in a communication call that are not finite; masks are minus infinities that caused nothing else."""
 
     inputs: tuple[str, ...] = ()
@@ -39,9 +46,13 @@ class Passed(NamedTuple):
 
 
 class FollowedCalls:
-    """The calls of one rank, as far as they were looked at; those whose values are all finite need not be shown."""
+    """The calls of one rank, as far as they were looked at; those whose values are all finite need not be shown.
 
-    def __init__(self) -> None:
+    Args:
+        maker_of: tells the maker of a tensor, if the dump records makers; otherwise tensors are known by statistics.
+    """
+
+    def __init__(self, maker_of: MakerOf = no_maker) -> None:
         self.bad: list[BadRecord] = []
         """The records that are not finite and were not meant to be, in order once `end` was called."""
         self.uninitialised: list[str] = []
@@ -50,16 +61,16 @@ class FollowedCalls:
         """True if a record before has made something that is not finite, so that anything may come of it."""
         self.ignores_gradients = False
         """True if gradients, and what is computed of them, may be infinite."""
-        self._infinities = Infinities()
-        self._candidates = Candidates()
-        self._places: dict[str, int] = {}
+        self._infinities = Infinities(maker_of)
+        self._candidates = Candidates(maker_of)
+        self._numbers: dict[str, int] = {}
         """The numbers of forward calls by their records, from the first candidate on."""
         self._in_backward = False
         """True if the last call was one of the backward."""
         self._has_gradients = False
         """True if a call of the backward was among those before."""
-        self._unwritten: dict[tuple[object, object], str] = {}
-        """Memory that was never written and is not finite: its record, by type and shape."""
+        self._unwritten: TensorMap[str] = TensorMap(maker_of, lambda item: (item.dtype, item.shape))
+        """Memory that was never written and is not finite: its record."""
         self._written: dict[tuple[object, int], BadRecord] = {}
         """Calls that were asked to write a NaN into a tensor and return nothing, by type and size of the tensor."""
 
@@ -68,16 +79,16 @@ class FollowedCalls:
 
         A gradient scaler skips a step for such gradients, and what clips or measures them is given them.
         """
-        found = copy.deepcopy(self)
-        found.ignores_gradients = True
-        return found
+        followed = copy.deepcopy(self)
+        followed.ignores_gradients = True
+        return followed
 
     def pass_by(self, index: int, name: str) -> None:
         """Tell of the next call, before it is looked at; of every call, its values finite or not."""
         if not is_of_backward(name):
             self._in_backward = False
             if self._candidates.are_there:
-                self._places[name] = index
+                self._numbers[name] = index
         elif not is_gradients(name):
             is_first = not self._in_backward
             self._in_backward = self._has_gradients = True
@@ -100,12 +111,9 @@ class FollowedCalls:
             return
         result = record_name(parsed._replace(direction=FORWARD))
         # Candidates that came later are of another batch, whose backward is still to come.
-        place = self._places.get(result, -1)
+        number = self._numbers.get(result, -1)
         if self.is_reached:
-            if self._candidates.of_number(result) is not None:
-                self._go_back(name)
-            elif all(record.name != result for record in self.bad):
-                self._candidates.leave_out(place)
+            self._go_back(name)
             return
         candidate, source = self._candidates.of_record(result), self._infinities.of_record(result)
         if candidate is not None:
@@ -114,31 +122,31 @@ class FollowedCalls:
             # A mask, too: a loss of minus infinity is no mask.
             self._reach([_as_record(source)])
         else:
-            self._candidates.leave_out(place)
+            self._candidates.leave_out(number)
 
     def look_at(self, index: int, name: str, values: CallValues) -> bool:
-        """Go on to the next call; whether a value of it is not finite.
+        """Go on to the next call; true if a value of it is not finite.
 
         Args:
-            index: its number; every call has a greater one than those before.
-            name: its record.
-            values: its tensors and numbers.
+            index: the number of the call; every call has a greater one than those before.
+            name: the record of the call.
+            values: the tensors and numbers of the call.
         """
         if fills(name):
             self._infinities.write(index, name, values)
             if any(map(math.isnan, values.numbers)):
                 record = BadRecord(index, name, OUTPUT, "", f"{name}.input.0")
                 self._written.update({memory(item): record for item in values.inputs[:1]})
-        bad_inputs = [item for item in reads(name, values.inputs) if is_nonfinite(item)]
-        bad_parameters = [item for item in values.parameters if is_nonfinite(item)]
-        bad_outputs = [item for item in values.outputs if is_nonfinite(item)]
+        bad_inputs, bad_outputs = _bad(reads(name, values.inputs)), _bad(values.outputs)
+        bad_parameters = _bad(values.parameters)
         if not (bad_inputs or bad_parameters or bad_outputs):
             return False
         if has(function_name(name), Trait.UNWRITTEN):
             # Memory that nobody has written to may hold anything.
             if bad_outputs:
                 self.uninitialised.append(name)
-                self._unwritten.update({(item.dtype, item.shape): name for item in bad_outputs})
+                for item in bad_outputs:
+                    self._unwritten.add(item, name)
             return True
         flags = INPUT * bool(bad_inputs) | PARAMETER * bool(bad_parameters) | OUTPUT * bool(bad_outputs)
         first_input = _first_name(bad_inputs) or _first_name(bad_parameters)
@@ -153,80 +161,59 @@ class FollowedCalls:
 
     def _take(self, record: BadRecord, values: CallValues) -> None:
         """A call has something that is not finite, and no call before it was a finding."""
-        inputs, outputs = bad_items(reads(record.name, values.inputs)), bad_items(values.outputs)
+        inputs, outputs = _bad(reads(record.name, values.inputs)), _bad(values.outputs)
         # A module returns what a call inside of it made.
         is_returned = record.flags == OUTPUT and is_module(record.name)
         candidate = self._candidates.of_items(outputs if is_returned else inputs)
         if candidate is None or record.flags & PARAMETER:
-            found = self._of_reached_by_none(record, values, inputs)
-            if found is None:
+            records = self._of_reached_by_none(record, values, inputs)
+            if records is None:
                 return
-            if self._matters_at_once(found[-1]):
-                self._report_of_forward(record.name)
-                self._reach(found)
+            last = records[-1]
+            if self._matters_at_once(last):
+                self._reach(records)
                 return
-            is_beyond_type = found[-1].flags == OUTPUT and not found[-1].mask and all(map(infinite_sign, outputs))
-            candidate = self._candidates.begin(found, inputs, outputs, is_beyond_type)
+            is_beyond_type = last.flags == OUTPUT and not last.mask and all(map(infinite_sign, outputs))
+            candidate = self._candidates.begin(records, inputs, outputs, is_beyond_type)
             computes = bool(inputs) and not outputs and not leaves_it_at_that(record.name, False)
             if computes and is_masked(record.name) and all(infinite_sign(item) == -1 for item in inputs):
                 # Scores that were masked by a call that is not recorded.
                 return
         else:
             computes = self._candidates.go_on(candidate, record, inputs, outputs)
-        if computes or is_of_backward(record.name) or (outputs and self._is_kept(record.name)):
-            self._report(candidate)
-
-    def _report_of_forward(self, name: str) -> None:
-        """Report the candidate of a backward's forward call: its result is not finite, and nothing left it out."""
-        parsed = parse(name)
-        candidate = None
-        if is_gradients(name):
-            # They stand before the backward of their module, which need not have shown where the backward begins.
-            candidate = self._candidates.first_open()
-        elif parsed is not None and parsed.direction == BACKWARD:
-            candidate = self._candidates.of_record(record_name(parsed._replace(direction=FORWARD)))
-        if candidate is not None and candidate.open:
+        if computes or is_of_backward(record.name):
             self._report(candidate)
 
     def _matters_at_once(self, record: BadRecord) -> bool:
         """True if a record is a finding whatever comes of it."""
-        return bool(record.flags & PARAMETER) or is_of_backward(record.name) or self._is_kept(record.name)
-
-    def _is_kept(self, name: str) -> bool:
-        """True if a call writes where the next step may read: once there are gradients, it is an optimizer's."""
-        function = function_name(name)
-        return self._has_gradients and (writes_in_place(function) or function.startswith(("_foreach_", "_fused_")))
+        return bool(record.flags & PARAMETER) or is_of_backward(record.name)
 
     def _report(self, candidate: Candidate) -> None:
         """Report a candidate; the records that it reached are its consequences."""
-        first = self._candidates.first_open()
-        if first is not None and first.place < candidate.place and candidate.records[0].flags != OUTPUT:
-            # A value that seems to come from outside most likely comes from there, by a call that is not recorded.
-            self._reach(self._candidates.take(first))
         self._reach(self._candidates.take(candidate))
 
     def _reach(self, records: Sequence[BadRecord]) -> None:
         if not self.is_reached:
             self.is_reached = True
             first = self._candidates.first_open()
-            if first is not None and records[0].flags & (INPUT | PARAMETER) and first.place < records[0].place:
+            if first is not None and records[0].flags & (INPUT | PARAMETER) and first.number < records[0].number:
                 self.bad += self._candidates.take(first)
             # The others are consequences of this one, or have none.
-            self._candidates.leave_out(records[-1].place if records else 0)
+            self._candidates.leave_out(records[-1].number if records else 0)
         self.bad += records
 
-    def communicate(self, index: int, name: str, inputs: list[Item], outputs: list[Item]) -> Passed:
+    def communicate(self, index: int, name: str, inputs: list[Item], outputs: list[Item]) -> PassedValues:
         """Go on to a call by which ranks exchange values.
 
         Args:
-            index: its number.
-            name: its record.
+            index: the number of the call.
+            name: the record of the call.
             inputs: the tensors that it gives.
-            outputs: those in which its result is.
+            outputs: the tensors in which its result is.
         """
-        bad_inputs, bad_outputs = list(filter(is_nonfinite, inputs)), list(filter(is_nonfinite, outputs))
+        bad_inputs, bad_outputs = _bad(inputs), _bad(outputs)
         if not (bad_inputs or bad_outputs):
-            return Passed()
+            return PassedValues()
         given, got = _names(bad_inputs), _names(bad_outputs)
         candidate = None if self.is_reached else self._candidates.of_items(bad_inputs)
         if candidate is not None:
@@ -236,17 +223,17 @@ class FollowedCalls:
             self.is_reached = True
             # A mask may come to a rank that was reached, too.
             masked = _names([item for item in bad_outputs if infinite_sign(item) == -1])
-            return Passed(given, tuple(name for name in got if name not in masked), (), masked)
+            return PassedValues(given, tuple(name for name in got if name not in masked), (), masked)
         for source in sources:
             source.last = index
         masks = tuple(map(_as_record, sources))
         if any(infinite_sign(item) != -1 for item in bad_outputs):
             # Its own values may be a mask, and other values have come from other ranks.
             self.is_reached = True
-            return Passed((), got, given, (), masks)
+            return PassedValues((), got, given, (), masks)
         for item in bad_outputs:
             self._infinities.receive(index, name, item)
-        return Passed((), (), given, got, masks)
+        return PassedValues((), (), given, got, masks)
 
     def _of_reached_by_none(
         self, record: BadRecord, values: CallValues, bad_inputs: list[Item]
@@ -270,13 +257,13 @@ class FollowedCalls:
 
     def _of_infinities(self, record: BadRecord, sources: list[Source], values: CallValues) -> list[BadRecord] | None:
         """The findings at a call that uses infinities which are known."""
-        culprit = self._infinities.use(record.place, record.name, sources, values)
+        culprit = self._infinities.use(record.number, record.name, sources, values)
         if culprit is None:
             return None
         if culprit.user is not None and not is_masked(record.name):
             # No mask: infinities that came in, of which a call that knows no masks made something.
             came_in = _as_record(culprit)
-            return [came_in] if came_in.place == record.place else [came_in, record]
+            return [came_in] if came_in.number == record.number else [came_in, record]
         if culprit.is_asked_for:
             # The infinities were meant; what this call made of them was not.
             return [record._replace(flags=OUTPUT, mask=culprit.name or culprit.item)]
@@ -284,13 +271,13 @@ class FollowedCalls:
 
     def _writer_of(self, bad_inputs: list[Item]) -> BadRecord | None:
         """The call that wrote a NaN, the last one, into all of what a call got, whatever shape that has now."""
-        found = [self._written.get(memory(item)) for item in bad_inputs if not infinite_sign(item)]
-        known = [record for record in found if record is not None]
-        return max(known, key=lambda record: record.place) if known and len(known) == len(bad_inputs) else None
+        writers = [self._written.get(memory(item)) for item in bad_inputs if not infinite_sign(item)]
+        known = [record for record in writers if record is not None]
+        return max(known, key=lambda record: record.number) if known and len(known) == len(bad_inputs) else None
 
     def _unwritten_input(self, bad_inputs: list[Item]) -> str:
-        found = [self._unwritten.get((item.dtype, item.shape), "") for item in bad_inputs]
-        return found[0] if all(found) else ""
+        makers = [self._unwritten.get(item) or "" for item in bad_inputs]
+        return makers[0] if all(makers) else ""
 
     @property
     def waiting(self) -> list[BadRecord]:
@@ -306,19 +293,18 @@ class FollowedCalls:
         """
         is_end = _ends_of_forward(names) if self._infinities.unsettled else []
         self.bad += self._candidates.end()
-        first = self.bad[0] if self.bad else None
         for source in list(self._infinities.unsettled):
-            # What is not recorded may have used it, as a cast to integers does. It counts where it is what the forward
-            # ends with, and where something comes out of nowhere behind it.
-            if is_end[source.last + 1] or (first is not None and first.flags & INPUT and first.place > source.last):
+            # A call that is not recorded may have used it, such as a cast to integers. It counts if the forward ends
+            # with it.
+            if is_end[source.last + 1]:
                 self.bad.append(_as_record(source))
-        self.bad.sort(key=lambda record: record.place)
+        self.bad.sort(key=lambda record: record.number)
         return self.bad
 
     @property
     def is_settled(self) -> bool:
         """True if all that is not finite was used by calls that made finite values of it, and no more is waited for."""
-        return not self._infinities.unsettled and not self._candidates.is_waiting
+        return not self._infinities.unsettled and self._candidates.first_open() is None
 
     @property
     def intended(self) -> list[str]:
@@ -334,7 +320,12 @@ def is_of_backward(name: str) -> bool:
 def _as_record(source: Source) -> BadRecord:
     if source.user is not None:
         return BadRecord(*source.user, INPUT | OUTPUT, source.item)
-    return BadRecord(source.index, source.name, OUTPUT, "", source.item)
+    return BadRecord(source.number, source.name, OUTPUT, "", source.item)
+
+
+def _bad(items: Iterable[Item]) -> list[Item]:
+    """The tensors that are not finite."""
+    return list(filter(is_nonfinite, items))
 
 
 def _names(items: list[Item]) -> tuple[str, ...]:
@@ -343,14 +334,14 @@ def _names(items: list[Item]) -> tuple[str, ...]:
 
 def _ends_of_forward(names: Sequence[str]) -> list[bool]:
     """For each record, and for the end, True if no forward call of a function comes before the next other record."""
-    found = [True] * (len(names) + 1)
-    for place in range(len(names) - 1, -1, -1):
-        parsed = parse(names[place])
-        if not names[place] or (parsed is not None and parsed.direction == FORWARD and parsed.is_module):
-            found[place] = found[place + 1]
+    is_end = [True] * (len(names) + 1)
+    for number in range(len(names) - 1, -1, -1):
+        parsed = parse(names[number])
+        if not names[number] or (parsed is not None and parsed.direction == FORWARD and parsed.is_module):
+            is_end[number] = is_end[number + 1]
         else:
-            found[place] = parsed is None or parsed.direction != FORWARD
-    return found
+            is_end[number] = parsed is None or parsed.direction != FORWARD
+    return is_end
 
 
 def _first_name(items: list[Item]) -> str:

@@ -383,7 +383,7 @@ def condition(api: str, terms: Terms, target: Item, golden: Item) -> float:
 
 
 def condition_of_product(api: str, terms: Terms, target: Item, golden: Item, of_parameter: bool = False) -> float:
-    """The same of sums of products, whose terms may be larger than either factor is.
+    """The bound of sums of products, whose terms may be larger than either factor is.
 
     The gradient of a parameter is a sum over batch and places of what came in times what comes back.
     """

@@ -54,7 +54,7 @@ class Format:
     mindspore: str = ""
     """The name in dumps of MindSpore, which has not all of them."""
     aliases: tuple[str, ...] = ()
-    """Other names, in lower case and without underscores."""
+    """Names besides `name`, in lower case and without underscores."""
     part: str = ""
     """The format of the real and of the imaginary part of a complex number."""
     packed: int = 1
@@ -245,7 +245,7 @@ def rounding_format(dtype: str) -> Format | None:
 
 @cache
 def plain_name(dtype: str) -> str:
-    """The same text for the same dtype, whoever wrote it: ``float32`` of ``torch.float32`` and of ``Float32``."""
+    """The plain name of a dtype, whoever wrote it: ``float32`` of ``torch.float32`` and of ``Float32``."""
     if dtype.startswith("<"):
         return dtype
     found = format_of(dtype)

@@ -1,15 +1,22 @@
-"""The amount by which two statistics differ, as a difference and as a percentage of the golden one."""
+"""The amount by which two statistics differ, as a difference and a percentage of the golden one; checksums of items."""
 
 from __future__ import annotations
 
 import math
+import zlib
 from typing import Any, Union
 
 from probe.common.dump.reading.records import Item
-from probe.common.numerics.dtypes import is_device
 
 Cell = Union[int, float, str]
 
+UNSUPPORTED = ("unsupported",) * 6
+"""There is no data."""
+SHAPE_UNMATCHED = ("shape unmatched",) * 6
+NOT_AVAILABLE = ("N/A",) * 6
+NOT_MEASURED = (UNSUPPORTED, SHAPE_UNMATCHED, NOT_AVAILABLE)
+"""The metrics of two tensors that cannot be compared."""
+SPECIAL_VALUES_DIFFER = "error: nan or inf of target and golden are not in the same places."
 UNMATCHED = ("N/A",) * 8
 _SAME = (0, 0)
 _ALL_SAME = (0,) * 8
@@ -69,3 +76,25 @@ def _compare(target: Any, golden: Any) -> tuple[Cell, Cell]:
 def fraction(cell: Cell) -> float | None:
     """A relative error as a fraction; ``None`` where the cell holds no number."""
     return None if isinstance(cell, str) else cell / 100
+
+
+def checksum(item: Item | None) -> str:
+    """The checksum of an item, eight or more hexadecimal digits; ``N/A`` where there is none."""
+    if item is None:
+        return "N/A"
+    if item.md5 is not None:
+        return item.md5
+    if item.value is None:
+        return "N/A"
+    if isinstance(item.value, str) and item.dtype is not None and not item.dtype.startswith("<"):
+        # Ranks and groups are shown as they are.
+        return item.value
+    return f"{zlib.crc32(str(item.value).encode('utf-8', 'surrogatepass')):08x}"
+
+
+_DEVICES = frozenset(("npu", "cuda", "cpu", "gpu", "ascend"))
+
+
+def is_device(value: object) -> bool:
+    """True if a plain value names a device, as ``npu:0`` and ``cuda`` do."""
+    return isinstance(value, str) and value.split(":")[0].lower() in _DEVICES

@@ -31,6 +31,7 @@ Cell = Union[int, float, str]
 Array = NDArray[Any]
 
 _LONGEST_NOTE = 200
+"""Characters of an error that are shown; a guess."""
 # Exceptions that the user's code may raise; sys.exit() in it does not end the command.
 _ITS_OWN = (Exception, SystemExit)
 

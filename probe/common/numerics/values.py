@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.numerics.differences import Sums
-from probe.common.numerics.missing import NOT_AVAILABLE, SHAPE_UNMATCHED, SPECIAL_VALUES_DIFFER, UNSUPPORTED
+from probe.common.numerics.one_pass import Sums
+from probe.common.numerics.statistics import NOT_AVAILABLE, SHAPE_UNMATCHED, SPECIAL_VALUES_DIFFER, UNSUPPORTED
 
 Cell = Union[float, str]
 Array = NDArray[Any]
@@ -99,13 +99,13 @@ def _same_positions(target: Array, golden: Array, signed: bool) -> bool:
 
 
 def _without_special(target: Array, golden: Array) -> tuple[Array, Array]:
-    """Both with 0 where one is NaN or infinite."""
+    """Two arrays with 0 where one is NaN or infinite."""
     special = ~np.isfinite(target) | ~np.isfinite(golden)
     return (np.where(special, 0, target), np.where(special, 0, golden)) if special.any() else (target, golden)
 
 
 def _floating(target: Array, golden: Array) -> tuple[Array, Array]:
-    """Both in the wider type, at least float32; complex values as pairs of numbers."""
+    """Two arrays in the wider type, at least float32; complex values as pairs of numbers."""
     if target.dtype.kind == "c" or golden.dtype.kind == "c":
         return _pairs(target), _pairs(golden)
     floats = [array.dtype for array in (target, golden) if array.dtype.kind == "f"]

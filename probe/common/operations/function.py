@@ -31,51 +31,43 @@ class Trait(Enum):
     __hash__ = object.__hash__
 
     UNWRITTEN = auto()
-    """It returns memory to which nothing was written, in whole or in part."""
+    """The function returns memory to which nothing was written, in whole or in part."""
     CONSTANT = auto()
-    """It returns numbers that no tensor among its arguments decides."""
+    """The function returns numbers that no tensor among its arguments decides."""
     HANDS_ON = auto()
-    """It returns its argument, a view of it or a copy of it: each number as it is, in the order it had or another."""
+    """The function returns its argument, a view or a copy of it: each number as it is, in its order or another one."""
     CASTS = auto()
-    """It returns its argument in another dtype or on another device."""
+    """The function returns its argument in another dtype or on another device."""
     OVERWRITES = auto()
-    """It writes into all of its first argument and reads nothing of it."""
-    OVERWRITES_A_PART = auto()
-    """It writes into a part of its first argument and reads nothing of it; the rest stays."""
+    """The function writes into all of its first argument and reads nothing of it."""
     INFINITE = auto()
-    """Its exact result may be minus infinity though its arguments are finite."""
+    """The exact result may be minus infinity though the arguments are finite."""
     MASKED = auto()
-    """It takes minus infinity in its argument for what is left out."""
+    """The function takes minus infinity in its argument for what is left out."""
     DIVIDES = auto()
-    """It divides, so that its exact result is infinite where its divisor, its last argument, is 0."""
+    """The function divides, so that its exact result is infinite where its divisor, its last argument, is 0."""
     LEAVES_OUT = auto()
-    """It may leave out elements of its argument: what is not finite in the argument need not be in the result."""
+    """The function may leave out elements of its argument: those that are not finite need not be in the result."""
     ASKS = auto()
-    """It compares the elements of its argument: its result holds truth values and none of the argument's numbers."""
+    """The function compares the elements of its argument: its result has truth values and none of these numbers."""
     BRINGS_IN = auto()
-    """It makes a tensor of numbers that the program has elsewhere, which are data to it."""
+    """The function makes a tensor of numbers that the program has elsewhere, which are data to it."""
     TELLS = auto()
-    """It tells a property of its argument, or changes one, and neither makes nor changes a number of a tensor."""
+    """The function tells or changes a property of its argument, and neither makes nor changes a number of a tensor."""
     DRAWS = auto()
-    """Its result is random numbers."""
+    """The result is random numbers."""
     DROPS = auto()
-    """It sets elements of its argument to zero at random, and enlarges the others."""
+    """The function sets elements of its argument to zero at random, and enlarges the others."""
     DRAWS_INSIDE = auto()
-    """It computes with random numbers that it draws itself."""
+    """The function computes with random numbers that it draws itself."""
     MAY_DROP_INSIDE = auto()
-    """It draws random numbers if an argument asks it to drop something."""
+    """The function draws random numbers if an argument asks it to drop something."""
     ADDS_A_DIMENSION = auto()
-    """Its result has one dimension more than its argument, which an argument `dim` counts in."""
-    RECURRENT = auto()
-    """It goes through its argument step by step, and takes at each step what it made at the one before."""
-    GATED = auto()
-    """It multiplies what it carries from step to step with gates between 0 and 1."""
-    MULTIPLIES = auto()
-    """It multiplies its argument with each matrix among its arguments, one after the other."""
+    """The result has one dimension more than the argument, which an argument `dim` counts in."""
     WEIGHS = auto()
-    """It returns means of its third argument, weighted by what the first two give."""
+    """The function returns means of its third argument, weighted by what the first two give."""
     NEVER_TWICE = auto()
-    """It returns indices into its argument, of which none occurs twice."""
+    """The function returns indices into its argument, of which none occurs twice."""
     EACH_ALONE = auto()
     """Each element of its result is made of one element of each tensor that it takes, where their shapes agree."""
     ROUNDS_EARLY = auto()
@@ -86,39 +78,35 @@ class Trait(Enum):
     ROUNDS_GRADIENTS_EARLY = auto()
     """In half precision, PyTorch on a CPU rounds parts of the sum that one of its gradients is."""
     MODULUS = auto()
-    """It computes the absolute value of a complex number, which is rounded."""
+    """The function computes the absolute value of a complex number, which is rounded."""
     FACTORISES = auto()
-    """It factorises matrices, the last two dimensions of its first argument, or multiplies them with themselves."""
+    """The function factorises matrices (the last two dimensions of its first argument) or squares them."""
     FREE_ORDER = auto()
-    """Its results are right in any order."""
+    """The results are right in any order."""
     FREE_SIGNS = auto()
-    """It returns vectors that are right with either sign, or with any phase."""
+    """The function returns vectors that are right with either sign, or with any phase."""
     FREE_VECTORS = auto()
-    """Its gradient depends on vectors that are right with either sign, or with any phase."""
+    """The gradient depends on vectors that are right with either sign, or with any phase."""
     UNCHECKED = auto()
     """Numbers of its arguments are positions in memory that nothing checks: wrong ones end the process."""
     LOSES_DIGITS = auto()
-    """Its gradient sums logarithms, which loses digits that neither arguments nor result show."""
+    """The gradient sums logarithms, which loses digits that neither arguments nor result show."""
     BY_SQUARES = auto()
-    """It returns distances that may be computed from the squares of both points."""
+    """The function returns distances that may be computed from the squares of both points."""
     RELATIVE = auto()
     """The relative error of its result is that of its arguments, however small the result is."""
     EXPONENTIAL = auto()
     """An absolute error of its argument is a relative error of its result."""
     ADDS = auto()
-    """It adds up many elements, which may cancel, and does not divide by their number."""
+    """The function adds up many elements, which may cancel, and does not divide by their number."""
     TWO_OPERATIONS = auto()
     """PyTorch computes it as two operations and records the gradient of the second."""
-    STANDARDISES = auto()
-    """It brings each channel to one mean and one variance, so that those of its result are the same of any argument."""
     FITS = auto()
-    """It changes no value and no order: one program needs it to fit a shape or a dtype, and another needs nothing."""
-    BENDS = auto()
-    """It is the curve of activations: that of GELU is `erf`, or `tanh`, and of its approximations `sigmoid`."""
+    """The function changes no value and no order: only some programs need it, to fit a shape or a dtype."""
     SAME_NUMBERS = auto()
     """A plain number at any position means the same in every framework."""
     COMMUTES = auto()
-    """Its two operands may be exchanged, so that ``__radd__`` is the same function as ``__add__``."""
+    """The two operands may be exchanged, so that ``__radd__`` is the same function as ``__add__``."""
 
 
 COMPUTING_NOTHING = (Trait.HANDS_ON, Trait.CASTS, Trait.CONSTANT, Trait.UNWRITTEN)
@@ -135,23 +123,22 @@ class Function(NamedTuple):
     """The name that PyTorch has for it, without prefix."""
     traits: frozenset[Trait] = frozenset()
     also: tuple[str, ...] = ()
-    """Other names of the same function, in any framework; operators of tensors without their underscores."""
+    """Names of the function besides `name`, in any framework; operators of tensors without their underscores."""
     primitive: tuple[str, ...] = ()
     """The classes of MindSpore's primitives that compute it."""
     akin: str = ""
     """The function that gives the same values if the shapes agree; empty if there is none."""
-    order: tuple[int, ...] = ()
-    """The tensor of the primitive that stands in each place of PyTorch's function, if the order is another."""
     arguments: tuple[str, ...] = ()
     """The names of its first arguments in order, if they are needed; ``_`` for one that decides no value."""
     in_mindspore: tuple[str, ...] = ()
-    """The same in mindspore.ops, if the order is another."""
-    keeps: tuple[str, ...] = ()
-    """The arguments into which it writes what it keeps from call to call."""
+    """The names of the first arguments in mindspore.ops, if their order is another."""
     rounding: Rounding = CONDITIONING
     """The rounding errors that a correct kernel makes in its result."""
     gradient: Rounding = CONDITIONING
-    """The same in its gradient. A gradient of another size than that of the output is a sum."""
+    """The rounding errors that a correct kernel makes in the gradient.
+
+    A gradient of another size than that of the output is a sum.
+    """
     summed: int | None = None
     """The argument whose last dimension a product sums over; if it is not known, the sizes tell."""
     dim: tuple[int, int | None] | None = None
@@ -182,10 +169,8 @@ def op(
     also: str = "",
     primitive: str = "",
     akin: str = "",
-    order: tuple[int, ...] = (),
     arguments: str = "",
     in_mindspore: str = "",
-    keeps: str = "",
     rounding: Rounding = CONDITIONING,
     gradient: Rounding = CONDITIONING,
     summed: int | None = None,
@@ -203,10 +188,8 @@ def op(
         tuple(also.split()),
         tuple(primitive.split()),
         akin,
-        order,
         tuple(arguments.split()),
         tuple(in_mindspore.split()),
-        tuple(keeps.split()),
         rounding,
         gradient,
         summed,

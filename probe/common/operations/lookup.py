@@ -60,16 +60,6 @@ def writes_in_place(name: str) -> bool:
 
 
 @cache
-def kept_items(name: str) -> frozenset[str]:
-    """The items of a call in which the function keeps statistics: ``input.1``, ``input.running_mean``."""
-    known = function(name)
-    positions = [known.arguments.index(each) for each in known.keeps]
-    if primitive(_without_prefix(name)) is known and known.order:
-        return frozenset(f"input.{known.order[each]}" for each in positions)
-    return frozenset(f"input.{each}" for each in (*positions, *known.keeps))
-
-
-@cache
 def canonical(name: str) -> str:
     """PyTorch's name of a function; a form that writes in place stays one."""
     plain = _without_underscores(name)

@@ -28,11 +28,11 @@ def argument_name(record: str, item: str) -> str:
     """
     if not item.startswith(_POSITIONAL):
         return item
-    place = item[len(_POSITIONAL) :]
-    if not place.isdigit():
-        return place if place.isidentifier() else item
+    position = item[len(_POSITIONAL) :]
+    if not position.isdigit():
+        return position if position.isidentifier() else item
     names = _signature(function_name(record).rpartition(".")[2]).positional
-    name = names[int(place)] if int(place) < len(names) else "_"
+    name = names[int(position)] if int(position) < len(names) else "_"
     return item if name == "_" else name
 
 

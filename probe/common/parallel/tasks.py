@@ -1,11 +1,11 @@
-"""Many tasks of one kind, done in this process or in several at once."""
+"""Many tasks of one kind, done in this process, in worker processes or on a dask cluster."""
 
 from __future__ import annotations
 
 import gc
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, Optional, TypeVar
 
@@ -137,3 +137,23 @@ def results(tasks: Sequence[Task], outcomes: Outcomes[Result]) -> Generator[Resu
         for _, outcome in found:
             assert outcome.value is not None
             yield outcome.value
+
+
+# --- the memory of this machine
+
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""The limit of a container, in each version of the kernel's interface."""
+_UNKNOWN = 8 << 30
+"""Bytes that are taken for a machine which does not say its own."""
+
+
+def of_machine() -> int:
+    """Bytes that this machine has, or that its container may use."""
+    found = [_UNKNOWN]
+    if hasattr(os, "sysconf"):
+        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for path in _LIMITS:
+        # There is none outside of a container, and "max" where it is not limited.
+        with suppress(OSError, ValueError), open(path, encoding="ascii") as stream:
+            found.append(int(stream.read()))
+    return min(found)

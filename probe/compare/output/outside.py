@@ -10,7 +10,7 @@ from probe.common.dump import sketch_file
 from probe.common.dump.layout import step_and_rank
 from probe.common.dump.naming import is_forward, is_module
 from probe.common.dump.reading.items import INPUT, Item, shape_text
-from probe.common.environment import files as environment_files
+from probe.common.environment import environment_file as environment_files
 from probe.common.environment.differences import DATA, OPTIMIZER, SEED, OutsideDifference, differences
 from probe.common.numerics.error_bounds import is_same, relative_difference
 from probe.common.numerics.formats import unit_roundoff

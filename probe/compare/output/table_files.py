@@ -9,7 +9,7 @@ from probe.common import files
 from probe.common.align.row import ERROR, WARNING
 from probe.common.report import xlsx
 from probe.common.report.cells import Cells
-from probe.common.report.fast_csv import csv_text
+from probe.common.report.csv_lines import csv_text
 from probe.compare.output import tables
 from probe.compare.result import ComparisonResult
 

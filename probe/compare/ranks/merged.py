@@ -13,11 +13,10 @@ from probe.common.progress import ProgressCallback
 from probe.compare.output.summary import Summary, summarise
 from probe.compare.pair import PairTask, compare_pair
 from probe.compare.result import ComparisonResult, Divergence, MergedRanks, Unexplained
-from probe.shards.fitting import fit_shapes
 from probe.shards.merge import Merged, merged
 from probe.shards.part import PartOfItem
-from probe.shards.runs import StepFolders, check_folders, common_steps, dumps_of, rank_folders
 from probe.shards.split import Split
+from probe.shards.split_runs import StepFolders, check_folders, common_steps, dumps_of, fit_shapes, rank_folders
 
 
 @dataclass(frozen=True)

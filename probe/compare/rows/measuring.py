@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from probe.common.align.row import Row
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.numerics import statistics
-from probe.common.numerics.checksums import checksum
 from probe.common.numerics.error_bounds import are_empty
-from probe.common.numerics.missing import UNSUPPORTED
+from probe.common.numerics.statistics import UNSUPPORTED, checksum
 from probe.common.progress import with_progress
 from probe.compare.output import tables
 from probe.compare.result import Mode

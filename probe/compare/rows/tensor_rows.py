@@ -21,7 +21,7 @@ from probe.common.dump.reading.tensor_reading import Array, read_tensor
 from probe.common.errors import FileCheckException
 from probe.common.numerics.error_bounds import extent
 from probe.common.numerics.formats import plain_name
-from probe.common.numerics.missing import NOT_MEASURED, SHAPE_UNMATCHED, UNSUPPORTED
+from probe.common.numerics.statistics import NOT_MEASURED, SHAPE_UNMATCHED, UNSUPPORTED
 from probe.common.numerics.user_metrics import Algorithm
 from probe.common.numerics.values import as_measured, compare_values
 from probe.common.parallel.tasks import processors

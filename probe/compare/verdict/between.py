@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 from probe.common.align.row import Row
 from probe.common.dump.naming import PARAMETERS_GRAD, parse
 from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.sketch_file import SketchTable, UnreadTable
+from probe.common.dump.sketch_file import SketchTable
 from probe.common.numerics.error_bounds import SAFETY, extent
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.sentences import NOTHING, Sentence
@@ -176,7 +176,7 @@ def _elements(runs: TwoRuns) -> dict[str, int]:
 class _Side:
     """The parameters and gradients of one run, at the beginning of two steps."""
 
-    def __init__(self, now: SketchTable | UnreadTable, then: SketchTable | UnreadTable, before: Dump) -> None:
+    def __init__(self, now: SketchTable, then: SketchTable, before: Dump) -> None:
         self._now, self._then = now, then
         self._items = now.first_of(_PARAMETER), then.first_of(_PARAMETER)
         self._gradients = {_parameter_of(name): name for name in then.names() if PARAMETERS_GRAD in name}
@@ -218,7 +218,7 @@ class _Side:
         return None if item is None else self._then.sums([item])[0]
 
 
-def _of_item(table: SketchTable | UnreadTable, item: str) -> NDArray[Any] | None:
+def _of_item(table: SketchTable, item: str) -> NDArray[Any] | None:
     import numpy as np
 
     found: NDArray[Any] = table.sums([item])[0].astype(np.float64)

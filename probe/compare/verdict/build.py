@@ -9,9 +9,9 @@ from probe.common.align.calls import Calls
 from probe.common.align.counterparts import CallPair
 from probe.common.align.row import Row
 from probe.common.dump.layout import step_and_rank
-from probe.common.environment import files as environment_files
+from probe.common.environment import environment_file as environment_files
+from probe.common.environment.environment_file import product_roundoff
 from probe.common.environment.modules import settings_at
-from probe.common.environment.products import product_roundoff
 from probe.compare.result import Mode
 from probe.compare.rows.matching import Matched
 from probe.compare.two_dumps import Comparison

@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 
 from probe.common.dump.naming import parse
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
-from probe.common.dump.sketch_file import DATA, VIEW, SketchTable, UnreadTable
+from probe.common.dump.sketch_file import DATA, VIEW, SketchTable
 
 _PARAMETER, _BUFFER, _GRADIENT = "parameter:", "buffer:", "gradient:"
 
@@ -55,7 +55,7 @@ class Graph:
     def __init__(
         self,
         calls: Sequence[tuple[str, list[Item]]],
-        table: SketchTable | UnreadTable | None = None,
+        table: SketchTable | None = None,
         twin: Graph | None = None,
     ) -> None:
         self._calls, self._table = calls, table

@@ -14,14 +14,14 @@ from enum import Enum
 from itertools import compress
 from operator import not_
 from sys import intern
-from typing import Optional, Union
+from typing import Optional
 
 import msgspec
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, ParsedName, parse
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
-from probe.common.dump.sketch_file import SketchTable, UnreadTable
+from probe.common.dump.sketch_file import SketchTable
 from probe.common.numerics.error_bounds import (
     ALTOGETHER,
     SAFETY,
@@ -32,7 +32,7 @@ from probe.common.numerics.error_bounds import (
     relative_difference,
 )
 from probe.common.numerics.formats import plain_name, unit_roundoff
-from probe.common.numerics.missing import SPECIAL_VALUES_DIFFER
+from probe.common.numerics.statistics import SPECIAL_VALUES_DIFFER
 from probe.compare.result import Mode
 
 _AT_ONCE = 4096
@@ -41,7 +41,7 @@ _FILL = 1e4
 """The size from which on an element is taken for the fill of a mask and not for a value of the model."""
 
 
-Tables = tuple[Union[SketchTable, UnreadTable], Union[SketchTable, UnreadTable]]
+Tables = tuple[SketchTable, SketchTable]
 """The sketches of target and golden run."""
 
 

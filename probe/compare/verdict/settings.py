@@ -18,9 +18,9 @@ from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, function_name
 from probe.common.dump.reading.records import INPUT, Item
 from probe.common.environment.modules import Buffer, ModuleSettings
-from probe.common.numerics.dtypes import is_device
 from probe.common.numerics.error_bounds import SAFETY, is_number
 from probe.common.numerics.formats import FORMATS, plain_name, unit_roundoff
+from probe.common.numerics.statistics import is_device
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import function
 from probe.common.operations.signatures import OF_DIMENSIONS, OF_MEMORY, argument_name, is_default

@@ -15,11 +15,10 @@ from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
 from probe.graph.tasks.communication import add_partners
 from probe.graph.tasks.task import Task, diff_of_dumps, rows_of
-from probe.shards.fitting import fit_shapes
 from probe.shards.merge import Merged, merged
 from probe.shards.partners import partners
-from probe.shards.runs import dumps_of, rank_folders
 from probe.shards.split import Split
+from probe.shards.split_runs import dumps_of, fit_shapes, rank_folders
 
 
 @dataclass(frozen=True)

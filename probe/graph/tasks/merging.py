@@ -13,8 +13,8 @@ from probe.graph.run import Plan, title
 from probe.graph.tasks.located import GraphLocation
 from probe.graph.tasks.merged import MergedGraphTask
 from probe.shards.merge import folder_of, merged, write
-from probe.shards.runs import check_folders, common_steps, dumps_of
 from probe.shards.split import Split
+from probe.shards.split_runs import check_folders, common_steps, dumps_of
 
 
 def planned_merging(

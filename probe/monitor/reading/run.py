@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from probe.common import files, log
-from probe.common.dump.reading.selection import installed_library
+from probe.common.dump.reading.selected_items import installed_library
 from probe.common.errors import FileCheckException, MissingDependency
 from probe.common.report.trends import FROZEN
 from probe.monitor.alerts.rows import FamilyRows, Flags, Floats

@@ -20,7 +20,7 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import Item
 from probe.common.errors import MsprobeException
 from probe.common.numerics import statistics
-from probe.common.numerics.missing import UNSUPPORTED
+from probe.common.numerics.statistics import UNSUPPORTED
 from probe.common.numerics.values import Measured, compare_values
 from probe.compare.result import Mode
 from probe.msprobe_rules.compare.other_names import by_kind, by_layer, with_pairs, without

@@ -16,7 +16,7 @@ import msgspec
 from probe.common.align.row import Row
 from probe.common.dump.frameworks import of_dump
 from probe.common.dump.reading.items import OUTPUT, Item, shape_text
-from probe.common.numerics.checksums import checksum
+from probe.common.numerics.statistics import checksum
 from probe.compare.output.tables import DIFFERENCES, VALUES
 from probe.compare.result import Mode
 

@@ -15,7 +15,7 @@ from probe.msprobe_rules.output.form import Form, table_paths
 from probe.msprobe_rules.output.layout import LAYOUTS
 from probe.msprobe_rules.output.results import ResultRow
 from probe.msprobe_rules.precheck.methods import Method
-from probe.precheck.result import CaseResult
+from probe.precheck.case_results import CaseResult
 from probe.precheck.rules import AgainstDevice, WrittenTables
 
 

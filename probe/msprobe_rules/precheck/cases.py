@@ -17,7 +17,7 @@ from probe.msprobe_rules.precheck.case_tables import DropInTables
 from probe.msprobe_rules.precheck.methods import Method
 from probe.msprobe_rules.precheck.our_outputs import by_verdicts
 from probe.msprobe_rules.precheck.outputs import Tensor
-from probe.precheck.evaluated import Evaluated
+from probe.precheck.case_results import EvaluatedCase
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class MsprobeCases:
         return self.method.name
 
     def judge(
-        self, evaluated: Evaluated, judged: Sequence[JudgedResult], framework: str
+        self, evaluated: EvaluatedCase, judged: Sequence[JudgedResult], framework: str
     ) -> tuple[Mapping[str, Any], ...]:
         """A row for each output, and one for each tensor among the arguments: its gradient, or that there is none."""
         rows: list[DetailsRow] = []
@@ -49,7 +49,7 @@ class MsprobeCases:
             rows = by_verdicts(rows, judged) if self.method.follows_verdicts else rows
         return tuple(vars(row) for row in (*rows, *self._of_raised(evaluated.raised)))
 
-    def _of_results(self, evaluated: Evaluated, results: Results, mindspore: bool) -> list[DetailsRow]:
+    def _of_results(self, evaluated: EvaluatedCase, results: Results, mindspore: bool) -> list[DetailsRow]:
         case, arguments, reference = evaluated.prepared.case, evaluated.prepared.arguments, evaluated.reference
         prefix = f"{case.forward.name}.{OUTPUT}"
         returned = results.nested(_value), reference.nested(_value)

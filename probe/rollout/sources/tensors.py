@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from probe.common import files
-from probe.common.dump.reading.file_forms.safetensors import read_header
+from probe.common.dump.reading.safetensors_header import read_header
 from probe.common.dump.reading.tensor_reading import read_entries, read_tensor
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.numerics.decoding import decoded, word_type

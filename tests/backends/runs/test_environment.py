@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from programs import batch, block_network
 
-from probe.common.environment.files import of_record_file
+from probe.common.environment.environment_file import of_record_file
 
 
 def environments(path: Path) -> list[str]:

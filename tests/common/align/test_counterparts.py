@@ -14,7 +14,7 @@ from probe.common.align.calls import calls
 from probe.common.align.counterparts import CallPair, call_pairs, table
 from probe.common.align.options import MatchOptions
 from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.sketch_file import SketchWriter
+from probe.common.dump.sketch_writer import SketchWriter
 from probe.common.numerics.sketch import sketch
 
 Array = Any

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from probe.common.config.selection import RecordFilter, RecordPatterns, wanted_by_risk
+from probe.common.config.record_filter import RecordFilter, RecordPatterns, wanted_by_risk
 from probe.common.dump.naming import parse
 
 ALL: frozenset[str] = frozenset()

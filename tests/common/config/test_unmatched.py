@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from probe.common.config.config import Config
-from probe.common.config.selection import RecordFilter
+from probe.common.config.record_filter import RecordFilter
 from probe.common.config.unmatched import Met, unmatched
 
 CALLS = {

@@ -88,7 +88,7 @@ def test_two_runs_with_the_same_makers_keep_them_once(tmp_path: Path) -> None:
     for name, names in (("one", NAMES), ("again", NAMES), ("shorter", NAMES[:2])):
         journal(tmp_path / name, names)
         json_files.write(str(tmp_path / name))
-    one, again, shorter = (sketch_file.read(str(tmp_path / name)) for name in ("one", "again", "shorter"))
+    one, again, shorter = (sketch_file.table_in(str(tmp_path / name)) for name in ("one", "again", "shorter"))
     assert one is not None and again is not None and shorter is not None
     before = again.sums(again.names()).tobytes(), list(map(again.made_by, again.names()))
     assert one.share(again) and one.names() is again.names()
@@ -211,8 +211,9 @@ def test_a_damaged_file_is_one_clear_error_and_hides_nothing_else(
     (tmp_path / JOURNAL_FILE).unlink()
     DAMAGE[damage](tmp_path / SKETCH_FILE)
     tracemalloc.start()
+    table = sketch_file.table_in(str(tmp_path))
     with pytest.raises(DumpFormatError) as caught:
-        sketch_file.read(str(tmp_path))
+        len(table or ())
     assert tracemalloc.get_traced_memory()[1] < 30 << 20
     tracemalloc.stop()
     message = str(caught.value)
@@ -241,7 +242,7 @@ def test_makers_are_items_views_texts_or_data(tmp_path: Path, capsys: pytest.Cap
     writer.record("Torch.b.0.forward", 1, -1, None, 1, REPLACE, fields)
     writer.close()
     json_files.write(str(tmp_path))
-    table = sketch_file.read(str(tmp_path))
+    table = sketch_file.table_in(str(tmp_path))
     assert table is not None
     a, b = "Torch.a.0.forward", "Torch.b.0.forward"
     assert [table.made_by(f"{a}.input.{i}") for i in range(4)] == [
@@ -263,7 +264,8 @@ def test_other_versions_have_no_sketches(tmp_path: Path) -> None:
     journal(tmp_path)
     json_files.write(str(tmp_path))
     changed(tmp_path / SKETCH_FILE, version=2)
-    assert sketch_file.read(str(tmp_path)) is None
+    table = sketch_file.table_in(str(tmp_path))
+    assert table is not None and not len(table)
 
 
 @pytest.mark.parametrize("kind", ["nothing", "folder", "pipe", "link to nothing", "link to a folder"])
@@ -275,7 +277,7 @@ def test_what_is_no_file_has_no_sketches(tmp_path: Path, kind: str) -> None:
         os.mkfifo(path)
     elif kind != "nothing":
         path.symlink_to(tmp_path if kind == "link to a folder" else tmp_path / "missing")
-    assert sketch_file.read(str(tmp_path)) is None
+    assert sketch_file.table_in(str(tmp_path)) is None
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe.common.environment.products import product_roundoff
+from probe.common.environment.environment_file import product_roundoff
 
 
 def test_the_roundoff_is_that_of_the_coarser_run() -> None:

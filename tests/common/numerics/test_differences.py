@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from probe.common.numerics import differences as compiled
-from probe.common.numerics.differences import differences
+from probe.common.numerics import one_pass as compiled
 from probe.common.numerics.formats import FORMATS
+from probe.common.numerics.one_pass import differences
 
 pytestmark = pytest.mark.skipif(compiled._compiled is None, reason="the compiled part is not built here")
 

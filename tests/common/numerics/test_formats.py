@@ -30,7 +30,7 @@ from probe.common.numerics.formats import (
 )
 from probe.common.numerics.rounding import rounded_to, rounding_scale, spacing
 from probe.compare.comparison import compare_dumps
-from probe.overflow.run import find_overflow
+from probe.overflow.find_overflow import find_overflow
 
 IN_NUMPY = [line for line in TABLE if line.bits in (8, 16, 32, 64, 128) and line.name in np.sctypeDict]
 FLOATS = [line for line in IN_NUMPY if line.rounds]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from probe.common.numerics.missing import NOT_AVAILABLE, SHAPE_UNMATCHED, UNSUPPORTED
+from probe.common.numerics.statistics import NOT_AVAILABLE, SHAPE_UNMATCHED, UNSUPPORTED
 from probe.common.numerics.values import BLOCK, compare_values
 
 NAN, INF = np.nan, np.inf

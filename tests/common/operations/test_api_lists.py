@@ -83,7 +83,7 @@ from probe.common.align.operations import operation
 from probe.common.numerics.error_bounds import Terms, condition
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import names_with
-from probe.common.nonfinite.infinities import is_masked
+from probe.common.nonfinite.lineages import is_masked
 from probe.calls.verdict.bounds import known_of
 
 print(operation("Primitive.layer.Frob", "mindspore").akin, operation("Mint.frobnicate_", "mindspore").akin)

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from probe.common.operations.function import Function, Trait
-from probe.common.operations.lookup import canonical, function, has, kept_items, primitive, writes_in_place
+from probe.common.operations.lookup import canonical, function, has, primitive, writes_in_place
 from probe.common.operations.table import FUNCTIONS
 
 
@@ -43,12 +43,6 @@ def test_a_name_that_only_looks_alike_has_no_line(name: str) -> None:
 )  # fmt: skip
 def test_a_name_says_whether_it_writes_in_place(name: str, expected: bool) -> None:
     assert writes_in_place(name) is expected
-
-
-def test_kept_statistics_are_found_where_a_function_and_a_primitive_take_them() -> None:
-    of_function = {"input.1", "input.2", "input.running_mean", "input.running_var"}
-    assert kept_items("Functional.batch_norm") == kept_items("instance_norm") == of_function
-    assert kept_items("Primitive.bn.BatchNorm") == {"input.3", "input.4"} and kept_items("layer_norm") == frozenset()
 
 
 def test_a_function_without_a_line_has_no_trait() -> None:

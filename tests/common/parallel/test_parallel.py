@@ -12,7 +12,7 @@ import pytest
 
 from probe.common import log
 from probe.common.errors import DumpFormatError, MsprobeException
-from probe.common.parallel.run import run
+from probe.common.parallel.run_tasks import run
 from probe.common.parallel.tasks import ProcessDied, Where, finished, processors, results
 
 TWO = Where(jobs=2)

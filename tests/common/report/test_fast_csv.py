@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import probe
 from probe.common.report.cells import Cells
-from probe.common.report.fast_csv import csv_text
+from probe.common.report.csv_lines import csv_text
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import tables
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from made_dumps import call, tensor, written
 
-from probe.common.environment.files import write
+from probe.common.environment.environment_file import write
 from probe.compare.comparison import compare_dumps
 from probe.compare.output.outside import outside_of
 

@@ -13,9 +13,8 @@ import pytest
 from probe.calls.judged_results import JudgedResult
 from probe.calls.verdict.subject import ERROR, NONFINITE, PASS, KernelVerdict
 from probe.common.errors import FileCheckException, MsprobeException
-from probe.precheck.output.journal import Journal, encode
-from probe.precheck.output.settings import NO_RULES, RunSettings
-from probe.precheck.result import CaseResult
+from probe.precheck.case_results import CaseResult
+from probe.precheck.output.run_journal import NO_RULES, Journal, RunSettings, encode
 
 ROW = JudgedResult(
     "Torch.exp.0.forward.output.0", "", "float32", "float64", (2, 3),

@@ -23,7 +23,7 @@ from probe.calls.cases import Selection
 from probe.common.errors import MsprobeException
 from probe.common.numerics.formats import TABLE
 from probe.common.parallel.tasks import Where
-from probe.precheck.output.report import Report
+from probe.precheck.output.precheck_report import Report
 
 REPLAY = Path(__file__).parents[1] / "cases" / "replay" / "dump.json"
 NAMES = ("accuracy_checking_result", "accuracy_checking_details", "precheck")

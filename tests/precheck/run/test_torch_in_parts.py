@@ -21,10 +21,10 @@ from probe.api.cli import main
 from probe.api.precheck import acc_check
 from probe.calls import memory
 from probe.precheck import in_parts
-from probe.precheck.evaluated import Evaluated
+from probe.precheck.case_results import EvaluatedCase
 from probe.precheck.options import PrecheckOptions
-from probe.precheck.output.report import Report
-from probe.precheck.runner import precheck
+from probe.precheck.output.precheck_report import Report
+from probe.precheck.run_cases import precheck
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_drop_in_tables_have_the_same_rows(
 class NeverAsked:
     """Rules whose tables nobody asks for."""
 
-    def judge(self, evaluated: Evaluated, judged: Any, framework: str) -> tuple[Any, ...]:
+    def judge(self, evaluated: EvaluatedCase, judged: Any, framework: str) -> tuple[Any, ...]:
         raise AssertionError("nobody reads these rows")
 
 

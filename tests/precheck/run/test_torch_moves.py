@@ -14,7 +14,7 @@ from probe.calls import evaluation
 from probe.calls.cases import Selection
 from probe.calls.evaluation import Call
 from probe.calls.prepared import prepare
-from probe.precheck.work import opened
+from probe.precheck.run_cases import opened
 
 UNIT = 2.0**-20
 Tensors = list[torch.Tensor]

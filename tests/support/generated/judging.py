@@ -7,8 +7,8 @@ from pathlib import Path
 
 from generated.truth import Truth, truth_of
 from probe.common.parallel.tasks import Where
+from probe.overflow.find_overflow import find_overflow
 from probe.overflow.findings import COMMUNICATION, Finding, Report
-from probe.overflow.run import find_overflow
 
 
 @dataclass(frozen=True)
@@ -60,4 +60,4 @@ def _more_than(truth: Truth, first: list[Finding]) -> str:
 
 def _places(finding: Finding) -> list[tuple[int, str]]:
     """What a finding names: of communication the calls of all ranks."""
-    return finding.members if finding.kind == COMMUNICATION else [finding.place]
+    return finding.members if finding.kind == COMMUNICATION else [finding.key]

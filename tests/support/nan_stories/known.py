@@ -358,3 +358,26 @@ _tell(
     ),
 )
 _tell("infinite_loss", "log10.forward", "no NaN of another", lambda h: torch.log10(h - h.detach()) * 3)
+
+
+def _below(h: Tensor) -> Tensor:
+    return -(h.abs() + 1)
+
+
+# Two values of one dtype and size are not finite, and one of them is left out.
+_tell(
+    "beside_one_that_is_replaced",
+    "log.forward",
+    "domain",
+    lambda h: torch.log(_below(h)) * 2 + torch.nan_to_num(torch.sqrt(_below(h))),
+)
+_tell(
+    "part_of_one_beside_parts_of_another",
+    "log.forward",
+    "domain",
+    lambda h: (
+        torch.nan_to_num((root := torch.sqrt(_below(h)))[:, :2])
+        + torch.nan_to_num(root[:, 2:])
+        + torch.log(_below(h))[:, :2]
+    ),
+)

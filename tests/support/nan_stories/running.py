@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from msprobe.pytorch import PrecisionDebugger
 from nan_stories.story import FINITE, Story, batch, network
 from probe.common.parallel.tasks import Where
-from probe.overflow.run import find_overflow
+from probe.overflow.find_overflow import find_overflow
 
 STEPS = 3
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import forks
 
 from probe.common.parallel.tasks import Where
+from probe.overflow.find_overflow import find_overflow
 from probe.overflow.findings import Finding
-from probe.overflow.run import find_overflow
 
 _SCRIPT = Path(__file__).with_name("running.py")
 _FIRST = re.compile(r"step (\d+): (\S+) is the first record")

@@ -16,7 +16,7 @@ from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.precheck.options import PrecheckOptions
-    from probe.precheck.output.report import Report
+    from probe.precheck.output.precheck_report import Report
 
 _MOST_SPLITS = 64
 
@@ -66,7 +66,7 @@ class AccCheck(Question):
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.common.dump.reading.runs import dumps_in
-        from probe.precheck.output.report import as_json, lines
+        from probe.precheck.output.precheck_report import as_json, lines
 
         paths = [each.path for each in dumps_in(args.api_info_file)]
         if len(paths) == 1:
@@ -100,7 +100,7 @@ def _report(
     args: argparse.Namespace, path: str, output: str, invocation: Invocation, watch: ProgressCallback | None
 ) -> Report:
     from probe.api.precheck import load
-    from probe.precheck.runner import precheck
+    from probe.precheck.run_cases import precheck
 
     report = precheck(path, _options(args, output), load, watch)
     if not report.run:
@@ -143,8 +143,7 @@ def _options(args: argparse.Namespace, output: str) -> PrecheckOptions:
     from probe.api.questions.rules import case_rules
     from probe.calls.cases import Selection
     from probe.common.parallel.tasks import Where
-    from probe.precheck.config import read_config
-    from probe.precheck.options import PrecheckOptions
+    from probe.precheck.options import PrecheckOptions, read_config
 
     if len(set(args.device)) != len(args.device):
         raise MsprobeException(f"--device is {' '.join(args.device)}; each may be given once.")

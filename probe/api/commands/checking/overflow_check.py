@@ -16,7 +16,7 @@ from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.overflow.findings import Report
-    from probe.overflow.report_files import WriteAnomalies
+    from probe.overflow.overflow_report import WriteAnomalies
 
 _MOST_RANKS_SHOWN, _MOST_DUMPS_SHOWN = 4, 8
 """In the page, which takes as long for each as reading it did."""
@@ -51,8 +51,8 @@ class OverflowCheck(Question):
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.api.questions.rules import rules_for
         from probe.common.parallel.tasks import Where
-        from probe.overflow import report as texts
-        from probe.overflow.run import find_overflow
+        from probe.overflow import overflow_report as texts
+        from probe.overflow.find_overflow import find_overflow
 
         # Before the work, which would be lost.
         write_anomalies = rules_for("anomalies", args.rules)
@@ -71,7 +71,7 @@ def _write(report: Report, args: argparse.Namespace, write_anomalies: WriteAnoma
     """The files of a report that found something."""
     if report.found is None:
         return []
-    from probe.overflow.report_files import write
+    from probe.overflow.overflow_report import write
 
     written = write(report, args.output_path, write_anomalies)
     try:
@@ -86,7 +86,7 @@ def _page(report: Report, output: str) -> list[str]:
     """The graph of the step: the ranks that have the first findings, others and other steps as far as there is room."""
     from probe.graph.options import GraphOptions
     from probe.graph.run import planned, show
-    from probe.overflow import report as texts
+    from probe.overflow import overflow_report as texts
 
     options = GraphOptions(overflow=True)
     wanted = _shown_folders(report)

@@ -31,7 +31,7 @@ from probe.common.dump.frameworks import (
     numbers,
     version,
 )
-from probe.common.environment import files as environment_files
+from probe.common.environment import environment_file as environment_files
 from probe.common.environment.differences import in_words
 from probe.common.errors import FrameworkError, MsprobeException, failure_text
 from probe.common.log import ERROR_LOG
@@ -376,7 +376,7 @@ def check(backend: str, folder: str, tell: Callable[[str, Any], None]) -> None:
 def _read(folder: str, expected: Mapping[str, float]) -> int:
     """Number of records in the one dump below `folder`, in which the items of `expected` are correct."""
     # The readers need packages that collecting does not.
-    from probe.common.dump.reading.run import Run
+    from probe.common.dump.reading.several_dumps import Run
 
     dumps = list(Run(folder))
     if len(dumps) != 1:

@@ -14,7 +14,7 @@ from probe.common.dump.layout import JOURNAL_FILE
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
-    from probe.common.dump.recovery import Recovered
+    from probe.common.dump.recovery import RecoveredFolder
 
 
 class Recover(Question):
@@ -33,7 +33,7 @@ class Recover(Question):
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.common.dump.recovery import recover, set_aside
 
-        def recovered() -> Iterator[Recovered]:
+        def recovered() -> Iterator[RecoveredFolder]:
             # Each is told of as soon as its files are made.
             for each in recover(args.directory, args.remove):
                 if each.problem is not None:
@@ -58,7 +58,7 @@ class Recover(Question):
         )
 
 
-def _torn(found: Recovered) -> str:
+def _torn(found: RecoveredFolder) -> str:
     if found.torn_at is None:
         return ""
     if found.lost:

@@ -49,7 +49,7 @@ class Show(Question):
         # Not needed by the other commands, and what it imports takes time.
         from probe.api.commands.collecting import show_steps, show_text
         from probe.common.dump.reading.conditions import condition
-        from probe.common.dump.reading.run import Run, read
+        from probe.common.dump.reading.several_dumps import Run, read
 
         _refuse(args, "timeline", ("items", "where", "tree", "stack"))
         _refuse(args, "updates", ("items", "where", "tree", "stack", "module", "api", "timeline"))

@@ -12,7 +12,7 @@ from probe.common.dump import naming
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import INPUT, Item
 from probe.common.dump.reading.records import PARAMETERS
-from probe.common.dump.reading.selection import number_text, statistics
+from probe.common.dump.reading.selected_items import number_text, statistics
 from probe.common.dump.update_file import Update, UpdatedParameter
 from probe.common.errors import MsprobeException
 

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from itertools import chain, islice
 from typing import Any, NamedTuple, Optional
 
-from probe.common.config.name_patterns import api_pattern, class_name, module_paths, module_pattern, record_in
+from probe.common.config.record_filter import api_pattern, class_name, module_paths, module_pattern, record_in
 from probe.common.dump import naming
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.call_tree import CallTree
@@ -19,11 +19,11 @@ from probe.common.dump.reading.conditions import Condition
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import INPUT, Item, shape_text
 from probe.common.dump.reading.records import PARAMETERS, Record
-from probe.common.dump.reading.run import Run
-from probe.common.dump.reading.selection import number_text, statistics
+from probe.common.dump.reading.selected_items import number_text, statistics
+from probe.common.dump.reading.several_dumps import Run
 from probe.common.dump.stack_text import short_frame, users_line
 from probe.common.errors import MsprobeException
-from probe.overflow.run import first_in_dump
+from probe.overflow.find_overflow import first_in_dump
 
 _BAD, _HEAD, _DIM = "bold red", "bold", "dim"
 _NUMBERS = ("Max", "Min", "Mean", "Norm")

@@ -12,8 +12,7 @@ from probe.backends.protocol import execution_of
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
-    from probe.kernels.atb_tensors import AtbTensor
-    from probe.kernels.parsing import Writer
+    from probe.kernels.parsing import AtbTensor, Writer
 
 
 class Parse(Question):

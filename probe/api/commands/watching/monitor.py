@@ -92,7 +92,7 @@ class MonitorWatch:
 
 
 def _follow(state: LiveState, interval: float) -> None:
-    from probe.common.report.console import console_of
+    from probe.common.report.terminal import console_of
 
     console = console_of(sys.stdout)
     if console is None:
@@ -120,7 +120,7 @@ def _updated(state: LiveState) -> list[Any]:
 
 
 def _print_once(state: LiveState) -> None:
-    from probe.common.report.console import console_of
+    from probe.common.report.terminal import console_of
 
     console = console_of(sys.stdout)
     if console is not None:

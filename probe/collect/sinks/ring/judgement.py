@@ -17,11 +17,9 @@ from probe.common.dump.reading.call_tree import CallTree
 from probe.common.dump.reading.flattening import flatten
 from probe.common.dump.reading.records import Record
 from probe.common.interfaces import Entry
-from probe.common.nonfinite.bad_record import EXPLAINED, INPUT, PARAMETER, BadRecord
-from probe.common.nonfinite.call_values import CallValues
-from probe.common.nonfinite.explained import mark_explained
+from probe.common.nonfinite.bad_record import EXPLAINED, INPUT, PARAMETER, BadRecord, mark_explained
+from probe.common.nonfinite.call_values import CallValues, fills
 from probe.common.nonfinite.followed_calls import FollowedCalls, is_of_backward
-from probe.common.nonfinite.writes import fills
 
 _MOST_BAD = 2000
 """Records that are looked at once something is not finite; what made it is among the first."""
@@ -40,7 +38,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class FirstRecord:
     """A record with a value that is not finite."""
 
     name: str
@@ -71,7 +69,7 @@ class Judgement:
         """The calls around records that are not finite, as far as they have ended."""
 
     @property
-    def first(self) -> Found | None:
+    def first(self) -> FirstRecord | None:
         """The first record; until `end`, it may still turn out to be of no consequence."""
         followed = self._forward if self._leaves_out_backward and self._forward is not None else self._followed
         return followed.first(self._tree)
@@ -153,15 +151,15 @@ class _Followed:
         elif len(self.calls.bad) < _MOST_BAD:
             self.calls.look_at(index, name, values)
 
-    def first(self, tree: CallTree) -> Found | None:
+    def first(self, tree: CallTree) -> FirstRecord | None:
         calls, waiting = self.calls, [] if self.is_over else self.calls.waiting
-        bad = mark_explained(sorted(calls.bad or waiting, key=lambda record: record.place), tree)
+        bad = mark_explained(sorted(calls.bad or waiting, key=lambda record: record.number), tree)
         found = [record for record in bad if not record.flags & EXPLAINED][:1]
         found += [] if self._exchanged is None else [self._exchanged]
         if not found:
             return None
-        record = min(found, key=lambda record: record.place)
-        return Found(record.name, _where(record))
+        record = min(found, key=lambda record: record.number)
+        return FirstRecord(record.name, _where(record))
 
 
 def _where(record: BadRecord) -> str:

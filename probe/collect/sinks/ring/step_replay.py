@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from probe.backends.protocol import FrameworkAdapter, KeptStep, ReplayError
 from probe.collect.collector import Collector
 from probe.collect.sinks.journal.sink import JournalSink
-from probe.collect.sinks.ring.judgement import Found, Frame
+from probe.collect.sinks.ring.judgement import FirstRecord, Frame
 from probe.collect.sinks.ring.step_ring import StepRing
 from probe.collect.sinks.sink import Host
 from probe.common import log
@@ -47,7 +47,9 @@ def replay(config: Config, adapter: FrameworkAdapter, kept: KeptStep, ring: Step
 
 
 class _Replay:
-    def __init__(self, config: Config, adapter: FrameworkAdapter, kept: KeptStep, ring: StepRing, found: Found) -> None:
+    def __init__(
+        self, config: Config, adapter: FrameworkAdapter, kept: KeptStep, ring: StepRing, found: FirstRecord
+    ) -> None:
         self._adapter = adapter
         self._kept = kept
         self._step = ring.step
@@ -127,7 +129,7 @@ class _Replay:
         )
 
 
-def names_around(found: Found, frames: Sequence[Frame]) -> tuple[str, ...]:
+def names_around(found: FirstRecord, frames: Sequence[Frame]) -> tuple[str, ...]:
     """The first record, the same call's other direction, the module around, and the records next to it."""
     names: dict[str, None] = dict.fromkeys([found.name, *_other_direction(found.name)])
     at = next((at for at, frame in enumerate(frames) if frame.name == found.name), None)

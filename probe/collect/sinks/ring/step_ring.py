@@ -7,7 +7,7 @@ import threading
 from probe.backends.protocol import Tensors
 from probe.collect.describing.suspects import Suspects
 from probe.collect.sinks.journal.dump_folder import DumpFolder
-from probe.collect.sinks.ring.judgement import Found, Frame, Judgement
+from probe.collect.sinks.ring.judgement import FirstRecord, Frame, Judgement
 from probe.common.callstack import CallStacks
 
 
@@ -42,7 +42,7 @@ class StepRing:
         # Not a plain lock: a signal's function can come here in the middle.
         self._one_at_a_time = threading.RLock()
         self._part = (most + 1) // 2
-        self._reported: Found | None = None
+        self._reported: FirstRecord | None = None
         """The finding to report, and the end of the frames that are kept for it."""
         self._end = 0
 

@@ -25,9 +25,9 @@ from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading import conditions
 from probe.common.dump.reading.call_tree import CallTree, circle_in
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item, Record
-from probe.common.dump.reading.selection import Selected, Selection
+from probe.common.dump.reading.selected_items import Selected, Selection
 from probe.common.dump.reading.sources import DumpSource, Files, JournalSource, Stacks
-from probe.common.dump.sketch_file import SketchTable, UnreadTable
+from probe.common.dump.sketch_file import SketchTable
 from probe.common.dump.update_file import Update
 from probe.common.errors import DumpFormatError, FileCheckException
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SHOWN = 30
+"""Records in a table for notebooks; a guess."""
 
 
 class Dump:
@@ -208,7 +209,7 @@ class Dump:
         return self._source.updates()
 
     @cached_property
-    def sketches(self) -> SketchTable | UnreadTable | None:
+    def sketches(self) -> SketchTable | None:
         """The sketches and makers of all tensors by the names of items; ``None`` without any."""
         return self._source.sketches()
 

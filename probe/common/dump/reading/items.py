@@ -30,13 +30,13 @@ class Item(msgspec.Struct, gc=False):
 
     name: str
     state: str
-    """One of ``input``, ``output``, ``parameters``, ``parameters_grad``, ``debug``."""
+    """The part of the call: ``input``, ``output``, ``parameters``, ``parameters_grad``, ``debug``."""
     dtype: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """``torch.float32``, ``Float32``; of a plain value its class: ``<class 'int'>``."""
     shape: Optional[Shape] = None  # noqa: UP045
     """``(2, 3)``; of a plain value ``()``."""
     max: Any = None
-    """Like min, mean and norm: a number, or the text of a plain value."""
+    """The largest value, as min, mean and norm a number, or the text of a plain value."""
     min: Any = None
     mean: Any = None
     norm: Any = None

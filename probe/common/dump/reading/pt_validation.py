@@ -1,7 +1,8 @@
 """Check that a ``.pt`` file is what `torch.save` writes of one tensor, before torch makes anything of it.
 
 ``weights_only`` keeps torch from executing what a file says, but not from taking memory: an archive may be compressed a
-thousand times over, and its pickle may ask for a ``bytearray`` or a ``Tensor`` of any size.
+thousand times over, and its pickle may ask for a ``bytearray`` or a ``Tensor`` of any size. The pickle is looked at
+here, by an allow-list of names and a limit of its size; torch's own unpickler makes the tensor.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from probe.common import files
 from probe.common.errors import FileCheckException
 
 _LARGEST_PICKLE = 1 << 20
+"""Bytes; a guess: that of one tensor has some hundred."""
 _MOST_ENTRIES = 1000
+"""Entries of an archive; a guess: that of one tensor has fewer than ten."""
 _END = b"PK\5\6"
 _END_SIZE = 22
+"""Bytes of the end of an archive without a comment."""
 _HEADER = struct.Struct("<26xHH")
 """Before the content of an entry: it ends in the lengths of the name and of the extra field, which follow it."""
 

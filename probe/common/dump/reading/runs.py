@@ -41,6 +41,7 @@ ALLOWED = f"{DUMP_FILE}, {DEBUG_FILE}, {JOURNAL_FILE}, the folder of a process o
 _WITHOUT_RECORDS = (STACK_FILE, CONSTRUCT_FILE, PROCESS_FILE, ERROR_LOG)
 """Files beside those of records, which are easily given instead."""
 _MOST_NAMED = 4
+"""Folders in a message; a guess."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class FoundDumps:
     dumps: list[DumpLocation]
     """Step by step, and in each rank by rank; processes without a rank follow in the order of their start."""
     uncertain: list[DumpLocation]
-    """Those of which nobody can say whether they are of the same run; they are not read."""
+    """The dumps of which nobody can say if they are of the same run; they are not read."""
     empty: list[DumpLocation]
     """The folders of ranks that hold no records, although those of other ranks of the step do."""
     left_out: list[str]
@@ -237,11 +238,11 @@ class StepProcesses:
     step: str
     """The folder of the step."""
     folders: list[ProcessFolder]
-    """Those of the run that wrote last: by rank, then in the order in which they were started."""
+    """The folders of the run that wrote last: by rank, then in the order in which they were started."""
     earlier: list[ProcessFolder]
-    """Those that are known to be of another run."""
+    """The folders that are known to be of another run."""
     unknown: list[ProcessFolder]
-    """Those of which nobody can say whether they are of another run."""
+    """The folders of which nobody can say if they are of another run."""
     empty: list[ProcessFolder]
     """The folders of ranks that hold no records, where those of other ranks do."""
 

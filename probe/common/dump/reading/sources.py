@@ -13,11 +13,12 @@ import msgspec
 from probe.common import log
 from probe.common.callstack import Frame
 from probe.common.dump import json_decode, update_file
-from probe.common.dump.cut_json import whole_parts
 from probe.common.dump.journal import JournalReader
-from probe.common.dump.layout import CONSTRUCT_FILE, SKETCH_FILE, STACK_FILE
+from probe.common.dump.json_decode import whole_parts
+from probe.common.dump.layout import CONSTRUCT_FILE, STACK_FILE
 from probe.common.dump.reading.records import Record
-from probe.common.dump.sketch_file import SketchTable, UnreadTable, of_writer
+from probe.common.dump.sketch_file import SketchTable, table_in
+from probe.common.dump.sketch_writer import table_of
 from probe.common.dump.stack_text import frame_text
 from probe.common.dump.update_file import Update
 from probe.common.errors import DumpFormatError
@@ -60,7 +61,7 @@ class DumpSource(Protocol):
     def updates(self) -> list[Update]:
         """The steps of optimizers."""
 
-    def sketches(self) -> SketchTable | UnreadTable | None:
+    def sketches(self) -> SketchTable | None:
         """The sketches and makers of tensors; ``None`` without any."""
 
 
@@ -83,16 +84,15 @@ class Files:
         self.missing: list[str] = []
         self.task, self.level, self.framework = outline.task, outline.level, outline.framework
         self._data = outline.data
-        self._sketches: UnreadTable | None = None
+        self._sketches: SketchTable | None = None
 
     def records(self) -> list[Record]:
         sketches = self.sketches()
         return [Record(name, raw, self.path, sketches) for name, raw in self._data.items()]
 
-    def sketches(self) -> SketchTable | UnreadTable | None:
-        folder = os.path.dirname(self.path)
-        if self._sketches is None and os.path.isfile(os.path.join(folder, SKETCH_FILE)):
-            self._sketches = UnreadTable(folder)
+    def sketches(self) -> SketchTable | None:
+        if self._sketches is None:
+            self._sketches = table_in(os.path.dirname(self.path))
         return self._sketches
 
     def release(self) -> None:
@@ -165,7 +165,7 @@ class JournalSource:
         with JournalReader(path) as reader:
             # Frames of one record may lie far apart, so all are read in one pass.
             self._records = list(reader.records())
-            self._sketches = of_writer(reader.sketches, path)
+            self._sketches = table_of(reader.sketches, path)
             self._updates = reader.updates
             self._calls = reader.calls()
             self._stack = reader.stack
@@ -177,7 +177,7 @@ class JournalSource:
     def records(self) -> list[Record]:
         return [Record(name, fields, self.path, self._sketches) for name, fields in self._records]
 
-    def sketches(self) -> SketchTable | UnreadTable | None:
+    def sketches(self) -> SketchTable | None:
         return self._sketches
 
     def release(self) -> None:

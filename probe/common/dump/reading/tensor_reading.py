@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from probe.common import files
-from probe.common.dump.reading.file_forms.npy import read_npy
 from probe.common.dump.reading.pt_validation import check_pt
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 
@@ -20,6 +20,7 @@ _LARGE = 1 << 20
 _MOST_REPEATED = 256 << 20
 """Bytes that a tensor may have though its file has less: one that was saved as a view repeats its elements."""
 _LONGEST_REASON = 300
+"""Characters of an error that are shown; a guess."""
 
 
 def read_tensor(path: str, mapped: bool = False) -> Array:
@@ -160,6 +161,7 @@ class _Form(NamedTuple):
 
 _known_forms: dict[bytes, _Form] = {}
 _MOST_FORMS = 4096
+"""Forms that are kept; a guess: a dump has some hundred dtypes and shapes."""
 
 
 def _remember(form: bytes, tensor: Any) -> None:
@@ -178,3 +180,49 @@ def _remember(form: bytes, tensor: Any) -> None:
 _PLAIN = frozenset(
     ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64", "complex128")
 )
+
+
+# --- .npy files
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+def read_npy(path: str, mapped: bool = False) -> NDArray[Any]:
+    """The array in the file `path`; with `mapped` it stays there and is fetched when it is looked at.
+
+    No more memory is taken than the file has bytes.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it holds something else, or less than its header says.
+    """
+    with files.open_for_reading(path) as stream:
+        shape, in_columns, dtype = _header(stream)
+        offset = stream.tell()
+        there = stream.seek(0, 2) - offset
+        elements = math.prod(shape)
+        # An element without bytes would make any number of them fit.
+        if elements * max(dtype.itemsize, 1) > there:
+            raise ValueError(f"its header tells of {elements} elements of {dtype}, and {there} bytes follow it")
+        order = "F" if in_columns else "C"
+        if mapped and elements:
+            return np.memmap(stream, dtype, "r", offset, shape, order)  # type: ignore[call-overload, no-any-return]
+        stream.seek(offset)
+        values: NDArray[Any] = np.fromfile(stream, dtype, elements)
+        return values.reshape(shape, order=order)  # type: ignore[call-overload, no-any-return]
+
+
+def _header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(stream)
+    if version not in _HEADERS:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format, which arrays of numbers do not need")
+    try:
+        shape, in_columns, dtype = _HEADERS[version](stream)
+    except (MemoryError, RecursionError):
+        # Python's parser: the header is short, whatever it says.
+        raise ValueError("its header is nested too deeply") from None
+    if not all(type(length) is int and length >= 0 for length in shape):
+        raise ValueError(f"its header tells of the shape {shape}")
+    if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
+        raise ValueError(f"it holds elements of {str(dtype)[:80]}, which are no numbers")
+    return shape, in_columns, dtype

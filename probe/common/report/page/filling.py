@@ -17,13 +17,14 @@ _PLACE = re.compile(r"\{\{([\w./ ]+)\}\}")
 # Types, lines of words, indentation. No text in the scripts holds `/**`.
 _COMMENT = re.compile(r"/\*\*.*?\*/[ \t]*|^[ \t]*(?://[^\n]*)?\n|^[ \t]+", re.DOTALL | re.MULTILINE)
 _SMALLEST = 9
+"""The level of zlib that packs best."""
 
 
 def data_elements(manifest: Mapping[str, Any], blocks: Mapping[str, bytes]) -> str:
     """The elements that hold the data of a page.
 
     Args:
-        manifest: What the scripts read first.
+        manifest: The data that the scripts read first.
         blocks: Packed data by the names that the scripts ask for.
     """
     text = as_json(manifest).decode("utf-8")
@@ -42,7 +43,7 @@ def page(viewer: str, title: str, data: str, sources: str = "", without: Collect
         viewer: The folder with ``template.html``, scripts and styles.
         title: The title of the page.
         data: Its data, as `data_elements` makes them.
-        sources: What it may load beside itself.
+        sources: The addresses that it may load beside itself.
         without: Files of the template that this page does not need.
     """
     given = {"title": escape(without_surrogates(title)), "sources": sources, "blocks": data}

@@ -27,7 +27,7 @@ def table_page(title: str, heading: str, parts: Iterable[str], is_found: bool, s
     Args:
         title: The text of the window.
         heading: The answer, as text.
-        parts: What follows it, as HTML.
+        parts: The HTML below the heading.
         is_found: True marks the heading as a finding.
         style: Further rules.
     """

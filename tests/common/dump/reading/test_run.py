@@ -93,7 +93,7 @@ def test_of_several_processes_without_rank_the_last_that_wrote_is_read(
 
 def test_where_chooses_items_of_all_dumps(run: Path) -> None:
     found = probe.read(run).where('(Max > 2 or nan) and state == "output"')
-    assert [(row.step, row.rank, row.place, row.module) for row in found.rows] == [
+    assert [(row.step, row.rank, row.path, row.module) for row in found.rows] == [
         (0, 0, "output.0", FC), (0, 1, "output.0", FC), (10, 0, "output.0", FC), (10, 1, "output.0", None),
     ]  # fmt: skip
     assert [item.name for item in found] == [f"{RELU}.output.0"] * 4 and found[1].max == 4.0

@@ -1,0 +1,229 @@
+"""Writing sketch.npz, whose form `probe.common.dump.sketch_file` describes, from the records of a journal."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import struct
+import tempfile
+import zipfile
+from array import array
+from typing import Any, BinaryIO
+
+import msgspec
+
+from probe.common import files
+from probe.common.dump import naming
+from probe.common.dump.layout import SKETCH_FILE
+from probe.common.dump.sketch_file import (
+    ARRAY,
+    AT_ONCE,
+    IN_MEMORY,
+    INDEX,
+    MAKER,
+    NO_SKETCH,
+    ROW,
+    SERIAL,
+    SKETCH,
+    VIEW,
+    MakerRow,
+    SketchTable,
+    array_header,
+    read_from,
+)
+
+_EXCLUDED = struct.Struct("<9f")
+"""The number of excluded elements and eight marks, which may follow a row."""
+_PARTS = {"input_args": "input", "input_kwargs": "input"}
+"""The words for the fields of a record in the names of items, where they are others."""
+_DEEPEST = 400
+"""The depth to which values are looked through; a guess: no program is known to nest values so deeply."""
+_UNKNOWN, _TEXT = -1, -2
+
+
+class SketchWriter:
+    """Collects the sketches and the makers of tensors from the records of a journal, and writes the file."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._latest: list[bytes] = []
+        """Rows, and their names, that are not among those that wait yet."""
+        self._latest_names: list[str] = []
+        self._rows: Any = None
+        """The waiting rows: files in memory, or on the disk, from the first row on."""
+        self._names: Any = None
+        self._makers = array("q")
+        """For each row the number of its maker, `_UNKNOWN`, or `_TEXT` less the index of a text."""
+        self._views: list[int] = []
+        self._hashes = array("q")
+        """The hash of the packed sketch of each row; 0 without one."""
+        self._numbered: dict[int, int] = {}
+        """The rows of entries, by the numbers that makers have."""
+        self._texts: dict[str, int] = {}
+        self._excluded: dict[int, tuple[float, ...]] = {}
+
+    # --- from a journal
+
+    def take(self, name: str, fields: Any) -> None:
+        """Move sketches and makers of the record `name` out of its fields."""
+        if type(fields) is not dict:
+            self._take(name, fields, 0)
+        elif naming.is_gradients(name):
+            for parameter, value in fields.items():
+                # The one gradient of a parameter stands in a list of its own.
+                self._take_gradient(f"{name}.{parameter}", value)
+        elif type(fields.get("type")) is str:
+            self._take(name, fields, 0)  # a value that the program saved
+        else:
+            for key, value in fields.items():
+                if value and (type(value) is list or type(value) is dict):
+                    part = f"{name}.{_PARTS.get(key, key)}"
+                    if type(value) is dict and naming.is_gradients(key):
+                        for parameter, gradient in value.items():
+                            self._take_gradient(f"{part}.{parameter}", gradient)
+                    else:
+                        self._take(part, value, 0)
+
+    def _take_gradient(self, name: str, value: Any) -> None:
+        for entry in value if type(value) is list else (value,):
+            self._take(name, entry, 0)
+
+    def _take(self, name: str, value: Any, depth: int) -> None:
+        if type(value) is dict:
+            if type(value.get("type")) is str:
+                nested = value.get("tensor")
+                self._add(name, nested if type(nested) is dict else value)
+                return
+            children: Any = value.items()
+        elif type(value) is list:
+            children = enumerate(value)
+        else:
+            return
+        for key, child in children:
+            # Nearly all are tensors.
+            if type(child) is dict and type(child.get(SKETCH)) is bytes:
+                self._add(f"{name}.{key}", child)
+            elif child and depth < _DEEPEST:
+                self._take(f"{name}.{key}", child, depth + 1)
+
+    def _add(self, name: str, entry: dict[str, Any]) -> None:
+        sketch, maker, serial = entry.pop(SKETCH, None), entry.pop(MAKER, None), entry.pop(SERIAL, None)
+        if sketch is None and maker is None:
+            return
+        row = self._count
+        self._count = row + 1
+        self._latest_names.append(name)
+        self._hashes.append(hash(sketch) if type(sketch) is bytes else 0)
+        if type(sketch) is not bytes:
+            sketch = NO_SKETCH
+        elif len(sketch) != ROW:
+            if len(sketch) == ROW + _EXCLUDED.size:
+                self._excluded[row] = _EXCLUDED.unpack_from(sketch, ROW)
+            sketch = sketch[:ROW] if len(sketch) > ROW else NO_SKETCH
+        self._latest.append(sketch)
+        if len(self._latest) == AT_ONCE:
+            self._settle()
+        if type(serial) is int:
+            self._numbered[serial] = row
+        if type(maker) is int:
+            if maker < 0:
+                self._views.append(row)
+            self._makers.append(abs(maker))
+        elif type(maker) is str:
+            text = maker
+            if text.startswith(VIEW):
+                self._views.append(row)
+                text = text[len(VIEW) :]
+            self._makers.append(_TEXT - self._texts.setdefault(text, len(self._texts)))
+        else:
+            self._makers.append(_UNKNOWN)
+
+    def _settle(self) -> None:
+        """Let the latest rows wait with the others."""
+        if self._latest:
+            if self._rows is None:
+                waiting = (tempfile.SpooledTemporaryFile(IN_MEMORY) for _ in range(2))  # noqa: SIM115 (see `close`)
+                self._rows, self._names = waiting
+            self._rows.write(b"".join(self._latest))
+            self._names.write(msgspec.json.encode(self._latest_names)[1:-1] + b",")
+        self._latest, self._latest_names = [], []
+
+    def close(self) -> None:
+        """Give back what the rows wait in."""
+        for file in (self._rows, self._names):
+            if file is not None:
+                file.close()
+
+    # --- the file
+
+    def write(self, folder: str) -> None:
+        """Write the file into `folder`; if there was no tensor, remove an earlier one."""
+        path = os.path.join(folder, SKETCH_FILE)
+        if self._count:
+            with files.replacing(path) as stream:
+                self.write_to(stream)
+        else:
+            # A folder of this name is no earlier file, and no reader takes it for one.
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(path)
+
+    def write_to(self, stream: BinaryIO) -> None:
+        """Write the archive."""
+        from probe.common.numerics.sketch import VERSION
+
+        rest = {"made_by": self._made_by(), "views": self._views, "excluded": self._excluded}
+        # What numpy's own writer takes for two arrays, this takes for the whole file several times over.
+        with zipfile.ZipFile(stream, "w") as archive:
+            if self._rows is None:
+                # None waits, so that each member is written at once.
+                index = {"version": VERSION, "items": self._latest_names, **rest}
+                archive.writestr(ARRAY, array_header(self._count) + b"".join(self._latest))
+                archive.writestr(INDEX, msgspec.json.encode(index))
+                return
+            self._settle()
+            with archive.open(ARRAY, "w", force_zip64=True) as member:
+                member.write(array_header(self._count))
+                self._rows.seek(0)
+                shutil.copyfileobj(self._rows, member, IN_MEMORY)
+            with archive.open(INDEX, "w", force_zip64=True) as member:
+                member.write(f'{{"version":{VERSION},"items":['.encode())
+                shutil.copyfileobj(_WithoutLast(self._names), member, IN_MEMORY)
+                member.write(b"]," + msgspec.json.encode(rest)[1:])
+
+    def _made_by(self) -> list[MakerRow]:
+        texts = list(self._texts)
+        numbered, hashes, views = self._numbered, self._hashes, frozenset(self._views)
+        found: list[MakerRow] = []
+        for row, number in enumerate(self._makers):
+            if number < 0:
+                found.append(None if number == _UNKNOWN else texts[_TEXT - number])
+                continue
+            maker = numbered.get(number)
+            # Nothing counts what is written through `data`, numpy or a foreign kernel: the values then are others.
+            is_same = maker is None or row in views or hashes[row] == hashes[maker]
+            found.append(maker if is_same else None)
+        return found
+
+
+class _WithoutLast:
+    """Reads a file but for its last byte."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._left = max(0, stream.seek(0, os.SEEK_END) - 1)
+        stream.seek(0)
+
+    def read(self, size: int = -1, /) -> bytes:
+        found = self._stream.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(found)
+        return found
+
+
+def table_of(writer: SketchWriter, path: str) -> SketchTable | None:
+    """The table of what was collected from the journal `path`; ``None`` if there was nothing."""
+    stream = io.BytesIO()
+    writer.write_to(stream)
+    content = read_from(stream, path, stream.getvalue())
+    return SketchTable(lambda: content) if content is not None and content.columns.items else None
