@@ -75,6 +75,14 @@ def array_header(rows: int) -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(padded)) + padded.encode()
 
 
+def member_of(name: str) -> zipfile.ZipInfo:
+    """A member of an archive, without the time of its writing: the same contents are the same bytes."""
+    member = zipfile.ZipInfo(name)
+    # As Python gives them to members that it names itself: readable where someone unpacks the archive.
+    member.external_attr = 0o600 << 16
+    return member
+
+
 class _Index(msgspec.Struct):
     version: int
     items: list[str]

@@ -31,6 +31,7 @@ from probe.common.dump.sketch_file import (
     MakerRow,
     SketchTable,
     array_header,
+    member_of,
     read_from,
 )
 
@@ -179,15 +180,15 @@ class SketchWriter:
             if self._rows is None:
                 # None waits, so that each member is written at once.
                 index = {"version": VERSION, "items": self._latest_names, **rest}
-                archive.writestr(ARRAY, array_header(self._count) + b"".join(self._latest))
-                archive.writestr(INDEX, msgspec.json.encode(index))
+                archive.writestr(member_of(ARRAY), array_header(self._count) + b"".join(self._latest))
+                archive.writestr(member_of(INDEX), msgspec.json.encode(index))
                 return
             self._settle()
-            with archive.open(ARRAY, "w", force_zip64=True) as member:
+            with archive.open(member_of(ARRAY), "w", force_zip64=True) as member:
                 member.write(array_header(self._count))
                 self._rows.seek(0)
                 shutil.copyfileobj(self._rows, member, IN_MEMORY)
-            with archive.open(INDEX, "w", force_zip64=True) as member:
+            with archive.open(member_of(INDEX), "w", force_zip64=True) as member:
                 member.write(f'{{"version":{VERSION},"items":['.encode())
                 shutil.copyfileobj(_WithoutLast(self._names), member, IN_MEMORY)
                 member.write(b"]," + msgspec.json.encode(rest)[1:])

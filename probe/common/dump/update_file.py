@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from probe.common import files
 from probe.common.dump.layout import UPDATES_FILE
-from probe.common.dump.sketch_file import DAMAGED, LANES, NO_SKETCH, ROW, SKETCH, array_header, read_member
+from probe.common.dump.sketch_file import DAMAGED, LANES, NO_SKETCH, ROW, SKETCH, array_header, member_of, read_member
 from probe.common.errors import DumpFormatError
 from probe.common.interfaces import Entry
 
@@ -260,8 +260,8 @@ def write(folder: str, frames: Sequence[Mapping[str, Any]]) -> None:
     with files.replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         for key in _SKETCHES:
             rows = b"".join(frame[key] for frame in frames)
-            archive.writestr(f"{key}.npy", array_header(len(rows) // ROW) + rows)
-        archive.writestr(_TEXT, text)
+            archive.writestr(member_of(f"{key}.npy"), array_header(len(rows) // ROW) + rows)
+        archive.writestr(member_of(_TEXT), text)
 
 
 def read(folder: str) -> list[Update]:

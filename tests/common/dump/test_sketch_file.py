@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -120,6 +121,16 @@ def test_a_killed_run_recovers_its_sketches(tmp_path: Path) -> None:
     assert [each.problem for each in recover(str(tmp_path / "killed"), remove=True)] == [None]
     for name, array in made(whole).items():
         np.testing.assert_array_equal(array, made(killed)[name])
+
+
+def test_the_same_journal_gives_the_same_bytes_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal(tmp_path)
+    json_files.write(str(tmp_path))
+    first = (tmp_path / SKETCH_FILE).read_bytes()
+    later = time.localtime(time.time() + 3600)
+    monkeypatch.setattr("time.localtime", lambda *_: later)
+    json_files.write(str(tmp_path))
+    assert (tmp_path / SKETCH_FILE).read_bytes() == first
 
 
 def test_a_dump_without_sketches_has_no_file_and_removes_a_stale_one(tmp_path: Path) -> None:
