@@ -194,7 +194,7 @@ def monitor_rules(alert: AlertSettings, origin: str, as_msprobe: bool) -> Judge 
         MsprobeException: a rule is wrong, or msProbe's rules are not a part of this installation.
     """
     if alert.rules or alert.dump:
-        writer("anomalies", f"{origin}: \"alert\" with \"{'rules' if alert.rules else 'dump'}\"")
+        writer("anomalies", f'{origin}: "alert" with "{"rules" if alert.rules else "dump"}"')
     if not alert.rules:
         return None
     from probe.common.config.fields import Location
