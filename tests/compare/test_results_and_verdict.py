@@ -114,9 +114,8 @@ def test_an_error_fails_where_a_divergence_does(dumps_of: Dumps, tmp_path: Path)
     for case, expected in (("scale-llama@L0", 1), ("attention-llama@mix", 0)):
         run = dumps_of("pairs") / case
         for level in ("error", "divergence"):
-            sides = str(run / "target"), str(run / "golden")
-            command = ["compare", *sides, "-o", str(tmp_path / "out"), "--fail-on", level, "--jobs", "1"]
-            assert cli.main(command) == expected
+            command = ["compare", str(run / "target"), str(run / "golden"), "-o", str(tmp_path / "out"), "--jobs", "1"]
+            assert cli.main([*command, "--fail-on", level]) == expected
     for side, norm in (("a", 1.0), ("b", 2.0)):
         written(tmp_path / side, {"loss.0.debug": tensor(norm)}, level="debug")
     for level, expected in (("error", 2), ("divergence", 2), ("warning", 1)):

@@ -33,7 +33,5 @@ class Method:
 
 PROBE_METHOD = Method("probe", True, ERROR, our_outputs.measured_output, our_outputs.worst_of, our_two_device.compare)
 """Our verdicts."""
-V26_2 = Method(
-    "msprobe", False, SKIP, v26_2_single.classify_output, v26_2_single.worst_of, v26_2_two_device.compare
-)
+V26_2 = Method("msprobe", False, SKIP, v26_2_single.classify_output, v26_2_single.worst_of, v26_2_two_device.compare)
 """The judgement of msProbe 26.2, which does not judge a call that it cannot run."""

@@ -69,9 +69,7 @@ def test_a_wrong_name_ends_a_command_with_one_line(
     assert "'mine'" in said and all(name in said for name in NAMES) and said.count("\n") == 1
     monkeypatch.setenv(VARIABLE, "mine")
     assert cli.main([command, *SIDES, "-o", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == (
-        f"msprobe {command}: MSPROBE_RULES is 'mine'; allowed: probe, msprobe.\n"
-    )
+    assert capsys.readouterr().err == (f"msprobe {command}: MSPROBE_RULES is 'mine'; allowed: probe, msprobe.\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -224,9 +224,7 @@ def test_the_drop_in_tables_have_the_statuses_of_the_verdicts(
     words = {"exact": "pass", "pass": "pass", "suspect": "warning"}
     with planted(torch.nn.functional, "silu", FAULTS[fault]) if fault else contextlib.nullcontext():
         report = check(recorded["tensor"], tmp_path)
-    verdicts = {
-        row.name: words.get(row.verdict.status, "error") for result in report.results for row in result.rows
-    }
+    verdicts = {row.name: words.get(row.verdict.status, "error") for result in report.results for row in result.rows}
     (details,), (results,) = (tmp_path.glob(f"accuracy_checking_{kind}_*.csv") for kind in ("details", "result"))
     statuses = {row["API Name"]: row["Status"] for row in rows(str(details))}
     assert {name: statuses[name] for name in verdicts} == verdicts

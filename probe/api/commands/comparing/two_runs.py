@@ -172,9 +172,7 @@ def is_failed(summaries: Sequence[Summary], level: str, invocation: Invocation, 
     return False
 
 
-def report_untold(
-    summaries: Sequence[Summary], level: str, invocation: Invocation, is_by_answer: bool = True
-) -> None:
+def report_untold(summaries: Sequence[Summary], level: str, invocation: Invocation, is_by_answer: bool = True) -> None:
     """Report as a problem that runs without a difference of this level may have one in what was not compared."""
     why = _why_untold(summaries, level == DIVERGENCE or is_by_answer)
     if why:
@@ -189,8 +187,6 @@ def _why_untold(summaries: Sequence[Summary], is_by_answer: bool) -> str:
 
     if not summaries:
         return "no dump of one has a counterpart in the other"
-    if is_by_answer:
-        said = headline(summaries)[:1] if is_unjudged(summaries) else []
-    else:
-        said = uncompared(summaries)[:1]
+    lines = headline if is_by_answer and is_unjudged(summaries) else uncompared
+    said = lines(summaries)[:1]
     return "".join(text for text, _ in said).removeprefix(f"{UNTOLD}: ")
