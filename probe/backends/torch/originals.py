@@ -46,7 +46,7 @@ _ORIGINALS[torch.Tensor] = {
     for kind in reversed(own.__mro__[:-1])
     for name, value in vars(kind).items()
 }
-"""Where torch looks functions and attributes up, and what was there at first."""
+"""Owners in which torch looks functions and attributes up, each with what was there at first."""
 
 
 def is_of_torch(function: FunctionType | Any) -> bool:
@@ -76,7 +76,7 @@ def built_in(owner: Any, name: str) -> Any | None:
 
 
 _hints: dict[int, tuple[Any, str]] = {}
-"""Where something was found once, by its identity: it is looked for there first."""
+"""By the identity of something, the owner in which it was found once and is looked for first."""
 
 
 def looked_up_as(found: Any) -> Any | None:
