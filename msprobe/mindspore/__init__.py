@@ -1,7 +1,6 @@
 """Drop-in for scripts that import from ``msprobe.mindspore``, under MindSpore and under MSAdapter."""
 
 import importlib
-from typing import TYPE_CHECKING
 
 from probe.api.mindspore import (
     PrecisionChecker,
@@ -14,9 +13,6 @@ from probe.api.mindspore import (
 )
 from probe.api.mindspore import __getattr__ as __getattr__
 from probe.api.older import compare_distributed
-
-if TYPE_CHECKING:
-    from probe.api.monitoring.first import TrainerMon as TrainerMon
 
 # A path of `probe.api.older`, which can be called.
 compare = importlib.import_module(f"{__name__}.compare")

@@ -1,7 +1,6 @@
 """Drop-in for scripts that import from ``msprobe.pytorch``."""
 
 import importlib
-from typing import TYPE_CHECKING
 
 from probe.api.older import compare_distributed
 from probe.api.pytorch import (
@@ -16,9 +15,6 @@ from probe.api.pytorch import (
     seed_all,
 )
 from probe.api.pytorch import __getattr__ as __getattr__
-
-if TYPE_CHECKING:
-    from probe.api.monitoring.first import TrainerMon as TrainerMon
 
 # A path of `probe.api.older`, which can be called.
 compare = importlib.import_module(f"{__name__}.compare")
