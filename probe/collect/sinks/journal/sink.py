@@ -217,7 +217,7 @@ class JournalSink(Sink):
         if what is Discarded.ALL_STEPS:
             for path, is_new in self._ended:
                 remove(path, is_new)
-            self._ended, self._steps, self._losses = [], [], {}
+            self._ended, self._steps, self._losses, self._is_recoverable = [], [], {}, False
 
     # --- records
 
