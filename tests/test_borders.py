@@ -307,15 +307,18 @@ def test_a_circle_is_found(graph: dict[str, list[str]], expected: list[list[str]
     assert circles(graph) == expected
 
 
+IMPORTS = (ast.Import, ast.ImportFrom)
 LOGIC = (ast.Lambda, ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
 
 
 def logic(source: str) -> list[int]:
-    """Return the lines of everything that is not a docstring, an import or the binding of a name."""
+    """Return the lines of everything that is not a docstring, an import, also for types, or the binding of a name."""
     lines = []
     for node in ast.parse(source).body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        plain = isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign))
+        plain = isinstance(node, (*IMPORTS, ast.Assign, ast.AnnAssign))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            plain = all(isinstance(each, IMPORTS) for each in (*node.body, *node.orelse))
         if not (docstring or plain) or any(isinstance(part, LOGIC) for part in ast.walk(node)):
             lines.append(node.lineno)
     return lines
@@ -329,9 +332,12 @@ def test_msprobe_only_re_exports() -> None:
     assert not [f"{path}: {found}" for path in NAMES_ONLY if (found := logic(text(path)))], "the code is in probe/"
 
 
-@pytest.mark.parametrize("source", ["def f(): pass", "class A: pass", "if x:\n    y = 1", "f = lambda: 1"])
+@pytest.mark.parametrize(
+    "source", ["def f(): pass", "class A: pass", "if x:\n    y = 1", "if TYPE_CHECKING:\n    y = 1", "f = lambda: 1"]
+)
 def test_logic_is_found(source: str) -> None:
     assert logic('"""Text."""\nfrom a import b\n__all__ = ["b"]\n' + source) == [4]
+    assert not logic("if TYPE_CHECKING:\n    from a import c as c")
 
 
 NAMES = frozenset(name for key, each in DATA.items() for name in (key, each.recorded, each.module))

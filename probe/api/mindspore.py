@@ -123,7 +123,7 @@ def __getattr__(name: str) -> Any:
         # Whoever only collects waits for no monitor.
         from probe.api.monitoring.first import monitor_of
 
-        return monitor_of(BACKEND)
+        return monitor_of(BACKEND, __name__)
     if name in _SINGLE_POINTS:
         return getattr(loader.room(BACKEND, "hooks.single_point_save"), name)
     if name in _CALLBACKS:

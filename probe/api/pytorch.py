@@ -118,7 +118,7 @@ def __getattr__(name: str) -> Any:
         # Whoever only collects waits for no monitor.
         from probe.api.monitoring.first import monitor_of
 
-        return monitor_of(BACKEND)
+        return monitor_of(BACKEND, __name__)
     if name in _CALLBACKS:
         return getattr(loader.room(BACKEND, _CALLBACKS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

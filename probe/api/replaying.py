@@ -41,7 +41,7 @@ class Replay:
     replayed: Rerun
     """The comparisons: each of its ``results`` has the ``difference`` from the recorded one, and the verdicts."""
     smaller: Optional[MinimisedCall] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """The step with smaller inputs, where that was asked for."""
+    """The call with smaller inputs, where that was asked for."""
     files: Sequence[str] = ()
     """The script, and the files that it reads."""
 

@@ -131,7 +131,7 @@ class RunningProgram:
                 self._imported(name)
 
     def adopt(self, process: RunProcess) -> None:
-        """Take the name `process` of this process in its run from now on."""
+        """Make this process `process` of its run, from now on."""
         self._process = processes.adopt(process)
         self._tell_children()
 

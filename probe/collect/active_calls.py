@@ -42,7 +42,7 @@ class ActiveCall:
         self.wanted = False
         self.fields: dict[str, Any] = {}
         self.step = step
-        """The text that stands for the step in which it was called."""
+        """The step in which it was called, a `CollectedStep`."""
         self.frame: FrameType | None = None
         """The caller's frame, of a module's forward while it runs."""
         self.api: ApiName | None = None

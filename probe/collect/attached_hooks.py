@@ -53,7 +53,7 @@ class AttachedHooks:
 
         Args:
             models: The models.
-            token_range: The first and the last pass that are collected; ``None`` for all.
+            token_range: The first and the last pass that are collected. ``None`` for all: then the caller begins.
             level: The level.
             note_cast: Called with each float8 dtype that a tensor is cast to, at a level that records modules.
         """
@@ -75,8 +75,6 @@ class AttachedHooks:
         casts = hooks.attach_casts(collector, note_cast) if note_cast and level in ("L0", "mix") else None
         if casts is not None:
             handles.append(casts)
-        if token_range is None:
-            collector.collecting = True
 
     def add(self, handles: list[Handle]) -> None:
         """Remove further hooks at `stop`."""

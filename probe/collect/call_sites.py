@@ -26,7 +26,7 @@ class CallSites:
         self._in_step: set[int] = set()
         """The sites of the forwards of the open step."""
         self._calls: set[tuple[int, int]] = set()
-        """The forwards that run: the site, and the identity of the module."""
+        """The forwards of the open step: the site, and the identity of the module."""
         self._modules: weakref.WeakSet[Any] = weakref.WeakSet()
         """The modules of these forwards."""
         self._evaluated: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -18,7 +18,7 @@ from probe.collect.saved_values import SavedValues
 from probe.collect.sinks.configured import MakeChecker, configured_sinks, unused_numbers_text, why_it_stays
 from probe.collect.sinks.sink import Discarded, EndedStep, Host, Sink, Status
 from probe.collect.start_arguments import check_start, unwanted_rank_text
-from probe.collect.step import ask, needed, needs_of
+from probe.collect.step import ask, needed, needs_of, status_of
 from probe.collect.step_counter import StepCounter
 from probe.collect.updates import UpdateRecorder
 from probe.common import log
@@ -154,7 +154,7 @@ class Session:
 
     def status(self) -> Status:
         """The status of all sinks together: the steps that were written, and the losses."""
-        return Status.together(ask(self.sinks, "status", "the end of the program"))
+        return status_of(self.sinks, "the end of the program")
 
     # --- the calls of the debugger
 
@@ -185,6 +185,9 @@ class Session:
             self._active = True
             step = self.collector.step
             self._hooks.add([] if step is None else step.start(model))
+            if token_range is None:
+                # Not earlier: what a sink computes of the models is no call of the program.
+                self.collector.collecting = True
         except BaseException:
             self._detach()
             raise

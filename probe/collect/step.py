@@ -113,7 +113,7 @@ class CollectedStep(Step):
 
     def status(self) -> Status:
         """The status of the sinks together; a failure that was logged is a reason to have no records."""
-        status = Status.together(ask(self.sinks, "status", "the end of the step"))
+        status = status_of(self.sinks, "the end of the step")
         status.has_records |= self._has_failed
         return status
 
@@ -136,7 +136,14 @@ class CollectedStep(Step):
 
     def leave(self, call: ActiveCall, output: Any) -> bool:
         """Hand on a result; true if a sink wants the backward."""
-        return any(tell(self.leaving, call, call, output))
+        wanted = False
+        for sink, leave in self.leaving:
+            try:
+                # Any object may be returned; the truth of some cannot be told, such as that of a tensor.
+                wanted |= bool(leave(call, output))
+            except Exception as error:
+                note_failure(sink, call, error)
+        return wanted
 
     def backward(self, call: ActiveCall, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
         tell(self._in_backward, call, call, grad_output, grad_input)
@@ -199,6 +206,18 @@ def ask(sinks: Iterable[Sink], method: str, about: Any, *args: Any) -> list[Any]
     return tell(((sink, getattr(sink, method)) for sink in sinks), about, *args)
 
 
+def status_of(sinks: Iterable[Sink], about: str) -> Status:
+    """The status of several sinks together, without a sink that cannot say it; `about` is what failed, for the log."""
+    found = []
+    for sink in sinks:
+        try:
+            # Each by itself first: contents that are wrong keep nothing from the others.
+            found.append(Status.together([sink.status()]))
+        except Exception as error:
+            note_failure(sink, about, error)
+    return Status.together(found)
+
+
 def needed(needs: Mapping[Sink, Needs], name: str) -> bool:
     """True if one of several sinks has the need of this name."""
     return any(getattr(each, name) for each in needs.values())
@@ -228,7 +247,7 @@ def note_failure(sink: Sink, about: Any, error: BaseException) -> None:
 
 def _was_told(sink: Sink, name: str, error: BaseException) -> bool:
     try:
-        return sink.failed(name, error)
+        return bool(sink.failed(name, error))
     except Exception as second:
         log.warning(f"a failure of the tool cannot be noted ({second!r}); the training goes on.", once="not noted")
         return True

@@ -220,3 +220,19 @@ def test_only_calls_that_differ_from_the_reference_are_saved(
             ", so their outputs are not compared; the first is Torch.relu.4.forward."
         ][: limit == -1]
         assert dump.files == [f"Torch.relu.{n}.forward.{half}.0.bin" for n in found for half in ("input", "output")]
+
+
+def test_a_backward_is_not_compared_with_the_reference(tmp_path: Path) -> None:
+    def calls(run: Run, gradient: float) -> None:
+        call = run.api(RELU, tensor(1), output=tensor(1))
+        run.collector.backward_api(call, [tensor(gradient)], [tensor(gradient)])
+
+    reference = Run(tmp_path / "reference", level="L1", summary_mode="md5")
+    calls(reference, 1)
+    reference.files()
+    more = {"task": "tensor", "level": "L1", "summary_mode": "md5", "bench_path": str(tmp_path / "reference")}
+    run = Run(tmp_path / "run", diff_nums=1, **more)
+    calls(run, 2)
+    dump = run.files()
+    assert dump.names == ["Torch.relu.0.forward", "Torch.relu.0.backward"]
+    assert dump.files == [] and run.ended == 0

@@ -358,8 +358,6 @@ class TrainerMon(Monitor):
 
 
 @cache
-def monitor_of(backend: str) -> type[TrainerMon]:
-    """`TrainerMon` for the programs of one framework."""
-    return type(
-        "TrainerMon", (TrainerMon,), {"backend": backend, "__doc__": TrainerMon.__doc__, "__module__": __name__}
-    )
+def monitor_of(backend: str, module: str) -> type[TrainerMon]:
+    """`TrainerMon` for the programs of one framework, as `module` names it."""
+    return type("TrainerMon", (TrainerMon,), {"backend": backend, "__doc__": TrainerMon.__doc__, "__module__": module})

@@ -69,7 +69,7 @@ def set_states(states: tuple[Any, Any]) -> None:
 
 
 def random_states() -> Any:
-    """States of the generators of mindtorch, numpy and Python: on the CPU mindtorch draws from numpy."""
+    """States of the generators of MindSpore, numpy, Python and mindtorch, which draws from numpy on the CPU."""
     return mindspore_randomness.random_states(), torch_module().get_rng_state()
 
 

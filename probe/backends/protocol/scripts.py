@@ -25,7 +25,7 @@ class ScriptParts(NamedTuple):
     needs_folder: bool
     """True if they name files by ``pathlib``."""
     dtypes: Sequence[str]
-    """Variable names of the inputs."""
+    """The dtypes of the inputs, plain names."""
     variables: Sequence[str]
     """The names of the inputs in `call`."""
     call: Callable[[str], str]

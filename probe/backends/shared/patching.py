@@ -128,7 +128,10 @@ def argument(position: int, name: str, args: Sequence[Any], kwargs: Mapping[str,
 
 
 def _signature(function: FunctionType) -> inspect.Signature | None:
-    """The answer of `inspect.signature`, to be shown while the code is another; ``None`` if it needs no code."""
+    """The answer of `inspect.signature`, to be shown while the code is another.
+
+    ``None`` if the function was given a signature, which stays, or has none that can be told.
+    """
     if "__signature__" in function.__dict__:
         return None
     try:

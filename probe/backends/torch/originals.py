@@ -91,7 +91,7 @@ def looked_up_as(found: Any) -> Any | None:
         if original is not None:
             _hints[identity] = owner, name
             return original
-    return None
+    return _made_anew(found)
 
 
 def _replaced() -> Iterator[tuple[Any, str]]:
@@ -111,6 +111,18 @@ def _original(owner: Any, name: str, found: Any) -> Any | None:
     # Of an attribute torch calls what gets, sets or deletes it.
     slots = (slot for slot in _SLOTS if _is(getattr(now, slot, None), found))
     return getattr(original, next(slots, ""), None)
+
+
+def _made_anew(found: Any) -> Any | None:
+    """For descriptors that make another object whenever they are asked: the equal one, or the only one of its kind."""
+    alike = []
+    for owner, name in _replaced():
+        now, original = getattr(owner, name, None), _ORIGINALS[owner][name]
+        if owner is torch.Tensor and type(original) in (*BUILT_IN, WrapperDescriptorType) and type(now) is type(found):
+            if now == found:
+                return original
+            alike.append(original)
+    return alike[0] if len(alike) == 1 else None
 
 
 def _is(now: Any, found: Any) -> bool:

@@ -35,10 +35,11 @@ class Needs:
             ``None`` for a module.
         leave: Called with the call and its output. True if this sink wants the call's backward reported. Not called for
             a call that raised, declined, or works on in the background.
-        backward: Called with a function's call, and the gradients of its outputs and of its inputs.
+        backward: Called with a function's call, and the gradients of its outputs and of its inputs, if `leave` of a
+            sink returned true for the call, or a sink has records of the backward (`gradients`).
         gradient: Called with one gradient of a module: the call of a module, whose gradient has the name ``input.0``
-            (of an output tensor) or ``output.0`` (of an input); or a module, into whose parameter of that name a
-            gradient was accumulated, and all that the parameter has now.
+            (of an output tensor) or ``output.0`` (of an input), under the condition of `backward`; or a module, into
+            whose parameter of that name a gradient was accumulated, and all that the parameter has now.
         record: Called with each call that has a record, when its name, stack, parent and fields are there, and with
             what becomes of an earlier record of this name (`probe.common.dump.journal.REPLACE` …). Fields that wait for
             their statistics are filled by `Tensors.resolve`.
@@ -49,7 +50,7 @@ class Needs:
         tree: `record` gets calls without a record as well, with ``None``, for their position in the call tree and
             their stack.
         statistics: Records have fields: arguments, results and parameters, with the statistics of tensors.
-        gradients: The backward has records. If no sink receives a backward, none is hooked.
+        gradients: `record` gets records of the backward too. If no sink wants a backward, none is hooked.
         stacks: The call stack of each call, as a number of `Step.stacks`.
         random_states: The state from which a call whose tensors are saved draws random numbers.
         nonfinite: The entries of tensors that are not finite, in `Step.suspects`.

@@ -27,7 +27,7 @@ _SHARE_OF_OTHERS = 0.2
 NORMAL = 0.6745
 """The median of the absolute value of a standard normal number."""
 _NORMAL_90 = 1.6449
-"""The quantile of 90 per cent of the difference."""
+"""The quantile of 90 per cent of the absolute value of a standard normal number."""
 
 
 def median(values: Array) -> float:

@@ -186,7 +186,7 @@ class Groups:
         yield from self._late_in(of_tokens, _choices(picked), len(wrong), numbers)
 
     def _late_in(self, of_tokens: Array, ways: float, number: int, numbers: dict[str, Any]) -> Iterator[Finding]:
-        """The sequences of a group from a position on, where this tells more of them."""
+        """The picked sequences from a position on, where this tells more of them."""
         positions, logs = self.tokens.positions, self.differences.logs
         of_some = positions[of_tokens]
         counts = np.bincount(of_some)

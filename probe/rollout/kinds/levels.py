@@ -41,7 +41,7 @@ class Level:
     size: float
     """The root mean square of differences relative to 1 - p, in nats."""
     floor: float
-    """The level of a token that is certain, from the rounding of log_softmax in float32 and of stored results."""
+    """The root mean square of a token that is certain: rounding of log_softmax in float32, and of stored results."""
     quantum: float
     """The distance of two results for a token that is nearly certain: log_softmax sums to a little more than 1 then."""
 

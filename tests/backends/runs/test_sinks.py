@@ -379,3 +379,56 @@ def test_a_sink_is_told_of_each_step_of_the_program_and_of_its_end(runs: Any, ba
     runs.end()
     told = [text for text in sink.seen if text.startswith(("step", "after", "discard"))]
     assert told == ["after 0 0.0 False", "step 1", "after 1 1.0 False", "after 2 None True"]
+
+
+class NoTruth:
+    def __bool__(self) -> bool:
+        raise ZeroDivisionError("somebody else's")
+
+
+class Careless(probe.Sink):
+    """Returns something else than it should."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def needs(self) -> probe.Needs:
+        return probe.Needs(leave=lambda call, output: NoTruth() if self._method == "leave" else None)  # type: ignore[arg-type,return-value]
+
+    def status(self) -> Any:
+        answers = {"status": {"steps": 3}, "losses": Status(losses={0: None}), "nothing": None}  # type: ignore[dict-item]
+        return answers.get(self._method, Status())
+
+
+@pytest.mark.parametrize("method", ["leave", "status", "losses", "nothing"])
+def test_an_answer_that_is_none_costs_the_dump_nothing(
+    runs: Any, backend: Any, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(backend, runs.new(dump_path=runs.path / "alone", level="mix"), steps=2)
+    runs.end()
+    debugger = runs.new(dump_path=runs.path / "beside", level="mix")
+    debugger.add_sink(Careless(method))
+    trained(backend, debugger, steps=2)
+    runs.end()
+    for step in range(2):
+        alone, beside = (dumped.read(runs.path / name, step) for name in ("alone", "beside"))
+        assert beside.data == alone.data and beside.tree == alone.tree
+    assert not list(runs.path.rglob("dump.journal"))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "the training goes on" in line]
+    assert len(lines) == 1 and "Careless, " in lines[0]
+
+
+def test_what_a_sink_computes_when_collection_begins_is_no_call_of_the_program(runs: Any, backend: Any) -> None:
+    absolute = backend.apis["abs"]
+
+    class Computing(probe.Sink):
+        def start(self, models: Any) -> None:
+            absolute.call(backend.tensor(np.ones((2, 2), np.float32)))
+
+    debugger = runs.new(level="L1")
+    debugger.add_sink(Computing())
+    debugger.start()
+    absolute.call(backend.tensor(np.ones((2, 2), np.float32)))
+    debugger.stop()
+    runs.end()
+    assert runs.read(0).names == [f"{absolute.base}.0.forward"]

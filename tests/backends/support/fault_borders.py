@@ -23,7 +23,7 @@ _EVERYWHERE: Borders = {
 
 _TORCH: Borders = {
     **_EVERYWHERE,
-    "backends/torch/hooks/api_hooks.py": {"_from_mode", "record", "__getattr__"},
+    "backends/torch/hooks/api_hooks.py": {"_from_mode", "record"},
     "backends/torch/hooks/torch_compile.py": {"handle"},
     "backends/torch/casts.py": {"see", "_suspended"},
     "backends/torch/settings.py": {"around_update"},

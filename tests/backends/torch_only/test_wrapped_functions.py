@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -355,3 +356,44 @@ def test_methods_that_are_made_anew_run_once_however_many_there_are(runs: Any, m
     torch.ones(2, 2).relu().view(4)
     debugger.stop()
     assert calls == ["relu", "view"]
+
+
+class Doubling:
+    """The method that `DoublingMethod` makes anew whenever it is asked for."""
+
+    def __init__(self, method: Any, instance: Any) -> None:
+        self.method, self.instance = method, instance
+
+    def __call__(self, *args: Any) -> Any:
+        return 2 * self.method(*(() if self.instance is None else (self.instance,)), *args)
+
+
+class EqualDoubling(Doubling):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EqualDoubling) and self.method is other.method
+
+    def __hash__(self) -> int:
+        return hash(self.method)
+
+
+class DoublingMethod:
+    def __init__(self, method: Any, kind: type[Doubling]) -> None:
+        self.method, self.kind = method, kind
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self.kind(self.method, instance)
+
+
+@pytest.mark.parametrize(("kind", "replaced"), [(Doubling, ["relu"]), (EqualDoubling, ["relu", "exp"])])
+def test_methods_that_are_objects_made_anew_compute_what_they_do_without_us(
+    runs: Any, monkeypatch: pytest.MonkeyPatch, kind: type[Doubling], replaced: list[str]
+) -> None:
+    for name in replaced:
+        monkeypatch.setattr(torch.Tensor, name, DoublingMethod(getattr(torch.Tensor, name), kind))
+    debugger = runs.new(level="L1")
+    debugger.start()
+    found = [getattr(torch.zeros(1) + 1, name)() for name in replaced]
+    debugger.stop()
+    expected = {"relu": 2.0, "exp": 2 * float(np.exp(np.float32(1)))}
+    assert [value.item() for value in found] == pytest.approx([expected[name] for name in replaced])
+    assert {f"Tensor.{name}.0.forward" for name in replaced} <= set(runs.read(0).names)

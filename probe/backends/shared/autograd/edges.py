@@ -15,7 +15,7 @@ its gradient edge."""
 Crossing: TypeAlias = tuple[Any, int, Sequence[int], Optional[Cut]]
 """An edge from inside a call to its inputs: the node inside, its slot, the inputs, and their part of the gradient."""
 NodeCrossing: TypeAlias = tuple[int, Sequence[int], Optional[Cut]]
-"""The edges of a known node."""
+"""An edge from inside a call, of a known node: its slot, the inputs, and their part of the gradient."""
 
 
 def unreturned(writes: Writes, ends: list[End]) -> list[End]:

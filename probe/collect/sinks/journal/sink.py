@@ -14,6 +14,7 @@ from probe.collect.sinks.journal.tensor_writer import TensorWriter
 from probe.collect.sinks.sink import Discarded, Host, Needs, Sink, Status, Step
 from probe.common import clock, log
 from probe.common.config.config import Config
+from probe.common.dump import naming
 from probe.common.dump.update_file import UpdateFrame
 from probe.common.errors import FileCheckException
 
@@ -216,7 +217,7 @@ class JournalSink(Sink):
         if what is Discarded.ALL_STEPS:
             for path, is_new in self._ended:
                 remove(path, is_new)
-            self._ended, self._steps, self._losses = [], [], {}
+            self._ended, self._steps, self._losses, self._is_recoverable = [], [], {}, False
 
     # --- records
 
@@ -296,8 +297,9 @@ class JournalSink(Sink):
         return self._tensor_writer.saving(call.held)
 
     def _compare(self, reference: ReferenceChecksums, call: ActiveCall) -> None:
-        """Write the tensors of a call whose results differ from those of the reference run."""
-        if call.wanted and reference.differs(call.name, call.fields):
+        """Write the tensors of a forward whose results differ from those of the reference run."""
+        # A backward has an ``output`` as well; its inputs, other gradients, are not those that `differs` compares.
+        if call.wanted and naming.is_forward(call.name) and reference.differs(call.name, call.fields):
             self._tensor_writer.write_held(call.held or [])
             if reference.enough():
                 self._host.end_collection()
