@@ -24,6 +24,10 @@ from probe.common.dump.update_file import UpdateFrame
 from probe.common.interfaces import Handle, ModuleName
 
 
+RECEIVERS = ("enter", "leave", "backward", "gradient", "record", "update", "saver_of")
+"""The needs that are functions."""
+
+
 @dataclass(frozen=True)
 class Needs:
     """Needs of a sink for one step: the functions that receive what is collected, and what records are made of.
@@ -71,6 +75,12 @@ class Needs:
     random_states: bool = False
     nonfinite: bool = False
     step_numbers: bool = False
+
+    def __post_init__(self) -> None:
+        for name in RECEIVERS:
+            receive = getattr(self, name)
+            if receive is not None and not callable(receive):
+                raise TypeError(f"probe.Needs({name}={receive!r}): allowed is a function that receives it, or None")
 
 
 class Step:

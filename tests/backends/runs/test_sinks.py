@@ -339,6 +339,11 @@ def test_what_is_no_list_of_sinks_is_refused(backend: Any, sinks: Any) -> None:
         backend.new_debugger_class()(sinks=sinks)
 
 
+def test_a_need_that_is_no_function_is_refused_by_its_name() -> None:
+    with pytest.raises(TypeError, match=r"probe\.Needs\(enter=True\): allowed is a function"):
+        probe.Needs(enter=True)  # type: ignore[arg-type]
+
+
 class Everything(CallCounter):
     """Notes what else a sink can receive."""
 
