@@ -23,7 +23,6 @@ from probe.common.config.fields import numbers_text
 from probe.common.dump.update_file import UpdateFrame
 from probe.common.interfaces import Handle, ModuleName
 
-
 RECEIVERS = ("enter", "leave", "backward", "gradient", "record", "update", "saver_of")
 """The needs that are functions."""
 
