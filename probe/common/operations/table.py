@@ -593,6 +593,7 @@ FUNCTIONS: tuple[Function, ...] = (
     _("rms_norm", arguments="input _ weight eps"),
     _("rnn_relu", T.MAY_DROP_INSIDE),
     _("rnn_tanh", T.MAY_DROP_INSIDE, also="rnn"),
+    _("rnn_relu_cell"),
     _("rnn_tanh_cell", also="rnncell"),
     _("roll", rounding=EXACT, gradient=EXACT),
     _("rot90", rounding=EXACT),
