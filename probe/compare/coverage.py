@@ -35,8 +35,8 @@ class Coverage:
     """Records and parameters of both sides."""
 
     compared_records: int = 0
-    """Those with a counterpart, those that only compute again what such a record has, and those inside of a module with
-    a counterpart, which are judged at its border."""
+    """Records with a counterpart, records that only compute again what such a record has, and records inside of a module
+    with a counterpart, which are judged at its border."""
     records: int = 0
     compared_parameters: int = 0
     parameters: int = 0

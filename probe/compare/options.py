@@ -26,7 +26,7 @@ class Options(MatchOptions):
     distances: bool = False
 
     def absolute(self) -> Options:
-        """The same options for a process that runs in another folder."""
+        """The options for a process that runs in another folder."""
         names = ("api_mapping", "cell_mapping", "data_mapping", "layer_mapping", "post_processing")
         paths = {name: os.path.abspath(path) for name in names if (path := getattr(self, name))}
         return replace(self, algorithms=tuple(map(os.path.abspath, self.algorithms)), **paths)

@@ -54,7 +54,7 @@ class PairTask:
         return [self.pair.target, self.pair.golden]
 
     def absolute(self) -> Self:
-        """The same task for a process that runs in another folder."""
+        """The task for a process that runs in another folder."""
         target, golden = map(os.path.abspath, (self.pair.target, self.pair.golden))
         before = self.pair.before and (os.path.abspath(self.pair.before[0]), os.path.abspath(self.pair.before[1]))
         output = None if self.output is None else os.path.abspath(self.output)

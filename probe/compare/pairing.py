@@ -22,7 +22,7 @@ class Pairing:
     other_name: int = 0
     """The number of calls that were paired with one of another name or number."""
     renamed: dict[str, str] = field(default_factory=dict)
-    """These calls of the target, and the golden ones."""
+    """By the name of a call of the target, another name of its golden call."""
     target_only: list[str] = field(default_factory=list)
     """Calls of the target without a counterpart."""
     golden_only: list[str] = field(default_factory=list)

@@ -20,7 +20,7 @@ MOST = 5
 
 
 def with_reruns(summaries: Iterable[Summary], run_again: RunAgain) -> Iterator[Summary]:
-    """The same summaries, saying of their divergences what came of them when they were run again."""
+    """Summaries that say of their divergences what came of them when they were run again."""
     for summary in summaries:
         found = summary.divergence
         if found is None:

@@ -77,7 +77,7 @@ class Unexplained:
     labelled_reason: str = ""
     """The reason in labels and numbers, as people are shown it; empty if it is shown as it is."""
     labelled_cause: str = ""
-    """The same of the cause."""
+    """The cause in labels and numbers; empty if it is shown as it is."""
 
     @property
     def shown_reason(self) -> str:
@@ -142,7 +142,7 @@ class MergedRanks:
 
     ranks: list[int]
     differing: list[int]
-    """Those whose part differs, where values tell; empty where they do not."""
+    """Ranks whose part differs, where values tell; empty where they do not."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Truncation:
     side: str
     """``target`` or ``golden run``."""
     record: str
-    """Its last record; empty where it has none."""
+    """The last record of the side; empty where it has none."""
     more: int
     """The number of records that the other side has after the last one that is matched."""
     died: bool

@@ -30,7 +30,7 @@ class Sentence:
     text: str
     """The sentence."""
     labelled: str = ""
-    """The same in labels and numbers; empty if it is the sentence."""
+    """The sentence in labels and numbers; empty if it has no other form."""
     values: Optional[tuple[str, str]] = field(default=None, repr=False)  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The values of an argument or a setting in target and golden run; ``None`` of a difference of another kind."""
 
@@ -43,7 +43,7 @@ class Sentence:
         return self.labelled or self.text
 
     def inside(self, record: str) -> Sentence:
-        """The same of a call that is named in it."""
+        """The sentence with the name of the call `record` in it."""
         return Sentence(f"in {record}, {self.text}", f"{record}: {self.shown}")
 
 

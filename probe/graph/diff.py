@@ -68,7 +68,7 @@ class GraphDiff:
     statuses: bytearray
     """Indices in `STATUSES`."""
     golden_statuses: bytearray
-    """The same for each node of the golden run."""
+    """Indices in `STATUSES` for each node of the golden run."""
     in_errors: array[float]
     """The largest relative difference of inputs and parameters; NaN where there is nothing to compare."""
     out_errors: array[float]

@@ -78,9 +78,9 @@ class GraphReport:
     first: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The call where the runs diverge first; by rules that give no summary, the first that these find the worst."""
     first_names: tuple[Optional[str], Optional[str]] = (None, None)  # noqa: UP045
-    """Its names in target and golden run."""
+    """The names of that call in target and golden run."""
     first_text: str = ""
-    """The same as one line; empty where there is no such call."""
+    """The first divergence as one line; empty where there is none."""
     verdict: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     """The reason why one side lacks what the other has, or what the only one lacks, where the dumps themselves tell."""
@@ -88,7 +88,7 @@ class GraphReport:
     left_out: list[str] = field(default_factory=list)
     """The parts that could not be read, a sentence each."""
     summaries: list[Summary] = field(default_factory=list)
-    """Those of the comparisons by our own rules."""
+    """Summaries of the comparisons by our own rules."""
 
 
 def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOptions) -> Plan:
@@ -275,7 +275,7 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
     """By the numbers of the comparisons."""
     without_summary: list[str] = []
     judged_otherwise: dict[int, _FirstNode] = {}
-    """The same by rules that give no summary."""
+    """By the numbers of the comparisons, the first node of rules that give no summary."""
     number = 0
     for each in _with_followers(found):
         if isinstance(each, str):

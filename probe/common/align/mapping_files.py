@@ -61,7 +61,7 @@ def api_names() -> dict[str, str]:
 
 
 def translated_names(framework: str) -> dict[str, str]:
-    """Those of `api_names` if the APIs of the framework have names of their own, else none."""
+    """The names of `api_names` where the APIs of the framework have names of their own, else none."""
     return api_names() if of_dump(framework).has_own_names else {}
 
 

@@ -41,7 +41,7 @@ class Analysis:
     found: list[tuple[Rank, RankRecord]]
     files: list[str]
     summaries: list[Summary]
-    """Those of the comparisons of the ranks by their statistics."""
+    """Summaries of the comparisons of the ranks by their statistics."""
 
     @property
     def answer(self) -> str:

@@ -385,5 +385,5 @@ def _statistics(item: Any) -> tuple[Any, ...]:
 
 
 def _checksum(statistics: Sequence[tuple[Any, ...]]) -> int:
-    """The same in every process, which a hash of texts is not."""
+    """A checksum that is equal in every process, which a hash of texts is not."""
     return zlib.crc32(repr(statistics).encode())

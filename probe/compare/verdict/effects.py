@@ -26,7 +26,7 @@ class Effect(Enum):
     """The fate of a difference."""
 
     SHOWS = "shows"
-    """It makes a value that both runs have, is apart, and stays so."""
+    """The difference makes a value that both runs have differ, and stays."""
     NONE = "none"
     """The next values that both runs have agree, and would have shown it."""
     HIDDEN = "hidden"

@@ -42,7 +42,7 @@ class Setting(NamedTuple):
 
     name: str
     target: Any
-    """Its value; ``None`` if the target does not give it."""
+    """The value in the target; ``None`` if the target does not give it."""
     golden: Any
     where: str
     """The record of the call that has it, or of the module."""

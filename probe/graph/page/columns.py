@@ -132,7 +132,7 @@ class Columns:
     nonfinite: int
     """The row of the first value that is not finite; -1 without one."""
     golden_nonfinite: int = -1
-    """The same of the golden run."""
+    """The row of the golden run's first value that is not finite; -1 without one."""
     origin: Optional[dict[str, Any]] = None  # noqa: UP045
     """The origin of the first divergence, as in the manifest."""
     run: str = ""

@@ -36,7 +36,7 @@ class GraphLocation:
     """The steps and ranks that one run has alone, as ``compare`` tells them."""
 
     def absolute(self) -> GraphLocation:
-        """The same location for a process that runs in another folder."""
+        """The location for a process that runs in another folder."""
         golden = None if self.golden is None else os.path.abspath(self.golden)
         before = self.before and (os.path.abspath(self.before[0]), os.path.abspath(self.before[1]))
         return replace(self, target=os.path.abspath(self.target), golden=golden, before=before)

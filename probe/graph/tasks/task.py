@@ -40,7 +40,7 @@ class Task(ABC):
         """Make the comparisons."""
 
     def absolute(self) -> Self:
-        """The same task for a process that runs in another folder."""
+        """The task for a process that runs in another folder."""
         options = replace(self.options, compare=self.options.compare.absolute())
         return replace(self, location=self.location.absolute(), options=options)
 

@@ -18,7 +18,7 @@ NORM = 7
 
 
 def as_judged(rows: Sequence[Row], mode: Mode) -> tuple[list[Row], list[Row]]:
-    """Those of the rows of a node that are judged, and what to judge in the place of each.
+    """The rows of a node that are judged, and the rows to judge in the place of each.
 
     Args:
         rows: all that the target has.

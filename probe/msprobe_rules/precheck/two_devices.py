@@ -29,7 +29,7 @@ class TwoDevices:
     """The outcome for two tables."""
 
     statuses: Sequence[str]
-    """Those of the rows of details."""
+    """The statuses of the rows of details."""
     cases: Sequence[ComparedCase]
     paths: Sequence[str]
     """The two tables that were written."""

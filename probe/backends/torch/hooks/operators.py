@@ -77,7 +77,7 @@ class _Writing:
         return self.written(args, kwargs)
 
     def written(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Those of the arguments that the operator has written to."""
+        """The arguments that the operator has written to."""
         return [args[place] if place < len(args) else kwargs.get(name) for place, name in self._places]
 
 
