@@ -35,7 +35,7 @@ class Coverage:
     """Records and parameters of both sides."""
 
     compared_records: int = 0
-    """Records with a counterpart, records that only compute again what such a record has, and records inside of a module
+    """Records with a counterpart, records that only compute again what such a record has, and records inside a module
     with a counterpart, which are judged at its border."""
     records: int = 0
     compared_parameters: int = 0

@@ -19,7 +19,7 @@ from probe.compare.verdict.facts import Call
 from probe.compare.verdict.two_runs import TwoRuns
 
 FEWEST = 3
-"""The number of other members that a group needs to tell what is usual; a guess: two have no median that one fault spares."""
+"""The number of other members that tell what is usual; a guess: two have no median that one fault spares."""
 FACTOR = 4.0
 """The factor that right members leave their like by: 3.6 in 43 pairs of deep networks in two precisions, where faults
 reach 8 to 1,200. The smallest whole number above it."""
