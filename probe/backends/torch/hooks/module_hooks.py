@@ -7,6 +7,7 @@ import functools
 import sys
 import threading
 import weakref
+from collections.abc import Iterable
 from typing import Any, Callable
 
 import torch
@@ -17,7 +18,7 @@ from probe.backends.shared.autograd.graph import GradientEdge
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.copies import HooksStayOut, NotCopied
 from probe.backends.shared.models import ModuleShape, NamedModules
-from probe.backends.shared.patching import Handles, each
+from probe.backends.shared.patching import Attributes, Handles, each
 from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, guarded, skipped
 from probe.backends.torch.hooks.torch_compile import (
@@ -26,10 +27,12 @@ from probe.backends.torch.hooks.torch_compile import (
     registered_as,
     say_what_is_compiled,
     seen_from_outside,
+    something_is_compiled,
 )
 from probe.backends.torch.hooks.torch_script import script_guard, without_hooks
 from probe.backends.torch.originals import of_torch
 from probe.common import log
+from probe.common.callstack import hide_own_frames
 from probe.common.containers import by_prefix
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.interfaces import Handle, Listener, Logs, ModuleName
@@ -202,7 +205,7 @@ class ModuleHooks:
             self._hooks = {key: hooks for key, hooks in self._hooks.items() if hooks[0].is_needed()}
         modules = [(name, seen.get(id(module), module)) for name, module in named]
         say_what_is_compiled(modules, list(given.values()))
-        return self._attach(modules)
+        return self._attach(modules, _in_layers_that_refuse_hooks(given.values()))
 
     def remove(self) -> None:
         script_guard.remove(self)
@@ -210,20 +213,22 @@ class ModuleHooks:
     def attach_one(self, module: torch.nn.Module, name: ModuleName, parameters: bool = True) -> ModuleHandles:
         if not parameters:
             self._without_parameters.add(name.base)
-        return self._attach([(name, module)])
+        return self._attach([(name, module)], _in_layers_that_refuse_hooks([module]))
 
-    def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]]) -> ModuleHandles:
+    def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]], refusing: set[int]) -> ModuleHandles:
         forward: list[Handle] = [HooksStayOut()]
         try:
             script_guard.install(self, without_hooks(_Hook), self._listener)
             for name, module in modules:
-                self._attach_forward(name, module, forward)
+                self._attach_forward(name, module, forward, id(module) in refusing)
             return ModuleHandles(Handles([*forward, self]), self._parameters)
         except BaseException:
             Handles(forward).remove()
             raise
 
-    def _attach_forward(self, name: ModuleName, module: torch.nn.Module, handles: list[Handle]) -> None:
+    def _attach_forward(
+        self, name: ModuleName, module: torch.nn.Module, handles: list[Handle], refuses_hooks: bool
+    ) -> None:
         if getattr(module, "_is_full_backward_hook", None) is False:
             log.warning(
                 f"{name.base} has a hook of the deprecated register_backward_hook; its backward is not collected. "
@@ -237,6 +242,9 @@ class ModuleHooks:
         before, after = self._hooks_of(name, module)
         if compiled_in_place(module):
             handles.append(seen_from_outside(module, before, after))
+            return
+        if refuses_hooks:
+            handles.append(seen_without_hooks(module, before, after))
             return
         # Ours run after the user's pre-hooks and before the user's hooks, and see what forward itself gets and returns.
         first = registered_as(before.number, lambda: _register_before(module, before, with_kwargs=True))
@@ -323,6 +331,57 @@ class ModuleHooks:
         if parameter.grad is not None:
             owed = self._tracker.in_collected_pass()
             self._listener.parameter_gradient(name, parameter_name, parameter.grad, owed)
+
+
+def _in_layers_that_refuse_hooks(models: Iterable[torch.nn.Module]) -> set[int]:
+    """The identities of modules in layers that compute otherwise, with other last bits, where a module has a hook.
+
+    In evaluation, torch's encoder layer asks its modules for hooks and takes its fast path only where there are none.
+    A layer with hooks of the program does not take it anyway; and the compiler reads hooks, but not what stands in
+    their place.
+    """
+    found: set[int] = set()
+    if something_is_compiled():
+        return found
+    for layer in (module for model in models for module in model.modules()):
+        if isinstance(layer, torch.nn.TransformerEncoderLayer):
+            inside = list(layer.modules())
+            if not any(_has_hooks(module) or compiled_in_place(module) for module in inside):
+                found.update(map(id, inside))
+    return found
+
+
+def _has_hooks(module: torch.nn.Module) -> bool:
+    hooks = module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks
+    return any(map(bool, hooks))
+
+
+def seen_without_hooks(module: torch.nn.Module, before: Callable[..., None], after: Callable[..., None]) -> Handle:
+    """Call `before` and `after` around the calls of a module that has no hooks, and let it have none.
+
+    torch calls what stands in the place of compiled code in the place of the module.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        called: Any = module
+        if compiling():
+            return called._call_impl(*args, **kwargs)
+        # A replica of DataParallel has the attributes of the module that it was made from, and parameters of its own.
+        called = sys._getframe(1).f_locals.get("self", module)
+        before(called, args, kwargs)
+        output = None
+        try:
+            output = called._call_impl(*args, **kwargs)
+        except BaseException as error:
+            hide_own_frames(error)
+            raise
+        finally:
+            after(called, args, kwargs, output)
+        return output
+
+    attributes = Attributes()
+    attributes.set(module, "_compiled_call_impl", call)
+    return attributes
 
 
 def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None], logs: Logs, about: str) -> Handle | None:

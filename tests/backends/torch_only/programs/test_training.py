@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 from collections import OrderedDict
 from typing import Any
 
@@ -113,6 +115,82 @@ def test_a_transformer_encoder_takes_the_same_path(runs: Any, level: str, fast: 
     assert found == expected
     if level != "L1":
         assert "Module.layers.1.TransformerEncoderLayer.forward.1" in runs.read().names
+
+
+def encoder() -> tuple[nn.Module, Any]:
+    """An encoder in evaluation, and a function that runs it with a causal mask and with a row that is all padding."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.0, activation="gelu")
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    x = torch.randn(3, 9, 32)
+    padding = torch.zeros(3, 9, dtype=torch.bool)
+    padding[1] = True
+    causal = nn.Transformer.generate_square_subsequent_mask(9)
+
+    def run(model: nn.Module = model) -> list[bytes]:
+        with torch.no_grad():
+            return bits(model(x, causal, is_causal=True), model(x, src_key_padding_mask=padding))
+
+    return model, run
+
+
+@LEVELS
+@pytest.mark.parametrize("is_root", [True, False])
+def test_a_layer_that_refuses_hooks_computes_what_it_does_without_them(runs: Any, level: str, is_root: bool) -> None:
+    model, run = encoder()
+    model = model.layers[0] if is_root else model
+    expected = run(model)
+    debugger = runs.new(level=level)
+    for step in range(2):
+        debugger.start(model)
+        assert run(model) == expected
+        # A copy, a pickled one and a replica of DataParallel are those of a model without the tool.
+        assert run(copy.deepcopy(model)) == expected
+        assert run(pickle.loads(pickle.dumps(model))) == expected
+        if step == 0:
+            with pytest.raises(AssertionError):
+                model(torch.randn(3, 9, 31))
+        debugger.stop()
+        assert run(model) == expected
+        debugger.step()
+    assert not any("_compiled_call_impl" in vars(module) for module in model.modules())
+    names = runs.read(1).names
+    if level != "L1" and not is_root:
+        assert "Module.layers.1.TransformerEncoderLayer.forward.1" in names
+    # The fast path is one function: no module inside is called.
+    assert not [name for name in names if "self_attn" in name]
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_the_modules_of_a_layer_that_refuses_hooks_have_records_where_they_are_called(runs: Any, level: str) -> None:
+    def work(start: Any) -> list[bytes]:
+        model, _ = encoder()
+        start(model)
+        x = torch.randn(2, 9, 32, requires_grad=True)
+        loss = model.train()(x).sum()
+        loss.backward()
+        return bits(loss, x.grad, *(p.grad for p in model.parameters()))
+
+    expected = work(lambda model: None)
+    debugger = runs.new(level=level)
+    assert work(debugger.start) == expected
+    debugger.stop()
+    dump = runs.read()
+    for kind in ("forward", "backward"):
+        for module in ("norm1.LayerNorm", "linear2.Linear", "self_attn.MultiheadAttention"):
+            assert f"Module.layers.1.{module}.{kind}.0" in dump.names
+
+
+def test_a_replica_of_a_layer_that_refuses_hooks_computes_with_its_own_parameters(runs: Any) -> None:
+    model, _ = encoder()
+    x = torch.randn(2, 9, 32)
+    debugger = runs.new(level="L0")
+    debugger.start(model)
+    replica = model.layers[0].linear1._replicate_for_data_parallel()
+    replica.weight, replica.bias = torch.zeros(64, 32), torch.ones(64)
+    with torch.no_grad():
+        assert torch.equal(replica(x), torch.ones(2, 9, 64))
+    debugger.stop()
 
 
 @dataclasses.dataclass
