@@ -171,6 +171,7 @@ class FollowedCalls:
                 return
             last = records[-1]
             if self._matters_at_once(last):
+                self._report_of_forward(record.name)
                 self._reach(records)
                 return
             is_beyond_type = last.flags == OUTPUT and not last.mask and all(map(infinite_sign, outputs))
@@ -182,6 +183,15 @@ class FollowedCalls:
         else:
             computes = self._candidates.go_on(candidate, record, inputs, outputs)
         if computes or is_of_backward(record.name):
+            self._report(candidate)
+
+    def _report_of_forward(self, name: str) -> None:
+        """Report the candidate that a bad gradient of parameters comes from, which nothing left out.
+
+        Such gradients stand before the backward of their module, which need not have shown where the backward begins.
+        """
+        candidate = self._candidates.first_open() if is_gradients(name) else None
+        if candidate is not None and candidate.open:
             self._report(candidate)
 
     def _matters_at_once(self, record: BadRecord) -> bool:
