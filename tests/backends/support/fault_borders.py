@@ -40,7 +40,7 @@ _TORCH: Borders = {
     # The guards themselves, and hooks of that kind.
     "backends/torch/guards.py": {"guarded", "compiling"},
     "backends/torch/hooks/module_hooks.py": {
-        "__call__", "is_for", "before", "after", "on_parameter", "callback_guarded",
+        "__call__", "call", "is_for", "before", "after", "on_parameter", "callback_guarded",
     },
 }  # fmt: skip
 
