@@ -24,7 +24,7 @@ _EVERYWHERE: Borders = {
 _TORCH: Borders = {
     **_EVERYWHERE,
     "backends/torch/hooks/api_hooks.py": {"_from_mode", "record"},
-    "backends/torch/hooks/torch_compile.py": {"handle"},
+    "backends/torch/hooks/torch_compile.py": {"call", "handle"},
     "backends/torch/casts.py": {"see", "_suspended"},
     "backends/torch/settings.py": {"around_update"},
     "backends/torch/hooks/api_calls.py": {"observe", "wrapper", "record"},
@@ -40,7 +40,7 @@ _TORCH: Borders = {
     # The guards themselves, and hooks of that kind.
     "backends/torch/guards.py": {"guarded", "compiling"},
     "backends/torch/hooks/module_hooks.py": {
-        "__call__", "call", "is_for", "before", "after", "on_parameter", "callback_guarded",
+        "__call__", "is_for", "before", "after", "on_parameter", "callback_guarded",
     },
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ from probe.backends.shared.autograd.graph import GradientEdge
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.copies import HooksStayOut, NotCopied
 from probe.backends.shared.models import ModuleShape, NamedModules
-from probe.backends.shared.patching import Attributes, Handles, each
+from probe.backends.shared.patching import Handles, each
 from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, guarded, skipped
 from probe.backends.torch.hooks.torch_compile import (
@@ -32,7 +32,6 @@ from probe.backends.torch.hooks.torch_compile import (
 from probe.backends.torch.hooks.torch_script import script_guard, without_hooks
 from probe.backends.torch.originals import of_torch
 from probe.common import log
-from probe.common.callstack import hide_own_frames
 from probe.common.containers import by_prefix
 from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.interfaces import Handle, Listener, Logs, ModuleName
@@ -240,11 +239,8 @@ class ModuleHooks:
             log.warning(f"{name.base} is a ScriptModule: its calls have no records.", once=slug)
             return
         before, after = self._hooks_of(name, module)
-        if compiled_in_place(module):
+        if refuses_hooks or compiled_in_place(module):
             handles.append(seen_from_outside(module, before, after))
-            return
-        if refuses_hooks:
-            handles.append(seen_without_hooks(module, before, after))
             return
         # Ours run after the user's pre-hooks and before the user's hooks, and see what forward itself gets and returns.
         first = registered_as(before.number, lambda: _register_before(module, before, with_kwargs=True))
@@ -354,34 +350,6 @@ def _in_layers_that_refuse_hooks(models: Iterable[torch.nn.Module]) -> set[int]:
 def _has_hooks(module: torch.nn.Module) -> bool:
     hooks = module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks
     return any(map(bool, hooks))
-
-
-def seen_without_hooks(module: torch.nn.Module, before: Callable[..., None], after: Callable[..., None]) -> Handle:
-    """Call `before` and `after` around the calls of a module that has no hooks, and let it have none.
-
-    torch calls what stands in the place of compiled code in the place of the module.
-    """
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        called: Any = module
-        if compiling():
-            return called._call_impl(*args, **kwargs)
-        # A replica of DataParallel has the attributes of the module that it was made from, and parameters of its own.
-        called = sys._getframe(1).f_locals.get("self", module)
-        before(called, args, kwargs)
-        output = None
-        try:
-            output = called._call_impl(*args, **kwargs)
-        except BaseException as error:
-            hide_own_frames(error)
-            raise
-        finally:
-            after(called, args, kwargs, output)
-        return output
-
-    attributes = Attributes()
-    attributes.set(module, "_compiled_call_impl", call)
-    return attributes
 
 
 def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None], logs: Logs, about: str) -> Handle | None:

@@ -73,21 +73,28 @@ def say_what_is_compiled(modules: list[tuple[ModuleName, torch.nn.Module]], give
 
 
 def seen_from_outside(module: torch.nn.Module, before: Callable[..., None], after: Callable[..., None]) -> Handle:
-    """Call `before` and `after` around the calls of a module that was compiled in place, as its hooks would be.
+    """Call `before` and `after` around the calls of a module as its hooks would be, where it cannot have hooks.
 
-    Hooks proper are inside of what is compiled.
+    Hooks proper are inside of what is compiled in place; and a module may compute otherwise where it has some. torch
+    calls what is compiled in the place of the module, and so what is put there.
     """
     compiled: Any = module._compiled_call_impl
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        called: Any = module
         if compiling():
-            return compiled(*args, **kwargs)
-        before(module, args, kwargs)
+            return (compiled or called._call_impl)(*args, **kwargs)
+        # A replica of DataParallel has the attributes of the module that it was made from, and parameters of its own.
+        called = sys._getframe(1).f_locals.get("self", module)
+        before(called, args, kwargs)
         output = None
         try:
-            output = compiled(*args, **kwargs)
+            output = (compiled or called._call_impl)(*args, **kwargs)
+        except BaseException as error:
+            hide_own_frames(error)
+            raise
         finally:
-            after(module, args, kwargs, output)
+            after(called, args, kwargs, output)
         return output
 
     attributes = Attributes()
