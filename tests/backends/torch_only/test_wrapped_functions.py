@@ -149,7 +149,7 @@ def run_all(family: str) -> None:
             operator.program()(*operator.tensors())
 
 
-@pytest.mark.sampled()
+@pytest.mark.sampled(least=2, each=False)
 @LEVELS
 @pytest.mark.parametrize("when", ["before the debugger", "before start", "while collecting", "without start"])
 @pytest.mark.parametrize("form", FORMS)
@@ -245,7 +245,7 @@ def train(debugger: Any, model: nn.Module, within: str, begun: Callable[[], None
             debugger.step()
 
 
-@pytest.mark.sampled()
+@pytest.mark.sampled(least=2, each=False)
 @pytest.mark.parametrize("within", WITHIN)
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
 @LEVELS

@@ -212,7 +212,7 @@ def test_every_module_has_its_backward(folder: Path, kind: str) -> None:
     dump = entries(folder, kind, 0)
     called = {name.rsplit(".forward", 1)[0] for name in dump.forward if name.startswith("Module")}
     assert {name.rsplit(".backward", 1)[0] for name in dump.backward if name.startswith("Module")} == called
-    assert len(called) > 10
+    assert len(called) > 6
 
 
 def test_a_distributed_tensor_has_its_placements_and_the_numbers_of_its_shard(folder: Path) -> None:

@@ -73,6 +73,12 @@ def cut_in_its_rows() -> torch.Tensor:
     return tensor
 
 
+def cut_in_its_last_row() -> torch.Tensor:
+    tensor = torch.arange(12.0).view(3, 4).t()
+    tensor.untyped_storage().resize_(40)
+    return tensor
+
+
 KINDS: dict[str, tuple[Callable[[], Any], str, list[Any]]] = {
     # The statistics are those of the dense form, of the sum of duplicates, and of what a number stands for.
     "coo": (DENSE.to_sparse, "torch.Tensor", [3.0, -4.0, -1 / 6, 5.0]),
@@ -283,8 +289,14 @@ def test_a_tensor_whose_memory_was_given_back_has_no_file(runs: Any, settings: A
 @pytest.mark.parametrize("mode", ["statistics", "md5", "xor"])
 @pytest.mark.parametrize(
     "tensor",
-    [without_memory, lambda: without_memory(True), lambda: without_memory(False, 400, 10_000_000), cut_in_its_rows],
-    ids=["given back", "view, given back", "cut short", "strided, cut short"],
+    [
+        without_memory,
+        lambda: without_memory(True),
+        lambda: without_memory(False, 400, 10_000_000),
+        cut_in_its_rows,
+        cut_in_its_last_row,
+    ],
+    ids=["given back", "view, given back", "cut short", "strided, cut short", "cut in its last row"],
 )
 def test_memory_that_is_gone_is_not_read(
     backend: Any, monkeypatch: pytest.MonkeyPatch, tensor: Any, mode: str, compiled: bool
