@@ -125,7 +125,7 @@ def train(kind, debugger=None):
         if not isinstance(parameter, DTensor):
             parameter.register_post_accumulate_grad_hook(lambda _, name=name: fired.append(name))
             parameter.register_hook(lambda gradient: fired.append(str(gradient.shape)))
-    for step in range(3):
+    for step in range(2):
         if debugger is not None:
             debugger.start(model)
         optimizer.zero_grad()
@@ -156,7 +156,7 @@ def debugger(kind, number, **more):
 result = {"mesh": str(init_device_mesh("cpu", (2,)))}
 for kind in kinds:
     expected, fired = train(kind)
-    assert len(expected) > 30 and len(fired) > 20
+    assert len(expected) > 25 and len(fired) > 20
     assert train(kind) == (expected, fired), "the program repeats itself"
     for number in range(len(settings)):
         found = train(kind, debugger(kind, number))
@@ -188,7 +188,7 @@ def test_training_gives_the_same_bits(folder: Path, kind: str) -> None:
     for rank, (number, settings) in itertools.product((0, 1), enumerate(SETTINGS)):
         result = json.loads((folder / f"result{rank}.json").read_text())
         assert result[f"{kind} {number}"] == [True, [], True], f"{settings}, rank {rank}: complete, different, hooks"
-        dump = dumped.read(folder / f"{kind} {number}", 2, f"rank{rank}")
+        dump = dumped.read(folder / f"{kind} {number}", 1, f"rank{rank}")
         assert len(dump.tree if settings["task"] == "structure" else dump.data) > 10, "something was collected"
 
 
@@ -196,7 +196,7 @@ def test_training_gives_the_same_bits(folder: Path, kind: str) -> None:
 def test_one_rank_can_be_collected_alone(folder: Path, kind: str) -> None:
     for rank in (0, 1):
         assert json.loads((folder / f"result{rank}.json").read_text())[f"{kind} one rank"] == [True, [], True]
-    assert dumped.folders(folder / f"{kind} 0 one rank") == [f"step{step}/rank0" for step in range(3)]
+    assert dumped.folders(folder / f"{kind} 0 one rank") == [f"step{step}/rank0" for step in range(2)]
 
 
 def test_the_tool_did_not_fail(folder: Path) -> None:
